@@ -1,0 +1,205 @@
+//! The JSON of the HTTP interface: what callers send and what they get back.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::frame::TurnStatus;
+use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId};
+use crate::lifecycle::Status;
+use crate::surface::SurfaceContext;
+
+/// Body of `POST /v1/sessions`. Everything is optional (SBP-L1-01).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CreateSession {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The caller's own token, at least 32 characters; made for you if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<String>,
+    /// Anything you want to find again; at most 16 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// Answer to `POST /v1/sessions`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SessionCreated {
+    pub session_id: SessionId,
+    pub session_token: String,
+    pub agent_id: AgentId,
+    pub status: Status,
+    pub step_count: u64,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+}
+
+/// One session as `GET /v1/sessions/{id}` shows it (SBP-L1-03).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SessionView {
+    pub session_id: SessionId,
+    pub status: Status,
+    pub step_count: u64,
+    pub agent_id: AgentId,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub updated_at: Timestamp,
+    pub message_count: u64,
+    pub cost_usd: f64,
+    pub tether_turns_pending: u64,
+    /// The attached surface, if one is attached.
+    pub surface: Option<SurfaceContext>,
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub metadata: Map<String, Value>,
+}
+
+/// Answer to `GET /v1/sessions`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SessionList {
+    /// Newest first.
+    pub sessions: Vec<SessionView>,
+    /// Pass it as `before` to get the next page; absent on the last one.
+    pub next: Option<SessionId>,
+}
+
+/// One entry of a session's log, as `GET /v1/sessions/{id}/messages` shows it.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MessageView {
+    pub seq: Seq,
+    /// `message` (a caller's), `turn` (the agent's) or `note` (the gateway's).
+    pub kind: &'static str,
+    pub turn_id: Option<TurnId>,
+    /// The message exactly as it was stored.
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub message: Box<serde_json::value::RawValue>,
+    pub model_used: Option<String>,
+    pub cost_usd: f64,
+    pub status: TurnStatus,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+}
+
+/// Answer to `GET /v1/sessions/{id}/messages`.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MessageList {
+    /// Oldest first.
+    pub messages: Vec<MessageView>,
+    /// Whether there is more in the direction asked for.
+    pub more: bool,
+}
+
+/// Body of `PATCH /v1/sessions/{id}/status`.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct StatusPatch {
+    pub status: Status,
+}
+
+/// Answer to `POST /v1/sessions/{id}/cancel`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Cancelled {
+    pub session_id: SessionId,
+    /// Whether a turn was running.
+    pub cancelled: bool,
+    pub turn_id: Option<TurnId>,
+}
+
+/// The `sbp` object of a completion request (SBP-L1-06). Unknown keys are ignored.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SbpOptions {
+    pub force_new_session: bool,
+    /// A snapshot every so many turns, at least 1.
+    pub checkpoint_every: u32,
+    pub memory_retrieval: bool,
+    /// Go on with this session, resuming it if it is suspended.
+    pub session_id: Option<String>,
+    /// Your own name for this turn: the same name and body give the same result (ours).
+    pub client_turn_id: Option<String>,
+    /// `false`: the HTTP caller is the only reader, the turn never goes to a surface (ours).
+    pub tether: bool,
+}
+
+impl Default for SbpOptions {
+    fn default() -> Self {
+        Self {
+            force_new_session: false,
+            checkpoint_every: 1,
+            memory_retrieval: true,
+            session_id: None,
+            client_turn_id: None,
+            tether: true,
+        }
+    }
+}
+
+/// The `sbp` object of a completion answer (SBP-L1-07).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SbpInfo {
+    pub session_id: SessionId,
+    /// Only when this call made the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<String>,
+    pub snapshot_id: Option<SnapshotId>,
+    pub resume_available: bool,
+    pub resume_prompt: Option<String>,
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "date-time"))]
+    pub last_checkpoint: Option<Timestamp>,
+    pub step_count: u64,
+    pub cost_usd: f64,
+    /// The upstream that answered.
+    pub model_routed_to: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+    /// The turn's position in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// `cancelled` when the turn was stopped before its end.
+    pub turn_status: TurnStatus,
+}
+
+/// `{"error":{…}}`. `type` and `param` are there so that OpenAI SDKs can read it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ErrorBody {
+    pub error: ErrorDetail,
+}
+
+/// What happened, why, and what to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ErrorDetail {
+    pub code: String,
+    pub message: String,
+    pub detail: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub param: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sbp_l1_06_options_have_the_protocols_defaults_and_ignore_unknown_keys() {
+        let read = |text: &str| serde_json::from_str::<SbpOptions>(text).unwrap();
+        assert_eq!(read("{}"), SbpOptions::default());
+        assert_eq!(read(r#"{"future":[1],"checkpoint_every":5}"#).checkpoint_every, 5);
+        let defaults = SbpOptions::default();
+        assert!(defaults.memory_retrieval && defaults.tether && !defaults.force_new_session);
+        assert_eq!(defaults.checkpoint_every, 1);
+    }
+}

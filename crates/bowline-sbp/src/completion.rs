@@ -1,0 +1,295 @@
+//! OpenAI's answer shapes: a stream of chunks put together, and a whole completion read.
+//!
+//! Generic on purpose: a field of a delta that nobody here knows is carried into the stored
+//! message too, so a new model's extras are not lost.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+
+use crate::message::Message;
+
+/// What an answer cost, as the model's server counts.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Usage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    pub total_tokens: u64,
+    /// Some servers say the price themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+}
+
+/// A finished answer, ready to be stored and sent.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The assistant's message, as it goes into the log.
+    pub message: Message,
+    /// The whole `chat.completion` object, as it goes to a caller that did not stream.
+    pub completion: String,
+    /// The model that answered, by its own word.
+    pub model: Option<String>,
+    pub usage: Usage,
+}
+
+/// The model's server sent something that is not a completion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the model's answer is not a chat completion: {0}")]
+pub struct NotACompletion(pub &'static str);
+
+#[derive(Deserialize)]
+struct WholeChoice {
+    message: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    choices: Vec<WholeChoice>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    usage: Option<Usage>,
+}
+
+impl Answer {
+    /// Reads a whole completion; the caller gets its very text.
+    pub fn read(completion: String) -> Result<Self, NotACompletion> {
+        let whole: Whole = serde_json::from_str(&completion)
+            .map_err(|_| NotACompletion("it has no readable choices"))?;
+        let choice = whole.choices.into_iter().next().ok_or(NotACompletion("no choices"))?;
+        let message = Message::read(choice.message)
+            .map_err(|_| NotACompletion("its first choice has no message"))?;
+        let usage = whole.usage.unwrap_or_default();
+        Ok(Self { message, completion, model: whole.model, usage })
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    created: Option<i64>,
+    #[serde(borrow, default)]
+    model: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    system_fingerprint: Option<Cow<'a, str>>,
+    #[serde(default)]
+    choices: Vec<ChunkChoice>,
+    #[serde(default)]
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct ChunkChoice {
+    #[serde(default)]
+    index: u32,
+    #[serde(default)]
+    delta: Map<String, Value>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+/// Chunks of one streamed answer, put together as they come. Only the first choice is kept: a
+/// session has one history.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    id: Option<String>,
+    created: i64,
+    model: Option<String>,
+    system_fingerprint: Option<String>,
+    text: String,
+    fields: Map<String, Value>,
+    tool_calls: Vec<Value>,
+    finish_reason: Option<String>,
+    usage: Option<Usage>,
+}
+
+impl Assembly {
+    /// Takes one chunk's JSON and gives the text it adds.
+    pub fn push(&mut self, chunk: &str) -> Result<String, NotACompletion> {
+        let chunk: Chunk<'_> =
+            serde_json::from_str(chunk).map_err(|_| NotACompletion("a chunk cannot be read"))?;
+        if self.id.is_none() {
+            self.id = chunk.id.map(Cow::into_owned);
+            self.created = chunk.created.unwrap_or_default();
+        }
+        if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
+            self.model.get_or_insert_with(|| model.into_owned());
+        }
+        if let Some(print) = chunk.system_fingerprint {
+            self.system_fingerprint.get_or_insert_with(|| print.into_owned());
+        }
+        self.usage = chunk.usage.or(self.usage);
+        let mut added = String::new();
+        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            for (name, value) in choice.delta {
+                match (name.as_str(), value) {
+                    ("role", _) | (_, Value::Null) => {}
+                    ("content", Value::String(text)) => added.push_str(&text),
+                    ("tool_calls", Value::Array(calls)) => {
+                        calls.into_iter().for_each(|call| self.add_tool_call(call));
+                    }
+                    (_, value) => merge(self.fields.entry(name).or_insert(Value::Null), value),
+                }
+            }
+        }
+        self.text.push_str(&added);
+        Ok(added)
+    }
+
+    /// The text so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The answer as it stands: whole after the last chunk, partial when a turn was stopped.
+    pub fn finish(self) -> Answer {
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        let content = if self.text.is_empty() && !self.tool_calls.is_empty() {
+            None
+        } else {
+            Some(self.text)
+        };
+        message.insert("content".into(), content.into());
+        if !self.tool_calls.is_empty() {
+            message.insert("tool_calls".into(), self.tool_calls.into());
+        }
+        message.extend(self.fields);
+        let message = to_raw_value(&message).expect("a JSON map always serialises");
+        let mut completion = json!({
+            "id": self.id.unwrap_or_default(),
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": [{
+                "index": 0,
+                "message": message,
+                "logprobs": null,
+                "finish_reason": self.finish_reason.as_deref().unwrap_or("stop"),
+            }],
+        });
+        if let Some(usage) = &self.usage {
+            completion["usage"] = json!(usage);
+        }
+        if let Some(print) = self.system_fingerprint {
+            completion["system_fingerprint"] = print.into();
+        }
+        Answer {
+            message: Message::read(message).expect("the message was just made with a role"),
+            completion: completion.to_string(),
+            model: self.model,
+            usage: self.usage.unwrap_or_default(),
+        }
+    }
+
+    fn add_tool_call(&mut self, call: Value) {
+        let Value::Object(mut call) = call else { return };
+        let index = call.remove("index").and_then(|i| i.as_u64());
+        let place = index.map_or(self.tool_calls.len(), |i| i as usize);
+        // An index far past the end would let a peer make us allocate: append instead.
+        if place >= self.tool_calls.len() {
+            self.tool_calls.push(Value::Object(call));
+            return;
+        }
+        merge(&mut self.tool_calls[place], Value::Object(call));
+    }
+}
+
+/// Adds a delta to what is there: strings grow, objects merge, lists append, the rest is replaced.
+fn merge(into: &mut Value, delta: Value) {
+    match (into, delta) {
+        (_, Value::Null) => {}
+        (Value::String(text), Value::String(more)) => text.push_str(&more),
+        (Value::Array(items), Value::Array(more)) => items.extend(more),
+        (Value::Object(fields), Value::Object(more)) => {
+            for (name, value) in more {
+                // `id`, `type` and the like come whole; some servers repeat them.
+                if matches!(name.as_str(), "id" | "type") && fields.contains_key(&name) {
+                    continue;
+                }
+                merge(fields.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (into, delta) => *into = delta,
+    }
+}
+
+/// Adds a field to the text of a JSON object without parsing the rest of it.
+pub fn with_field(object: &str, name: &str, value: &str) -> Option<String> {
+    let head = object.trim_end().strip_suffix('}')?;
+    let comma = if head.trim_end().ends_with('{') { "" } else { "," };
+    Some(format!("{head}{comma}\"{name}\":{value}}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(delta: Value) -> String {
+        json!({"id":"c1","object":"chat.completion.chunk","created":7,"model":"m",
+               "choices":[{"index":0,"delta":delta,"finish_reason":null}]})
+        .to_string()
+    }
+
+    #[test]
+    fn text_chunks_become_one_message() {
+        let mut assembly = Assembly::default();
+        assembly.push(&chunk(json!({"role":"assistant","content":""}))).unwrap();
+        assert_eq!(assembly.push(&chunk(json!({"content":"Hé"}))).unwrap(), "Hé");
+        assembly.push(&chunk(json!({"content":"llo"}))).unwrap();
+        assembly.push(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#).unwrap();
+        assembly.push(r#"{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":5}}"#).unwrap();
+        let answer = assembly.finish();
+        assert_eq!(answer.message.as_json(), r#"{"role":"assistant","content":"Héllo"}"#);
+        assert_eq!(answer.usage.total_tokens, 5);
+        let completion: Value = serde_json::from_str(&answer.completion).unwrap();
+        assert_eq!(completion["choices"][0]["finish_reason"], "length");
+        assert_eq!(completion["id"], "c1");
+    }
+
+    #[test]
+    fn tool_calls_and_unknown_fields_are_put_together() {
+        let mut assembly = Assembly::default();
+        for delta in [
+            json!({"reasoning_content":"hm"}),
+            json!({"reasoning_content":"m."}),
+            json!({"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":""}}]}),
+            json!({"tool_calls":[{"index":0,"id":"t1","function":{"arguments":"{\"a\""}}]}),
+            json!({"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}),
+            json!({"tool_calls":[{"index":4000000000u32,"id":"t2","function":{"name":"g"}}]}),
+        ] {
+            assembly.push(&chunk(delta)).unwrap();
+        }
+        let message: Value = serde_json::from_str(assembly.finish().message.as_json()).unwrap();
+        assert_eq!(message["content"], Value::Null);
+        assert_eq!(message["reasoning_content"], "hmm.");
+        assert_eq!(message["tool_calls"][0]["function"]["arguments"], r#"{"a":1}"#);
+        assert_eq!(message["tool_calls"][0]["id"], "t1");
+        assert_eq!(message["tool_calls"][1]["function"]["name"], "g");
+    }
+
+    #[test]
+    fn a_whole_completion_keeps_its_text() {
+        let text = r#"{"id":"x", "choices":[{"message":{"role":"assistant","content":"a"}}],"model":"m","usage":{"prompt_tokens":1}}"#;
+        let answer = Answer::read(text.into()).unwrap();
+        assert_eq!(answer.completion, text);
+        assert_eq!(answer.message.content(), "a");
+        assert_eq!(answer.model.as_deref(), Some("m"));
+        assert!(Answer::read("{}".into()).is_err());
+        assert!(Answer::read(r#"{"choices":[]}"#.into()).is_err());
+        assert!(Answer::read("<html>".into()).is_err());
+    }
+
+    #[test]
+    fn a_field_is_added_without_touching_the_rest() {
+        assert_eq!(with_field("{\"a\": 1e400 }\n", "b", "2").unwrap(), "{\"a\": 1e400 ,\"b\":2}");
+        assert_eq!(with_field("{}", "b", "2").unwrap(), "{\"b\":2}");
+        assert_eq!(with_field("[]", "b", "2"), None);
+    }
+}

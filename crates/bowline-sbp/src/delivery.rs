@@ -1,0 +1,474 @@
+//! What one attached surface has been sent, and what it is known to have.
+//!
+//! Apart, because this is where turns get lost: between "sent" and "received", and between what
+//! was pending and what is live. Pure: the driver reads the log and the live text, carries the
+//! frames to the socket, and reports pongs and acks.
+//!
+//! Invariants
+//! - Frames of whole turns leave in log order, each once per attachment (SBP-L2-05).
+//! - Only a pong of a barrier sent after a turn, or an ack, confirms it (SBP-L2-06, G5).
+//! - The confirmed position never moves back and never passes what was sent (G5).
+//! - The chunks of a turn, joined by offset, are byte for byte the stored turn (SBP-L2-07).
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+
+use crate::frame::{NestedTurn, ServerFrame, TetherTurn, TurnComplete, TurnStatus};
+use crate::id::{Seq, SessionId, TurnId};
+
+/// A turn as the log has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoggedTurn {
+    pub seq: Seq,
+    pub turn_id: TurnId,
+    pub role: String,
+    pub content: String,
+    pub model: Option<String>,
+    pub created_at: Timestamp,
+    pub step_count: u64,
+    pub status: TurnStatus,
+}
+
+/// A turn as far as it has been generated.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveText<'a> {
+    pub turn_id: TurnId,
+    /// The log position the turn will take.
+    pub seq: Seq,
+    /// Counts the runs of one turn: text of an earlier run is void.
+    pub attempt: u32,
+    pub text: &'a str,
+}
+
+/// How a surface wants live turns (SBP-L2-09).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Chunks,
+    Whole,
+}
+
+/// The most barriers that wait for their pong. More unanswered ones prove nothing new.
+const MOST_BARRIERS: usize = 1024;
+
+/// One attachment's delivery.
+#[derive(Debug)]
+pub struct Delivery {
+    session_id: SessionId,
+    mode: Mode,
+    /// Turns up to here were pending when the surface attached.
+    drain_until: Seq,
+    sent: Seq,
+    confirmed: Seq,
+    turn_index: u64,
+    streaming: Option<Streaming>,
+    barriers: VecDeque<Barrier>,
+    barriers_sent: u64,
+}
+
+#[derive(Debug)]
+struct Streaming {
+    turn_id: TurnId,
+    attempt: u32,
+    offset: usize,
+}
+
+#[derive(Debug)]
+struct Barrier {
+    nonce: u64,
+    seq: Seq,
+}
+
+impl Delivery {
+    /// A fresh attachment: everything up to `delivered` is known to have arrived, everything up
+    /// to `head` is in the log.
+    pub fn new(session_id: SessionId, mode: Mode, delivered: Seq, head: Seq) -> Self {
+        Self {
+            session_id,
+            mode,
+            drain_until: head,
+            sent: delivered,
+            confirmed: delivered,
+            turn_index: 0,
+            streaming: None,
+            barriers: VecDeque::new(),
+            barriers_sent: 0,
+        }
+    }
+
+    /// The position up to which whole turns were sent: read the log from here.
+    pub fn sent(&self) -> Seq {
+        self.sent
+    }
+
+    /// The next turn of the log, oldest first.
+    pub fn logged(&mut self, turn: LoggedTurn) -> Vec<ServerFrame> {
+        if turn.seq <= self.sent {
+            return Vec::new();
+        }
+        self.sent = turn.seq;
+        let streamed = self.streaming.take().filter(|s| s.turn_id == turn.turn_id);
+        if self.mode == Mode::Whole || (turn.seq <= self.drain_until && streamed.is_none()) {
+            return vec![self.whole(turn)];
+        }
+        // A stream of another run than the stored one would not be its beginning: start over.
+        let offset = streamed.map_or(0, |s| s.offset);
+        let (offset, rest) = match turn.content.get(offset..) {
+            Some(rest) => (offset, rest),
+            None => (0, turn.content.as_str()),
+        };
+        let mut frames = Vec::with_capacity(2);
+        if !rest.is_empty() || offset == 0 {
+            frames.push(self.chunk(turn.turn_id, turn.seq, offset, rest));
+        }
+        frames.push(ServerFrame::TurnComplete(TurnComplete {
+            chunk_id: turn.turn_id,
+            session_id: self.session_id,
+            seq: turn.seq,
+            turn_id: turn.turn_id,
+            step_count: turn.step_count,
+            model: turn.model,
+            status: turn.status,
+        }));
+        frames
+    }
+
+    /// A turn being generated has this text by now. Call it when the log before the turn has
+    /// been read to its end: live text comes after everything older (SBP-L2-05).
+    pub fn live(&mut self, live: LiveText<'_>) -> Option<ServerFrame> {
+        if self.mode == Mode::Whole || live.seq <= self.sent {
+            return None;
+        }
+        let offset = match &self.streaming {
+            Some(s) if s.turn_id == live.turn_id && s.attempt == live.attempt => s.offset,
+            _ => 0,
+        };
+        let rest = live.text.get(offset..).filter(|rest| !rest.is_empty())?;
+        self.streaming = Some(Streaming {
+            turn_id: live.turn_id,
+            attempt: live.attempt,
+            offset: live.text.len(),
+        });
+        Some(self.chunk(live.turn_id, live.seq, offset, rest))
+    }
+
+    /// A ping payload to send after the frames so far, if any of them still needs proof.
+    pub fn barrier(&mut self) -> Option<[u8; 8]> {
+        let covered = self.barriers.back().map_or(self.confirmed, |b| b.seq);
+        if self.sent <= covered || self.barriers.len() >= MOST_BARRIERS {
+            return None;
+        }
+        self.barriers_sent += 1;
+        self.barriers.push_back(Barrier { nonce: self.barriers_sent, seq: self.sent });
+        Some(self.barriers_sent.to_be_bytes())
+    }
+
+    /// A pong came: all barriers up to it are answered. Gives the newly confirmed position.
+    pub fn pong(&mut self, payload: &[u8]) -> Option<Seq> {
+        let nonce = u64::from_be_bytes(payload.try_into().ok()?);
+        // A pong nobody asked for proves nothing.
+        let at = self.barriers.iter().position(|b| b.nonce == nonce)?;
+        let seq = self.barriers.drain(..=at).next_back().map(|b| b.seq)?;
+        self.confirm(seq)
+    }
+
+    /// The surface says it has everything up to `seq`. More than was sent is not believed.
+    pub fn ack(&mut self, seq: Seq) -> Option<Seq> {
+        self.confirm(seq.min(self.sent))
+    }
+
+    fn confirm(&mut self, seq: Seq) -> Option<Seq> {
+        if seq <= self.confirmed {
+            return None;
+        }
+        self.confirmed = seq;
+        Some(seq)
+    }
+
+    fn whole(&mut self, turn: LoggedTurn) -> ServerFrame {
+        let turn_index = self.turn_index;
+        self.turn_index += 1;
+        ServerFrame::TetherTurn(TetherTurn {
+            turn_index,
+            turn_id: turn.turn_id,
+            seq: turn.seq,
+            created_at: turn.created_at,
+            session_id: self.session_id,
+            status: turn.status,
+            turn: NestedTurn {
+                role: turn.role.clone(),
+                content: turn.content.clone(),
+                model_used: turn.model.clone(),
+            },
+            role: turn.role,
+            content: turn.content,
+            model_used: turn.model,
+        })
+    }
+
+    fn chunk(&self, chunk_id: TurnId, seq: Seq, offset: usize, delta: &str) -> ServerFrame {
+        ServerFrame::TurnChunk {
+            chunk_id,
+            delta: delta.to_owned(),
+            session_id: self.session_id,
+            seq,
+            offset: offset as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use uuid::Uuid;
+
+    fn turn_id(n: u64) -> TurnId {
+        TurnId(Uuid::from_u128(u128::from(n)))
+    }
+
+    fn logged(seq: Seq, content: &str) -> LoggedTurn {
+        LoggedTurn {
+            seq,
+            turn_id: turn_id(seq),
+            role: "assistant".into(),
+            content: content.into(),
+            model: None,
+            created_at: Timestamp::UNIX_EPOCH,
+            step_count: seq / 2,
+            status: TurnStatus::Complete,
+        }
+    }
+
+    fn live(seq: Seq, attempt: u32, text: &str) -> LiveText<'_> {
+        LiveText { turn_id: turn_id(seq), seq, attempt, text }
+    }
+
+    fn delivery(mode: Mode, delivered: Seq, head: Seq) -> Delivery {
+        Delivery::new(SessionId(Uuid::nil()), mode, delivered, head)
+    }
+
+    #[test]
+    fn sbp_l2_06_a_turn_is_confirmed_only_by_the_pong_of_a_later_barrier() {
+        let mut d = delivery(Mode::Chunks, 0, 4);
+        d.logged(logged(2, "a"));
+        let first = d.barrier().unwrap();
+        assert_eq!(d.barrier(), None, "nothing new to prove");
+        d.logged(logged(4, "b"));
+        assert_eq!(d.pong(&first), Some(2), "the second turn is not proven by the first barrier");
+        let second = d.barrier().unwrap();
+        assert_eq!(d.pong(&[9; 8]), None, "a pong nobody asked for");
+        assert_eq!(d.pong(b"short"), None);
+        assert_eq!(d.pong(&second), Some(4));
+        assert_eq!(d.pong(&second), None, "a pong counts once");
+    }
+
+    #[test]
+    fn g5_pongs_are_cumulative_and_acks_cannot_overreach() {
+        let mut d = delivery(Mode::Chunks, 0, 9);
+        for seq in [2, 4, 6] {
+            d.logged(logged(seq, "x"));
+            d.barrier().unwrap();
+        }
+        assert_eq!(d.pong(&2u64.to_be_bytes()), Some(4));
+        assert_eq!(d.pong(&1u64.to_be_bytes()), None);
+        assert_eq!(d.ack(1_000_000), Some(6));
+        assert_eq!(d.ack(3), None, "never back");
+    }
+
+    #[test]
+    fn sbp_l2_05_pending_turns_come_whole_and_live_ones_in_chunks() {
+        let mut d = delivery(Mode::Chunks, 0, 2);
+        assert!(matches!(d.logged(logged(2, "old"))[..], [ServerFrame::TetherTurn(_)]));
+        assert!(matches!(
+            d.logged(logged(4, "new"))[..],
+            [ServerFrame::TurnChunk { offset: 0, .. }, ServerFrame::TurnComplete(_)]
+        ));
+        assert!(d.logged(logged(4, "new")).is_empty(), "once per attachment");
+    }
+
+    #[test]
+    fn sbp_l2_08_a_surface_that_comes_mid_sentence_gets_what_exists_then_the_rest() {
+        let mut d = delivery(Mode::Chunks, 0, 1);
+        let Some(ServerFrame::TurnChunk { delta, offset: 0, .. }) = d.live(live(2, 1, "Hé"))
+        else {
+            panic!()
+        };
+        assert_eq!(delta, "Hé");
+        assert_eq!(d.live(live(2, 1, "Hé")), None, "nothing new");
+        let frames = d.logged(logged(2, "Héllo"));
+        let [ServerFrame::TurnChunk { delta, offset, .. }, ServerFrame::TurnComplete(_)] =
+            &frames[..]
+        else {
+            panic!("{frames:?}")
+        };
+        assert_eq!((delta.as_str(), *offset), ("llo", 3));
+    }
+
+    #[test]
+    fn sbp_l2_09_a_surface_without_streaming_gets_whole_turns_only() {
+        let mut d = delivery(Mode::Whole, 0, 0);
+        assert_eq!(d.live(live(2, 1, "abc")), None);
+        assert!(matches!(d.logged(logged(2, "abcd"))[..], [ServerFrame::TetherTurn(_)]));
+    }
+
+    #[test]
+    fn a_turn_that_is_run_again_starts_over() {
+        let mut d = delivery(Mode::Chunks, 0, 1);
+        d.live(live(2, 1, "first try"));
+        let Some(ServerFrame::TurnChunk { delta, offset: 0, .. }) = d.live(live(2, 2, "second"))
+        else {
+            panic!()
+        };
+        assert_eq!(delta, "second");
+    }
+
+    /// What may happen around one session, in any order.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// The model adds text to the running turn.
+        Generate(u8),
+        /// The running turn is committed.
+        Commit,
+        /// The gateway wakes the surface's pump, which reads the log and the live text.
+        Pump,
+        /// The network carries this many of the frames on the way.
+        Carry(u8),
+        /// The surface answers the pings it got.
+        Answer,
+        /// The socket breaks: what is on the way is lost. The next attach starts from the store.
+        Break,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (1u8..5).prop_map(Step::Generate),
+            2 => Just(Step::Commit),
+            4 => Just(Step::Pump),
+            3 => (1u8..6).prop_map(Step::Carry),
+            2 => Just(Step::Answer),
+            1 => Just(Step::Break),
+        ];
+        proptest::collection::vec(step, 1..200)
+    }
+
+    /// On the way to the surface.
+    #[derive(Debug)]
+    enum Sent {
+        Frame(ServerFrame),
+        Ping([u8; 8]),
+    }
+
+    #[derive(Debug, Default)]
+    struct World {
+        log: Vec<LoggedTurn>,
+        running: String,
+        delivered: Seq,
+        wire: VecDeque<Sent>,
+        pings: Vec<[u8; 8]>,
+        /// What the surface has, over all its attachments.
+        held: BTreeMap<Seq, String>,
+        partial: BTreeMap<TurnId, String>,
+        last_in_attachment: Seq,
+    }
+
+    impl World {
+        fn head(&self) -> Seq {
+            self.log.last().map_or(0, |t| t.seq)
+        }
+
+        fn pump(&mut self, d: &mut Delivery) {
+            let unread: Vec<_> = self.log.iter().filter(|t| t.seq > d.sent()).cloned().collect();
+            for turn in unread {
+                self.wire.extend(d.logged(turn).into_iter().map(Sent::Frame));
+            }
+            let seq = self.head() + 2;
+            if let Some(frame) = d.live(live(seq, 1, &self.running)) {
+                self.wire.push_back(Sent::Frame(frame));
+            }
+            self.wire.extend(d.barrier().map(Sent::Ping));
+        }
+
+        fn receive(&mut self, frame: ServerFrame) -> Result<(), TestCaseError> {
+            match frame {
+                ServerFrame::TetherTurn(turn) => {
+                    prop_assert!(turn.seq > self.last_in_attachment, "strictly increasing");
+                    self.last_in_attachment = turn.seq;
+                    self.held.insert(turn.seq, turn.content);
+                }
+                ServerFrame::TurnChunk { chunk_id, delta, offset, .. } => {
+                    let text = self.partial.entry(chunk_id).or_default();
+                    prop_assert!(offset as usize <= text.len(), "no gap in a stream");
+                    text.truncate(offset as usize);
+                    text.push_str(&delta);
+                }
+                ServerFrame::TurnComplete(done) => {
+                    prop_assert!(done.seq > self.last_in_attachment, "strictly increasing");
+                    self.last_in_attachment = done.seq;
+                    self.held.insert(done.seq, self.partial[&done.chunk_id].clone());
+                }
+                other => prop_assert!(false, "unexpected {other:?}"),
+            }
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+        #[test]
+        fn g2_no_schedule_of_turns_drops_and_pongs_loses_or_alters_a_turn(
+            steps in steps(), whole in any::<bool>(),
+        ) {
+            let mode = if whole { Mode::Whole } else { Mode::Chunks };
+            let mut world = World::default();
+            let mut d = delivery(mode, 0, 0);
+            for step in steps {
+                match step {
+                    Step::Generate(n) => {
+                        world.running.extend("aé…".chars().cycle().take(n.into()));
+                    }
+                    Step::Commit => {
+                        let seq = world.head() + 2;
+                        let text = std::mem::take(&mut world.running);
+                        world.log.push(logged(seq, &text));
+                    }
+                    Step::Pump => world.pump(&mut d),
+                    Step::Carry(n) => for _ in 0..n {
+                        match world.wire.pop_front() {
+                            Some(Sent::Frame(frame)) => world.receive(frame)?,
+                            Some(Sent::Ping(payload)) => world.pings.push(payload),
+                            None => break,
+                        }
+                    },
+                    Step::Answer => for payload in std::mem::take(&mut world.pings) {
+                        if let Some(seq) = d.pong(&payload) {
+                            prop_assert!(seq > world.delivered, "the cursor never moves back");
+                            for turn in world.log.iter().filter(|t| t.seq <= seq) {
+                                prop_assert_eq!(world.held.get(&turn.seq), Some(&turn.content));
+                            }
+                            world.delivered = seq;
+                        }
+                    },
+                    Step::Break => {
+                        world.wire.clear();
+                        world.pings.clear();
+                        world.last_in_attachment = world.delivered;
+                        d = delivery(mode, world.delivered, world.head());
+                    }
+                }
+            }
+            // In the end the network heals and the surface has everything, byte for byte.
+            world.pump(&mut d);
+            while let Some(sent) = world.wire.pop_front() {
+                if let Sent::Frame(frame) = sent {
+                    world.receive(frame)?;
+                }
+            }
+            for turn in &world.log {
+                prop_assert_eq!(world.held.get(&turn.seq), Some(&turn.content));
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What can go wrong, in the protocol's words: codes, HTTP statuses, close codes.
+//!
+//! One table for all of it. A code says what happened; its remedy for the reader stands in
+//! `docs/errors.md`.
+
+use serde::Serialize;
+
+/// The codes of `{"error":{"code":…}}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "&'static str")]
+pub enum Code {
+    SessionNotFound,
+    TokenExpired,
+    TokenConsumed,
+    TokenInvalid,
+    TokenIntegrity,
+    InvalidUuid,
+    SessionConflict,
+    Internal,
+    /// The request cannot be read (400).
+    MalformedRequest,
+    /// The request can be read and asks for something impossible (422).
+    InvalidRequest,
+    /// The request is larger than a limit (413).
+    TooLarge,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    RateLimited,
+    /// The model's server failed or answered nonsense (502).
+    Upstream,
+    /// The model's server cannot be reached, or we cannot store (503).
+    Unavailable,
+    /// The model's server did not answer in time (504).
+    UpstreamTimeout,
+    /// Another request than before came under the same idempotency key (409).
+    KeyReused,
+}
+
+impl Code {
+    /// Every code, for documents and tests.
+    pub const ALL: [Code; 19] = [
+        Code::SessionNotFound,
+        Code::TokenExpired,
+        Code::TokenConsumed,
+        Code::TokenInvalid,
+        Code::TokenIntegrity,
+        Code::InvalidUuid,
+        Code::SessionConflict,
+        Code::Internal,
+        Code::MalformedRequest,
+        Code::InvalidRequest,
+        Code::TooLarge,
+        Code::Unauthorized,
+        Code::Forbidden,
+        Code::NotFound,
+        Code::RateLimited,
+        Code::Upstream,
+        Code::Unavailable,
+        Code::UpstreamTimeout,
+        Code::KeyReused,
+    ];
+
+    /// The name on the wire, the HTTP status and OpenAI's `type` for the same thing.
+    fn row(self) -> (&'static str, u16, &'static str) {
+        match self {
+            Code::SessionNotFound => ("SBP_SESSION_NOT_FOUND", 404, "invalid_request_error"),
+            Code::TokenExpired => ("SBP_TOKEN_EXPIRED", 410, "invalid_request_error"),
+            Code::TokenConsumed => ("SBP_TOKEN_CONSUMED", 410, "invalid_request_error"),
+            Code::TokenInvalid => ("SBP_TOKEN_INVALID", 422, "invalid_request_error"),
+            Code::TokenIntegrity => ("SBP_TOKEN_INTEGRITY", 422, "invalid_request_error"),
+            Code::InvalidUuid => ("SBP_INVALID_UUID", 422, "invalid_request_error"),
+            Code::SessionConflict => ("SBP_SESSION_CONFLICT", 409, "invalid_request_error"),
+            Code::Internal => ("SBP_INTERNAL", 500, "server_error"),
+            Code::MalformedRequest => ("SBP_INVALID_REQUEST", 400, "invalid_request_error"),
+            Code::InvalidRequest => ("SBP_INVALID_REQUEST", 422, "invalid_request_error"),
+            Code::TooLarge => ("SBP_INVALID_REQUEST", 413, "invalid_request_error"),
+            Code::Unauthorized => ("SBP_UNAUTHORIZED", 401, "authentication_error"),
+            Code::Forbidden => ("SBP_FORBIDDEN", 403, "permission_error"),
+            Code::NotFound => ("SBP_NOT_FOUND", 404, "invalid_request_error"),
+            Code::RateLimited => ("SBP_RATE_LIMITED", 429, "rate_limit_error"),
+            Code::Upstream => ("SBP_UPSTREAM", 502, "server_error"),
+            Code::Unavailable => ("SBP_UPSTREAM", 503, "server_error"),
+            Code::UpstreamTimeout => ("SBP_UPSTREAM", 504, "server_error"),
+            Code::KeyReused => ("SBP_SESSION_CONFLICT", 409, "invalid_request_error"),
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    pub fn http_status(self) -> u16 {
+        self.row().1
+    }
+
+    pub fn openai_type(self) -> &'static str {
+        self.row().2
+    }
+}
+
+impl From<Code> for &'static str {
+    fn from(code: Code) -> Self {
+        code.as_str()
+    }
+}
+
+/// Why a gateway closes a surface's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// `DETACH`, or the surface closed.
+    Normal,
+    /// The first frame was not a usable `ATTACH_SESSION` (SBP-L2-02).
+    Protocol,
+    /// The gateway stops or restarts; reconnect soon (G16).
+    ServiceRestart,
+    /// A message over the size limit (G11).
+    TooBig,
+    /// The surface reads too slowly, or the gateway cannot serve it now (G12).
+    TryAgain,
+    /// Wrong token (SBP-L2-03).
+    Forbidden,
+    /// No such session (SBP-L2-03).
+    NotFound,
+    /// A newer surface took the session over (SBP-L2-16). Do not reconnect by itself.
+    Replaced,
+}
+
+impl Close {
+    /// The WebSocket close code and its reason text.
+    pub fn parts(self) -> (u16, &'static str) {
+        match self {
+            Close::Normal => (1000, ""),
+            Close::Protocol => (1003, "protocol error"),
+            Close::ServiceRestart => (1012, "service restart"),
+            Close::TooBig => (1009, "message too big"),
+            Close::TryAgain => (1013, "try again later"),
+            Close::Forbidden => (4003, "forbidden"),
+            Close::NotFound => (4004, "session not found"),
+            Close::Replaced => (4009, "replaced"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_protocols_codes_have_the_protocols_statuses() {
+        for (code, name, status) in [
+            (Code::SessionNotFound, "SBP_SESSION_NOT_FOUND", 404),
+            (Code::TokenExpired, "SBP_TOKEN_EXPIRED", 410),
+            (Code::TokenConsumed, "SBP_TOKEN_CONSUMED", 410),
+            (Code::TokenInvalid, "SBP_TOKEN_INVALID", 422),
+            (Code::TokenIntegrity, "SBP_TOKEN_INTEGRITY", 422),
+            (Code::InvalidUuid, "SBP_INVALID_UUID", 422),
+            (Code::SessionConflict, "SBP_SESSION_CONFLICT", 409),
+            (Code::Internal, "SBP_INTERNAL", 500),
+        ] {
+            assert_eq!((code.as_str(), code.http_status()), (name, status));
+        }
+    }
+
+    #[test]
+    fn every_code_is_an_error_status() {
+        for code in Code::ALL {
+            assert!((400..600).contains(&code.http_status()), "{code:?}");
+        }
+    }
+}

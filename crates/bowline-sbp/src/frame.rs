@@ -1,0 +1,358 @@
+//! The JSON frames between a surface and its gateway.
+//!
+//! What a surface sends is read leniently: an unknown type is ignored (SBP-L2-17), a known one
+//! with unusable fields is named in the error. What a gateway sends is one enum, used by server,
+//! client and tests alike.
+//!
+//! Ours, beyond the protocol, and harmless to those who do not know them: `TETHER_ACK`,
+//! `USER_MESSAGE`, `CANCEL_TURN` from the surface; `TURN_ACCEPTED`, `TURN_FAILED` to it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::id::{Seq, SessionId, TurnId};
+use crate::surface::SurfaceContext;
+
+/// What a surface may say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientFrame {
+    Attach(Attach),
+    Detach,
+    Ping,
+    Pong,
+    /// Everything up to `seq` arrived (ours).
+    Ack {
+        seq: Seq,
+    },
+    /// Input over the socket instead of a second HTTP call (ours).
+    UserMessage(UserMessage),
+    /// Stop the running turn (ours).
+    Cancel,
+    ToolResult {
+        call_id: String,
+        result: Value,
+        error: Option<String>,
+    },
+    /// A type we do not know: ignored.
+    Unknown,
+}
+
+/// `ATTACH_SESSION`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attach {
+    pub session_id: String,
+    pub session_token: String,
+    pub surface: SurfaceContext,
+    /// The wire version the surface asks for, if it says.
+    pub sbp_version: Option<String>,
+}
+
+/// `USER_MESSAGE`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserMessage {
+    /// Text, or OpenAI's content parts.
+    pub content: Value,
+    /// The surface's own name for this message: sending it twice runs it once.
+    pub client_turn_id: String,
+    /// Which model answers; the gateway's default if absent.
+    pub model: Option<String>,
+}
+
+/// Why a frame cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("the frame is not a JSON object")]
+    NotAnObject,
+    #[error("the frame nests too deep")]
+    TooDeep,
+    #[error("the frame has no `type`")]
+    NoType,
+    #[error("`{field}` of {frame} is missing or of the wrong type")]
+    Field { frame: &'static str, field: &'static str },
+}
+
+impl ClientFrame {
+    /// Reads a text frame.
+    pub fn read(text: &str) -> Result<Self, FrameError> {
+        if !crate::json::within_depth(text.as_bytes(), crate::json::MAX_DEPTH) {
+            return Err(FrameError::TooDeep);
+        }
+        let Ok(Value::Object(mut fields)) = serde_json::from_str(text) else {
+            return Err(FrameError::NotAnObject);
+        };
+        let Some(Value::String(kind)) = fields.remove("type") else {
+            return Err(FrameError::NoType);
+        };
+        match kind.as_str() {
+            "ATTACH_SESSION" => Ok(Self::Attach(Attach {
+                session_id: text_of(&fields, "session_id")
+                    .ok_or(FrameError::Field { frame: "ATTACH_SESSION", field: "session_id" })?,
+                // A missing token is a wrong token: the gateway says FORBIDDEN, not we.
+                session_token: text_of(&fields, "session_token").unwrap_or_default(),
+                surface: SurfaceContext::read(
+                    fields.get("surface_context").or_else(|| fields.get("surface")),
+                ),
+                sbp_version: text_of(&fields, "sbp_version"),
+            })),
+            "DETACH" => Ok(Self::Detach),
+            "PING" => Ok(Self::Ping),
+            "PONG" => Ok(Self::Pong),
+            "TETHER_ACK" => fields
+                .get("seq")
+                .and_then(Value::as_u64)
+                .map(|seq| Self::Ack { seq })
+                .ok_or(FrameError::Field { frame: "TETHER_ACK", field: "seq" }),
+            "USER_MESSAGE" => user_message(&mut fields).map(Self::UserMessage),
+            "CANCEL_TURN" => Ok(Self::Cancel),
+            "TOOL_RESULT" => Ok(Self::ToolResult {
+                call_id: text_of(&fields, "call_id")
+                    .ok_or(FrameError::Field { frame: "TOOL_RESULT", field: "call_id" })?,
+                error: text_of(&fields, "error"),
+                result: fields.remove("result").unwrap_or_default(),
+            }),
+            _ => Ok(Self::Unknown),
+        }
+    }
+}
+
+fn user_message(fields: &mut Map<String, Value>) -> Result<UserMessage, FrameError> {
+    let wrong = |field| FrameError::Field { frame: "USER_MESSAGE", field };
+    let content = match fields.remove("content") {
+        Some(content @ (Value::String(_) | Value::Array(_))) => content,
+        _ => return Err(wrong("content")),
+    };
+    let client_turn_id = text_of(fields, "client_turn_id")
+        .filter(|id| (1..=128).contains(&id.len()))
+        .ok_or(wrong("client_turn_id"))?;
+    Ok(UserMessage { content, client_turn_id, model: text_of(fields, "model") })
+}
+
+fn text_of(fields: &Map<String, Value>, name: &str) -> Option<String> {
+    fields.get(name).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum TurnStatus {
+    /// The model said all it had to say.
+    #[default]
+    Complete,
+    /// Stopped on request; what was produced is kept.
+    Cancelled,
+    /// The gateway stopped twice while it ran.
+    Interrupted,
+    /// The model's server failed.
+    Failed,
+}
+
+impl TurnStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TurnStatus::Complete => "complete",
+            TurnStatus::Cancelled => "cancelled",
+            TurnStatus::Interrupted => "interrupted",
+            TurnStatus::Failed => "failed",
+        }
+    }
+
+    /// The status of that name; what a newer writer may have called otherwise is complete.
+    pub fn named(text: &str) -> Self {
+        [TurnStatus::Cancelled, TurnStatus::Interrupted, TurnStatus::Failed]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .unwrap_or_default()
+    }
+}
+
+/// What a gateway says to a surface.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ServerFrame {
+    SessionAttached(SessionAttached),
+    SessionNotFound {
+        session_id: String,
+        detail: String,
+    },
+    Forbidden {
+        detail: String,
+    },
+    ProtocolError {
+        detail: String,
+    },
+    TetherTurn(TetherTurn),
+    /// More text of a turn being generated. `offset` is where `delta` begins, in UTF-8 bytes of
+    /// the turn's text: 0 means "start this turn over".
+    TurnChunk {
+        chunk_id: TurnId,
+        delta: String,
+        session_id: SessionId,
+        seq: Seq,
+        offset: u64,
+    },
+    TurnComplete(TurnComplete),
+    /// A `USER_MESSAGE` is on disk and will be answered.
+    TurnAccepted {
+        client_turn_id: String,
+        turn_id: TurnId,
+        session_id: SessionId,
+    },
+    /// A `USER_MESSAGE` was refused, or its turn failed.
+    TurnFailed {
+        client_turn_id: Option<String>,
+        turn_id: Option<TurnId>,
+        session_id: SessionId,
+        code: String,
+        message: String,
+    },
+    Ping {},
+    Pong {},
+    /// A type this build does not know.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}
+
+/// `SESSION_ATTACHED`. Both counts are the same number (SBP-L2-04).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionAttached {
+    pub session_id: SessionId,
+    pub surface_id: Option<String>,
+    pub device_type: String,
+    pub queued_turns: u64,
+    pub tether_turns_pending: u64,
+    pub mcp_tools_registered: Vec<String>,
+    pub sbp_version: String,
+    pub sbp_level: String,
+}
+
+/// `TETHER_TURN`: a whole turn. Flat per the specification, nested `turn` for the public
+/// TypeScript client (SBP-L2-05).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TetherTurn {
+    pub turn_index: u64,
+    pub turn_id: TurnId,
+    pub seq: Seq,
+    pub role: String,
+    pub content: String,
+    pub model_used: Option<String>,
+    pub created_at: Timestamp,
+    pub session_id: SessionId,
+    pub status: TurnStatus,
+    pub turn: NestedTurn,
+}
+
+/// The nested copy inside [`TetherTurn`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NestedTurn {
+    pub role: String,
+    pub content: String,
+    pub model_used: Option<String>,
+}
+
+/// `TURN_COMPLETE`: the chunks of `chunk_id` are all there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnComplete {
+    pub chunk_id: TurnId,
+    pub session_id: SessionId,
+    pub seq: Seq,
+    pub turn_id: TurnId,
+    pub step_count: u64,
+    pub model: Option<String>,
+    pub status: TurnStatus,
+}
+
+impl ServerFrame {
+    /// The frame as JSON text.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("frames hold nothing that JSON cannot say")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn sbp_l2_02_attach_is_read_with_either_field_name() {
+        for name in ["surface", "surface_context"] {
+            let text = json!({"type":"ATTACH_SESSION","session_id":"s","session_token":"t",
+                              name: {"device_type":"iot"}})
+            .to_string();
+            let ClientFrame::Attach(attach) = ClientFrame::read(&text).unwrap() else { panic!() };
+            assert_eq!((attach.session_id.as_str(), attach.session_token.as_str()), ("s", "t"));
+            assert_eq!(attach.surface.device_type.as_str(), "iot");
+        }
+    }
+
+    #[test]
+    fn sbp_l2_17_unknown_types_are_ignored_and_unreadable_frames_are_named() {
+        assert_eq!(ClientFrame::read(r#"{"type":"DANCE","x":1}"#), Ok(ClientFrame::Unknown));
+        for text in ["", "nonsense", "[]", "3", "\u{0}"] {
+            assert_eq!(ClientFrame::read(text), Err(FrameError::NotAnObject), "{text:?}");
+        }
+        assert_eq!(ClientFrame::read(r#"{"type":7}"#), Err(FrameError::NoType));
+        assert_eq!(ClientFrame::read(&"[".repeat(100)), Err(FrameError::TooDeep));
+        assert_eq!(
+            ClientFrame::read(r#"{"type":"TETHER_ACK","seq":"9"}"#),
+            Err(FrameError::Field { frame: "TETHER_ACK", field: "seq" })
+        );
+    }
+
+    #[test]
+    fn a_user_message_needs_content_and_a_name() {
+        let read = |value: Value| ClientFrame::read(&value.to_string());
+        let good = json!({"type":"USER_MESSAGE","content":"hi","client_turn_id":"c1"});
+        let ClientFrame::UserMessage(message) = read(good).unwrap() else { panic!() };
+        assert_eq!((message.content, message.model), (json!("hi"), None));
+        let wrong = |field| Err(FrameError::Field { frame: "USER_MESSAGE", field });
+        assert_eq!(read(json!({"type":"USER_MESSAGE","client_turn_id":"c"})), wrong("content"));
+        assert_eq!(read(json!({"type":"USER_MESSAGE","content":"x"})), wrong("client_turn_id"));
+    }
+
+    #[test]
+    fn sbp_l2_05_a_tether_turn_has_flat_and_nested_fields() {
+        let id = "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
+        let frame = ServerFrame::TetherTurn(TetherTurn {
+            turn_index: 0,
+            turn_id: id.parse().unwrap(),
+            seq: 2,
+            role: "assistant".into(),
+            content: "hi".into(),
+            model_used: Some("m".into()),
+            created_at: Timestamp::UNIX_EPOCH,
+            session_id: id.parse().unwrap(),
+            status: TurnStatus::Complete,
+            turn: NestedTurn {
+                role: "assistant".into(),
+                content: "hi".into(),
+                model_used: Some("m".into()),
+            },
+        });
+        let expected = json!({
+            "type":"TETHER_TURN","turn_index":0,"turn_id":id,"seq":2,"role":"assistant",
+            "content":"hi","model_used":"m","created_at":"1970-01-01T00:00:00Z","session_id":id,
+            "status":"complete","turn":{"role":"assistant","content":"hi","model_used":"m"},
+        });
+        assert_eq!(serde_json::from_str::<Value>(&frame.to_json()).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<ServerFrame>(&frame.to_json()).unwrap(), frame);
+    }
+
+    #[test]
+    fn a_frame_from_a_newer_gateway_is_unknown_not_an_error() {
+        let frame: ServerFrame = serde_json::from_str(r#"{"type":"NEW","x":1}"#).unwrap();
+        assert_eq!(frame, ServerFrame::Unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_reads_or_fails_without_panic(text in "\\PC{0,300}") {
+            let _ = ClientFrame::read(&text);
+            let framed = json!({"type": "USER_MESSAGE", "content": text, "client_turn_id": text});
+            let _ = ClientFrame::read(&framed.to_string());
+        }
+    }
+}

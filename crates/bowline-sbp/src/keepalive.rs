@@ -1,0 +1,104 @@
+//! Is the surface still there? (SBP-L2-17)
+//!
+//! Pure: time is an argument. Anything heard from the surface proves life, a `PONG` frame, a
+//! WebSocket pong or real traffic alike, so a quiet library is not mistaken for a dead one.
+
+use std::time::{Duration, Instant};
+
+/// The wait between signs of life before we ask, and how long the answer may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rhythm {
+    pub every: Duration,
+    pub patience: Duration,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(30), patience: Duration::from_secs(10) }
+    }
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing until [`Keepalive::deadline`].
+    Wait,
+    /// Send a `PING`.
+    Ping,
+    /// No answer came: drop the surface.
+    Dead,
+}
+
+/// One surface's pulse.
+#[derive(Debug)]
+pub struct Keepalive {
+    rhythm: Rhythm,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Quiet { ask_at: Instant },
+    Asked { dead_at: Instant },
+}
+
+impl Keepalive {
+    pub fn new(rhythm: Rhythm, now: Instant) -> Self {
+        Self { rhythm, state: State::Quiet { ask_at: now + rhythm.every } }
+    }
+
+    /// Something came from the surface.
+    pub fn heard(&mut self, now: Instant) {
+        if let State::Asked { .. } = self.state {
+            self.state = State::Quiet { ask_at: now + self.rhythm.every };
+        }
+    }
+
+    /// Time went by.
+    pub fn poll(&mut self, now: Instant) -> Verdict {
+        match self.state {
+            State::Quiet { ask_at } if now >= ask_at => {
+                self.state = State::Asked { dead_at: now + self.rhythm.patience };
+                Verdict::Ping
+            }
+            State::Asked { dead_at } if now >= dead_at => Verdict::Dead,
+            _ => Verdict::Wait,
+        }
+    }
+
+    /// When to poll next.
+    pub fn deadline(&self) -> Instant {
+        match self.state {
+            State::Quiet { ask_at } => ask_at,
+            State::Asked { dead_at } => dead_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sbp_l2_17_asks_every_30_s_and_gives_10_s_to_answer() {
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut pulse = Keepalive::new(Rhythm::default(), start);
+        assert_eq!(pulse.poll(at(29)), Verdict::Wait);
+        assert_eq!(pulse.poll(at(30)), Verdict::Ping);
+        assert_eq!(pulse.poll(at(39)), Verdict::Wait);
+        pulse.heard(at(39));
+        assert_eq!(pulse.deadline(), at(69));
+        assert_eq!(pulse.poll(at(69)), Verdict::Ping);
+        assert_eq!(pulse.deadline(), at(79));
+        assert_eq!(pulse.poll(at(79)), Verdict::Dead);
+    }
+
+    #[test]
+    fn early_timer_is_ignored() {
+        let start = Instant::now();
+        let mut pulse = Keepalive::new(Rhythm::default(), start);
+        assert_eq!(pulse.poll(start), Verdict::Wait);
+        assert_eq!(pulse.deadline(), start + Duration::from_secs(30));
+    }
+}

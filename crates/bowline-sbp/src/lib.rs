@@ -1,0 +1,23 @@
+//! The State Bridge Protocol without I/O.
+//!
+//! Everything here is a value or a pure function: no sockets, no clock, no randomness. Servers,
+//! clients and tests share these types, so a wire detail is written down once.
+
+pub mod api;
+pub mod completion;
+pub mod delivery;
+pub mod error;
+pub mod frame;
+pub mod id;
+pub mod json;
+pub mod keepalive;
+pub mod lifecycle;
+pub mod message;
+pub mod surface;
+
+/// The wire version advertised to surfaces (the public repository calls the same wire `0.9`).
+pub const SBP_VERSION: &str = "1.2";
+/// The older name of the same wire, answered to a surface that asks for it.
+pub const SBP_VERSION_0_9: &str = "0.9";
+/// The highest conformance level this implementation satisfies in full.
+pub const SBP_LEVEL: &str = "L2";

@@ -1,0 +1,197 @@
+//! The life of a session: five states and the only changes between them (SBP-L2-13).
+//!
+//! Apart, because every part of the house asks "may this happen now?" and there must be one
+//! answer. Pure: a state and a change give the next state or a refusal.
+//!
+//! A session stays `running` between turns. It becomes `suspended` when the surface that was
+//! attached goes away, never merely because no surface ever came (SBP-L2-15).
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a session is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum Status {
+    /// Made, no turn yet.
+    Idle,
+    /// Has taken a turn and may take more.
+    Running,
+    /// Its surface went away; work goes on, a caller must resume it explicitly.
+    Suspended,
+    /// Ended well. Takes no more turns.
+    Completed,
+    /// Ended badly. Takes no more turns.
+    Failed,
+}
+
+/// What happens to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// A turn was taken.
+    TurnTaken,
+    /// The attached surface went away, cleanly or not.
+    SurfaceLost,
+    /// A surface attached.
+    SurfaceAttached,
+    /// The caller named the session to go on with it.
+    Resumed,
+    /// The owner put it aside.
+    Suspend,
+    /// The owner ended it, done.
+    Complete,
+    /// The owner ended it, given up.
+    Fail,
+}
+
+/// A change that the lifecycle does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a session that is {from} cannot take this step")]
+pub struct IllegalChange {
+    pub from: Status,
+    pub change: Change,
+}
+
+impl Status {
+    /// The next state. A change that means nothing in this state leaves it as it is; one that
+    /// the protocol forbids is refused.
+    pub fn after(self, change: Change) -> Result<Status, IllegalChange> {
+        use Change::*;
+        use Status::*;
+        let refused = Err(IllegalChange { from: self, change });
+        match (self, change) {
+            (Idle, TurnTaken) => Ok(Running),
+            (Idle, SurfaceLost | SurfaceAttached | Resumed) => Ok(Idle),
+
+            (Running, SurfaceLost | Suspend) => Ok(Suspended),
+            (Running, TurnTaken | SurfaceAttached | Resumed) => Ok(Running),
+
+            (Suspended, SurfaceAttached | Resumed) => Ok(Running),
+            // A turn that was under way when the surface left ends without waking the session.
+            (Suspended, TurnTaken | SurfaceLost | Suspend) => Ok(Suspended),
+
+            // Ending goes through `running`: an idle session is started, a suspended one resumed.
+            (Idle | Running | Suspended, Complete) => Ok(Completed),
+            (Idle | Running | Suspended, Fail) => Ok(Failed),
+            (Idle, Suspend) => Ok(Suspended),
+
+            // An ended session can still be looked at.
+            (Completed, SurfaceAttached | SurfaceLost | Complete) => Ok(Completed),
+            (Failed, SurfaceAttached | SurfaceLost | Fail) => Ok(Failed),
+            (Completed | Failed, _) => refused,
+        }
+    }
+
+    /// Whether the session can take another turn at all.
+    pub fn is_open(self) -> bool {
+        !matches!(self, Status::Completed | Status::Failed)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Idle => "idle",
+            Status::Running => "running",
+            Status::Suspended => "suspended",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The text names no state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a status is one of idle, running, suspended, completed, failed")]
+pub struct UnknownStatus;
+
+impl FromStr for Status {
+    type Err = UnknownStatus;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStatus> {
+        [Status::Idle, Status::Running, Status::Suspended, Status::Completed, Status::Failed]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or(UnknownStatus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Change::*;
+    use super::Status::*;
+    use super::*;
+
+    const STATES: [Status; 5] = [Idle, Running, Suspended, Completed, Failed];
+    const CHANGES: [Change; 7] =
+        [TurnTaken, SurfaceLost, SurfaceAttached, Resumed, Suspend, Complete, Fail];
+
+    #[test]
+    fn sbp_l2_13_the_protocols_transitions_hold() {
+        for (from, change, to) in [
+            (Idle, TurnTaken, Running),
+            (Running, SurfaceLost, Suspended),
+            (Suspended, SurfaceAttached, Running),
+            (Suspended, Resumed, Running),
+            (Running, Complete, Completed),
+            (Running, Fail, Failed),
+            (Suspended, Fail, Failed),
+        ] {
+            assert_eq!(from.after(change), Ok(to), "{from} after {change:?}");
+        }
+    }
+
+    #[test]
+    fn sbp_l2_13_no_state_changes_in_a_way_the_protocol_does_not_name() {
+        // Ending an idle or suspended session passes through running; that composition and the
+        // owner's own `Suspend` are the only additions to the protocol's list.
+        let named = [
+            (Idle, Running),
+            (Running, Suspended),
+            (Suspended, Running),
+            (Running, Completed),
+            (Running, Failed),
+            (Suspended, Failed),
+            (Idle, Completed),
+            (Idle, Failed),
+            (Suspended, Completed),
+            (Idle, Suspended),
+        ];
+        for from in STATES {
+            for change in CHANGES {
+                if let Ok(to) = from.after(change) {
+                    assert!(from == to || named.contains(&(from, to)), "{from} -> {to}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sbp_l2_15_a_surface_that_leaves_an_idle_session_suspends_nothing() {
+        assert_eq!(Idle.after(SurfaceAttached), Ok(Idle));
+        assert_eq!(Idle.after(SurfaceLost), Ok(Idle));
+    }
+
+    #[test]
+    fn an_ended_session_takes_no_turn() {
+        for from in [Completed, Failed] {
+            for change in [TurnTaken, Resumed, Suspend] {
+                assert_eq!(from.after(change), Err(IllegalChange { from, change }));
+            }
+        }
+    }
+
+    #[test]
+    fn names_read_back() {
+        for status in STATES {
+            assert_eq!(status.as_str().parse(), Ok(status));
+        }
+        assert_eq!("active".parse::<Status>(), Err(UnknownStatus));
+    }
+}

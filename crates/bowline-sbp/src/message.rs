@@ -1,0 +1,219 @@
+//! One chat message, kept exactly as its author wrote it.
+//!
+//! A message is raw JSON text with a role read out of it: unknown fields, number spellings and
+//! key order survive storage, history and export untouched. What is compared is the meaning.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A message as raw JSON.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Message {
+    raw: Box<RawValue>,
+    #[serde(skip)]
+    role: String,
+}
+
+/// Why a value is not a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMessage {
+    #[error("each message must be an object")]
+    NotAnObject,
+    #[error("each message needs a `role` of 1 to 64 characters")]
+    NoRole,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    role: String,
+}
+
+impl Message {
+    /// Takes a raw value as a message.
+    pub fn read(raw: Box<RawValue>) -> Result<Self, InvalidMessage> {
+        if !raw.get().starts_with('{') {
+            return Err(InvalidMessage::NotAnObject);
+        }
+        let head: Head = serde_json::from_str(raw.get()).map_err(|_| InvalidMessage::NoRole)?;
+        if head.role.is_empty() || head.role.len() > 64 {
+            return Err(InvalidMessage::NoRole);
+        }
+        Ok(Self { raw, role: head.role })
+    }
+
+    /// A plain text message.
+    pub fn text(role: &str, content: &str) -> Self {
+        let body = serde_json::json!({ "role": role, "content": content });
+        let raw = serde_json::value::to_raw_value(&body).expect("a JSON value always serialises");
+        Self { raw, role: role.to_owned() }
+    }
+
+    pub fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// The JSON text.
+    pub fn as_json(&self) -> &str {
+        self.raw.get()
+    }
+
+    /// What a person would read: the content string, or the text parts of a multi-part content.
+    pub fn content(&self) -> String {
+        match self.meaning().and_then(|mut meaning| meaning.remove("content")) {
+            Some(Value::String(text)) => text,
+            Some(Value::Array(parts)) => {
+                parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Whether both say the same: spelling and bookkeeping fields that SDKs add do not count.
+    pub fn means(&self, other: &Message) -> bool {
+        if self.as_json() == other.as_json() {
+            return true;
+        }
+        self.role == other.role
+            && matches!((self.meaning(), other.meaning()), (Some(a), Some(b)) if a == b)
+    }
+
+    /// The fields that carry meaning, with equivalent forms made equal. `None` for text that
+    /// only a raw comparison can judge (lone surrogates, numbers past every type).
+    fn meaning(&self) -> Option<serde_json::Map<String, Value>> {
+        let Ok(Value::Object(fields)) = serde_json::from_str(self.as_json()) else { return None };
+        let mut kept = serde_json::Map::new();
+        for name in ["content", "name", "tool_calls", "tool_call_id"] {
+            match fields.get(name) {
+                None | Some(Value::Null) => {}
+                Some(Value::Array(items)) if items.is_empty() => {}
+                Some(Value::String(text)) if text.is_empty() => {}
+                Some(value) => {
+                    kept.insert(name.to_owned(), single_text(value).unwrap_or(value).clone());
+                }
+            }
+        }
+        Some(kept)
+    }
+}
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_json() == other.as_json()
+    }
+}
+
+/// `[{"type":"text","text":T}]` is the same content as `T`.
+fn single_text(content: &Value) -> Option<&Value> {
+    match content.as_array()?.as_slice() {
+        [part] if part.get("type").and_then(Value::as_str) == Some("text") => part.get("text"),
+        _ => None,
+    }
+}
+
+/// How many leading messages of `incoming` the session already has (SBP-L1-11).
+///
+/// Callers either send what is new, or, as most OpenAI clients do, everything so far. The second
+/// kind is recognised when the shared beginning is the whole stored history, or holds an
+/// assistant's word that the caller can only have from us. A shared beginning without either is
+/// a coincidence ("hi" twice), and all of it is new.
+pub fn already_stored(stored: &[Message], incoming: &[Message]) -> usize {
+    let shared = stored.iter().zip(incoming).take_while(|(a, b)| a.means(b)).count();
+    let resent = shared > 0
+        && (shared == stored.len() || stored[..shared].iter().any(|m| m.role() == "assistant"));
+    if !resent {
+        return 0;
+    }
+    if shared < incoming.len() {
+        return shared;
+    }
+    // Nothing is new. If the history waits for an answer, this asks for it again; otherwise the
+    // caller repeats its last words, and they count as said once more.
+    if shared == stored.len() && stored[shared - 1].role() != "assistant" {
+        return shared;
+    }
+    incoming.iter().rposition(|m| m.role() == "user").unwrap_or(shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Message {
+        Message::read(RawValue::from_string(json.into()).unwrap()).unwrap()
+    }
+
+    fn user(text: &str) -> Message {
+        Message::text("user", text)
+    }
+
+    fn assistant(text: &str) -> Message {
+        Message::text("assistant", text)
+    }
+
+    #[test]
+    fn a_message_keeps_its_bytes() {
+        let text = r#"{"role":"user", "content":"é\ud800","x":1E400,"big":123456789012345678901234567890}"#;
+        assert_eq!(raw(text).as_json(), text);
+    }
+
+    #[test]
+    fn what_is_not_a_message_is_refused() {
+        let read = |text: &str| Message::read(RawValue::from_string(text.into()).unwrap());
+        assert_eq!(read("[]"), Err(InvalidMessage::NotAnObject));
+        assert_eq!(read("3"), Err(InvalidMessage::NotAnObject));
+        assert_eq!(read(r#"{"content":"x"}"#), Err(InvalidMessage::NoRole));
+        assert_eq!(read(r#"{"role":5}"#), Err(InvalidMessage::NoRole));
+        assert_eq!(read(r#"{"role":""}"#), Err(InvalidMessage::NoRole));
+    }
+
+    #[test]
+    fn content_reads_strings_and_text_parts() {
+        assert_eq!(user("hello").content(), "hello");
+        let parts = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"},{"type":"text","text":"b"}]}"#;
+        assert_eq!(raw(parts).content(), "ab");
+        assert_eq!(raw(r#"{"role":"assistant","content":null}"#).content(), "");
+    }
+
+    #[test]
+    fn sbp_l1_11_what_sdks_add_when_they_resend_does_not_matter() {
+        let stored = assistant("Hi.");
+        let resent = raw(
+            r#"{"content":"Hi.","role":"assistant","refusal":null,"annotations":[],"tool_calls":null}"#,
+        );
+        assert!(stored.means(&resent));
+        assert!(user("a").means(&raw(r#"{"role":"user","content":[{"type":"text","text":"a"}]}"#)));
+        assert!(!user("a").means(&user("b")));
+        assert!(!user("a").means(&assistant("a")));
+    }
+
+    #[test]
+    fn sbp_l1_11_a_resent_history_is_recognised() {
+        let stored = [user("a"), assistant("b")];
+        assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
+        // The caller edited its last words: the shared beginning holds our answer.
+        let longer = [user("a"), assistant("b"), user("c"), assistant("d")];
+        assert_eq!(already_stored(&longer, &[user("a"), assistant("b"), user("x")]), 2);
+    }
+
+    #[test]
+    fn sbp_l1_11_new_words_that_look_like_old_ones_are_new() {
+        let stored = [user("hi"), assistant("hello")];
+        assert_eq!(already_stored(&stored, &[user("hi")]), 0);
+        assert_eq!(already_stored(&stored, &[user("other")]), 0);
+        assert_eq!(already_stored(&[], &[user("hi")]), 0);
+    }
+
+    #[test]
+    fn sbp_l1_11_a_repeated_last_message_is_said_again_not_lost() {
+        let stored = [user("a"), assistant("b"), user("c"), assistant("d")];
+        assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
+        assert_eq!(already_stored(&stored, &stored), 2);
+    }
+
+    #[test]
+    fn sbp_l1_11_an_unanswered_message_is_asked_again_without_a_copy() {
+        assert_eq!(already_stored(&[user("a")], &[user("a")]), 1);
+    }
+}

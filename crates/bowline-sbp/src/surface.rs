@@ -1,0 +1,144 @@
+//! What a surface says about itself when it attaches (SBP-L4-01).
+//!
+//! Parsed leniently, once, at the edge: a field of the wrong type is as good as absent, and one
+//! bad field never spoils the others.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The longest string we keep of anything a surface says about itself.
+const LONGEST: usize = 256;
+/// The most list entries we keep of anything a surface says about itself.
+const MOST: usize = 64;
+
+/// A surface's own description, made sane.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SurfaceContext {
+    /// Any string; the well-known ones are mobile, desktop, iot, browser, voice, unknown.
+    pub device_type: DeviceType,
+    /// The most tokens the surface can show of one turn.
+    pub max_output_tokens: Option<u32>,
+    /// What it can show: markdown, tables, images, audio, streaming, …
+    pub ui_capabilities: Vec<String>,
+    /// BCP-47.
+    pub locale: Option<String>,
+    /// A stable name of the device.
+    pub surface_id: Option<String>,
+    /// Tools that run on the device.
+    pub mcp_tools: Vec<String>,
+}
+
+/// The kind of device, kept as it was said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = String))]
+pub struct DeviceType(String);
+
+impl DeviceType {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for DeviceType {
+    fn default() -> Self {
+        Self("unknown".into())
+    }
+}
+
+impl From<&str> for DeviceType {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl SurfaceContext {
+    /// Reads what a surface sent, whatever it sent.
+    pub fn read(value: Option<&Value>) -> Self {
+        let Some(Value::Object(fields)) = value else { return Self::default() };
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).and_then(bounded);
+        let list = |name: &str| -> Vec<String> {
+            let items = fields.get(name).and_then(Value::as_array);
+            items.into_iter().flatten().filter_map(named).take(MOST).collect()
+        };
+        Self {
+            device_type: text("device_type").map(DeviceType).unwrap_or_default(),
+            max_output_tokens: fields
+                .get("max_output_tokens")
+                .and_then(Value::as_u64)
+                .filter(|tokens| *tokens > 0)
+                .map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)),
+            ui_capabilities: list("ui_capabilities"),
+            locale: text("locale"),
+            surface_id: text("surface_id"),
+            mcp_tools: list("mcp_tools"),
+        }
+    }
+
+    /// Whether the surface wants chunks. One that lists capabilities without `streaming` gets
+    /// whole turns (SBP-L2-09); one that lists none gets the plain experience: chunks.
+    pub fn streams(&self) -> bool {
+        self.ui_capabilities.is_empty() || self.ui_capabilities.iter().any(|c| c == "streaming")
+    }
+}
+
+fn bounded(text: &str) -> Option<String> {
+    (!text.is_empty() && text.len() <= LONGEST).then(|| text.to_owned())
+}
+
+/// A list entry's name: a string, or the `name` of an object (typed tools).
+fn named(item: &Value) -> Option<String> {
+    item.as_str().or_else(|| item.get("name").and_then(Value::as_str)).and_then(bounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn sbp_l4_01_null_absent_and_wrong_types_become_the_default() {
+        for said in [json!(null), json!(3), json!([]), json!("mobile"), json!({})] {
+            assert_eq!(SurfaceContext::read(Some(&said)), SurfaceContext::default());
+        }
+        assert_eq!(SurfaceContext::read(None).device_type.as_str(), "unknown");
+    }
+
+    #[test]
+    fn sbp_l4_01_one_bad_field_does_not_spoil_the_others() {
+        let said = json!({
+            "device_type": "smart-fridge", "locale": 7, "max_output_tokens": 300,
+            "ui_capabilities": ["markdown", 5, null], "surface_id": ["x"], "mcp_tools": "camera",
+        });
+        let surface = SurfaceContext::read(Some(&said));
+        assert_eq!(surface.device_type.as_str(), "smart-fridge");
+        assert_eq!(surface.max_output_tokens, Some(300));
+        assert_eq!(surface.ui_capabilities, ["markdown"]);
+        assert_eq!((surface.locale, surface.surface_id), (None, None));
+        assert!(surface.mcp_tools.is_empty());
+    }
+
+    #[test]
+    fn sbp_l2_09_streaming_is_declined_only_by_a_list_without_it() {
+        let with = |caps: Value| SurfaceContext::read(Some(&json!({ "ui_capabilities": caps })));
+        assert!(with(json!([])).streams());
+        assert!(with(json!(["markdown", "streaming"])).streams());
+        assert!(!with(json!(["markdown"])).streams());
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_tolerated(text in "\\PC{0,200}") {
+            let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            let surface = SurfaceContext::read(Some(&json!({
+                "device_type": value, "locale": value, "max_output_tokens": value,
+                "ui_capabilities": value, "mcp_tools": value, "surface_id": value,
+            })));
+            prop_assert!(surface.ui_capabilities.len() <= MOST);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The session log in one SQLite file: nothing to install, durable by default.
+//!
+//! WAL with `synchronous=FULL`: a commit is flushed before it is acknowledged (G4). One writer
+//! thread groups commits, reader threads answer questions meanwhile. A lock file keeps a second
+//! process away from the same folder.
+
+mod readers;
+mod rows;
+mod schema;
+mod sessions;
+mod tether;
+mod turns;
+mod writer;
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bowline_sbp::id::{Seq, SessionId, TurnId};
+use bowline_sbp::lifecycle::Change;
+use bowline_sbp::message::Message;
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use self::readers::Readers;
+use self::rows::{millis, place};
+use self::writer::Writer;
+use crate::{
+    Accepted, Attach, Attached, Created, Entry, Error, Finish, IdempotencyKey, InstanceId,
+    NewSession, NewTurn, OpenError, Page, Result, Session, Store, TokenHash, Unfinished,
+};
+
+/// The database's name inside the data folder.
+pub const FILE: &str = "bowline.db";
+/// Threads that read. Two keep two cores busy; more only queue elsewhere.
+const READERS: usize = 2;
+
+/// A data folder that this process owns.
+#[derive(Debug)]
+pub struct Sqlite {
+    writer: Writer,
+    readers: Readers,
+    _lock: File,
+}
+
+impl Sqlite {
+    /// Opens the store in `folder`, making both as needed.
+    pub fn open(folder: &Path) -> Result<Self, OpenError> {
+        let unusable = |error: std::io::Error| OpenError::Folder {
+            path: folder.display().to_string(),
+            reason: error.to_string(),
+        };
+        make_private_folder(folder).map_err(unusable)?;
+        let lock = lock(folder)?;
+        let path = folder.join(FILE);
+        make_private_file(&path).map_err(unusable)?;
+
+        let mut conn = connect(&path, false)?;
+        schema::migrate(&mut conn, &path.display().to_string())?;
+        let readers = (0..READERS).map(|_| connect(&path, true)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            writer: Writer::start(conn).map_err(unusable)?,
+            readers: Readers::start(readers).map_err(unusable)?,
+            _lock: lock,
+        })
+    }
+}
+
+/// The lock is the operating system's: it ends with the process, however that ends.
+fn lock(folder: &Path) -> Result<File, OpenError> {
+    let path = folder.join("bowline.lock");
+    let unusable = |error: std::io::Error| OpenError::Folder {
+        path: folder.display().to_string(),
+        reason: error.to_string(),
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(OpenError::InUse { path: folder.display().to_string() })
+        }
+        Err(fs::TryLockError::Error(error)) => Err(unusable(error)),
+    }
+}
+
+fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+    let access = if read_only {
+        OpenFlags::SQLITE_OPEN_READ_ONLY
+    } else {
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+    };
+    let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .map_err(failed)?;
+    conn.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    if !read_only {
+        let mode: String =
+            conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        if mode != "wal" {
+            return Err(OpenError::Database(
+                "the file system cannot do write-ahead logging".into(),
+            ));
+        }
+        conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        conn.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
+    }
+    Ok(conn)
+}
+
+#[cfg(unix)]
+fn make_private_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(unix)]
+fn make_private_file(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+}
+
+#[cfg(not(unix))]
+fn make_private_folder(folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)
+}
+
+#[cfg(not(unix))]
+fn make_private_file(path: &Path) -> std::io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path).map(drop)
+}
+
+#[async_trait::async_trait]
+impl Store for Sqlite {
+    async fn create_session(
+        &self,
+        session: NewSession,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Created> {
+        self.writer.run(move |conn| sessions::create(conn, &session, key.as_ref())).await
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<Session>> {
+        self.readers.ask(move |conn| Ok(rows::session(conn, id)?.map(|(_, s)| s))).await
+    }
+
+    async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>> {
+        let find = move |conn: &Connection| {
+            Ok(rows::sessions(conn, "WHERE token_hash = ?1", [token.0])?.pop().map(|(_, s)| s))
+        };
+        self.readers.ask(find).await
+    }
+
+    async fn sessions(&self, page: Page) -> Result<Vec<Session>> {
+        self.readers.ask(move |conn| sessions::list(conn, &page)).await
+    }
+
+    async fn change_status(&self, id: SessionId, change: Change, at: Timestamp) -> Result<Session> {
+        self.writer.run(move |conn| sessions::change_status(conn, id, change, at)).await
+    }
+
+    async fn delete_session(&self, id: SessionId) -> Result<bool> {
+        self.writer.run(move |conn| sessions::delete(conn, id)).await
+    }
+
+    async fn history(&self, id: SessionId) -> Result<Vec<Message>> {
+        self.readers
+            .ask(move |conn| {
+                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
+                let mut statement = conn.prepare_cached(
+                    "SELECT message FROM entries
+                     WHERE place > ?1 AND place < ?2 AND kind <> 2 ORDER BY place",
+                )?;
+                let mut rows = statement.query([place(key, 0), place(key + 1, 0)])?;
+                let mut history = Vec::new();
+                while let Some(row) = rows.next()? {
+                    history.push(rows::message_of(row.get(0)?)?);
+                }
+                Ok(history)
+            })
+            .await
+    }
+
+    async fn entries_after(&self, id: SessionId, after: Seq, limit: u32) -> Result<Vec<Entry>> {
+        self.readers
+            .ask(move |conn| {
+                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
+                let range = params![place(key, after), place(key + 1, 0), limit];
+                let rest = "WHERE place > ?1 AND place < ?2 ORDER BY place LIMIT ?3";
+                rows::entries(conn, rest, range, |_| true)
+            })
+            .await
+    }
+
+    async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>> {
+        self.readers
+            .ask(move |conn| {
+                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
+                let range = params![place(key, 0), place(key, before), limit];
+                let rest = "WHERE place > ?1 AND place < ?2 ORDER BY place DESC LIMIT ?3";
+                let mut found = rows::entries(conn, rest, range, |_| true)?;
+                found.reverse();
+                Ok(found)
+            })
+            .await
+    }
+
+    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<Entry>> {
+        self.readers.ask(move |conn| tether::after(conn, id, after)).await
+    }
+
+    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
+        self.writer.run(move |conn| turns::accept(conn, &turn)).await
+    }
+
+    async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
+        self.writer.run(move |conn| turns::start(conn, turn, owner)).await
+    }
+
+    async fn finish_turn(&self, finish: Finish) -> Result<Session> {
+        self.writer.run(move |conn| turns::finish(conn, &finish)).await
+    }
+
+    async fn abandon_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
+        self.writer.run(move |conn| turns::abandon(conn, turn, owner)).await
+    }
+
+    async fn take_over(&self, owner: InstanceId, at: Timestamp) -> Result<Vec<Unfinished>> {
+        self.writer.run(move |conn| turns::take_over(conn, owner, at)).await
+    }
+
+    async fn attach(&self, attach: Attach) -> Result<Attached> {
+        self.writer.run(move |conn| tether::attach(conn, &attach)).await
+    }
+
+    async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {
+        self.writer.run(move |conn| tether::detach(conn, id, epoch, at)).await
+    }
+
+    async fn confirm(&self, id: SessionId, epoch: u64, seq: Seq) -> Result<()> {
+        self.writer.run(move |conn| tether::confirm(conn, id, epoch, seq)).await
+    }
+
+    async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]> {
+        self.writer
+            .run(move |conn| {
+                let mut find = conn.prepare_cached("SELECT secret FROM secrets WHERE name = ?1")?;
+                if let Some(secret) = find.query_row([name], |row| row.get(0)).optional()? {
+                    return Ok(secret);
+                }
+                conn.prepare_cached("INSERT INTO secrets (name, secret) VALUES (?1, ?2)")?
+                    .execute(params![name, fresh])?;
+                Ok(fresh)
+            })
+            .await
+    }
+
+    async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
+        self.writer
+            .run(move |conn| {
+                // A key of a turn that still runs is needed until it ends.
+                let forgotten = conn
+                    .prepare_cached(
+                        "DELETE FROM keys WHERE created_at < ?1
+                         AND (turn_id IS NULL OR turn_id NOT IN (SELECT id FROM turns))",
+                    )?
+                    .execute([millis(before)])?;
+                Ok(forgotten as u64)
+            })
+            .await
+    }
+
+    async fn check(&self) -> Result<()> {
+        // A write that changes nothing still takes the write lock and touches the disk.
+        self.writer
+            .run(|conn| {
+                conn.prepare_cached("DELETE FROM secrets WHERE name = ''")?.execute([])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn failed(&self) -> Error {
+        self.writer.failed().await
+    }
+}

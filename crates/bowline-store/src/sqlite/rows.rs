@@ -1,0 +1,169 @@
+//! Rows to values and back: the one place that knows the columns.
+
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId};
+use bowline_sbp::message::Message;
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde_json::value::RawValue;
+
+use crate::{Entry, EntryKind, Error, Result, Session, Snapshot, TokenHash};
+
+/// A session's row number: the upper half of the places of its entries.
+pub(super) type Key = i64;
+
+/// Where an entry stands in the table. 2^31 sessions of 2^32 entries fit.
+pub(super) fn place(key: Key, seq: Seq) -> i64 {
+    (key << 32) | seq.min(u64::from(u32::MAX)) as i64
+}
+
+fn seq_of(place: i64) -> Seq {
+    (place & 0xffff_ffff) as Seq
+}
+
+pub(super) fn millis(at: Timestamp) -> i64 {
+    at.as_millisecond()
+}
+
+fn timestamp(millis: i64) -> Result<Timestamp> {
+    Timestamp::from_millisecond(millis).map_err(|_| corrupt("a time out of range"))
+}
+
+pub(super) fn corrupt(what: &str) -> Error {
+    Error::Corrupt(what.to_owned())
+}
+
+const SESSION_COLUMNS: &str = "key, id, token_hash, agent_id, status, step_count, metadata, \
+     created_at, updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, \
+     attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at";
+
+/// The sessions that `rest` (WHERE …) finds.
+pub(super) fn sessions(
+    conn: &Connection,
+    rest: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<(Key, Session)>> {
+    let sql = format!("SELECT {SESSION_COLUMNS} FROM sessions {rest}");
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(session_of(row)?);
+    }
+    Ok(found)
+}
+
+/// The session of that id.
+pub(super) fn session(conn: &Connection, id: SessionId) -> Result<Option<(Key, Session)>> {
+    Ok(sessions(conn, "WHERE id = ?1", [id.as_bytes()])?.pop())
+}
+
+/// The session of that id, which has to be there.
+pub(super) fn existing(conn: &Connection, id: SessionId) -> Result<(Key, Session)> {
+    session(conn, id)?.ok_or(Error::NoSession)
+}
+
+/// The row number of that session.
+pub(super) fn key_of(conn: &Connection, id: SessionId) -> Result<Option<Key>> {
+    let mut statement = conn.prepare_cached("SELECT key FROM sessions WHERE id = ?1")?;
+    Ok(statement.query_row([id.as_bytes()], |row| row.get(0)).optional()?)
+}
+
+fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
+    let surface: Option<String> = row.get(14)?;
+    let snapshot = match row.get::<_, Option<[u8; 16]>>(15)? {
+        None => None,
+        Some(id) => Some(Snapshot {
+            id: SnapshotId::from_bytes(id),
+            seq: row.get::<_, i64>(16)? as Seq,
+            at: timestamp(row.get(17)?)?,
+        }),
+    };
+    let session = Session {
+        id: SessionId::from_bytes(row.get(1)?),
+        token_hash: TokenHash(row.get(2)?),
+        agent_id: row
+            .get_ref(3)?
+            .as_str()
+            .ok()
+            .and_then(|id| id.parse().ok())
+            .ok_or_else(|| corrupt("an agent id"))?,
+        status: row
+            .get_ref(4)?
+            .as_str()
+            .ok()
+            .and_then(|s| s.parse().ok())
+            .ok_or_else(|| corrupt("a status"))?,
+        step_count: row.get::<_, i64>(5)? as u64,
+        metadata: row.get(6)?,
+        created_at: timestamp(row.get(7)?)?,
+        updated_at: timestamp(row.get(8)?)?,
+        last_seq: row.get::<_, i64>(9)? as Seq,
+        delivered_seq: row.get::<_, i64>(10)? as Seq,
+        pending_turns: row.get::<_, i64>(11)? as u64,
+        cost_usd: row.get(12)?,
+        attach_epoch: row.get::<_, i64>(13)? as u64,
+        surface: surface.and_then(|text| serde_json::from_str(&text).ok()),
+        snapshot,
+    };
+    Ok((row.get(0)?, session))
+}
+
+/// The entries that `rest` (WHERE …) finds, until `fits` says stop.
+pub(super) fn entries(
+    conn: &Connection,
+    rest: &str,
+    params: impl rusqlite::Params,
+    mut fits: impl FnMut(&Entry) -> bool,
+) -> Result<Vec<Entry>> {
+    let sql = format!(
+        "SELECT place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at \
+         FROM entries {rest}"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let entry = entry_of(row)?;
+        if !fits(&entry) {
+            break;
+        }
+        found.push(entry);
+    }
+    Ok(found)
+}
+
+fn entry_of(row: &Row<'_>) -> Result<Entry> {
+    let kind = match row.get::<_, i64>(1)? {
+        0 => EntryKind::Message,
+        1 => EntryKind::Turn,
+        2 => EntryKind::Note,
+        _ => return Err(corrupt("an entry of an unknown kind")),
+    };
+    let status: String = row.get(6)?;
+    Ok(Entry {
+        seq: seq_of(row.get(0)?),
+        kind,
+        turn_id: TurnId::from_bytes(row.get(2)?),
+        message: message_of(row.get(3)?)?,
+        model: row.get(4)?,
+        cost_usd: row.get(5)?,
+        status: TurnStatus::named(&status),
+        step: row.get::<_, i64>(7)? as u64,
+        tethered: row.get::<_, Option<i64>>(8)?.is_some(),
+        created_at: timestamp(row.get(9)?)?,
+    })
+}
+
+pub(super) fn kind_number(kind: EntryKind) -> i64 {
+    match kind {
+        EntryKind::Message => 0,
+        EntryKind::Turn => 1,
+        EntryKind::Note => 2,
+    }
+}
+
+pub(super) fn message_of(text: String) -> Result<Message> {
+    let raw = RawValue::from_string(text).map_err(|_| corrupt("a message that is not JSON"))?;
+    Message::read(raw).map_err(|_| corrupt("a message without a role"))
+}

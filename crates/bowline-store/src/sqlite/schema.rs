@@ -1,0 +1,158 @@
+//! The tables, and how an older file becomes a newer one: forward only, in one transaction.
+
+use rusqlite::Connection;
+
+use crate::OpenError;
+
+/// Marks the file as ours ("bowl"), so that a foreign database is not touched.
+const APPLICATION_ID: i64 = 0x626f_776c;
+
+/// Each element brings the schema from its index to the next version.
+const MIGRATIONS: [&str; 1] = ["
+    CREATE TABLE sessions (
+        key             INTEGER PRIMARY KEY,
+        id              BLOB NOT NULL UNIQUE,
+        token_hash      BLOB NOT NULL UNIQUE,
+        agent_id        TEXT NOT NULL,
+        status          TEXT NOT NULL,
+        step_count      INTEGER NOT NULL DEFAULT 0,
+        metadata        TEXT NOT NULL,
+        created_at      INTEGER NOT NULL,
+        updated_at      INTEGER NOT NULL,
+        last_seq        INTEGER NOT NULL DEFAULT 0,
+        delivered_seq   INTEGER NOT NULL DEFAULT 0,
+        tether_last     INTEGER NOT NULL DEFAULT 0,
+        tether_done     INTEGER NOT NULL DEFAULT 0,
+        cost_usd        REAL NOT NULL DEFAULT 0,
+        attach_epoch    INTEGER NOT NULL DEFAULT 0,
+        attached_by     BLOB,
+        surface         TEXT,
+        snapshot_id     BLOB,
+        snapshot_seq    INTEGER,
+        snapshot_at     INTEGER
+    ) STRICT;
+    CREATE INDEX sessions_attached ON sessions (attached_by) WHERE attached_by IS NOT NULL;
+
+    -- The log. `place` is the session's key in the upper half and the entry's seq in the lower:
+    -- one tree, entries of a session side by side, no second index to write.
+    CREATE TABLE entries (
+        place       INTEGER PRIMARY KEY,
+        kind        INTEGER NOT NULL,
+        turn_id     BLOB NOT NULL,
+        message     TEXT NOT NULL,
+        model       TEXT,
+        cost_usd    REAL NOT NULL,
+        status      TEXT NOT NULL,
+        step        INTEGER NOT NULL,
+        -- The how-manieth Tether turn of its session this is; null for what is not tethered.
+        tether_no   INTEGER,
+        created_at  INTEGER NOT NULL
+    ) STRICT;
+
+    -- Snapshots are positions in the log, so they cost the same whatever came before.
+    CREATE TABLE snapshots (
+        place       INTEGER PRIMARY KEY,
+        id          BLOB NOT NULL,
+        kind        TEXT NOT NULL,
+        created_at  INTEGER NOT NULL
+    ) STRICT;
+
+    -- Turns that were accepted and have not ended.
+    CREATE TABLE turns (
+        number      INTEGER PRIMARY KEY AUTOINCREMENT,
+        id          BLOB NOT NULL UNIQUE,
+        session     INTEGER NOT NULL,
+        makes       INTEGER NOT NULL,
+        request     TEXT NOT NULL,
+        owner       BLOB NOT NULL,
+        started     INTEGER NOT NULL,
+        attempt     INTEGER NOT NULL,
+        created_at  INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX turns_session ON turns (session);
+
+    CREATE TABLE keys (
+        scope       TEXT NOT NULL,
+        key         TEXT NOT NULL,
+        body_hash   BLOB NOT NULL,
+        session     INTEGER NOT NULL,
+        turn_id     BLOB,
+        result      TEXT,
+        created_at  INTEGER NOT NULL,
+        PRIMARY KEY (scope, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX keys_turn ON keys (turn_id) WHERE turn_id IS NOT NULL;
+    CREATE INDEX keys_session ON keys (session);
+
+    CREATE TABLE secrets (
+        name        TEXT PRIMARY KEY,
+        secret      BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+"];
+
+/// The schema version this build writes.
+pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// Brings the file up to date, or refuses it.
+pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+    let pragma = |conn: &Connection, name: &str| -> Result<i64, OpenError> {
+        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)
+    };
+    let found = u32::try_from(pragma(conn, "user_version")?).unwrap_or(u32::MAX);
+    let application = pragma(conn, "application_id")?;
+    let empty: bool = conn
+        .query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    if !empty && application != APPLICATION_ID {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
+    if found > VERSION {
+        return Err(OpenError::NewerSchema { found, known: VERSION });
+    }
+    if found == VERSION {
+        return Ok(());
+    }
+    let tx = conn.transaction().map_err(failed)?;
+    for step in &MIGRATIONS[found as usize..] {
+        tx.execute_batch(step).map_err(failed)?;
+    }
+    tx.pragma_update(None, "user_version", VERSION).map_err(failed)?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    tx.commit().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g13_a_newer_schema_is_refused() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, "db").unwrap();
+        conn.pragma_update(None, "user_version", VERSION + 1).unwrap();
+        assert!(matches!(
+            migrate(&mut conn, "db"),
+            Err(OpenError::NewerSchema { found, known }) if found == VERSION + 1 && known == VERSION
+        ));
+    }
+
+    #[test]
+    fn a_foreign_database_is_left_alone() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
+        assert!(matches!(migrate(&mut conn, "db"), Err(OpenError::Foreign { .. })));
+    }
+
+    #[test]
+    fn migrating_twice_changes_nothing() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, "db").unwrap();
+        migrate(&mut conn, "db").unwrap();
+    }
+
+    #[test]
+    fn sqlite_is_new_enough_to_be_free_of_the_wal_reset_bug() {
+        assert!(rusqlite::version_number() >= 3_051_003, "{}", rusqlite::version());
+    }
+}

@@ -1,0 +1,144 @@
+//! Making, finding, changing and forgetting sessions.
+
+use bowline_sbp::id::SessionId;
+use bowline_sbp::lifecycle::{Change, Status};
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{self, Key, millis, place};
+use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
+
+pub(super) fn create(
+    conn: &Connection,
+    new: &NewSession,
+    key: Option<&IdempotencyKey>,
+) -> Result<Created> {
+    if let Some(known) = key.map(|key| known_key(conn, key)).transpose()?.flatten() {
+        let session = rows::sessions(conn, "WHERE key = ?1", [known.session])?.pop();
+        let session = session.ok_or(Error::NoSession)?.1;
+        return Ok(Created { session, replayed: true });
+    }
+    let row = insert(conn, new)?;
+    if let Some(key) = key {
+        remember_key(conn, key, row, None, new.at)?;
+    }
+    Ok(Created { session: rows::existing(conn, new.id)?.1, replayed: false })
+}
+
+pub(super) fn insert(conn: &Connection, new: &NewSession) -> Result<Key> {
+    let mut taken = conn.prepare_cached("SELECT 1 FROM sessions WHERE token_hash = ?1")?;
+    if taken.exists([new.token_hash.0])? {
+        return Err(Error::TokenTaken);
+    }
+    let at = millis(new.at);
+    conn.prepare_cached(
+        "INSERT INTO sessions (id, token_hash, agent_id, status, metadata, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
+    )?
+    .execute(params![
+        new.id.as_bytes(),
+        new.token_hash.0,
+        new.agent_id.as_str(),
+        Status::Idle.as_str(),
+        new.metadata,
+        at,
+    ])?;
+    Ok(conn.last_insert_rowid())
+}
+
+pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
+    let before = match page.before {
+        None => i64::MAX,
+        Some(id) => rows::key_of(conn, id)?.ok_or(Error::NoSession)?,
+    };
+    let status = page.status.map(Status::as_str);
+    let found = rows::sessions(
+        conn,
+        "WHERE key < ?1 AND (?2 IS NULL OR status = ?2) ORDER BY key DESC LIMIT ?3",
+        params![before, status, page.limit],
+    )?;
+    Ok(found.into_iter().map(|(_, session)| session).collect())
+}
+
+pub(super) fn change_status(
+    conn: &Connection,
+    id: SessionId,
+    change: Change,
+    at: Timestamp,
+) -> Result<Session> {
+    let (key, mut session) = rows::existing(conn, id)?;
+    session.status = session.status.after(change)?;
+    session.updated_at = at;
+    set_status(conn, key, session.status, at)?;
+    Ok(session)
+}
+
+pub(super) fn set_status(conn: &Connection, key: Key, status: Status, at: Timestamp) -> Result<()> {
+    conn.prepare_cached("UPDATE sessions SET status = ?2, updated_at = ?3 WHERE key = ?1")?
+        .execute(params![key, status.as_str(), millis(at)])?;
+    Ok(())
+}
+
+pub(super) fn delete(conn: &Connection, id: SessionId) -> Result<bool> {
+    let Some(key) = rows::key_of(conn, id)? else { return Ok(false) };
+    forget(conn, key)?;
+    Ok(true)
+}
+
+pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
+    let places = [place(key, 0), place(key + 1, 0)];
+    for sql in [
+        "DELETE FROM entries WHERE place >= ?1 AND place < ?2",
+        "DELETE FROM snapshots WHERE place >= ?1 AND place < ?2",
+    ] {
+        conn.prepare_cached(sql)?.execute(places)?;
+    }
+    for sql in [
+        "DELETE FROM turns WHERE session = ?1",
+        "DELETE FROM keys WHERE session = ?1",
+        "DELETE FROM sessions WHERE key = ?1",
+    ] {
+        conn.prepare_cached(sql)?.execute([key])?;
+    }
+    Ok(())
+}
+
+/// What an idempotency key stood for.
+pub(super) struct Known {
+    pub(super) session: Key,
+    pub(super) turn_id: Option<[u8; 16]>,
+    pub(super) result: Option<String>,
+}
+
+/// What came under this key before; an error if it was another request (G3).
+pub(super) fn known_key(conn: &Connection, key: &IdempotencyKey) -> Result<Option<Known>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT body_hash, session, turn_id, result FROM keys WHERE scope = ?1 AND key = ?2",
+    )?;
+    let found = statement
+        .query_row([&key.scope, &key.key], |row| {
+            let known = Known { session: row.get(1)?, turn_id: row.get(2)?, result: row.get(3)? };
+            Ok((row.get::<_, [u8; 32]>(0)?, known))
+        })
+        .optional()?;
+    match found {
+        Some((hash, _)) if hash != key.body_hash => Err(Error::KeyReused),
+        Some((_, known)) => Ok(Some(known)),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn remember_key(
+    conn: &Connection,
+    key: &IdempotencyKey,
+    session: Key,
+    turn: Option<&[u8; 16]>,
+    at: Timestamp,
+) -> Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO keys (scope, key, body_hash, session, turn_id, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![key.scope, key.key, key.body_hash, session, turn, millis(at)])?;
+    Ok(())
+}

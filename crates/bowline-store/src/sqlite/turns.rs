@@ -1,0 +1,213 @@
+//! Accepting, finishing, abandoning and taking over turns.
+
+use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::lifecycle::{Change, Status};
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{self, Key, kind_number, millis, place};
+use super::sessions;
+use crate::{
+    Accepted, EntryKind, Error, Finish, InstanceId, NewTurn, Result, Session, TurnSession,
+    Unfinished,
+};
+
+pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
+    if let Some(known) =
+        turn.key.as_ref().map(|key| sessions::known_key(conn, key)).transpose()?.flatten()
+    {
+        let session = rows::sessions(conn, "WHERE key = ?1", [known.session])?.pop();
+        let (_, session) = session.ok_or(Error::NoSession)?;
+        // The key made a session and nothing else: as a turn it is another request.
+        let turn_id = TurnId::from_bytes(known.turn_id.ok_or(Error::KeyReused)?);
+        return Ok(Accepted::Known { turn_id, session, result: known.result });
+    }
+    let (key, session, makes) = match &turn.session {
+        TurnSession::New(new) => {
+            let key = sessions::insert(conn, new)?;
+            (key, rows::existing(conn, new.id)?.1, true)
+        }
+        TurnSession::Existing { id, resume } => {
+            let (key, session) = rows::existing(conn, *id)?;
+            if !session.status.is_open() {
+                return Err(Error::Ended(session.status));
+            }
+            if session.status == Status::Suspended && !resume {
+                return Ok(Accepted::Suspended { session });
+            }
+            (key, session, false)
+        }
+    };
+    let mut status = session.status;
+    if matches!(turn.session, TurnSession::Existing { resume: true, .. }) {
+        status = status.after(Change::Resumed)?;
+    }
+    status = status.after(Change::TurnTaken)?;
+    if status != session.status {
+        sessions::set_status(conn, key, status, turn.at)?;
+    }
+    conn.prepare_cached(
+        "INSERT INTO turns (id, session, makes, request, owner, started, attempt, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7)",
+    )?
+    .execute(params![
+        turn.id.as_bytes(),
+        key,
+        makes,
+        turn.request,
+        turn.owner.0.as_bytes(),
+        turn.started,
+        millis(turn.at),
+    ])?;
+    if let Some(name) = &turn.key {
+        sessions::remember_key(conn, name, key, Some(turn.id.as_bytes()), turn.at)?;
+    }
+    Ok(Accepted::Fresh { session: Session { status, ..session } })
+}
+
+pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
+    let changed = conn
+        .prepare_cached("UPDATE turns SET started = 1 WHERE id = ?1 AND owner = ?2")?
+        .execute(params![turn.as_bytes(), owner.0.as_bytes()])?;
+    if changed == 1 { Ok(()) } else { Err(Error::Superseded) }
+}
+
+/// The session of a turn that is still this instance's, and whether the turn made it.
+fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<(Key, bool)> {
+    conn.prepare_cached("SELECT session, makes FROM turns WHERE id = ?1 AND owner = ?2")?
+        .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?
+        .ok_or(Error::Superseded)
+}
+
+pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
+    let (key, _) = owned(conn, finish.turn_id, finish.owner)?;
+    let mut found = rows::sessions(conn, "WHERE key = ?1", [key])?;
+    let (_, mut session) = found.pop().ok_or(Error::NoSession)?;
+    let mut tether_last: i64 = conn
+        .prepare_cached("SELECT tether_last FROM sessions WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))?;
+    let at = millis(finish.at);
+
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO entries
+         (place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    for entry in &finish.entries {
+        session.last_seq += 1;
+        session.cost_usd += entry.cost_usd;
+        if entry.kind == EntryKind::Turn {
+            session.step_count += 1;
+        }
+        let tether_no = entry.tethered.then(|| {
+            tether_last += 1;
+            session.pending_turns += 1;
+            tether_last
+        });
+        insert.execute(params![
+            place(key, session.last_seq),
+            kind_number(entry.kind),
+            finish.turn_id.as_bytes(),
+            entry.message.as_json(),
+            entry.model,
+            entry.cost_usd,
+            entry.status.as_str(),
+            session.step_count as i64,
+            tether_no,
+            at,
+        ])?;
+    }
+    if session.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
+        conn.prepare_cached(
+            "INSERT OR REPLACE INTO snapshots (place, id, kind, created_at)
+             VALUES (?1, ?2, 'checkpoint', ?3)",
+        )?
+        .execute(params![
+            place(key, session.last_seq),
+            finish.checkpoint.as_bytes(),
+            at
+        ])?;
+        session.snapshot =
+            Some(crate::Snapshot { id: finish.checkpoint, seq: session.last_seq, at: finish.at });
+    }
+    session.updated_at = finish.at;
+    conn.prepare_cached(
+        "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4, tether_last = ?5,
+         cost_usd = ?6, snapshot_id = ?7, snapshot_seq = ?8, snapshot_at = ?9 WHERE key = ?1",
+    )?
+    .execute(params![
+        key,
+        session.step_count as i64,
+        at,
+        session.last_seq as i64,
+        tether_last,
+        session.cost_usd,
+        session.snapshot.as_ref().map(|s| s.id.as_bytes()),
+        session.snapshot.map(|s| s.seq as i64),
+        session.snapshot.map(|s| millis(s.at)),
+    ])?;
+    conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([finish.turn_id.as_bytes()])?;
+    if let Some(result) = &finish.result {
+        conn.prepare_cached("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
+            .execute(params![finish.turn_id.as_bytes(), result])?;
+    }
+    Ok(session)
+}
+
+pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
+    let (key, made_session) = owned(conn, turn, owner)?;
+    conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
+    conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([turn.as_bytes()])?;
+    // "Untouched" sees to it that nobody else has begun to use the session meanwhile.
+    let untouched: bool = conn
+        .prepare_cached(
+            "SELECT last_seq = 0 AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)
+             FROM sessions WHERE key = ?1",
+        )?
+        .query_row([key], |row| row.get(0))?;
+    if !untouched {
+        return Ok(());
+    }
+    if made_session {
+        return sessions::forget(conn, key);
+    }
+    conn.prepare_cached(
+        "UPDATE sessions SET status = 'idle' WHERE key = ?1 AND status = 'running'",
+    )?
+    .execute([key])?;
+    Ok(())
+}
+
+pub(super) fn take_over(
+    conn: &Connection,
+    owner: InstanceId,
+    at: Timestamp,
+) -> Result<Vec<Unfinished>> {
+    let me = owner.0.as_bytes();
+    let lost = rows::sessions(conn, "WHERE attached_by IS NOT NULL AND attached_by <> ?1", [me])?;
+    for (key, session) in lost {
+        super::tether::release(conn, key, session.status, at)?;
+    }
+    conn.prepare_cached("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
+        .execute([me])?;
+    let mut statement = conn.prepare_cached(
+        "SELECT t.id, s.id, t.request, t.attempt FROM turns t JOIN sessions s ON s.key = t.session
+         WHERE t.owner <> ?1 ORDER BY t.number",
+    )?;
+    let found = statement
+        .query_map([me], |row| {
+            Ok(Unfinished {
+                id: TurnId::from_bytes(row.get(0)?),
+                session_id: SessionId::from_bytes(row.get(1)?),
+                request: row.get(2)?,
+                attempt: row.get(3)?,
+            })
+        })?
+        .collect::<Result<Vec<_>, _>>()?;
+    conn.prepare_cached("UPDATE turns SET owner = ?1, started = 1 WHERE owner <> ?1")?
+        .execute([me])?;
+    Ok(found)
+}

@@ -1,0 +1,183 @@
+//! The one thread that writes: whatever has queued up goes into one transaction.
+//!
+//! Group commit, because a durable commit costs a disk flush whatever it holds. Each operation
+//! runs inside its own savepoint, so one that fails takes back only itself; all answers wait for
+//! the commit. Dropping the caller's future never interrupts an operation.
+
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::{Error, Result};
+
+/// The most operations in one transaction: bounds how long the first one waits for the rest.
+const BATCH: usize = 512;
+/// The most operations waiting for the writer before callers have to wait themselves.
+const QUEUE: usize = 1024;
+
+/// Something to be done inside a transaction, and someone to be told when it is decided.
+trait Work: Send {
+    fn run(&mut self, conn: &Connection) -> Result<()>;
+    fn answer(self: Box<Self>, commit: Result<()>);
+}
+
+struct Job<T, F> {
+    operation: Option<F>,
+    outcome: Option<Result<T>>,
+    answer: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
+    fn run(&mut self, conn: &Connection) -> Result<()> {
+        let Some(operation) = self.operation.take() else { return Ok(()) };
+        let outcome = operation(conn);
+        let error = outcome.as_ref().err().cloned();
+        self.outcome = Some(outcome);
+        error.map_or(Ok(()), Err)
+    }
+
+    fn answer(self: Box<Self>, commit: Result<()>) {
+        let outcome = self.outcome.unwrap_or(Err(Error::Closed));
+        // The caller may be gone; the work is done all the same.
+        let _ = self.answer.send(commit.and(outcome));
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Box<dyn Work>>,
+    failed: watch::Receiver<Option<Error>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(conn: Connection) -> std::io::Result<Self> {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let (failed_tx, failed) = watch::channel(None);
+        let thread = std::thread::Builder::new()
+            .name("bowline-writer".into())
+            .spawn(move || write_loop(&conn, waiting, &failed_tx))?;
+        Ok(Self { queue, failed, thread: Some(thread) })
+    }
+
+    /// Runs an operation in the next transaction and answers after its commit.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let job = Job { operation: Some(operation), outcome: None, answer };
+        self.queue.send(Box::new(job)).await.map_err(|_| self.end())?;
+        answered.await.unwrap_or_else(|_| Err(self.end()))
+    }
+
+    /// Resolves when the disk failed for good.
+    pub(super) async fn failed(&self) -> Error {
+        let mut failed = self.failed.clone();
+        match failed.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or(Error::Closed),
+            Err(_) => Error::Fatal("the writer thread stopped".into()),
+        }
+    }
+
+    fn end(&self) -> Error {
+        self.failed.borrow().clone().unwrap_or(Error::Closed)
+    }
+}
+
+impl Drop for Writer {
+    /// Waits for what is queued, so that a clean stop leaves a clean file.
+    fn drop(&mut self) {
+        let (closed, _) = mpsc::channel(1);
+        self.queue = closed;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write_loop(
+    conn: &Connection,
+    mut waiting: mpsc::Receiver<Box<dyn Work>>,
+    failed: &watch::Sender<Option<Error>>,
+) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while let Some(first) = waiting.blocking_recv() {
+        batch.push(first);
+        while batch.len() < BATCH {
+            let Ok(next) = waiting.try_recv() else { break };
+            batch.push(next);
+        }
+        let outcome = match failed.borrow().clone() {
+            Some(fatal) => Err(fatal),
+            None => transact(conn, &mut batch),
+        };
+        if let Err(error @ Error::Fatal(_)) = &outcome {
+            tracing::error!(%error, "the store stops acknowledging");
+            failed.send_replace(Some(error.clone()));
+        }
+        for job in batch.drain(..) {
+            job.answer(outcome.clone());
+        }
+    }
+    // Fold the log into the file: the next start has nothing to recover.
+    let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+}
+
+/// Runs a batch in one transaction: all of it is on disk, or none.
+fn transact(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
+    let outcome = run_all(conn, batch);
+    if outcome.is_err() && !conn.is_autocommit() {
+        let _ = execute(conn, "ROLLBACK");
+    }
+    outcome
+}
+
+fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
+    execute(conn, "BEGIN IMMEDIATE")?;
+    for job in batch {
+        execute(conn, "SAVEPOINT one")?;
+        if let Err(error) = job.run(conn) {
+            // On a full disk or an I/O error SQLite gives the whole transaction up.
+            if conn.is_autocommit() {
+                return Err(error);
+            }
+            execute(conn, "ROLLBACK TO one")?;
+        }
+        execute(conn, "RELEASE one")?;
+    }
+    execute(conn, "COMMIT")
+}
+
+fn execute(conn: &Connection, sql: &str) -> Result<()> {
+    conn.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ffi::{
+            SQLITE_IOERR_CORRUPTFS, SQLITE_IOERR_DATA, SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC,
+        };
+        let text = error.to_string();
+        match &error {
+            rusqlite::Error::SqliteFailure(failure, _) => {
+                match (failure.code, failure.extended_code) {
+                    (
+                        ErrorCode::SystemIoFailure,
+                        SQLITE_IOERR_FSYNC
+                        | SQLITE_IOERR_DIR_FSYNC
+                        | SQLITE_IOERR_DATA
+                        | SQLITE_IOERR_CORRUPTFS,
+                    )
+                    | (ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase, _) => {
+                        Error::Fatal(text)
+                    }
+                    _ => Error::Unavailable(text),
+                }
+            }
+            _ => Error::Corrupt(text),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The store's promises, run against every backend, and what only SQLite has to show.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod contract;
+mod fixture;
+mod model;
+mod sqlite;
