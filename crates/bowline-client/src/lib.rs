@@ -1,1 +1,9 @@
+//! Clients that stay connected: for Rust programs and for the command line.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`surface`] | a surface attached to one session of a gateway (SBP L2) |
+//! | [`backoff`] | how long to wait before connecting again |
 
+pub mod backoff;
+pub mod surface;

@@ -1,1 +1,20 @@
+//! The SBP gateway: an OpenAI-compatible front that keeps sessions alive.
+//!
+//! The path of a turn: [`http`] or [`attach`] parses it, [`engine`] takes it on and runs it
+//! through a [`model`], the store keeps it, [`hub`] wakes whoever watches, [`attach`] delivers.
 
+mod attach;
+pub mod auth;
+pub mod config;
+mod engine;
+mod gateway;
+pub mod http;
+mod hub;
+mod input;
+mod lanes;
+pub mod limits;
+pub mod model;
+mod serve;
+mod socket;
+
+pub use gateway::{Gateway, StartError};

@@ -93,6 +93,14 @@ struct ChunkChoice {
     finish_reason: Option<String>,
 }
 
+/// What one chunk brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    pub text: String,
+    /// Whether it has any choice; one without only counts tokens.
+    pub speaks: bool,
+}
+
 /// Chunks of one streamed answer, put together as they come. Only the first choice is kept: a
 /// session has one history.
 #[derive(Debug, Default)]
@@ -109,8 +117,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Takes one chunk's JSON and gives the text it adds.
-    pub fn push(&mut self, chunk: &str) -> Result<String, NotACompletion> {
+    /// Takes one chunk's JSON and says what it adds.
+    pub fn push(&mut self, chunk: &str) -> Result<Added, NotACompletion> {
         let chunk: Chunk<'_> =
             serde_json::from_str(chunk).map_err(|_| NotACompletion("a chunk cannot be read"))?;
         if self.id.is_none() {
@@ -124,6 +132,7 @@ impl Assembly {
             self.system_fingerprint.get_or_insert_with(|| print.into_owned());
         }
         self.usage = chunk.usage.or(self.usage);
+        let speaks = !chunk.choices.is_empty();
         let mut added = String::new();
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
@@ -139,7 +148,12 @@ impl Assembly {
             }
         }
         self.text.push_str(&added);
-        Ok(added)
+        Ok(Added { text: added, speaks })
+    }
+
+    /// Whether the model has said that it is done.
+    pub fn has_finished(&self) -> bool {
+        self.finish_reason.is_some()
     }
 
     /// The text so far.
@@ -220,6 +234,23 @@ fn merge(into: &mut Value, delta: Value) {
     }
 }
 
+/// A whole completion as one chunk, for a reader who expects a stream.
+pub fn as_chunk(completion: &str) -> Option<String> {
+    let mut object: Map<String, Value> = serde_json::from_str(completion).ok()?;
+    object.insert("object".into(), "chat.completion.chunk".into());
+    object.remove("usage");
+    for choice in object.get_mut("choices")?.as_array_mut()? {
+        let choice = choice.as_object_mut()?;
+        let mut delta = choice.remove("message")?;
+        let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for (index, call) in calls.into_iter().flatten().enumerate() {
+            call.as_object_mut()?.insert("index".into(), index.into());
+        }
+        choice.insert("delta".into(), delta);
+    }
+    Some(Value::Object(object).to_string())
+}
+
 /// Adds a field to the text of a JSON object without parsing the rest of it.
 pub fn with_field(object: &str, name: &str, value: &str) -> Option<String> {
     let head = object.trim_end().strip_suffix('}')?;
@@ -241,10 +272,13 @@ mod tests {
     fn text_chunks_become_one_message() {
         let mut assembly = Assembly::default();
         assembly.push(&chunk(json!({"role":"assistant","content":""}))).unwrap();
-        assert_eq!(assembly.push(&chunk(json!({"content":"Hé"}))).unwrap(), "Hé");
+        let added = assembly.push(&chunk(json!({"content":"Hé"}))).unwrap();
+        assert_eq!(added, Added { text: "Hé".into(), speaks: true });
         assembly.push(&chunk(json!({"content":"llo"}))).unwrap();
         assembly.push(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#).unwrap();
-        assembly.push(r#"{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":5}}"#).unwrap();
+        assert!(assembly.has_finished());
+        let count = r#"{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":5}}"#;
+        assert!(!assembly.push(count).unwrap().speaks);
         let answer = assembly.finish();
         assert_eq!(answer.message.as_json(), r#"{"role":"assistant","content":"Héllo"}"#);
         assert_eq!(answer.usage.total_tokens, 5);
@@ -284,6 +318,20 @@ mod tests {
         assert!(Answer::read("{}".into()).is_err());
         assert!(Answer::read(r#"{"choices":[]}"#.into()).is_err());
         assert!(Answer::read("<html>".into()).is_err());
+    }
+
+    #[test]
+    fn a_whole_completion_can_be_read_as_a_stream() {
+        let whole = json!({"id":"x","object":"chat.completion","model":"m","usage":{},
+            "choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant",
+            "content":"a","tool_calls":[{"id":"t","function":{"name":"f","arguments":"{}"}}]}}]});
+        let chunk = as_chunk(&whole.to_string()).unwrap();
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.push(&chunk).unwrap().text, "a");
+        assert!(assembly.has_finished());
+        let message: Value = serde_json::from_str(assembly.finish().message.as_json()).unwrap();
+        assert_eq!(message["tool_calls"][0]["id"], "t");
+        assert_eq!(as_chunk("[]"), None);
     }
 
     #[test]

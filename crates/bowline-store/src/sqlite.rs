@@ -289,3 +289,14 @@ impl Store for Sqlite {
         self.writer.failed().await
     }
 }
+
+impl Sqlite {
+    /// How many turns are accepted and not ended; for those who watch the machine.
+    pub async fn unfinished_turns(&self) -> Result<usize> {
+        let count = |conn: &Connection| {
+            let mut statement = conn.prepare_cached("SELECT count(*) FROM turns")?;
+            Ok(statement.query_row([], |row| row.get::<_, i64>(0))? as usize)
+        };
+        self.readers.ask(count).await
+    }
+}

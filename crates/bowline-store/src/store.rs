@@ -49,7 +49,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Takes a turn on: from now it survives a crash.
     async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted>;
 
-    /// A turn that waited begins to run.
+    /// A turn that waited, or was taken over, begins to run.
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()>;
 
     /// Ends a turn: its entries, counters, snapshot and result in one step.

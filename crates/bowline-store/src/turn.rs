@@ -54,7 +54,8 @@ pub struct Finish {
     /// Take a snapshot if the new step count is a multiple of `every`.
     pub checkpoint: SnapshotId,
     pub checkpoint_every: u32,
-    /// Kept under the turn's idempotency key, to be given again.
+    /// Kept under the turn's idempotency key, to be given again. `None`: there is nothing to give,
+    /// and the key is free for another try.
     pub result: Option<String>,
     pub at: Timestamp,
 }
@@ -65,6 +66,6 @@ pub struct Unfinished {
     pub id: TurnId,
     pub session_id: SessionId,
     pub request: String,
-    /// How often it has been started, this time included; 1 for one that only waited.
+    /// Which run the next one is; 1 for one that only waited.
     pub attempt: u32,
 }

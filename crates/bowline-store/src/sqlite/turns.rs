@@ -150,10 +150,14 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
         session.snapshot.map(|s| millis(s.at)),
     ])?;
     conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([finish.turn_id.as_bytes()])?;
-    if let Some(result) = &finish.result {
-        conn.prepare_cached("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
-            .execute(params![finish.turn_id.as_bytes(), result])?;
-    }
+    match &finish.result {
+        Some(result) => conn
+            .prepare_cached("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
+            .execute(params![finish.turn_id.as_bytes(), result])?,
+        None => conn
+            .prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?
+            .execute([finish.turn_id.as_bytes()])?,
+    };
     Ok(session)
 }
 
@@ -207,7 +211,7 @@ pub(super) fn take_over(
             })
         })?
         .collect::<Result<Vec<_>, _>>()?;
-    conn.prepare_cached("UPDATE turns SET owner = ?1, started = 1 WHERE owner <> ?1")?
+    conn.prepare_cached("UPDATE turns SET owner = ?1, started = 0 WHERE owner <> ?1")?
         .execute([me])?;
     Ok(found)
 }

@@ -1,0 +1,247 @@
+//! Carries out what the pure parts decide: owns the socket, the clock and the dice.
+//!
+//! One task per surface. A frame's steps are all done before the next frame is read, so the pong
+//! of a barrier leaves only when the program has every turn before it (SBP-L2-06). Commands are
+//! answered at all times, also while the program leaves its events untaken or the gateway is
+//! away: a program of one task, which sends without reading, does not lock itself out.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+
+use bowline_sbp::error::{Close, Code};
+use bowline_sbp::frame::{ClientFrame, UserMessage};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::SILENCE;
+use super::ending::{Ending, Verdict};
+use super::event::{CloseReason, Event};
+use super::outbox::{Outbox, Refused};
+use super::reader::{Reader, Step};
+use super::socket::{Socket, Target};
+use crate::backoff::Retry;
+
+/// What the handle asks for. A reply that is dropped means that the surface is closed.
+pub(super) enum Command {
+    Send(UserMessage, oneshot::Sender<Result<(), Refused>>),
+    Cancel(oneshot::Sender<Result<(), Refused>>),
+    Detach,
+}
+
+/// The surface's task.
+pub(super) struct Driver {
+    target: Target,
+    attach: ClientFrame,
+    commands: mpsc::Receiver<Command>,
+    events: mpsc::Sender<Event>,
+    reader: Reader,
+    outbox: Outbox,
+    retry: Retry,
+    /// Messages may be sent on the present socket.
+    open: bool,
+    /// `DETACH` was sent; the handle takes the last events and asks for nothing more.
+    leaving: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        target: Target,
+        attach: ClientFrame,
+        retry: Retry,
+        commands: mpsc::Receiver<Command>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        let (reader, outbox) = (Reader::default(), Outbox::default());
+        let (open, leaving) = (false, false);
+        Self { target, attach, commands, events, reader, outbox, retry, open, leaving }
+    }
+
+    pub(super) async fn run(mut self) {
+        let Err(reason) = self.stay_attached().await;
+        let events = self.events.clone();
+        // Refuses commands from here on: the program may send once more before it reads why.
+        drop(self);
+        let _ = events.send(Event::Closed(reason)).await;
+    }
+
+    async fn stay_attached(&mut self) -> Result<Infallible, CloseReason> {
+        loop {
+            self.open = false;
+            let ending = match self.away(self.target.clone().open()).await? {
+                Ok(mut socket) => {
+                    let Err(ending) = self.converse(&mut socket).await;
+                    socket.part().await;
+                    ending
+                }
+                Err(ending) => ending,
+            };
+            if self.leaving {
+                return Err(CloseReason::Detached);
+            }
+            self.wait_after(ending).await?;
+        }
+    }
+
+    async fn wait_after(&mut self, ending: Ending) -> Result<(), CloseReason> {
+        let why = match ending.verdict(self.reader.complaint()) {
+            Verdict::Final(reason) => return Err(reason),
+            Verdict::Retry { why } => why,
+        };
+        if ending == Ending::of(Close::TooBig)
+            && let Some(message) = self.outbox.give_up_longest()
+        {
+            self.give_away(Event::Failed {
+                client_turn_id: Some(message.client_turn_id),
+                turn_id: None,
+                code: Code::TooLarge.as_str().into(),
+                message: "the message is larger than the gateway takes".into(),
+            })
+            .await?;
+        }
+        if self.open && !ending.may_recur() {
+            self.retry.reset();
+        }
+        let retry_in = self.retry.wait(dice());
+        tracing::debug!(why, ?retry_in, "surface lost");
+        self.give_away(Event::Lost { why, retry_in }).await?;
+        self.away(sleep(retry_in)).await
+    }
+
+    /// One connection, from `ATTACH_SESSION` to its end.
+    async fn converse<S>(&mut self, socket: &mut Socket<S>) -> Result<Infallible, Ending>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        socket.say(&self.attach).await?;
+        let mut steps = VecDeque::new();
+        loop {
+            match steps.pop_front() {
+                Some(Step::Give(event)) => self.give(event, socket).await?,
+                Some(Step::Say(frame)) => socket.say(&frame).await?,
+                Some(Step::Settle(client_turn_id)) => self.outbox.settle(&client_turn_id),
+                Some(Step::Open) => {
+                    self.open = true;
+                    for message in self.outbox.waiting() {
+                        socket.say(&ClientFrame::UserMessage(message.clone())).await?;
+                    }
+                }
+                None => steps.extend(self.listen(socket).await?),
+            }
+        }
+    }
+
+    async fn listen<S>(&mut self, socket: &mut Socket<S>) -> Result<Vec<Step>, Ending>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let silent_at = Instant::now() + SILENCE;
+        loop {
+            tokio::select! {
+                heard = socket.hear() => {
+                    return heard?.map_or(Ok(vec![]), |frame| self.reader.read(frame));
+                }
+                command = self.commands.recv(), if !self.leaving => {
+                    self.obey(command, socket).await?;
+                }
+                () = sleep_until(silent_at) => return Err(Ending::Silent),
+            }
+        }
+    }
+
+    /// Hands an event to the program, however long it takes to make room.
+    async fn give<S>(&mut self, event: Event, socket: &mut Socket<S>) -> Result<(), Ending>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let events = self.events.clone();
+        loop {
+            tokio::select! {
+                room = events.reserve() => match room {
+                    Ok(room) => {
+                        room.send(event);
+                        return Ok(());
+                    }
+                    Err(_) => return self.obey(None, socket).await,
+                },
+                command = self.commands.recv(), if !self.leaving => {
+                    self.obey(command, socket).await?;
+                }
+            }
+        }
+    }
+
+    async fn obey<S>(
+        &mut self,
+        command: Option<Command>,
+        socket: &mut Socket<S>,
+    ) -> Result<(), Ending>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        match command {
+            Some(Command::Send(message, reply)) => {
+                let kept = self.outbox.push(message.clone());
+                let _ = reply.send(kept);
+                if kept.is_ok() && self.open {
+                    socket.say(&ClientFrame::UserMessage(message)).await?;
+                }
+            }
+            Some(Command::Cancel(reply)) if self.open => {
+                let said = socket.say(&ClientFrame::Cancel).await;
+                let _ = reply.send(said.as_ref().map_or(Err(Refused::NotAttached), |()| Ok(())));
+                said?;
+            }
+            // A cancel is about now: sent later, it could stop another turn.
+            Some(Command::Cancel(reply)) => {
+                let _ = reply.send(Err(Refused::NotAttached));
+            }
+            Some(Command::Detach) => {
+                self.leaving = true;
+                socket.say(&ClientFrame::Detach).await?;
+            }
+            // The handle is gone, and nobody takes what would still come.
+            None => {
+                socket.say(&ClientFrame::Detach).await?;
+                return Err(Ending::Detached);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `work` while there is no socket.
+    async fn away<T>(&mut self, work: impl Future<Output = T>) -> Result<T, CloseReason> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                command = self.commands.recv() => match command {
+                    Some(Command::Send(message, reply)) => {
+                        let _ = reply.send(self.outbox.push(message));
+                    }
+                    Some(Command::Cancel(reply)) => {
+                        let _ = reply.send(Err(Refused::NotAttached));
+                    }
+                    Some(Command::Detach) | None => return Err(CloseReason::Detached),
+                },
+            }
+        }
+    }
+
+    async fn give_away(&mut self, event: Event) -> Result<(), CloseReason> {
+        let events = self.events.clone();
+        // If nobody takes it, the handle is gone, and the next command says so.
+        let _ = self.away(async move { events.send(event).await }).await?;
+        Ok(())
+    }
+}
+
+/// Without entropy the wait is the middle of its range: late is better than not at all.
+fn dice() -> u32 {
+    getrandom::u32().unwrap_or(u32::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests;

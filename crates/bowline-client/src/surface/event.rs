@@ -1,0 +1,68 @@
+//! What a surface tells its program.
+
+use std::fmt;
+use std::time::Duration;
+
+use bowline_sbp::frame::{TetherTurn, TurnComplete};
+use bowline_sbp::id::TurnId;
+
+/// One thing that happened, in the order it happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The gateway took the surface on; `pending` whole turns follow.
+    Attached {
+        pending: u64,
+        sbp_level: String,
+        /// This surface was attached before: messages not yet accepted are sent again.
+        reconnected: bool,
+    },
+    /// A whole turn. It replaces what chunks may have shown of it.
+    Turn(TetherTurn),
+    /// More text of a turn being generated. If `restarted`, `text` is all there is of the turn
+    /// and what was shown of it is void.
+    Chunk { turn_id: TurnId, text: String, restarted: bool },
+    /// The chunks of a turn are all there.
+    Complete(TurnComplete),
+    /// A message is on the gateway's disk and will be answered.
+    Accepted { client_turn_id: String, turn_id: TurnId },
+    /// A message was refused, or its turn failed. It is not sent again.
+    Failed {
+        client_turn_id: Option<String>,
+        turn_id: Option<TurnId>,
+        code: String,
+        message: String,
+    },
+    /// The connection is gone; the next attempt begins after `retry_in`.
+    Lost { why: String, retry_in: Duration },
+    /// The surface is closed for good. Nothing follows.
+    Closed(CloseReason),
+}
+
+/// Why a surface does not come back by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The token or the key is wrong (4003, or HTTP 401 or 403).
+    Forbidden,
+    /// The gateway has no such session (4004).
+    NotFound,
+    /// Another surface took the session over (4009). Coming back would start a fight (G6).
+    Replaced,
+    /// The gateway and this program do not understand each other (1003).
+    Protocol { detail: String },
+    /// The program left.
+    Detached,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CloseReason::Forbidden => f.write_str("the gateway refuses this token"),
+            CloseReason::NotFound => f.write_str("the gateway has no such session"),
+            CloseReason::Replaced => f.write_str("another surface took the session over"),
+            CloseReason::Protocol { detail } => {
+                write!(f, "the gateway does not understand this program: {detail}")
+            }
+            CloseReason::Detached => f.write_str("detached"),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Messages the gateway has not yet accepted.
+//!
+//! A message leaves only when it was accepted or refused: until then it is sent again after every
+//! reconnect, under the same `client_turn_id`, by which the gateway runs it once (G3).
+
+use std::collections::VecDeque;
+
+use bowline_sbp::frame::UserMessage;
+use serde_json::Value;
+
+/// Why a message or a cancel was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the surface is closed")]
+    Closed,
+    #[error("64 messages already wait for the gateway")]
+    Full,
+    #[error("the message is longer than 1 MiB")]
+    TooLong,
+    #[error("a client turn id is 1 to 128 bytes")]
+    BadId,
+    #[error("the surface is not attached at the moment")]
+    NotAttached,
+}
+
+/// The most messages that wait.
+const MOST: usize = 64;
+/// The longest text; the gateway takes frames up to 1 MiB (G11).
+const LONGEST: usize = 1 << 20;
+
+/// The messages, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<UserMessage>,
+}
+
+impl Outbox {
+    /// Keeps a message until it is settled. One that the gateway could only refuse by closing
+    /// the socket is refused here: it would close every later socket, too.
+    pub(super) fn push(&mut self, message: UserMessage) -> Result<(), Refused> {
+        if !(1..=128).contains(&message.client_turn_id.len()) {
+            return Err(Refused::BadId);
+        }
+        if length(&message) > LONGEST {
+            return Err(Refused::TooLong);
+        }
+        if self.waiting.len() >= MOST {
+            return Err(Refused::Full);
+        }
+        self.waiting.push_back(message);
+        Ok(())
+    }
+
+    /// The gateway accepted or refused it.
+    pub(super) fn settle(&mut self, client_turn_id: &str) {
+        self.waiting.retain(|message| message.client_turn_id != client_turn_id);
+    }
+
+    /// What to send after an attach.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &UserMessage> {
+        self.waiting.iter()
+    }
+
+    /// The gateway closed because a message was too large and does not say which: if it was one
+    /// of these, it was the longest.
+    pub(super) fn give_up_longest(&mut self) -> Option<UserMessage> {
+        let lengths = self.waiting.iter().map(length).enumerate();
+        let (at, _) = lengths.max_by_key(|(_, length)| *length)?;
+        self.waiting.remove(at)
+    }
+}
+
+fn length(message: &UserMessage) -> usize {
+    message.content.as_str().map_or(0, str::len)
+}
+
+/// A message of plain text.
+pub(super) fn message(text: String, client_turn_id: String, model: Option<String>) -> UserMessage {
+    UserMessage { content: Value::String(text), client_turn_id, model }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(outbox: &Outbox) -> Vec<&str> {
+        outbox.waiting().map(|m| m.client_turn_id.as_str()).collect()
+    }
+
+    fn named(id: &str) -> UserMessage {
+        message("hi".into(), id.into(), None)
+    }
+
+    #[test]
+    fn messages_wait_in_order_until_they_are_settled() {
+        let mut outbox = Outbox::default();
+        for id in ["a", "b", "c"] {
+            assert_eq!(outbox.push(named(id)), Ok(()));
+        }
+        outbox.settle("b");
+        outbox.settle("somebody else's");
+        assert_eq!(ids(&outbox), ["a", "c"]);
+    }
+
+    #[test]
+    fn the_65th_message_is_refused_until_one_is_settled() {
+        let mut outbox = Outbox::default();
+        for n in 0..MOST {
+            assert_eq!(outbox.push(named(&n.to_string())), Ok(()));
+        }
+        assert_eq!(outbox.push(named("more")), Err(Refused::Full));
+        outbox.settle("7");
+        assert_eq!(outbox.push(named("more")), Ok(()));
+    }
+
+    #[test]
+    fn what_the_gateway_could_only_close_on_is_refused() {
+        let mut outbox = Outbox::default();
+        assert_eq!(outbox.push(named("")), Err(Refused::BadId));
+        assert_eq!(outbox.push(named(&"x".repeat(129))), Err(Refused::BadId));
+        let long = message("x".repeat(LONGEST + 1), "a".into(), None);
+        assert_eq!(outbox.push(long), Err(Refused::TooLong));
+        assert_eq!(ids(&outbox), [""; 0]);
+    }
+
+    #[test]
+    fn the_longest_message_is_given_up() {
+        let mut outbox = Outbox::default();
+        for (id, text) in [("a", "short"), ("b", "the longest"), ("c", "longer")] {
+            outbox.push(message(text.into(), id.into(), None)).unwrap();
+        }
+        assert_eq!(outbox.give_up_longest().unwrap().client_turn_id, "b");
+        assert_eq!(ids(&outbox), ["a", "c"]);
+        assert_eq!(Outbox::default().give_up_longest(), None);
+    }
+}

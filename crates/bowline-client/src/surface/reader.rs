@@ -1,0 +1,171 @@
+//! Frames in, events out: what is new to the program, and what the gateway is told.
+//!
+//! Apart, because the protocol may repeat turns (SBP-L2-06) and a program must not. Pure: the
+//! driver carries the steps out in order, and lives through any number of connections with one
+//! reader.
+//!
+//! Invariants
+//! - Each turn is given whole once: as a `Turn`, or as chunks and a `Complete`.
+//! - A turn is acknowledged after it was given; a repeated one again, or it would come for ever.
+//! - The steps of a frame give before they say: a failing socket takes no event with it.
+
+use std::collections::VecDeque;
+
+use bowline_sbp::error::Close;
+use bowline_sbp::frame::{ClientFrame, ServerFrame, TurnComplete};
+use bowline_sbp::id::{Seq, TurnId};
+
+use super::ending::Ending;
+use super::event::Event;
+use super::partial::{Joined, Partial};
+
+/// What to do about a frame.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// Give it to the program.
+    Give(Event),
+    /// Send it to the gateway.
+    Say(ClientFrame),
+    /// The message of this name needs no sending again.
+    Settle(String),
+    /// Messages may be sent from now on, the waiting ones first.
+    Open,
+}
+
+/// One surface's memory.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    given: Given,
+    /// The turn in flight; stale once it was given whole, and replaced by the next.
+    partial: Option<Partial>,
+    was_attached: bool,
+    complaint: Option<String>,
+}
+
+impl Reader {
+    /// Takes the next frame; an error ends the connection.
+    pub(super) fn read(&mut self, frame: ServerFrame) -> Result<Vec<Step>, Ending> {
+        Ok(match frame {
+            ServerFrame::SessionAttached(attached) => {
+                let event = Event::Attached {
+                    pending: attached.tether_turns_pending,
+                    sbp_level: attached.sbp_level,
+                    reconnected: std::mem::replace(&mut self.was_attached, true),
+                };
+                vec![Step::Give(event), Step::Open]
+            }
+            ServerFrame::SessionNotFound { .. } => return Err(Ending::of(Close::NotFound)),
+            ServerFrame::Forbidden { .. } => return Err(Ending::of(Close::Forbidden)),
+            ServerFrame::ProtocolError { detail } => {
+                self.complaint = Some(detail);
+                vec![]
+            }
+            ServerFrame::TetherTurn(turn) => {
+                let (seq, turn_id) = (turn.seq, turn.turn_id);
+                let mut steps = Vec::with_capacity(2);
+                if self.given.add(seq, turn_id) {
+                    steps.push(Step::Give(Event::Turn(turn)));
+                }
+                steps.push(Step::Say(ClientFrame::Ack { seq }));
+                steps
+            }
+            ServerFrame::TurnChunk { chunk_id, delta, seq, offset, .. } => {
+                self.chunk(chunk_id, seq, offset, &delta)?
+            }
+            ServerFrame::TurnComplete(done) => self.complete(done)?,
+            ServerFrame::TurnAccepted { client_turn_id, turn_id, .. } => vec![
+                Step::Settle(client_turn_id.clone()),
+                Step::Give(Event::Accepted { client_turn_id, turn_id }),
+            ],
+            ServerFrame::TurnFailed { client_turn_id, turn_id, code, message, .. } => {
+                let settle = client_turn_id.clone().map(Step::Settle);
+                let event = Event::Failed { client_turn_id, turn_id, code, message };
+                settle.into_iter().chain([Step::Give(event)]).collect()
+            }
+            ServerFrame::Ping {} => vec![Step::Say(ClientFrame::Pong)],
+            ServerFrame::Pong {} | ServerFrame::Unknown => vec![],
+        })
+    }
+
+    /// What the gateway complained about last, once.
+    pub(super) fn complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
+    fn chunk(
+        &mut self,
+        turn_id: TurnId,
+        seq: Seq,
+        offset: u64,
+        delta: &str,
+    ) -> Result<Vec<Step>, Ending> {
+        if self.given.has(seq, turn_id) {
+            return Ok(vec![]);
+        }
+        // Turns run one at a time (SBP-L2-18): a new one means that the other is over.
+        self.partial.take_if(|partial| partial.turn_id != turn_id);
+        let partial = self.partial.get_or_insert_with(|| Partial::new(turn_id));
+        let joined = partial.join(offset, delta).map_err(|_| Ending::Skipped)?;
+        Ok(shown(turn_id, joined).into_iter().collect())
+    }
+
+    fn complete(&mut self, done: TurnComplete) -> Result<Vec<Step>, Ending> {
+        let (seq, turn_id) = (done.seq, done.turn_id);
+        let ack = Step::Say(ClientFrame::Ack { seq });
+        if self.given.has(seq, turn_id) {
+            return Ok(vec![ack]);
+        }
+        // Even an empty turn has one chunk. Without any, its text was missed; not acknowledged,
+        // it comes whole after the next attach.
+        let partial = self.partial.take_if(|partial| partial.turn_id == turn_id);
+        let last = partial.ok_or(Ending::Skipped)?.finish();
+        self.given.add(seq, turn_id);
+        let rest = [Step::Give(Event::Complete(done)), ack];
+        Ok(shown(turn_id, last).into_iter().chain(rest).collect())
+    }
+}
+
+fn shown(turn_id: TurnId, joined: Joined) -> Option<Step> {
+    let (text, restarted) = match joined {
+        Joined::Nothing => return None,
+        Joined::More(text) => (text, false),
+        Joined::Over(text) => (text, true),
+    };
+    Some(Step::Give(Event::Chunk { turn_id, text, restarted }))
+}
+
+/// The most turns remembered by name. A gateway repeats only what was not acknowledged.
+const REMEMBERED: usize = 1024;
+
+/// The turns the program has whole: recognised by id, and by position where that is too long ago.
+/// Position alone would swallow new turns of a gateway whose log was restored from a backup.
+#[derive(Debug, Default)]
+struct Given {
+    recent: VecDeque<(Seq, TurnId)>,
+    forgotten: Seq,
+}
+
+impl Given {
+    fn has(&self, seq: Seq, turn_id: TurnId) -> bool {
+        seq <= self.forgotten || self.recent.iter().rev().any(|(_, given)| *given == turn_id)
+    }
+
+    /// Whether the turn is new.
+    fn add(&mut self, seq: Seq, turn_id: TurnId) -> bool {
+        if self.has(seq, turn_id) {
+            return false;
+        }
+        self.recent.push_back((seq, turn_id));
+        if self.recent.len() > REMEMBERED
+            && let Some((seq, _)) = self.recent.pop_front()
+        {
+            self.forgotten = seq;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! One WebSocket to a gateway, in the words of the protocol.
+//!
+//! Nothing past this file knows tungstenite: frames go in and out, and every failure is an
+//! [`Ending`].
+
+use std::io;
+use std::time::Duration;
+
+use bowline_sbp::frame::{ClientFrame, ServerFrame};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message, error::ProtocolError};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+use super::config::{ConfigError, SurfaceConfig};
+use super::ending::Ending;
+use super::wire;
+
+/// How long DNS, TCP, TLS and the upgrade may take together.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the gateway may take to make room for a frame.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection that ends may keep the next one waiting.
+const PARTING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where to connect, and as whom. No `Debug`: it holds the key.
+#[derive(Clone)]
+pub(super) struct Target {
+    url: String,
+    authorization: Option<HeaderValue>,
+}
+
+impl Target {
+    pub(super) fn new(config: &SurfaceConfig) -> Result<Self, ConfigError> {
+        let mut url = config.gateway.clone();
+        let scheme = match url.scheme() {
+            "http" | "ws" => "ws",
+            "https" | "wss" => "wss",
+            _ => return Err(ConfigError::Scheme),
+        };
+        url.set_scheme(scheme).map_err(|()| ConfigError::Scheme)?;
+        url.set_path(&format!(
+            "{}/v1/sbp/ws/{}",
+            config.gateway.path().trim_end_matches('/'),
+            config.session_id
+        ));
+        url.set_query(None);
+        url.set_fragment(None);
+        let authorization = match &config.bearer {
+            Some(key) => {
+                let value = HeaderValue::try_from(format!("Bearer {key}"));
+                let mut value = value.map_err(|_| ConfigError::Bearer)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            None => None,
+        };
+        Ok(Self { url: url.into(), authorization })
+    }
+
+    pub(super) async fn open(self) -> Result<Socket<MaybeTlsStream<TcpStream>>, Ending> {
+        provide_crypto();
+        let mut request = self.url.into_client_request().map_err(ending)?;
+        if let Some(authorization) = self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization);
+        }
+        let connecting = connect_async_with_config(request, Some(limits()), true);
+        match timeout(CONNECT_PATIENCE, connecting).await {
+            Ok(Ok((stream, _))) => Ok(Socket(stream)),
+            Ok(Err(error)) => Err(ending(error)),
+            Err(_) => Err(Ending::Broken(format!(
+                "no connection within {} s",
+                CONNECT_PATIENCE.as_secs()
+            ))),
+        }
+    }
+}
+
+/// rustls panics at the first `https` address if a build has no provider or two and nobody chose.
+fn provide_crypto() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may be first; then there is one.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+}
+
+pub(super) fn limits() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(8 << 20))
+        .max_frame_size(Some(8 << 20))
+        .read_buffer_size(8 << 10)
+        .write_buffer_size(8 << 10)
+        // The longest message, every character of it escaped.
+        .max_write_buffer_size(8 << 20)
+}
+
+/// A connected socket.
+pub(super) struct Socket<S>(pub(super) WebSocketStream<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    pub(super) async fn say(&mut self, frame: &ClientFrame) -> Result<(), Ending> {
+        let sending = self.0.send(Message::text(wire::text(frame)));
+        let sent = timeout(WRITE_PATIENCE, sending).await;
+        self.written(sent.ok()).await
+    }
+
+    /// The next frame, or nothing but a sign of life. Loses nothing when cancelled.
+    pub(super) async fn hear(&mut self) -> Result<Option<ServerFrame>, Ending> {
+        match self.0.next().await {
+            Some(Ok(Message::Text(text))) => {
+                serde_json::from_str(&text).map(Some).map_err(|_| Ending::Unreadable)
+            }
+            Some(Ok(Message::Ping(_))) => {
+                // tungstenite has queued the pong; the gateway waits for it (SBP-L2-06).
+                let flushed = timeout(WRITE_PATIENCE, self.0.flush()).await;
+                self.written(flushed.ok()).await.map(|()| None)
+            }
+            Some(Ok(Message::Close(close))) => {
+                Err(Ending::Closed(close.map_or(1000, |close| close.code.into())))
+            }
+            Some(Ok(_)) => Ok(None),
+            Some(Err(error)) => Err(ending(error)),
+            None => Err(Ending::Broken("the connection broke off".into())),
+        }
+    }
+
+    /// Lets the last frames out, the answer to a close among them.
+    pub(super) async fn part(mut self) {
+        let _ = timeout(PARTING_PATIENCE, self.0.flush()).await;
+    }
+
+    async fn written(&mut self, written: Option<Result<(), Error>>) -> Result<(), Ending> {
+        match written {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(self.last_words().await.unwrap_or_else(|| ending(error))),
+            None => Err(Ending::Broken(format!(
+                "the gateway took nothing for {} s",
+                WRITE_PATIENCE.as_secs()
+            ))),
+        }
+    }
+
+    /// A gateway that closed is often noticed by writing first. What it said before, such as
+    /// "replaced", must not be missed: coming back would take the session from the new surface.
+    /// Pongs cannot get out any more, so reading on confirms nothing.
+    async fn last_words(&mut self) -> Option<Ending> {
+        let reading = async {
+            loop {
+                if let Message::Close(close) = self.0.next().await?.ok()? {
+                    return close.map(|close| Ending::Closed(close.code.into()));
+                }
+            }
+        };
+        timeout(PARTING_PATIENCE, reading).await.ok().flatten()
+    }
+}
+
+fn ending(error: Error) -> Ending {
+    Ending::Broken(match error {
+        Error::Http(response) => return Ending::Answered(response.status()),
+        Error::Capacity(_) => return Ending::Oversized,
+        Error::Io(error) => sentence(&error),
+        Error::ConnectionClosed
+        | Error::AlreadyClosed
+        | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+            "the connection broke off".into()
+        }
+        Error::Tls(error) => format!("no secure connection: {error}"),
+        error => format!("the gateway does not speak WebSocket: {error}"),
+    })
+}
+
+fn sentence(error: &io::Error) -> String {
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return format!("no secure connection: {tls}");
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".into(),
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof => "the connection broke off".into(),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "the gateway's network is unreachable".into()
+        }
+        io::ErrorKind::TimedOut => "the gateway does not answer".into(),
+        _ => format!("the connection failed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_sbp::surface::SurfaceContext;
+
+    fn config(gateway: &str) -> SurfaceConfig {
+        SurfaceConfig {
+            gateway: gateway.parse().unwrap(),
+            session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
+            session_token: String::new(),
+            bearer: None,
+            surface: SurfaceContext::default(),
+            backoff: Default::default(),
+        }
+    }
+
+    #[test]
+    fn sbp_l2_01_the_address_of_a_session_follows_from_the_gateways() {
+        let path = "/v1/sbp/ws/0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
+        for (gateway, base) in [
+            ("http://127.0.0.1:8080", "ws://127.0.0.1:8080"),
+            ("http://[::1]:8080/", "ws://[::1]:8080"),
+            ("https://example.org", "wss://example.org"),
+            ("https://example.org/bowline/?x=1#y", "wss://example.org/bowline"),
+        ] {
+            let target = Target::new(&config(gateway)).ok().unwrap();
+            assert_eq!(target.url, format!("{base}{path}"));
+        }
+    }
+
+    #[test]
+    fn what_can_never_connect_is_refused_at_once() {
+        assert_eq!(Target::new(&config("ftp://example.org")).err(), Some(ConfigError::Scheme));
+        let broken = SurfaceConfig { bearer: Some("a\nb".into()), ..config("http://localhost") };
+        assert_eq!(Target::new(&broken).err(), Some(ConfigError::Bearer));
+    }
+
+    #[test]
+    fn failures_read_as_sentences() {
+        for (error, why) in [
+            (io::Error::from(io::ErrorKind::ConnectionRefused), "connection refused"),
+            (io::Error::from(io::ErrorKind::BrokenPipe), "the connection broke off"),
+            (io::Error::other("no such host"), "the connection failed: no such host"),
+            (
+                io::Error::other(rustls::Error::DecryptError),
+                "no secure connection: cannot decrypt peer's message",
+            ),
+        ] {
+            assert_eq!(ending(Error::Io(error)), Ending::Broken(why.into()));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A surface's frames as JSON text: the inverse of `ClientFrame::read`.
+
+use bowline_sbp::frame::ClientFrame;
+use serde_json::json;
+
+/// The frame as JSON text.
+pub(super) fn text(frame: &ClientFrame) -> String {
+    let value = match frame {
+        ClientFrame::Attach(attach) => json!({
+            "type": "ATTACH_SESSION",
+            "session_id": attach.session_id,
+            "session_token": attach.session_token,
+            "surface_context": attach.surface,
+            "sbp_version": attach.sbp_version,
+        }),
+        ClientFrame::Detach => json!({ "type": "DETACH" }),
+        ClientFrame::Ping => json!({ "type": "PING" }),
+        ClientFrame::Pong => json!({ "type": "PONG" }),
+        ClientFrame::Ack { seq } => json!({ "type": "TETHER_ACK", "seq": seq }),
+        ClientFrame::UserMessage(message) => json!({
+            "type": "USER_MESSAGE",
+            "content": message.content,
+            "client_turn_id": message.client_turn_id,
+            "model": message.model,
+        }),
+        ClientFrame::Cancel => json!({ "type": "CANCEL_TURN" }),
+        ClientFrame::ToolResult { call_id, result, error } => json!({
+            "type": "TOOL_RESULT",
+            "call_id": call_id,
+            "result": result,
+            "error": error,
+        }),
+        // Every gateway ignores it (SBP-L2-17).
+        ClientFrame::Unknown => json!({ "type": "UNKNOWN" }),
+    };
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_sbp::frame::{Attach, UserMessage};
+    use bowline_sbp::surface::SurfaceContext;
+
+    #[test]
+    fn every_frame_reads_back_as_itself() {
+        let attach = |sbp_version| {
+            ClientFrame::Attach(Attach {
+                session_id: "s".into(),
+                session_token: "t\"\n".into(),
+                surface: SurfaceContext {
+                    device_type: "desktop".into(),
+                    max_output_tokens: Some(7),
+                    ui_capabilities: vec!["streaming".into()],
+                    locale: None,
+                    surface_id: Some("laptop".into()),
+                    mcp_tools: vec![],
+                },
+                sbp_version,
+            })
+        };
+        let message = |model| {
+            let (content, client_turn_id) = (json!("hé\n\"you\""), "c".into());
+            ClientFrame::UserMessage(UserMessage { content, client_turn_id, model })
+        };
+        let result = |error| {
+            let (call_id, result) = ("c".into(), json!({ "x": [1] }));
+            ClientFrame::ToolResult { call_id, result, error }
+        };
+        for frame in [
+            attach(None),
+            attach(Some("1.2".into())),
+            ClientFrame::Detach,
+            ClientFrame::Ping,
+            ClientFrame::Pong,
+            ClientFrame::Ack { seq: u64::MAX },
+            message(None),
+            message(Some("m".into())),
+            ClientFrame::Cancel,
+            result(None),
+            result(Some("no camera".into())),
+            ClientFrame::Unknown,
+        ] {
+            assert_eq!(ClientFrame::read(&text(&frame)), Ok(frame));
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! What happens when a surface attaches, from top to bottom.
+//!
+//! Upgrade → `ATTACH_SESSION` → subscribe to the session → take its newest epoch → drain what is
+//! pending → go live. One pump reads the log from where the surface stands and then the live
+//! text; notifications only wake it. Nothing here decides what is delivered: that is
+//! [`Delivery`]. Nothing here runs turns: that is the engine.
+//!
+//! Invariants
+//! - Subscribed before the log is read: a turn that ends in between is in one of the two.
+//! - Everything this task does is conditional on its epoch (G6): a newer surface's arrival, seen
+//!   by the store, makes it a bystander that only says goodbye.
+//! - A surface that does not read is let go after the write timeout; nothing is lost, because
+//!   nothing was confirmed (G12).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use bowline_sbp::delivery::{Delivery, LiveText, Mode};
+use bowline_sbp::error::Close;
+use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, SessionAttached};
+use bowline_sbp::id::SessionId;
+use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
+use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
+use bowline_store::{Attach, Attached};
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use crate::auth::Credentials;
+use crate::http::{App, credentials};
+use crate::hub::Channel;
+use crate::input;
+use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
+
+/// The most answers to a surface's own messages that wait to be sent.
+const REPLIES: usize = 32;
+/// `GET /v1/sbp/ws/{session_id}`.
+pub(crate) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Path(session_id): Path<String>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let limits = &app.engine.limits;
+    let largest = limits.surface_message;
+    let shown = credentials(&headers);
+    let tracker = app.surfaces.clone();
+    upgrade
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BATCH)
+        // One whole turn must fit beside a batch; a full buffer is an error, not a wait.
+        .max_write_buffer_size(4 * limits.answer + 2 * WRITE_BATCH)
+        .max_message_size(largest)
+        .max_frame_size(largest)
+        .on_upgrade(move |socket| {
+            tracker.track_future(async move {
+                let socket = Socket::new(socket, app.engine.limits.write_timeout);
+                serve(&app, socket, session_id, shown).await;
+            })
+        })
+}
+
+/// The whole life of a socket.
+async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credentials) {
+    let (session_id, frame) = match introduce(app, &mut socket, &path, &shown).await {
+        Ok(introduced) => introduced,
+        Err(end) => return socket.end(end).await,
+    };
+    // Subscribe first, then read (see the invariants).
+    let channel = app.engine.hub.channel(session_id);
+    let pulse = channel.subscribe();
+    let attach = Attach {
+        session_id,
+        surface: frame.surface.clone(),
+        owner: app.engine.instance,
+        at: Timestamp::now(),
+    };
+    let attached = match app.engine.store.attach(attach).await {
+        Ok(attached) => attached,
+        Err(bowline_store::Error::NoSession) => return socket.end(not_found(&path)).await,
+        Err(_) => return socket.end(End::Bare(Close::TryAgain)).await,
+    };
+    channel.attached(attached.epoch);
+    let epoch = attached.epoch;
+    metrics::gauge!("bowline_surfaces_attached").increment(1.0);
+
+    let mut surface = Surface::new(app, &mut socket, channel, &frame, attached);
+    // A panic ends this surface, not the gateway, and not without detaching.
+    let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame)).catch_unwind();
+    let end = live.await.unwrap_or_else(|_| {
+        metrics::counter!("bowline_panics_total").increment(1);
+        End::Bare(Close::TryAgain)
+    });
+    metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
+    // A no-op when a newer surface has the session.
+    if let Err(error) = app.engine.store.detach(session_id, epoch, Timestamp::now()).await {
+        tracing::warn!(%error, "a surface could not be detached");
+    }
+    socket.end(end).await;
+}
+
+/// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03)
+async fn introduce(
+    app: &App,
+    socket: &mut Socket,
+    path: &str,
+    shown: &Credentials,
+) -> Result<(SessionId, AttachFrame), End> {
+    let protocol = |detail: &str| {
+        End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
+    };
+    let first = tokio::select! {
+        first = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame()) => first,
+        () = app.stop.cancelled() => return Err(End::Bare(Close::ServiceRestart)),
+    };
+    let frame = match first {
+        Err(_) => return Err(protocol("no ATTACH_SESSION came in time")),
+        Ok(Received::Frame(ClientFrame::Attach(attach))) => attach,
+        Ok(Received::Frame(_)) => return Err(protocol("the first frame must be ATTACH_SESSION")),
+        Ok(Received::Unreadable(detail)) => return Err(protocol(&detail)),
+        Ok(Received::Pong(_)) => return Err(protocol("the first frame must be ATTACH_SESSION")),
+        Ok(Received::Gone(end)) => return Err(end),
+    };
+    if frame.session_id != path {
+        return Err(protocol("session_id in the frame is not the one in the address"));
+    }
+    let Ok(session_id) = path.parse::<SessionId>() else { return Err(not_found(path)) };
+    let session = match app.engine.store.session(session_id).await {
+        Ok(Some(session)) => session,
+        Ok(None) => return Err(not_found(path)),
+        Err(_) => return Err(End::Bare(Close::TryAgain)),
+    };
+    if !app.engine.access.may_attach(&frame.session_token, shown, &session) {
+        let detail = "session_token does not open this session".into();
+        return Err(End::with(ServerFrame::Forbidden { detail }, Close::Forbidden));
+    }
+    Ok((session_id, frame))
+}
+
+fn not_found(path: &str) -> End {
+    let session_id: String = path.chars().take(64).collect();
+    let detail = format!("there is no session {session_id} here");
+    End::with(ServerFrame::SessionNotFound { session_id, detail }, Close::NotFound)
+}
+
+/// An attached surface.
+struct Surface<'a> {
+    app: &'a Arc<App>,
+    socket: &'a mut Socket,
+    channel: Arc<Channel>,
+    session_id: SessionId,
+    epoch: u64,
+    pending: u64,
+    delivery: Delivery,
+    /// The log has been read up to here.
+    read: u64,
+    keepalive: Keepalive,
+    replies: (mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>),
+}
+
+impl<'a> Surface<'a> {
+    fn new(
+        app: &'a Arc<App>,
+        socket: &'a mut Socket,
+        channel: Arc<Channel>,
+        frame: &AttachFrame,
+        attached: Attached,
+    ) -> Self {
+        let session = attached.session;
+        let mode = if frame.surface.streams() { Mode::Chunks } else { Mode::Whole };
+        let limits = &app.engine.limits;
+        let rhythm = Rhythm { every: limits.ping_every, patience: limits.pong_timeout };
+        Self {
+            app,
+            socket,
+            channel,
+            session_id: session.id,
+            epoch: attached.epoch,
+            pending: session.pending_turns,
+            delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq),
+            read: session.delivered_seq,
+            keepalive: Keepalive::new(rhythm, Instant::now()),
+            replies: mpsc::channel(REPLIES),
+        }
+    }
+
+    /// Says hello, drains, goes live; gives the reason for the end.
+    async fn live(
+        &mut self,
+        mut pulse: tokio::sync::watch::Receiver<u64>,
+        frame: &AttachFrame,
+    ) -> End {
+        let hello = ServerFrame::SessionAttached(SessionAttached {
+            session_id: self.session_id,
+            surface_id: frame.surface.surface_id.clone(),
+            device_type: frame.surface.device_type.as_str().to_owned(),
+            queued_turns: self.pending,
+            tether_turns_pending: self.pending,
+            mcp_tools_registered: Vec::new(),
+            sbp_version: match frame.sbp_version.as_deref() {
+                Some(SBP_VERSION_0_9) => SBP_VERSION_0_9.into(),
+                _ => SBP_VERSION.into(),
+            },
+            sbp_level: SBP_LEVEL.into(),
+        });
+        // What was pending is read even if nothing wakes us.
+        let mut look_at_log = true;
+        if let Err(end) = self.socket.send(&hello).await {
+            return end;
+        }
+        loop {
+            if let Err(end) = self.pump(look_at_log).await {
+                return end;
+            }
+            look_at_log = false;
+            let deadline = tokio::time::Instant::from_std(self.keepalive.deadline());
+            tokio::select! {
+                received = self.socket.frame() => {
+                    self.keepalive.heard(Instant::now());
+                    if let Err(end) = self.heard(received).await {
+                        return end;
+                    }
+                }
+                changed = pulse.changed() => {
+                    if changed.is_err() {
+                        return End::Bare(Close::TryAgain);
+                    }
+                }
+                Some(reply) = self.replies.1.recv() => {
+                    if let Err(end) = self.socket.send(&reply).await {
+                        return end;
+                    }
+                }
+                () = tokio::time::sleep_until(deadline) => match self.keepalive.poll(Instant::now()) {
+                    Verdict::Wait => {}
+                    Verdict::Dead => return End::Silent,
+                    Verdict::Ping => {
+                        if let Err(end) = self.ask_for_life().await {
+                            return end;
+                        }
+                        // A slow look that covers a wake-up lost between replicas.
+                        look_at_log = true;
+                    }
+                },
+                () = self.app.stop.cancelled() => return End::Bare(Close::ServiceRestart),
+            }
+        }
+    }
+
+    /// Brings the surface up to date: the log first, then the live text, then a barrier.
+    async fn pump(&mut self, look_at_log: bool) -> Result<(), End> {
+        let now = self.channel.now();
+        if now.gone {
+            return Err(not_found(&self.session_id.to_string()));
+        }
+        if now.epoch > self.epoch {
+            return Err(End::Bare(Close::Replaced));
+        }
+        if look_at_log || now.head > self.read {
+            self.drain().await?;
+            self.read = self.read.max(now.head).max(self.delivery.sent());
+        }
+        if let Some(turn) = now.live.filter(|turn| turn.tethered)
+            && let Some(seq) = turn.seq()
+        {
+            let (turn_id, attempt) = (turn.id, turn.attempt);
+            let chunk =
+                turn.with_text(|text| self.delivery.live(LiveText { turn_id, seq, attempt, text }));
+            if let Some(chunk) = chunk {
+                self.socket.send(&chunk).await?;
+            }
+        }
+        if let Some(payload) = self.delivery.barrier() {
+            self.socket.ping(payload).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the log from where the surface stands, page by page, each behind a barrier.
+    async fn drain(&mut self) -> Result<(), End> {
+        loop {
+            let page = self.app.engine.store.tethered_after(self.session_id, self.delivery.sent());
+            let page = page.await.map_err(|_| End::Bare(Close::TryAgain))?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            metrics::counter!("bowline_turns_sent_total").increment(page.len() as u64);
+            for entry in page {
+                for frame in self.delivery.logged(entry.into()) {
+                    self.socket.feed(&frame).await?;
+                }
+            }
+            if let Some(payload) = self.delivery.barrier() {
+                self.socket.feed_ping(payload).await?;
+            }
+            self.socket.flush().await?;
+            if self.channel.now().epoch > self.epoch {
+                return Err(End::Bare(Close::Replaced));
+            }
+        }
+    }
+
+    async fn ask_for_life(&mut self) -> Result<(), End> {
+        // Both kinds: the protocol's frame, and the one that every library answers by itself.
+        self.socket.feed(&ServerFrame::Ping {}).await?;
+        self.socket.ping([0; 8]).await
+    }
+
+    async fn heard(&mut self, received: Received) -> Result<(), End> {
+        let frame = match received {
+            Received::Gone(end) => return Err(end),
+            Received::Pong(payload) => {
+                let confirmed = self.delivery.pong(&payload);
+                return self.confirm(confirmed).await;
+            }
+            Received::Unreadable(detail) => {
+                return self.socket.send(&ServerFrame::ProtocolError { detail }).await;
+            }
+            Received::Frame(frame) => frame,
+        };
+        match frame {
+            ClientFrame::Detach => Err(End::Bare(Close::Normal)),
+            ClientFrame::Ping => self.socket.send(&ServerFrame::Pong {}).await,
+            ClientFrame::Ack { seq } => {
+                let confirmed = self.delivery.ack(seq);
+                self.confirm(confirmed).await
+            }
+            ClientFrame::UserMessage(message) => {
+                // In a task of its own: the disk must not hold up what the surface is reading.
+                let (app, reply) = (Arc::clone(self.app), self.replies.0.clone());
+                let session_id = self.session_id;
+                tokio::spawn(async move {
+                    let answer = input::take(&app, session_id, message).await;
+                    let _ = reply.send(answer).await;
+                });
+                Ok(())
+            }
+            ClientFrame::Cancel => {
+                self.app.engine.cancel(self.session_id);
+                Ok(())
+            }
+            // A repeated attach changes nothing (SBP-L2-16); the rest is not for this level.
+            ClientFrame::Attach(_)
+            | ClientFrame::Pong
+            | ClientFrame::ToolResult { .. }
+            | ClientFrame::Unknown => Ok(()),
+        }
+    }
+
+    /// The surface has everything up to there: the Tether lets go of it.
+    async fn confirm(&mut self, seq: Option<u64>) -> Result<(), End> {
+        let Some(seq) = seq else { return Ok(()) };
+        let store = &self.app.engine.store;
+        match store.confirm(self.session_id, self.epoch, seq).await {
+            Ok(()) => Ok(()),
+            // Unconfirmed turns come again; that is all that can happen.
+            Err(_) => Err(End::Bare(Close::TryAgain)),
+        }
+    }
+}

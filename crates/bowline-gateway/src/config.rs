@@ -1,0 +1,266 @@
+//! What a gateway can be told. Every field has a default that works on a laptop.
+//!
+//! Read from TOML, environment and flags by the binary; here are only the types, their defaults
+//! and what they mean.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::limits::Limits;
+
+/// The gateway's settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen. Anything but loopback needs API keys, or `insecure`.
+    pub listen: SocketAddr,
+    /// Allows a public address without API keys. Anyone who reaches it can use it.
+    pub insecure: bool,
+    /// The model for input that names none (`USER_MESSAGE` without `model`).
+    pub default_model: String,
+    pub sessions: Sessions,
+    pub auth: Auth,
+    pub http: Http,
+    pub offline: Offline,
+    /// Named OpenAI-compatible servers.
+    pub upstream: BTreeMap<String, Upstream>,
+    /// Prices by model pattern, for `cost_usd` where the upstream does not say.
+    pub prices: BTreeMap<String, Price>,
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            insecure: false,
+            default_model: crate::model::offline::NAME.into(),
+            sessions: Sessions::default(),
+            auth: Auth::default(),
+            http: Http::default(),
+            offline: Offline::default(),
+            upstream: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Which calls become sessions.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sessions {
+    pub mode: SessionMode,
+}
+
+/// `explicit`: only calls with an `sbp` object or a session token; others pass through
+/// untouched (SBP-L1-09). `always`: every call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionMode {
+    #[default]
+    Explicit,
+    Always,
+}
+
+/// Who may use the gateway.
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// Keys, each as plain text (at least 20 characters) or as `sha256:<hex>`. None: only
+    /// loopback is served.
+    pub api_keys: Vec<String>,
+    /// A file with one key a line, added to `api_keys`.
+    pub api_keys_file: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auth")
+            .field("api_keys", &self.api_keys.len())
+            .field("api_keys_file", &self.api_keys_file)
+            .finish()
+    }
+}
+
+/// Browsers and names.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Web origins that may talk to the gateway besides its own.
+    pub allowed_origins: Vec<String>,
+    /// Names under which a loopback gateway may be called besides localhost.
+    pub allowed_hosts: Vec<String>,
+}
+
+/// The built-in agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Offline {
+    /// The pause between two words.
+    #[serde(with = "human")]
+    pub pace: Duration,
+}
+
+impl Default for Offline {
+    fn default() -> Self {
+        Self { pace: Duration::from_millis(20) }
+    }
+}
+
+/// One OpenAI-compatible server.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Upstream {
+    /// The base URL, as an OpenAI SDK would take it: `https://host/v1`.
+    pub url: String,
+    /// The environment variable that holds the key.
+    pub key_env: Option<String>,
+    /// The file that holds the key; read at start.
+    pub key_file: Option<PathBuf>,
+    /// Model names it serves; `*` stands for anything. Empty: every model no other one takes.
+    pub models: Vec<String>,
+    /// `auto`: stream when someone watches. `always`: stream every tracked turn, so that a
+    /// surface can come in mid-sentence even to a turn that a script asked for.
+    pub stream: StreamMode,
+    /// How long a connection may take to come up.
+    #[serde(with = "human")]
+    pub connect_timeout: Duration,
+    /// How long the first byte of an answer may take.
+    #[serde(with = "human")]
+    pub first_byte_timeout: Duration,
+    /// How long a stream may be silent.
+    #[serde(with = "human")]
+    pub idle_timeout: Duration,
+    /// How often to try again, and only while not a byte of an answer has come.
+    pub retries: u32,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            key_env: None,
+            key_file: None,
+            models: Vec::new(),
+            stream: StreamMode::Auto,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(60),
+            retries: 2,
+        }
+    }
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A URL may carry credentials.
+        f.debug_struct("Upstream").field("models", &self.models).finish_non_exhaustive()
+    }
+}
+
+/// See [`Upstream::stream`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamMode {
+    #[default]
+    Auto,
+    Always,
+}
+
+/// US dollars per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Price {
+    pub input: f64,
+    pub output: f64,
+}
+
+/// Whether `name` fits `pattern`, where `*` stands for any run of characters.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Durations as people write them: `250ms`, `30s`, `5m`, `2h`.
+pub mod human {
+    use super::*;
+
+    pub fn parse(text: &str) -> Option<Duration> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().ok()?;
+        match unit.trim() {
+            "ms" => Some(Duration::from_millis(number)),
+            "s" => Some(Duration::from_secs(number)),
+            "m" => number.checked_mul(60).map(Duration::from_secs),
+            "h" => number.checked_mul(3600).map(Duration::from_secs),
+            _ => None,
+        }
+    }
+
+    pub fn format(duration: Duration) -> String {
+        let millis = duration.as_millis();
+        match millis {
+            0 => "0ms".into(),
+            _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
+            _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
+            _ if millis.is_multiple_of(1000) => format!("{}s", millis / 1000),
+            _ => format!("{millis}ms"),
+        }
+    }
+
+    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format(*duration))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        parse(&text).ok_or_else(|| {
+            serde::de::Error::custom(format!(
+                "`{text}` is not a duration; write it like 250ms, 30s, 5m or 2h"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_people_expect() {
+        for (pattern, name, fits) in [
+            ("gpt-4o", "gpt-4o", true),
+            ("gpt-4o", "gpt-4o-mini", false),
+            ("gpt-*", "gpt-4o", true),
+            ("*", "", true),
+            ("*-mini", "gpt-4o-mini", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxcyyb", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn durations_read_back() {
+        for text in ["0ms", "250ms", "30s", "5m", "2h"] {
+            assert_eq!(human::format(human::parse(text).unwrap()), text);
+        }
+        for text in ["", "s", "5", "5 days", "-1s", "99999999999999999999h"] {
+            assert_eq!(human::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The turn engine: takes turns on, runs them to their end, and knows no sockets.
+//!
+//! A turn is on disk before it runs and its answer is on disk before anyone is told (G4). Who
+//! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
+//! appends to sessions.
+
+mod recover;
+mod request;
+mod run;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bowline_sbp::api::SbpInfo;
+use bowline_sbp::error::Code;
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
+use bowline_sbp::lifecycle::Change;
+use bowline_store::{
+    Accepted, IdempotencyKey, InstanceId, NewSession, NewTurn, Session, Store, TurnSession,
+};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+pub(crate) use self::request::{Origin, TurnRequest};
+use crate::auth::{Access, hash_token};
+use crate::hub::{Done, Failure, Hub, LiveTurn};
+use crate::lanes::{LaneFull, Lanes, Ticket};
+use crate::limits::Limits;
+use crate::model::Models;
+
+/// Runs turns.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub store: Arc<dyn Store>,
+    pub hub: Arc<Hub>,
+    pub models: Models,
+    pub access: Access,
+    pub limits: Limits,
+    pub instance: InstanceId,
+    lanes: Arc<Lanes>,
+    /// Turns accepted here that have not ended.
+    active: Mutex<HashMap<TurnId, Arc<LiveTurn>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// The session a turn goes to.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// A new one.
+    New { agent_id: AgentId },
+    /// This one; `resume` also if it is suspended.
+    Existing { id: SessionId, resume: bool },
+}
+
+/// What became of a request for a turn.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    /// It runs, or waits for its turn.
+    Running { turn: Arc<LiveTurn>, session: Box<Session> },
+    /// It ran before, under the same key.
+    Replayed { done: Arc<Done>, session: Box<Session> },
+    /// The session is suspended and nobody said to resume it (SBP-L2-15).
+    Suspended { session: Box<Session> },
+}
+
+impl Engine {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        models: Models,
+        access: Access,
+        limits: Limits,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            store,
+            hub: Arc::default(),
+            models,
+            access,
+            limits,
+            instance: InstanceId(Uuid::new_v4()),
+            lanes: Arc::default(),
+            active: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop,
+        }
+    }
+
+    /// Takes a turn on. In a task of its own, so that a caller who hangs up between the turn's
+    /// acceptance and its start cannot leave it lying.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        target: Target,
+        request: TurnRequest,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Submitted, Failure> {
+        let engine = Arc::clone(self);
+        let task = self.tasks.spawn(async move { engine.accept(target, request, key).await });
+        task.await.unwrap_or_else(|_| Err(internal()))
+    }
+
+    async fn accept(
+        self: Arc<Self>,
+        target: Target,
+        request: TurnRequest,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Submitted, Failure> {
+        if self.stop.is_cancelled() {
+            return Err(stopping());
+        }
+        // Refuse what nobody can answer before anything is stored.
+        self.models.route(&request.model)?;
+        loop {
+            let at = Timestamp::now();
+            let session = match &target {
+                Target::New { agent_id } => self.fresh_session(agent_id.clone(), at),
+                Target::Existing { id, resume } => {
+                    TurnSession::Existing { id: *id, resume: *resume }
+                }
+            };
+            let session_id = match &session {
+                TurnSession::New(new) => new.id,
+                TurnSession::Existing { id, .. } => *id,
+            };
+            let ticket = self
+                .lanes
+                .enter(session_id, self.limits.waiting_turns)
+                .map_err(|LaneFull| self.lane_full())?;
+            let turn = NewTurn {
+                id: TurnId(Uuid::now_v7()),
+                session,
+                request: request.to_json(),
+                key: key.clone(),
+                owner: self.instance,
+                started: ticket.is_first(),
+                at,
+            };
+            let turn_id = turn.id;
+            match self.store.accept_turn(turn).await? {
+                Accepted::Fresh { session } => {
+                    let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
+                    let started = ticket.is_first();
+                    let turn = self.begin(turn, request, ticket, started);
+                    return Ok(Submitted::Running { turn, session: Box::new(session) });
+                }
+                Accepted::Suspended { session } => {
+                    return Ok(Submitted::Suspended { session: Box::new(session) });
+                }
+                Accepted::Known { session, result: Some(result), .. } => {
+                    let done = Done::from_json(&result).ok_or_else(internal)?;
+                    let done = Arc::new(done);
+                    return Ok(Submitted::Replayed { done, session: Box::new(session) });
+                }
+                Accepted::Known { turn_id, session, result: None } => {
+                    if let Some(turn) = self.active(turn_id) {
+                        let session = Box::new(session);
+                        return Ok(Submitted::Running { turn, session });
+                    }
+                    // It ended between the look at the store and the look here: look again.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    fn fresh_session(&self, agent_id: AgentId, at: Timestamp) -> TurnSession {
+        let id = SessionId(Uuid::now_v7());
+        TurnSession::New(NewSession {
+            id,
+            token_hash: hash_token(&self.access.token_for(id)),
+            agent_id,
+            metadata: "{}".into(),
+            at,
+        })
+    }
+
+    /// Makes the turn known and lets it run when its lane calls it. `started`: the store knows
+    /// already that it runs.
+    fn begin(
+        self: &Arc<Self>,
+        turn: LiveTurn,
+        request: TurnRequest,
+        ticket: Ticket,
+        started: bool,
+    ) -> Arc<LiveTurn> {
+        let turn = Arc::new(turn);
+        self.lock_active().insert(turn.id, Arc::clone(&turn));
+        let (engine, running) = (Arc::clone(self), Arc::clone(&turn));
+        self.tasks
+            .spawn(async move { engine.run_in_lane(running, request, ticket, started).await });
+        turn
+    }
+
+    fn active(&self, turn: TurnId) -> Option<Arc<LiveTurn>> {
+        self.lock_active().get(&turn).cloned()
+    }
+
+    fn lock_active(&self) -> MutexGuard<'_, HashMap<TurnId, Arc<LiveTurn>>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the session's running turn, if there is one.
+    pub(crate) fn cancel(&self, session: SessionId) -> Option<TurnId> {
+        let turn = self.hub.existing(session)?.now().live?;
+        turn.cancel();
+        Some(turn.id)
+    }
+
+    /// Forgets a session. Its surface is let go, its running turn stopped.
+    pub(crate) async fn delete(&self, session: SessionId) -> Result<bool, Failure> {
+        let existed = self.store.delete_session(session).await?;
+        if let Some(channel) = self.hub.existing(session) {
+            channel.deleted();
+            if let Some(turn) = channel.now().live {
+                turn.cancel();
+            }
+        }
+        Ok(existed)
+    }
+
+    /// Moves a session along its lifecycle by its owner's word.
+    pub(crate) async fn change(
+        &self,
+        session: SessionId,
+        change: Change,
+    ) -> Result<Session, Failure> {
+        Ok(self.store.change_status(session, change, Timestamp::now()).await?)
+    }
+
+    /// Waits until no turn is under way. New ones are refused from the stop on.
+    pub(crate) async fn drained(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn lane_full(&self) -> Failure {
+        Failure::new(
+            Code::SessionConflict,
+            format!(
+                "{} turns already wait in this session; wait for one to end, or cancel it",
+                self.limits.waiting_turns
+            ),
+        )
+    }
+}
+
+/// Where a session stands, as the `sbp` object of an answer says it.
+pub(crate) fn info(session: &Session) -> SbpInfo {
+    SbpInfo {
+        session_id: session.id,
+        session_token: None,
+        snapshot_id: session.snapshot.map(|snapshot| snapshot.id),
+        resume_available: false,
+        resume_prompt: None,
+        last_checkpoint: session.snapshot.map(|snapshot| snapshot.at),
+        step_count: session.step_count,
+        cost_usd: session.cost_usd,
+        model_routed_to: None,
+        turn_id: None,
+        seq: None,
+        turn_status: Default::default(),
+    }
+}
+
+fn stopping() -> Failure {
+    let mut failure = Failure::new(Code::Unavailable, "the gateway is stopping; try again soon");
+    failure.retry_after = Some(1);
+    failure
+}
+
+fn internal() -> Failure {
+    Failure::new(Code::Internal, "the gateway made a mistake; its log says more")
+}
+
+impl From<bowline_store::Error> for Failure {
+    /// The one table from the store's words to the caller's.
+    fn from(error: bowline_store::Error) -> Self {
+        use bowline_store::Error::*;
+        let code = match &error {
+            NoSession => Code::SessionNotFound,
+            TokenTaken | Ended(_) | Illegal(_) => Code::SessionConflict,
+            KeyReused => Code::KeyReused,
+            Unavailable(_) | Closed => Code::Unavailable,
+            Superseded | Fatal(_) | Corrupt(_) => Code::Internal,
+        };
+        let message = match &error {
+            NoSession => "there is no such session here".into(),
+            // The words of a database are for the log.
+            Unavailable(_) | Fatal(_) | Corrupt(_) | Closed => {
+                tracing::error!(%error, "the store failed");
+                "the gateway cannot store right now; what it did not acknowledge is not stored"
+                    .into()
+            }
+            _ => error.to_string(),
+        };
+        Failure::new(code, message)
+    }
+}

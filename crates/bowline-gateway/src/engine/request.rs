@@ -1,0 +1,109 @@
+//! A turn that was asked for, in a form that survives a crash.
+
+use bowline_sbp::message::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Who asked, which decides what becomes of a turn that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Origin {
+    /// Someone waits for the answer and will see the error: nothing is stored.
+    Http,
+    /// Sent over a surface's socket and acknowledged: the log records what became of it.
+    Surface,
+}
+
+/// A turn that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct TurnRequest {
+    pub model: String,
+    /// Every field of the request but `messages`, `sbp` and `stream`, as it came.
+    pub params: Vec<(String, Box<RawValue>)>,
+    pub messages: Vec<Message>,
+    /// The caller reads the answer as it comes.
+    pub stream: bool,
+    pub checkpoint_every: u32,
+    pub tether: bool,
+    pub origin: Origin,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    model: String,
+    params: Vec<(String, Box<RawValue>)>,
+    messages: Vec<Box<RawValue>>,
+    checkpoint_every: u32,
+    tether: bool,
+    origin: Origin,
+}
+
+impl TurnRequest {
+    /// As text, for the store.
+    pub(super) fn to_json(&self) -> String {
+        #[derive(Serialize)]
+        struct Borrowed<'a> {
+            model: &'a str,
+            params: &'a [(String, Box<RawValue>)],
+            messages: &'a [Message],
+            checkpoint_every: u32,
+            tether: bool,
+            origin: Origin,
+        }
+        let stored = Borrowed {
+            model: &self.model,
+            params: &self.params,
+            messages: &self.messages,
+            checkpoint_every: self.checkpoint_every,
+            tether: self.tether,
+            origin: self.origin,
+        };
+        serde_json::to_string(&stored).expect("strings and raw JSON always serialise")
+    }
+
+    /// Back from the store. Nobody waits for it any more, so nobody streams.
+    pub(super) fn from_json(text: &str) -> Option<Self> {
+        let stored: Stored = serde_json::from_str(text).ok()?;
+        let messages = stored.messages.into_iter().map(Message::read).collect::<Result<_, _>>();
+        Some(Self {
+            model: stored.model,
+            params: stored.params,
+            messages: messages.ok()?,
+            stream: false,
+            checkpoint_every: stored.checkpoint_every,
+            tether: stored.tether,
+            origin: stored.origin,
+        })
+    }
+
+    /// Whether the caller asked for a count of tokens in the stream.
+    pub(super) fn wants_usage(&self) -> bool {
+        self.params.iter().any(|(name, _)| name == "stream_options")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_survives_storage_to_the_byte() {
+        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
+        let message = r#"{"role":"user", "content":"é\ud800", "n":1E400}"#;
+        let request = TurnRequest {
+            model: "m".into(),
+            params: vec![("seed".into(), raw("12345678901234567890123"))],
+            messages: vec![Message::read(raw(message)).unwrap()],
+            stream: true,
+            checkpoint_every: 3,
+            tether: false,
+            origin: Origin::Surface,
+        };
+        let back = TurnRequest::from_json(&request.to_json()).unwrap();
+        assert_eq!(back.messages[0].as_json(), message);
+        assert_eq!(back.params[0].1.get(), "12345678901234567890123");
+        assert_eq!((back.checkpoint_every, back.tether), (3, false));
+        assert!(!back.stream);
+        assert!(TurnRequest::from_json("{}").is_none());
+    }
+}

@@ -1,0 +1,176 @@
+//! A gateway as a whole: put together, started, stopped.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bowline_store::Store;
+use jiff::Timestamp;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::{Access, BadKey};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::http::{App, Guard, router};
+use crate::model::{BadUpstream, Models};
+use crate::serve;
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Key(#[from] BadKey),
+    #[error("cannot read the API keys in {path}: {reason}")]
+    KeysFile { path: String, reason: String },
+    #[error(transparent)]
+    Upstream(#[from] BadUpstream),
+    #[error("{address} can be reached from outside, and there is no API key")]
+    Exposed { address: SocketAddr },
+    #[error("the address {address} is already in use")]
+    AddressInUse { address: SocketAddr },
+    #[error("cannot listen on {address}: {reason}")]
+    Listen { address: SocketAddr, reason: String },
+    #[error(transparent)]
+    Store(#[from] bowline_store::Error),
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    address: SocketAddr,
+    recovered: usize,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    store: Arc<dyn Store>,
+    upstreams: Vec<(String, String)>,
+    open: bool,
+}
+
+impl Gateway {
+    /// Starts; `local_key` is the key of this machine's owner. Returns when it is ready: turns
+    /// that an earlier process left are taken up by then (G13).
+    pub async fn start(
+        config: Config,
+        store: Arc<dyn Store>,
+        local_key: Option<&str>,
+    ) -> Result<Self, StartError> {
+        let mut keys = config.auth.api_keys.clone();
+        if let Some(path) = &config.auth.api_keys_file {
+            let text = std::fs::read_to_string(path).map_err(|error| StartError::KeysFile {
+                path: path.display().to_string(),
+                reason: error.to_string(),
+            })?;
+            let lines = text.lines().map(str::trim);
+            keys.extend(lines.filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned));
+        }
+        let mut fresh = [0; 32];
+        getrandom::fill(&mut fresh).expect("the operating system gives random bytes");
+        let token_secret = store.secret("session-tokens", fresh).await?;
+        let access = Access::new(&keys, local_key, token_secret)?;
+        let models = Models::new(&config)?;
+        let loopback = serve::is_loopback(config.listen);
+        if !loopback && access.is_open() && !config.insecure {
+            return Err(StartError::Exposed { address: config.listen });
+        }
+        let listener = listen(config.listen).await?;
+        let address = listener.local_addr().unwrap_or(config.listen);
+
+        let stop = CancellationToken::new();
+        let open = access.is_open();
+        let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
+        let engine =
+            Engine::new(Arc::clone(&store), models, access, config.limits.clone(), stop.clone());
+        let engine = Arc::new(engine);
+        let recovered = engine.recover().await?;
+        let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
+        tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
+
+        let app = Arc::new(App {
+            engine,
+            mode: config.sessions.mode,
+            default_model: config.default_model.clone(),
+            ready: AtomicBool::new(false),
+            stop: stop.clone(),
+            surfaces: TaskTracker::new(),
+            metrics: metrics_handle(),
+        });
+        let router = router(Arc::clone(&app), Guard::new(loopback, &config.http));
+        app.ready.store(true, Ordering::Release);
+        let task = tokio::spawn(serve::serve(listener, router, app));
+        Ok(Self { address, recovered, stop, task, store, upstreams, open })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many unfinished turns it took up.
+    pub fn recovered(&self) -> usize {
+        self.recovered
+    }
+
+    /// Names and addresses of the configured upstreams.
+    pub fn upstreams(&self) -> &[(String, String)] {
+        &self.upstreams
+    }
+
+    /// Whether it asks for no key.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Resolves if the store fails for good: the process should exit.
+    pub async fn failed(&self) -> bowline_store::Error {
+        self.store.failed().await
+    }
+
+    /// Stops in good order; see `limits.drain` for how long that may take.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        let _ = self.task.await;
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+        _ => StartError::Listen { address, reason: error.to_string() },
+    })
+}
+
+/// Once an hour, and only what is older than it has to be.
+async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: CancellationToken) {
+    loop {
+        if let Ok(before) = Timestamp::now().checked_sub(memory)
+            && let Err(error) = store.forget_keys(before).await
+        {
+            tracing::warn!(%error, "old idempotency keys could not be forgotten");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(3600)) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// One recorder per process, whoever comes first.
+fn metrics_handle() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE
+        .get_or_init(|| {
+            let recorder = PrometheusBuilder::new().build_recorder();
+            let handle = recorder.handle();
+            // Another recorder may be there already, put by the program around us: then ours
+            // stays empty, which is what it should say.
+            let _ = metrics::set_global_recorder(recorder);
+            handle
+        })
+        .clone()
+}

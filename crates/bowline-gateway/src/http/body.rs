@@ -1,0 +1,217 @@
+//! Request bodies: read within bounds, and taken apart without losing a byte.
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderName};
+use bowline_sbp::api::SbpOptions;
+use bowline_sbp::error::Code;
+use bowline_sbp::id::SessionId;
+use bowline_sbp::json::{MAX_DEPTH, within_depth};
+use bowline_sbp::message::Message;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::error::ApiError;
+use crate::auth::Credentials;
+use crate::limits::Limits;
+
+pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
+
+/// Reads a whole body, bounded in size, time and depth (G11).
+pub(crate) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
+    let collected = Limited::new(body, limits.request_body).collect();
+    let bytes = match tokio::time::timeout(limits.body_timeout, collected).await {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let limit = limits.request_body;
+            return Err(ApiError::new(Code::TooLarge, format!("the body is over {limit} bytes"))
+                .detail("send less, or raise limits.request_body"));
+        }
+        Ok(Err(_)) => return Err(ApiError::new(Code::MalformedRequest, "the body broke off")),
+        Err(_) => return Err(ApiError::new(Code::MalformedRequest, "the body took too long")),
+    };
+    if !within_depth(&bytes, MAX_DEPTH) {
+        let message = format!("the body nests deeper than {MAX_DEPTH}");
+        return Err(ApiError::new(Code::InvalidRequest, message));
+    }
+    Ok(bytes)
+}
+
+/// Reads a JSON body; an empty one counts as `{}`.
+pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| {
+        let code = if error.is_data() { Code::InvalidRequest } else { Code::MalformedRequest };
+        ApiError::new(code, format!("the body cannot be read: {error}"))
+    })
+}
+
+/// What a request shows of itself.
+pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(axum::http::header::AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+    });
+    Credentials {
+        bearer: bearer.filter(|token| !token.is_empty()),
+        session_token: text(SESSION_TOKEN).filter(|t| !t.is_empty()).map(str::to_owned),
+    }
+}
+
+/// A completion request, taken apart field by field; each field keeps its text.
+#[derive(Debug)]
+pub(crate) struct ChatBody {
+    fields: Vec<(String, Box<RawValue>)>,
+}
+
+impl ChatBody {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, ApiError> {
+        json(bytes)
+    }
+
+    /// A field's text; of repeated ones the last, as JSON parsers have it.
+    fn field(&self, name: &str) -> Option<&RawValue> {
+        self.fields.iter().rev().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.field(name).is_some_and(|value| value.get() != "null")
+    }
+
+    pub(crate) fn model(&self) -> Result<String, ApiError> {
+        let model = self.field("model").and_then(|m| serde_json::from_str::<String>(m.get()).ok());
+        model.filter(|model| !model.is_empty() && model.len() <= 256).ok_or_else(|| {
+            ApiError::new(Code::InvalidRequest, "`model` must be a name of 1 to 256 characters")
+                .param("model")
+        })
+    }
+
+    pub(crate) fn stream(&self) -> bool {
+        self.field("stream").is_some_and(|value| value.get() == "true")
+    }
+
+    /// The `sbp` object; its defaults if there is none.
+    pub(crate) fn sbp(&self) -> Result<SbpOptions, ApiError> {
+        let invalid = |message: String| ApiError::new(Code::InvalidRequest, message).param("sbp");
+        let options: SbpOptions = match self.field("sbp").filter(|value| value.get() != "null") {
+            None => SbpOptions::default(),
+            Some(value) => serde_json::from_str(value.get())
+                .map_err(|error| invalid(format!("`sbp` cannot be read: {error}")))?,
+        };
+        if options.checkpoint_every == 0 {
+            return Err(invalid("`sbp.checkpoint_every` must be at least 1".into()));
+        }
+        Ok(options)
+    }
+
+    /// The messages, or the legacy `prompt` as one (SBP-L1-02).
+    pub(crate) fn messages(&self, limit: usize) -> Result<Vec<Message>, ApiError> {
+        let invalid =
+            |message: String| ApiError::new(Code::InvalidRequest, message).param("messages");
+        let raw: Vec<Box<RawValue>> = match (self.field("messages"), self.field("prompt")) {
+            (Some(messages), _) => serde_json::from_str(messages.get())
+                .map_err(|_| invalid("`messages` must be a list of messages".into()))?,
+            (None, Some(prompt)) => {
+                let prompt: String = serde_json::from_str(prompt.get()).map_err(|_| {
+                    ApiError::new(Code::InvalidRequest, "`prompt` must be a string").param("prompt")
+                })?;
+                return Ok(vec![Message::text("user", &prompt)]);
+            }
+            (None, None) => return Err(invalid("`messages` is missing".into())),
+        };
+        if raw.is_empty() || raw.len() > limit {
+            return Err(invalid(format!("`messages` must hold 1 to {limit} messages")));
+        }
+        raw.into_iter()
+            .enumerate()
+            .map(|(n, raw)| {
+                Message::read(raw).map_err(|error| invalid(format!("messages[{n}]: {error}")))
+            })
+            .collect()
+    }
+
+    /// The fields that go to the model as they came.
+    pub(crate) fn params(self) -> Vec<(String, Box<RawValue>)> {
+        let ours = ["messages", "prompt", "sbp", "stream"];
+        let mut params = self.fields;
+        params.retain(|(name, _)| !ours.contains(&name.as_str()));
+        params
+    }
+}
+
+impl<'de> Deserialize<'de> for ChatBody {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = ChatBody;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ChatBody, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(ChatBody { fields })
+            }
+        }
+        from.deserialize_map(Fields)
+    }
+}
+
+/// A session id from a path or body.
+pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
+    text.parse().map_err(|_| {
+        ApiError::new(Code::InvalidUuid, "the session id is not a UUID")
+            .detail("session ids look like 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f")
+            .param("session_id")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(text: &str) -> ChatBody {
+        ChatBody::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn sbp_l1_06_sbp_is_never_among_the_fields_that_go_upstream() {
+        let body =
+            body(r#"{"model":"m","sbp":{},"messages":[],"stream":true,"seed":1.0,"prompt":"x"}"#);
+        let params: Vec<_> =
+            body.params().into_iter().map(|(n, v)| (n, v.get().to_owned())).collect();
+        assert_eq!(
+            params,
+            [("model".into(), "\"m\"".into()), ("seed".to_owned(), "1.0".to_owned())]
+        );
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        let message = |error: ApiError| error.to_json();
+        assert!(message(body(r#"{"model":5}"#).model().unwrap_err()).contains("`model`"));
+        assert!(message(body(r#"{"messages":5}"#).messages(9).unwrap_err()).contains("list"));
+        assert!(message(body(r#"{"messages":[]}"#).messages(9).unwrap_err()).contains("1 to 9"));
+        assert!(
+            message(body(r#"{"messages":[{}]}"#).messages(9).unwrap_err()).contains("messages[0]")
+        );
+        assert!(
+            message(body(r#"{"sbp":{"checkpoint_every":0}}"#).sbp().unwrap_err())
+                .contains("at least 1")
+        );
+        assert!(message(body(r#"{"sbp":{"tether":"no"}}"#).sbp().unwrap_err()).contains("`sbp`"));
+        assert!(ChatBody::read(b"[]").is_err() && ChatBody::read(b"{").is_err());
+    }
+
+    #[test]
+    fn the_last_of_repeated_fields_counts() {
+        assert_eq!(body(r#"{"model":"a","model":"b"}"#).model().unwrap(), "b");
+        assert!(!body(r#"{"sbp":null}"#).has("sbp"));
+    }
+}

@@ -1,0 +1,38 @@
+//! The interface's description, made from the code.
+
+use serde_json::Value;
+use utoipa::OpenApi;
+
+use super::{completions, ops, sessions};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Bowline gateway",
+        description = "Sessions that survive: SBP over HTTP. A surface attaches by WebSocket at \
+                       /v1/sbp/ws/{session_id}; see the frames in docs/frames.md.",
+        license(name = "Apache-2.0"),
+    ),
+    paths(
+        completions::chat,
+        completions::legacy,
+        ops::models,
+        sessions::create,
+        sessions::list,
+        sessions::show,
+        sessions::delete,
+        sessions::patch_status,
+        sessions::cancel,
+        sessions::messages,
+        ops::healthz,
+        ops::readyz,
+        ops::metrics,
+    ),
+    components(schemas(bowline_sbp::api::SbpOptions, bowline_sbp::api::SbpInfo))
+)]
+struct Document;
+
+/// The OpenAPI document.
+pub fn document() -> Value {
+    serde_json::to_value(Document::openapi()).expect("the document serialises")
+}

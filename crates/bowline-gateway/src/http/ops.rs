@@ -1,0 +1,77 @@
+//! For those who run the gateway: health, readiness, metrics, the interface's description.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use bowline_sbp::error::Code;
+use serde_json::{Value, json};
+
+use super::App;
+use super::error::ApiError;
+
+/// Is the process alive?
+#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = Object)))]
+pub(crate) async fn healthz() -> Json<Value> {
+    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// Can it serve? `503` while starting, stopping, or unable to store.
+#[utoipa::path(
+    get, path = "/readyz", tag = "operations",
+    responses((status = 200, body = Object), (status = 503, body = Object)),
+)]
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let not_ready = |why: &str| {
+        let body = Json(json!({ "status": "not ready", "why": why }));
+        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+    };
+    if !app.ready.load(Ordering::Acquire) {
+        return not_ready("starting or stopping");
+    }
+    match app.engine.store.check().await {
+        Ok(()) => Json(json!({ "status": "ready" })).into_response(),
+        Err(_) => not_ready("the database cannot be written"),
+    }
+}
+
+/// Prometheus metrics.
+#[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, body = String)))]
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, app.metrics.render())
+}
+
+/// Models a client may name.
+#[utoipa::path(get, path = "/v1/models", tag = "turns", responses((status = 200, body = Object)))]
+pub(crate) async fn models(State(app): State<Arc<App>>) -> Json<Value> {
+    let models = app.engine.models.names().into_iter();
+    let models: Vec<_> = models
+        .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "bowline" }))
+        .collect();
+    Json(json!({ "object": "list", "data": models }))
+}
+
+pub(crate) async fn openapi() -> Json<Value> {
+    Json(super::openapi::document())
+}
+
+/// A page to read the interface with: one file, nothing loaded from elsewhere.
+pub(crate) async fn docs() -> Html<&'static str> {
+    Html(include_str!("docs.html"))
+}
+
+pub(crate) async fn nowhere() -> ApiError {
+    ApiError::new(Code::NotFound, "there is nothing at this address")
+        .detail("GET /docs shows what there is")
+}
+
+pub(crate) async fn wrong_method() -> Response {
+    let error = ApiError::new(Code::MalformedRequest, "this address does not take that method");
+    let mut response = error.into_response();
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
+}

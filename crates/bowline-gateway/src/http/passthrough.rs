@@ -1,0 +1,68 @@
+//! A call that belongs to no session: straight to the model and back (SBP-L1-09).
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bowline_sbp::completion::Assembly;
+use bowline_sbp::error::Code;
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::body::ChatBody;
+use super::completions::event_stream;
+use super::error::ApiError;
+use crate::engine::Engine;
+use crate::model::{Call, Model, Reply};
+
+/// Sends the body as it came, and the answer as it comes.
+pub(super) async fn pass(
+    engine: &Engine,
+    chat: ChatBody,
+    bytes: Bytes,
+    path: &'static str,
+) -> Result<Response, ApiError> {
+    metrics::counter!("bowline_passthrough_total").increment(1);
+    let model = chat.model()?;
+    let upstream = match engine.models.route(&model)? {
+        Model::Upstream(upstream) => upstream,
+        offline => return built_in(engine, offline, chat, model).await,
+    };
+    let answer = upstream.pass_through(path, bytes).await?;
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut response = (status, Body::from_stream(answer.body)).into_response();
+    if let Some(kind) = answer.content_type {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    Ok(response)
+}
+
+/// The built-in agent has no wire to pass through to; it answers in the same shapes.
+async fn built_in(
+    engine: &Engine,
+    offline: &Model,
+    chat: ChatBody,
+    model: String,
+) -> Result<Response, ApiError> {
+    let stream = chat.stream();
+    let messages = chat.messages(engine.limits.messages)?;
+    let call = Call { model, params: chat.params(), messages, stream };
+    let Reply::Chunks(mut chunks) = offline.call(call).await? else {
+        return Err(ApiError::new(Code::Internal, "the built-in agent always streams"));
+    };
+    if stream {
+        let events = chunks.map(|chunk| {
+            let chunk = chunk.map_err(std::io::Error::other)?;
+            Ok::<_, std::io::Error>(Bytes::from([b"data: ", &chunk[..], b"\n\n"].concat()))
+        });
+        let done = futures_util::stream::iter([Ok(Bytes::from_static(b"data: [DONE]\n\n"))]);
+        return Ok(event_stream(Body::from_stream(events.chain(done))));
+    }
+    let mut assembly = Assembly::default();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
+        read.ok_or_else(|| ApiError::new(Code::Internal, "the built-in agent mumbled"))?;
+    }
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    Ok((kind, assembly.finish().completion).into_response())
+}

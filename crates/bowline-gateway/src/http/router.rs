@@ -1,0 +1,61 @@
+//! Which address goes where.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{any, get, patch, post};
+
+use super::guard::{Guard, guard};
+use super::{App, completions, ops, sessions};
+use crate::attach;
+
+pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
+    let one_session = Router::new()
+        .route("/", get(sessions::show).delete(sessions::delete))
+        .route("/status", patch(sessions::patch_status))
+        .route("/cancel", post(sessions::cancel))
+        .route("/messages", get(sessions::messages));
+    let mut router = Router::new();
+    // The roaming part of the protocol says /v1/sbp/sessions; both names mean the same.
+    for base in ["/v1/sessions", "/v1/sbp/sessions"] {
+        router = router
+            .route(base, post(sessions::create).get(sessions::list))
+            .nest(&format!("{base}/{{id}}"), one_session.clone());
+    }
+    router
+        .route("/v1/chat/completions", post(completions::chat))
+        .route("/v1/completions", post(completions::legacy))
+        .route("/v1/models", get(ops::models))
+        .route("/v1/sbp/ws/{session_id}", any(attach::upgrade))
+        .route("/healthz", get(ops::healthz))
+        .route("/readyz", get(ops::readyz))
+        .route("/metrics", get(ops::metrics))
+        .route("/openapi.json", get(ops::openapi))
+        .route("/docs", get(ops::docs))
+        .route("/", get(ops::docs))
+        .fallback(ops::nowhere)
+        .method_not_allowed_fallback(ops::wrong_method)
+        .with_state(app)
+        .layer(middleware::from_fn_with_state(Arc::new(checks), guard))
+        .layer(middleware::from_fn(observe))
+}
+
+/// Counts and logs each request: its route, never its query or body.
+async fn observe(request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let status = response.status().as_u16();
+    let took = begun.elapsed();
+    metrics::counter!("bowline_http_requests_total", "route" => route.to_owned(), "status" => status.to_string())
+        .increment(1);
+    metrics::histogram!("bowline_http_seconds").record(took.as_secs_f64());
+    tracing::debug!(%method, route, status, ms = took.as_millis() as u64, "request");
+    response
+}

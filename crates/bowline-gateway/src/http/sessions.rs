@@ -1,0 +1,286 @@
+//! `/v1/sessions`: make, look, steer, end, forget.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use bowline_sbp::api::{
+    Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList, SessionView,
+    StatusPatch,
+};
+use bowline_sbp::error::Code;
+use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::lifecycle::{Change, Status};
+use bowline_store::{Entry, NewSession, Page, Session};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::App;
+use super::body;
+use super::completions::{named_key, new_scope};
+use super::error::ApiError;
+use crate::auth::{SHORTEST_TOKEN, hash_token};
+
+/// The most metadata a session may carry, in bytes of JSON.
+const LARGEST_METADATA: usize = 16 << 10;
+const LONGEST_TOKEN: usize = 512;
+
+type Api<T> = Result<T, ApiError>;
+
+/// Make a session.
+#[utoipa::path(
+    post, path = "/v1/sessions", tag = "sessions",
+    request_body = CreateSession,
+    responses(
+        (status = 201, body = SessionCreated),
+        (status = 401, body = bowline_sbp::api::ErrorBody),
+        (status = 422, body = bowline_sbp::api::ErrorBody),
+    ),
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<(StatusCode, Json<SessionCreated>)> {
+    let engine = &app.engine;
+    let shown = body::credentials(&headers);
+    engine.access.may_use(&shown)?;
+    let bytes = body::read(body, &engine.limits).await?;
+    let asked: CreateSession = body::json(&bytes)?;
+    let agent_id = asked.agent_id.as_deref().map_or(Ok(AgentId::fallback()), str::parse);
+    let agent_id = agent_id
+        .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("agent_id"))?;
+    let own_token = asked.session_token.map(check_token).transpose()?;
+    let metadata = serde_json::to_string(&asked.metadata.unwrap_or_default())
+        .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("metadata"))?;
+    if metadata.len() > LARGEST_METADATA {
+        let message = format!("`metadata` is over {LARGEST_METADATA} bytes");
+        return Err(ApiError::new(Code::InvalidRequest, message).param("metadata"));
+    }
+    let id = SessionId(Uuid::now_v7());
+    let token = own_token.clone().unwrap_or_else(|| engine.access.token_for(id));
+    let new =
+        NewSession { id, token_hash: hash_token(&token), agent_id, metadata, at: Timestamp::now() };
+    let key = named_key(&headers, None, new_scope(&shown), Sha256::digest(&bytes).into())?;
+    let session = engine.store.create_session(new, key).await?.session;
+    metrics::counter!("bowline_sessions_created_total").increment(1);
+    let created = SessionCreated {
+        session_id: session.id,
+        session_token: own_token.unwrap_or_else(|| engine.access.token_for(session.id)),
+        agent_id: session.agent_id,
+        status: Status::Idle,
+        step_count: 0,
+        created_at: session.created_at,
+    };
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+fn check_token(token: String) -> Api<String> {
+    let fits = (SHORTEST_TOKEN..=LONGEST_TOKEN).contains(&token.len());
+    if fits && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(token);
+    }
+    let message =
+        format!("`session_token` must be {SHORTEST_TOKEN} to {LONGEST_TOKEN} visible characters");
+    Err(ApiError::new(Code::InvalidRequest, message).param("session_token"))
+}
+
+/// The session, if it exists and the caller may see it.
+async fn allowed(app: &App, headers: &HeaderMap, id: &str) -> Api<Session> {
+    let id = body::session_id(id)?;
+    let session = app.engine.store.session(id).await?.ok_or_else(ApiError::no_session)?;
+    app.engine.access.may_use_session(&body::credentials(headers), &session)?;
+    Ok(session)
+}
+
+/// Look at a session.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}", tag = "sessions",
+    params(("id" = String, Path, description = "The session's id")),
+    responses((status = 200, body = SessionView), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Api<Json<SessionView>> {
+    Ok(Json(view(allowed(&app, &headers, &id).await?)))
+}
+
+/// How to list sessions.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ListQuery {
+    limit: Option<u32>,
+    before: Option<String>,
+    status: Option<String>,
+}
+
+/// List sessions, newest first.
+#[utoipa::path(
+    get, path = "/v1/sessions", tag = "sessions",
+    params(
+        ("limit" = Option<u32>, Query, description = "1 to 200, default 50"),
+        ("before" = Option<String>, Query, description = "`next` of the page before"),
+        ("status" = Option<String>, Query, description = "Only sessions in this state"),
+    ),
+    responses((status = 200, body = SessionList)),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Query(query): Query<ListQuery>,
+    headers: HeaderMap,
+) -> Api<Json<SessionList>> {
+    app.engine.access.may_use(&body::credentials(&headers))?;
+    let limit = query.limit.unwrap_or(50).clamp(1, 200);
+    let status = query.status.as_deref().map(str::parse).transpose();
+    let page = Page {
+        before: query.before.as_deref().map(body::session_id).transpose()?,
+        // One more than asked for tells whether there is a next page.
+        limit: limit + 1,
+        status: status.map_err(|error| {
+            ApiError::new(Code::InvalidRequest, format!("{error}")).param("status")
+        })?,
+    };
+    let mut sessions = app.engine.store.sessions(page).await?;
+    let more = sessions.len() > limit as usize;
+    sessions.truncate(limit as usize);
+    let next = sessions.last().map(|session| session.id).filter(|_| more);
+    Ok(Json(SessionList { sessions: sessions.into_iter().map(view).collect(), next }))
+}
+
+/// Forget a session and all it holds.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{id}", tag = "sessions",
+    params(("id" = String, Path, description = "The session's id")),
+    responses((status = 204, description = "Gone"), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Api<StatusCode> {
+    let session = allowed(&app, &headers, &id).await?;
+    app.engine.delete(session.id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// End, suspend or resume a session.
+#[utoipa::path(
+    patch, path = "/v1/sessions/{id}/status", tag = "sessions",
+    params(("id" = String, Path, description = "The session's id")),
+    request_body = StatusPatch,
+    responses((status = 200, body = SessionView), (status = 409, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn patch_status(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<Json<SessionView>> {
+    let session = allowed(&app, &headers, &id).await?;
+    let bytes = body::read(body, &app.engine.limits).await?;
+    let change = match body::json::<StatusPatch>(&bytes)?.status {
+        Status::Suspended => Change::Suspend,
+        Status::Running => Change::Resumed,
+        Status::Completed => Change::Complete,
+        Status::Failed => Change::Fail,
+        Status::Idle => {
+            let message = "a session cannot be made idle again";
+            return Err(ApiError::new(Code::InvalidRequest, message).param("status"));
+        }
+    };
+    Ok(Json(view(app.engine.change(session.id, change).await?)))
+}
+
+/// Stop the running turn; what was produced is kept.
+#[utoipa::path(
+    post, path = "/v1/sessions/{id}/cancel", tag = "turns",
+    params(("id" = String, Path, description = "The session's id")),
+    responses((status = 200, body = Cancelled)),
+)]
+pub(crate) async fn cancel(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Api<Json<Cancelled>> {
+    let session = allowed(&app, &headers, &id).await?;
+    let turn_id = app.engine.cancel(session.id);
+    Ok(Json(Cancelled { session_id: session.id, cancelled: turn_id.is_some(), turn_id }))
+}
+
+/// Which part of a session's log to read.
+#[derive(Debug, Deserialize)]
+pub(crate) struct MessagesQuery {
+    after: Option<u64>,
+    before: Option<u64>,
+    limit: Option<u32>,
+}
+
+/// Read a session's log.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}/messages", tag = "sessions",
+    params(
+        ("id" = String, Path, description = "The session's id"),
+        ("after" = Option<u64>, Query, description = "Entries after this position"),
+        ("before" = Option<u64>, Query, description = "Instead: the entries just before it"),
+        ("limit" = Option<u32>, Query, description = "1 to 500, default 100"),
+    ),
+    responses((status = 200, body = MessageList)),
+)]
+pub(crate) async fn messages(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(query): Query<MessagesQuery>,
+    headers: HeaderMap,
+) -> Api<Json<MessageList>> {
+    let session = allowed(&app, &headers, &id).await?;
+    let limit = query.limit.unwrap_or(100).clamp(1, 500);
+    let store = &app.engine.store;
+    let (entries, more) = match query.before {
+        Some(before) => {
+            let entries = store.entries_before(session.id, before, limit).await?;
+            let more = entries.first().is_some_and(|first| first.seq > 1);
+            (entries, more)
+        }
+        None => {
+            let entries = store.entries_after(session.id, query.after.unwrap_or(0), limit).await?;
+            let more = entries.last().is_some_and(|last| last.seq < session.last_seq);
+            (entries, more)
+        }
+    };
+    Ok(Json(MessageList { messages: entries.into_iter().map(message).collect(), more }))
+}
+
+fn message(entry: Entry) -> MessageView {
+    MessageView {
+        seq: entry.seq,
+        kind: entry.kind.as_str(),
+        turn_id: Some(entry.turn_id),
+        message: RawValue::from_string(entry.message.as_json().to_owned()).unwrap_or_default(),
+        model_used: entry.model,
+        cost_usd: entry.cost_usd,
+        status: entry.status,
+        created_at: entry.created_at,
+    }
+}
+
+fn view(session: Session) -> SessionView {
+    SessionView {
+        session_id: session.id,
+        status: session.status,
+        step_count: session.step_count,
+        agent_id: session.agent_id,
+        created_at: session.created_at,
+        updated_at: session.updated_at,
+        message_count: session.last_seq,
+        cost_usd: session.cost_usd,
+        tether_turns_pending: session.pending_turns,
+        surface: session.surface,
+        metadata: serde_json::from_str(&session.metadata).unwrap_or_default(),
+    }
+}

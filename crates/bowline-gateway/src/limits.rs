@@ -1,0 +1,73 @@
+//! Every bound of the gateway, in one place (G11, G12).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::human;
+
+/// How much, how many, how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The largest request head, in bytes.
+    pub request_head: usize,
+    /// The largest request body, in bytes.
+    pub request_body: usize,
+    /// How long a request head may take to arrive.
+    #[serde(with = "human")]
+    pub header_timeout: Duration,
+    /// How long a request body may take to arrive.
+    #[serde(with = "human")]
+    pub body_timeout: Duration,
+    /// The largest message a surface may send, in bytes.
+    pub surface_message: usize,
+    /// How long a new socket may wait with its `ATTACH_SESSION`.
+    #[serde(with = "human")]
+    pub attach_timeout: Duration,
+    /// How long a surface may take to accept what it is sent.
+    #[serde(with = "human")]
+    pub write_timeout: Duration,
+    /// The pause between two `PING`s.
+    #[serde(with = "human")]
+    pub ping_every: Duration,
+    /// How long the answer to a `PING` may take.
+    #[serde(with = "human")]
+    pub pong_timeout: Duration,
+    /// Turns of one session that may wait for the running one (SBP-L2-18).
+    pub waiting_turns: usize,
+    /// The largest answer of a model, in bytes.
+    pub answer: usize,
+    /// The most messages in one request.
+    pub messages: usize,
+    /// Connections open at once; more wait for one to close.
+    pub connections: usize,
+    /// How long a stop waits for what is under way.
+    #[serde(with = "human")]
+    pub drain: Duration,
+    /// How long an idempotency key is remembered.
+    #[serde(with = "human")]
+    pub key_memory: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_head: 16 << 10,
+            request_body: 4 << 20,
+            header_timeout: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(30),
+            surface_message: 1 << 20,
+            attach_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            ping_every: Duration::from_secs(30),
+            pong_timeout: Duration::from_secs(10),
+            waiting_turns: 16,
+            answer: 4 << 20,
+            messages: 10_000,
+            connections: 20_000,
+            drain: Duration::from_secs(25),
+            key_memory: Duration::from_secs(24 * 3600),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! One OpenAI-compatible server: calls it, bounds it, and says plainly when it fails.
+//!
+//! Tried again only while not a byte of an answer has come: a model's answer is not repeatable.
+
+use std::time::Duration;
+
+use bowline_sbp::error::Code;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+
+use super::sse::Events;
+use super::{Call, Chunks, Reply};
+use crate::config::{self, StreamMode};
+use crate::hub::Failure;
+use crate::limits::Limits;
+
+/// A configured server.
+pub struct Upstream {
+    name: String,
+    base: String,
+    key: Option<HeaderValue>,
+    client: Client,
+    settings: config::Upstream,
+    largest: usize,
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A call that went through untouched, and its answer on the way back.
+pub struct PassedThrough {
+    pub status: u16,
+    pub content_type: Option<HeaderValue>,
+    pub body: std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>,
+}
+
+impl std::fmt::Debug for PassedThrough {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PassedThrough").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    pub(super) fn new(
+        name: &str,
+        settings: &config::Upstream,
+        limits: &Limits,
+    ) -> Result<Self, String> {
+        let url = reqwest::Url::parse(&settings.url)
+            .map_err(|_| "`url` is not a URL; write it like https://host/v1".to_owned())?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err("`url` must begin with http:// or https://".into());
+        }
+        let client = Client::builder()
+            .connect_timeout(settings.connect_timeout)
+            .read_timeout(settings.idle_timeout.max(settings.first_byte_timeout))
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_max_idle_per_host(256)
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            name: name.to_owned(),
+            base: settings.url.trim_end_matches('/').to_owned(),
+            key: key(settings)?,
+            client,
+            settings: settings.clone(),
+            largest: limits.answer,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn stream_mode(&self) -> StreamMode {
+        self.settings.stream
+    }
+
+    /// Where it is, without credentials.
+    pub fn address(&self) -> String {
+        let Ok(mut url) = reqwest::Url::parse(&self.base) else { return String::new() };
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.to_string()
+    }
+
+    /// Whether it answers at all, and what.
+    pub async fn probe(&self) -> Result<u16, Failure> {
+        let mut request = self.client.get(format!("{}/models", self.base));
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        let answer = tokio::time::timeout(Duration::from_secs(10), request.send()).await;
+        match answer {
+            Ok(Ok(response)) => Ok(response.status().as_u16()),
+            Ok(Err(error)) => Err(self.unreachable(&error)),
+            Err(_) => Err(self.late("an answer")),
+        }
+    }
+
+    pub(super) async fn call(&self, call: Call) -> Result<Reply, Failure> {
+        let body = Bytes::from(body(&call));
+        let response = self.send("/chat/completions", body).await?;
+        if !response.status().is_success() {
+            return Err(self.refused(response).await);
+        }
+        let streams = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        if streams { Ok(Reply::Chunks(self.chunks(response))) } else { self.whole(response).await }
+    }
+
+    /// Sends a body as it is and gives the answer as it is (SBP-L1-09).
+    pub async fn pass_through(&self, path: &str, body: Bytes) -> Result<PassedThrough, Failure> {
+        let response = self.send(path, body).await?;
+        Ok(PassedThrough {
+            status: response.status().as_u16(),
+            content_type: response.headers().get(CONTENT_TYPE).cloned(),
+            body: Box::pin(
+                response.bytes_stream().map(|piece| piece.map_err(std::io::Error::other)),
+            ),
+        })
+    }
+
+    async fn send(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
+        let url = format!("{}{path}", self.base);
+        let mut pause = Duration::from_millis(100);
+        for retries_left in (0..=self.settings.retries).rev() {
+            let mut request = self
+                .client
+                .post(&url)
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(body.clone());
+            if let Some(key) = &self.key {
+                request = request.header(AUTHORIZATION, key.clone());
+            }
+            let failure = match tokio::time::timeout(
+                self.settings.first_byte_timeout,
+                request.send(),
+            )
+            .await
+            {
+                Err(_) => return Err(self.late("its first byte")),
+                Ok(Ok(response)) if retries_left > 0 && is_passing(response.status()) => None,
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) if error.is_connect() => Some(self.unreachable(&error)),
+                Ok(Err(error)) => return Err(self.broken(&error)),
+            };
+            metrics::counter!("bowline_upstream_retries_total").increment(1);
+            if let (0, Some(failure)) = (retries_left, failure) {
+                return Err(failure);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 4;
+        }
+        Err(Failure::new(
+            Code::Unavailable,
+            format!("the upstream `{}` is not available", self.name),
+        ))
+    }
+
+    fn chunks(&self, response: Response) -> Chunks {
+        let idle = self.settings.idle_timeout;
+        let name = self.name.clone();
+        let state = (response.bytes_stream(), Events::default(), false);
+        let events = futures_util::stream::unfold(state, move |(mut body, mut events, ended)| {
+            let name = name.clone();
+            async move {
+                if ended {
+                    return None;
+                }
+                loop {
+                    match events.next() {
+                        Ok(Some(data)) if data == "[DONE]" => return None,
+                        Ok(Some(data)) => return Some((Ok(data), (body, events, false))),
+                        Err(_) => {
+                            let failure = broken_stream(&name, "sent an event without end");
+                            return Some((Err(failure), (body, events, true)));
+                        }
+                        Ok(None) => {}
+                    }
+                    let failure = match tokio::time::timeout(idle, body.next()).await {
+                        Ok(Some(Ok(bytes))) => {
+                            events.feed(&bytes);
+                            continue;
+                        }
+                        // Some servers end with the connection, not with `[DONE]`.
+                        Ok(None) => match events.rest() {
+                            Ok(Some(data)) if data != "[DONE]" => {
+                                return Some((Ok(data), (body, events, true)));
+                            }
+                            _ => return None,
+                        },
+                        Ok(Some(Err(_))) => broken_stream(&name, "broke off in the middle"),
+                        Err(_) => Failure::new(
+                            Code::UpstreamTimeout,
+                            format!(
+                                "the upstream `{name}` fell silent in the middle of its answer"
+                            ),
+                        ),
+                    };
+                    return Some((Err(failure), (body, events, true)));
+                }
+            }
+        });
+        Box::pin(events)
+    }
+
+    async fn whole(&self, response: Response) -> Result<Reply, Failure> {
+        let body = self.bounded(response).await?;
+        String::from_utf8(body)
+            .map(Reply::Whole)
+            .map_err(|_| broken_stream(&self.name, "answered with something that is not text"))
+    }
+
+    async fn bounded(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(&error))? {
+            if body.len() + piece.len() > self.largest {
+                return Err(broken_stream(&self.name, "sent an answer over the size limit"));
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(body)
+    }
+
+    /// The server said no. Whose fault it is decides what the caller gets.
+    async fn refused(&self, response: Response) -> Failure {
+        let status = response.status();
+        let retry_after =
+            response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let said = self.bounded(response).await.ok().and_then(|body| error_text(&body));
+        let said = said.map(|text| format!(": {text}")).unwrap_or_default();
+        let name = &self.name;
+        let (code, message) = match status.as_u16() {
+            400 | 404 | 413 | 415 | 422 => {
+                (Code::InvalidRequest, format!("the upstream `{name}` refused the request{said}"))
+            }
+            401 | 403 => (
+                Code::Upstream,
+                format!("the upstream `{name}` refused our key; check its key_env or key_file"),
+            ),
+            429 => (Code::RateLimited, format!("the upstream `{name}` is rate limiting{said}")),
+            503 => (Code::Unavailable, format!("the upstream `{name}` is not available{said}")),
+            504 => (Code::UpstreamTimeout, format!("the upstream `{name}` timed out{said}")),
+            status => (Code::Upstream, format!("the upstream `{name}` answered {status}{said}")),
+        };
+        Failure { code, message, retry_after }
+    }
+
+    fn late(&self, what: &str) -> Failure {
+        Failure::new(
+            Code::UpstreamTimeout,
+            format!("the upstream `{}` took too long to send {what}", self.name),
+        )
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        Failure::new(
+            Code::Unavailable,
+            format!("the upstream `{}` cannot be reached: {}", self.name, root_cause(error)),
+        )
+    }
+
+    fn broken(&self, error: &reqwest::Error) -> Failure {
+        let message = format!("the upstream `{}` broke off: {}", self.name, root_cause(error));
+        let code = if error.is_timeout() { Code::UpstreamTimeout } else { Code::Upstream };
+        Failure::new(code, message)
+    }
+}
+
+fn broken_stream(name: &str, what: &str) -> Failure {
+    Failure::new(Code::Upstream, format!("the upstream `{name}` {what}"))
+}
+
+fn is_passing(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 502..=504)
+}
+
+/// The innermost reason, which names no URL.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// The `error.message` of an OpenAI-shaped error, shortened.
+fn error_text(body: &[u8]) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let text = body.pointer("/error/message").or_else(|| body.get("message"))?.as_str()?;
+    Some(text.chars().take(300).collect())
+}
+
+fn key(settings: &config::Upstream) -> Result<Option<HeaderValue>, String> {
+    let key = match (&settings.key_env, &settings.key_file) {
+        (Some(name), _) => std::env::var(name)
+            .map_err(|_| format!("the environment variable {name} of `key_env` is not set"))?,
+        (None, Some(path)) => std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read key_file {}: {error}", path.display()))?,
+        (None, None) => return Ok(None),
+    };
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
+        .map_err(|_| "the key has characters that no header can carry".to_owned())?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// The request body: the caller's fields as they came, the conversation, and how to answer.
+fn body(call: &Call) -> String {
+    let length: usize = call.messages.iter().map(|message| message.as_json().len() + 1).sum();
+    let mut body = String::with_capacity(length + 256);
+    body.push('{');
+    for (name, value) in &call.params {
+        let name = serde_json::to_string(name).expect("a string always serialises");
+        body.push_str(&name);
+        body.push(':');
+        body.push_str(value.get());
+        body.push(',');
+    }
+    if call.stream {
+        body.push_str("\"stream\":true,");
+        if !call.params.iter().any(|(name, _)| name == "stream_options") {
+            body.push_str("\"stream_options\":{\"include_usage\":true},");
+        }
+    }
+    body.push_str("\"messages\":[");
+    for (n, message) in call.messages.iter().enumerate() {
+        if n > 0 {
+            body.push(',');
+        }
+        body.push_str(message.as_json());
+    }
+    body.push_str("]}");
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_sbp::message::Message;
+    use serde_json::value::RawValue;
+
+    #[test]
+    fn sbp_l1_08_the_callers_fields_go_upstream_as_they_came() {
+        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
+        let call = Call {
+            model: "m".into(),
+            params: vec![("model".into(), raw("\"m\"")), ("temperature".into(), raw("1.50"))],
+            messages: vec![Message::text("user", "a"), Message::text("assistant", "b")],
+            stream: true,
+        };
+        assert_eq!(
+            body(&call),
+            r#"{"model":"m","temperature":1.50,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}"#
+        );
+    }
+
+    #[test]
+    fn a_bad_url_or_missing_key_is_explained() {
+        let build = |settings: config::Upstream| {
+            Upstream::new("u", &settings, &Limits::default()).unwrap_err()
+        };
+        assert!(build(config::Upstream::default()).contains("not a URL"));
+        let ftp = config::Upstream { url: "ftp://x".into(), ..Default::default() };
+        assert!(build(ftp).contains("http://"));
+        let key = config::Upstream {
+            url: "http://x/v1".into(),
+            key_env: Some("BOWLINE_TEST_NO_SUCH_VARIABLE".into()),
+            ..Default::default()
+        };
+        assert!(build(key).contains("BOWLINE_TEST_NO_SUCH_VARIABLE"));
+    }
+}

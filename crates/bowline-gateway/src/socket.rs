@@ -1,0 +1,143 @@
+//! A surface's socket: frames in and out, a deadline on every write, a proper goodbye.
+
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message as Packet, Utf8Bytes, WebSocket};
+use bowline_sbp::error::Close;
+use bowline_sbp::frame::{ClientFrame, ServerFrame};
+use futures_util::SinkExt;
+use tokio::time::error::Elapsed;
+
+/// The read buffer of a socket: the library's own default is sixteen times that, per surface.
+pub(crate) const READ_BUFFER: usize = 8 << 10;
+/// Bytes fed to the socket before they go out.
+pub(crate) const WRITE_BATCH: usize = 64 << 10;
+/// How long a socket that was told goodbye may take to answer.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How a socket ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A last frame, then a close.
+    With(Box<ServerFrame>, Close),
+    /// A close.
+    Bare(Close),
+    /// The other side is gone, or does not read: there is nobody to tell.
+    Silent,
+}
+
+impl End {
+    pub(crate) fn with(frame: ServerFrame, close: Close) -> Self {
+        End::With(Box::new(frame), close)
+    }
+}
+
+/// What came from the other side.
+pub(crate) enum Received {
+    Frame(ClientFrame),
+    Pong(Vec<u8>),
+    Unreadable(String),
+    Gone(End),
+}
+
+/// The socket, with a deadline on every write.
+pub(crate) struct Socket {
+    socket: WebSocket,
+    write_timeout: Duration,
+}
+
+impl Socket {
+    pub(crate) fn new(socket: WebSocket, write_timeout: Duration) -> Self {
+        Self { socket, write_timeout }
+    }
+
+    pub(crate) async fn frame(&mut self) -> Received {
+        loop {
+            return match self.socket.recv().await {
+                None => Received::Gone(End::Silent),
+                Some(Ok(Packet::Text(text))) => match ClientFrame::read(&text) {
+                    Ok(frame) => Received::Frame(frame),
+                    Err(error) => Received::Unreadable(error.to_string()),
+                },
+                Some(Ok(Packet::Binary(_))) => {
+                    Received::Unreadable("frames are JSON text, not binary".into())
+                }
+                Some(Ok(Packet::Pong(payload))) => Received::Pong(payload.to_vec()),
+                // The library answers pings by itself.
+                Some(Ok(Packet::Ping(_))) => continue,
+                Some(Ok(Packet::Close(_))) => Received::Gone(End::Bare(Close::Normal)),
+                Some(Err(error)) => Received::Gone(broken(&error)),
+            };
+        }
+    }
+
+    pub(crate) async fn send(&mut self, frame: &ServerFrame) -> Result<(), End> {
+        self.feed(frame).await?;
+        self.flush().await
+    }
+
+    pub(crate) async fn feed(&mut self, frame: &ServerFrame) -> Result<(), End> {
+        self.write(Packet::Text(Utf8Bytes::from(frame.to_json()))).await
+    }
+
+    pub(crate) async fn ping(&mut self, payload: [u8; 8]) -> Result<(), End> {
+        self.feed_ping(payload).await?;
+        self.flush().await
+    }
+
+    pub(crate) async fn feed_ping(&mut self, payload: [u8; 8]) -> Result<(), End> {
+        self.write(Packet::Ping(payload.to_vec().into())).await
+    }
+
+    async fn write(&mut self, packet: Packet) -> Result<(), End> {
+        let written = tokio::time::timeout(self.write_timeout, self.socket.feed(packet));
+        written_in_time(written.await)
+    }
+
+    pub(crate) async fn flush(&mut self) -> Result<(), End> {
+        let flushed = tokio::time::timeout(self.write_timeout, self.socket.flush());
+        written_in_time(flushed.await)
+    }
+
+    /// Says goodbye, and waits a moment so that the goodbye arrives: closing a connection with
+    /// unread input would destroy what is still on its way out.
+    pub(crate) async fn end(mut self, end: End) {
+        let close = match end {
+            End::Silent => return,
+            End::Bare(close) => close,
+            End::With(frame, close) => {
+                if self.feed(&frame).await.is_err() {
+                    return;
+                }
+                close
+            }
+        };
+        let (code, reason) = close.parts();
+        metrics::counter!("bowline_surface_closes_total", "code" => code.to_string()).increment(1);
+        let goodbye = Packet::Close(Some(CloseFrame { code, reason: reason.into() }));
+        if self.write(goodbye).await.is_err() || self.flush().await.is_err() {
+            return;
+        }
+        let answer = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        let _ = tokio::time::timeout(FAREWELL, answer).await;
+    }
+}
+
+/// A message over the limit gets its own close code; anything else is simply gone.
+fn broken(error: &axum::Error) -> End {
+    let text = error.to_string();
+    let too_big =
+        text.contains("too long") || text.contains("too big") || text.contains("too large");
+    if too_big { End::Bare(Close::TooBig) } else { End::Silent }
+}
+
+fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), End> {
+    match written {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(End::Silent),
+        Err(_) => {
+            metrics::counter!("bowline_slow_surfaces_total").increment(1);
+            Err(End::Silent)
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! SBP L2: suspended, resumed, waiting, interrupted.
+
+use std::sync::Arc;
+
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
+use bowline_store::sqlite::Sqlite;
+use bowline_store::{InstanceId, NewSession, NewTurn, Store, TokenHash, TurnSession};
+use jiff::Timestamp;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::bench::{Bench, Session, answer, turn};
+use crate::upstream::{MockUpstream, Piece};
+
+#[tokio::test]
+async fn sbp_l2_10_detach_and_a_dropped_socket_both_suspend() {
+    let bench = Bench::start().await;
+    let session = bench.session().await;
+    bench.say(&session, "echo x").await;
+    let (mut phone, _) = bench.attach(&session).await;
+    phone.send(json!({ "type": "DETACH" })).await;
+    assert_eq!(phone.closed().await, 1000);
+    bench.until_status(&session, "suspended").await;
+    let (phone, _) = bench.attach(&session).await;
+    assert_eq!(bench.show(&session).await["status"], "running");
+    drop(phone);
+    bench.until_status(&session, "suspended").await;
+    assert!(bench.show(&session).await["surface"].is_null());
+}
+
+#[tokio::test]
+async fn sbp_l2_15_a_suspended_session_says_so_and_runs_nothing() {
+    let bench = Bench::start().await;
+    let session = bench.session().await;
+    bench.say(&session, "echo x").await;
+    let (phone, _) = bench.attach(&session).await;
+    drop(phone);
+    bench.until_status(&session, "suspended").await;
+
+    let call = |sbp: serde_json::Value| {
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "echo more" }],
+                           "sbp": sbp });
+        let request = bench.http.post(bench.url("/v1/chat/completions"));
+        answer(request.header("X-Session-Token", &session.token).json(&body))
+    };
+    let waiting = call(json!({})).await;
+    assert_eq!(waiting.status, 202);
+    let sbp = &waiting.body["sbp"];
+    assert_eq!((&sbp["resume_available"], &sbp["session_id"]), (&json!(true), &json!(session.id)));
+    assert!(sbp["resume_prompt"].is_string() && sbp["last_checkpoint"].is_string());
+    assert!(sbp["snapshot_id"].is_string() && sbp["step_count"] == 1);
+    assert_eq!(bench.log(&session).await.len(), 2, "nothing was run or stored");
+
+    let fresh = call(json!({ "force_new_session": true })).await;
+    assert_eq!(fresh.status, 200);
+    assert_ne!(fresh.body["sbp"]["session_id"], json!(session.id));
+
+    let resumed = call(json!({ "session_id": session.id })).await;
+    assert_eq!((resumed.status, resumed.content()), (200, "more"));
+    assert_eq!(bench.show(&session).await["status"], "running");
+}
+
+#[tokio::test]
+async fn sbp_l2_15_a_session_that_never_had_a_surface_is_never_suspended() {
+    let bench = Bench::start().await;
+    let session = bench.session().await;
+    for _ in 0..3 {
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "echo x" }] });
+        let request = bench.http.post(bench.url("/v1/chat/completions"));
+        let said = answer(request.header("X-Session-Token", &session.token).json(&body)).await;
+        assert_eq!(said.status, 200);
+    }
+    assert_eq!(bench.show(&session).await["step_count"], 3);
+}
+
+#[tokio::test]
+async fn sbp_l2_14_a_checkpoint_is_taken_every_so_many_turns() {
+    let bench = Bench::start().await;
+    let session = bench.session().await;
+    let mut snapshots = Vec::new();
+    for _ in 0..4 {
+        let mut body = turn(&session, "m", "echo x");
+        body["sbp"]["checkpoint_every"] = json!(2);
+        let said = bench.post("/v1/chat/completions", body).await;
+        snapshots.push(said.body["sbp"]["snapshot_id"].clone());
+    }
+    assert!(snapshots[0].is_null() && snapshots[1].is_string());
+    assert_eq!(snapshots[1], snapshots[2]);
+    assert_ne!(snapshots[2], snapshots[3]);
+}
+
+#[tokio::test]
+async fn sbp_l2_18_turns_run_one_at_a_time_in_order_and_a_full_lane_refuses() {
+    let upstream = MockUpstream::start().await;
+    let bench = Arc::new(Bench::before(&upstream).await);
+    let session = bench.session().await;
+    let gate = upstream.gate();
+    let ask = |model: &'static str, text: String| {
+        let (bench, session) = (Arc::clone(&bench), session.clone());
+        tokio::spawn(async move { bench.say_to(&session, model, &text).await })
+    };
+    let first = ask("gated", "first".into());
+    gate.send(Piece::Text("slow".into())).unwrap();
+    while upstream.calls().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut waiting = Vec::new();
+    for n in 0..16 {
+        waiting.push(ask("m", format!("waiting {n}")));
+        // Arrival order is the order under test: each must have arrived before the next is sent.
+        let arrived = async {
+            while bench.store.entries_waiting().await < n + 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(crate::bench::DEADLINE, arrived).await.unwrap();
+    }
+    let refused = bench.say(&session, "one too many").await;
+    assert_eq!((refused.status, refused.code()), (409, "SBP_SESSION_CONFLICT"));
+    assert_eq!(upstream.calls().len(), 1, "the others wait");
+    drop(gate);
+    assert_eq!(first.await.unwrap().status, 200);
+    for asked in waiting {
+        assert_eq!(asked.await.unwrap().status, 200);
+    }
+    let log = bench.log(&session).await;
+    let asked: Vec<_> =
+        log.iter().filter(|(role, _)| role == "user").map(|(_, c)| c.clone()).collect();
+    let expected: Vec<_> =
+        std::iter::once("first".into()).chain((0..16).map(|n| format!("waiting {n}"))).collect();
+    assert_eq!(asked, expected);
+}
+
+/// How many turns are accepted and not ended.
+trait Waiting {
+    async fn entries_waiting(&self) -> usize;
+}
+
+impl Waiting for Sqlite {
+    async fn entries_waiting(&self) -> usize {
+        self.unfinished_turns().await.unwrap()
+    }
+}
+
+/// A store as a killed gateway leaves it: a turn accepted, started `attempt` times, not ended.
+async fn interrupted(attempts: u32) -> (Arc<Sqlite>, tempfile::TempDir, Session) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Sqlite::open(folder.path()).unwrap());
+    let id = SessionId(Uuid::now_v7());
+    let new = NewSession {
+        id,
+        token_hash: TokenHash([1; 32]),
+        agent_id: AgentId::fallback(),
+        metadata: "{}".into(),
+        at: Timestamp::now(),
+    };
+    let request = json!({
+        "model": "m", "params": [["model", "m"]], "checkpoint_every": 1, "tether": true,
+        "origin": "http", "messages": [{ "role": "user", "content": "echo picked up" }],
+    });
+    let turn_id = TurnId(Uuid::now_v7());
+    let owner = InstanceId(Uuid::new_v4());
+    let turn = NewTurn {
+        id: turn_id,
+        session: TurnSession::New(new),
+        request: request.to_string(),
+        key: None,
+        owner,
+        started: true,
+        at: Timestamp::now(),
+    };
+    store.accept_turn(turn).await.unwrap();
+    for _ in 1..attempts {
+        let next = InstanceId(Uuid::new_v4());
+        store.take_over(next, Timestamp::now()).await.unwrap();
+        store.start_turn(turn_id, next).await.unwrap();
+    }
+    (store, folder, Session { id: id.to_string(), token: String::new() })
+}
+
+#[tokio::test]
+async fn sbp_l2_13_an_interrupted_turn_is_run_again_once() {
+    let (store, folder, session) = interrupted(1).await;
+    let bench = Bench::on(store, folder, |_| {}).await;
+    assert_eq!(bench.gateway.recovered(), 1);
+    bench.until_pending(&session, 1).await;
+    let log = bench.log(&session).await;
+    assert_eq!(
+        log,
+        [("user".into(), "echo picked up".into()), ("assistant".into(), "picked up".into())]
+    );
+}
+
+#[tokio::test]
+async fn g13_a_turn_that_is_interrupted_twice_is_recorded_not_run_for_ever() {
+    let (store, folder, session) = interrupted(2).await;
+    let bench = Bench::on(store, folder, |_| {}).await;
+    bench.until_pending(&session, 1).await;
+    let log = bench.log(&session).await;
+    assert_eq!(log[0], ("user".into(), "echo picked up".into()), "the words are kept");
+    assert!(log[1].1.contains("interrupted twice"), "{log:?}");
+    assert_eq!(bench.say(&session, "echo go on").await.content(), "go on");
+}
