@@ -1,1 +1,49 @@
-fn main() {}
+//! `bowline`: the one binary. Parses, dispatches, and says plainly what went wrong.
+
+mod api;
+mod cli;
+mod commands;
+mod failure;
+mod local;
+mod logging;
+mod paths;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the operating system gives no threads: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = runtime.block_on(run(cli));
+    // Reading a terminal blocks a thread that nobody can wake; it must not hold up the exit.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
+    match cli.command {
+        Command::Up(args) => commands::serve::up(args).await,
+        Command::Gateway(args) => commands::serve::gateway(args).await,
+        Command::Chat(args) => commands::chat::run(args).await,
+        Command::Sessions(args) => commands::sessions::run(args).await,
+        Command::Config(args) => commands::config::run(args),
+        Command::Doctor(args) => commands::doctor::run(args).await,
+        Command::Keys(args) => commands::keys::run(args),
+    }
+}

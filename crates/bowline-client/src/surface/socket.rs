@@ -92,8 +92,8 @@ fn provide_crypto() {
 
 pub(super) fn limits() -> WebSocketConfig {
     WebSocketConfig::default()
-        .max_message_size(Some(8 << 20))
-        .max_frame_size(Some(8 << 20))
+        .max_message_size(Some(32 << 20))
+        .max_frame_size(Some(32 << 20))
         .read_buffer_size(8 << 10)
         .write_buffer_size(8 << 10)
         // The longest message, every character of it escaped.

@@ -1,0 +1,46 @@
+# Everything a person or a machine does with this repository.
+
+CARGO ?= cargo
+PYTHON_ENV := target/python
+OPENAI_SDK := openai==3.49.0
+
+.PHONY: help run test fmt lint unit bench soak deny clean tools
+
+help: ## Show this
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: ## Build and start the gateway with its built-in offline agent
+	@echo "building (about a minute the first time) …"
+	@$(CARGO) build --quiet --package bowline
+	@PATH="$(CURDIR)/target/debug:$$PATH" bowline up
+
+test: tools fmt lint unit ## The whole check: format, lints, all tests
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+
+unit:
+	BOWLINE_TEST_PYTHON="$(CURDIR)/$(PYTHON_ENV)/bin/python" $(CARGO) test --workspace --all-features
+
+bench: ## Measure the gateway against a bare server in the same run
+	$(CARGO) build --release --package bowline
+	target/release/bowline bench gateway
+
+soak: ## The long versions of the crash and race tests
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
+
+deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
+	$(CARGO) deny check licenses bans sources
+
+clean: ## Remove everything that was built
+	$(CARGO) clean
+
+# What the tests need beside Rust: the real OpenAI SDK, and curl for the README's commands.
+tools: $(PYTHON_ENV)/.ready
+
+$(PYTHON_ENV)/.ready: Makefile tools/python-env
+	tools/python-env $(PYTHON_ENV) $(OPENAI_SDK)
+	@touch $@

@@ -1,0 +1,248 @@
+//! What can be typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Keeps an AI agent's session alive: it survives every disconnect, crash and device change.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bowline",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  bowline up                            start everything, with a built-in offline agent
+  bowline chat                          talk; leave at any time, nothing is lost
+  bowline chat --last                   come back to where you were
+  bowline up --upstream https://host/v1 --upstream-key-env OPENAI_API_KEY --model gpt-4o"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start the gateway with friendly defaults and say what to do next
+    Up(ServeArgs),
+    /// Start the gateway, for scripts and services
+    Gateway(ServeArgs),
+    /// Talk to an agent; come back at any time from any terminal
+    Chat(ChatArgs),
+    /// Look at sessions, end them, remove them
+    Sessions(SessionsArgs),
+    /// Show the settings in force and where each comes from
+    Config(ConfigArgs),
+    /// Check data folder, database, upstreams, clock and limits
+    Doctor(DoctorArgs),
+    /// Make an API key
+    Keys(KeysArgs),
+}
+
+/// Where settings come from, besides file and environment.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SettingArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The data folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Where to listen
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// An OpenAI-compatible server for every model
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: Option<String>,
+    /// The environment variable that holds the upstream's key
+    #[arg(long, value_name = "NAME", requires = "upstream")]
+    pub(crate) upstream_key_env: Option<String>,
+    /// The model for chats that name none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Allow a public address without API keys
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bowline up
+  bowline up --listen 127.0.0.1:9000 --data ./data
+  bowline gateway --listen 127.0.0.1:8080 --data /var/lib/bowline --upstream http://localhost:11434/v1")]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Print one line of JSON when ready, instead of a welcome
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which gateway to talk to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GatewayArgs {
+    /// The gateway's address; found by itself when it runs on this machine
+    #[arg(long, value_name = "URL", env = "BOWLINE_URL")]
+    pub(crate) url: Option<url::Url>,
+    /// An API key of the gateway
+    #[arg(long, value_name = "KEY", env = "BOWLINE_API_KEY", hide_env_values = true)]
+    pub(crate) key: Option<String>,
+    /// The data folder of a gateway on this machine
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+While chatting:
+  /back     show earlier messages      /cancel   stop the running answer
+  /session  show this session's id     /quit     leave (the agent goes on)
+
+Examples:
+  bowline chat
+  bowline chat --session 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f
+  bowline chat --last --device phone
+  bowline chat --message 'count to 5'
+  echo 'count to 5' | bowline chat --json")]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// Go on with this session
+    #[arg(long, value_name = "ID", conflicts_with = "last")]
+    pub(crate) session: Option<String>,
+    /// Go on with the newest session
+    #[arg(long)]
+    pub(crate) last: bool,
+    /// The session's token, if the gateway does not know you otherwise
+    #[arg(long, value_name = "TOKEN", env = "BOWLINE_SESSION_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// The device to be
+    #[arg(long, value_enum, default_value_t = Device::Desktop)]
+    pub(crate) device: Device,
+    /// The model that answers
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Say this, print the answer, and leave
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// Print events as lines of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What kind of surface a chat is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    Desktop,
+    Phone,
+    Watch,
+    Voice,
+    Browser,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(crate) command: SessionsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// List sessions, newest first
+    #[command(after_help = "Example:\n  bowline sessions list --status suspended --json")]
+    List {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// Only sessions in this state
+        #[arg(long, value_name = "STATUS")]
+        status: Option<String>,
+        /// The most to show
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a session and its newest messages
+    #[command(
+        after_help = "Example:\n  bowline sessions show 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f"
+    )]
+    Show {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        id: String,
+        /// How many messages to show
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=500))]
+        messages: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a session: it stays readable and takes no more turns
+    #[command(after_help = "Example:\n  bowline sessions end 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f")]
+    End {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        id: String,
+        /// Mark it as failed instead of completed
+        #[arg(long)]
+        failed: bool,
+    },
+    /// Remove sessions and all they hold, for good
+    #[command(after_help = "Example:\n  bowline sessions rm 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f")]
+    Rm {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        #[arg(required = true, num_args = 1..)]
+        ids: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting, its value, and where it comes from; secrets are masked
+    #[command(after_help = "Example:\n  BOWLINE_LIMITS_DRAIN=5s bowline config show")]
+    Show {
+        #[command(flatten)]
+        settings: SettingArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  bowline doctor --json")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    pub(crate) command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a random key, and show it with the line for the configuration file
+    #[command(after_help = "Example:\n  bowline keys new")]
+    New {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}

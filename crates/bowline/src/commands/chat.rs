@@ -1,0 +1,292 @@
+//! `bowline chat`: a terminal that is a surface.
+//!
+//! Line by line on purpose: it works over ssh, in a pipe and under a screen reader. Leaving, by
+//! `/quit`, Ctrl-C or a lost network, never stops the agent.
+
+mod screen;
+
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig};
+use bowline_sbp::id::SessionId;
+use bowline_sbp::surface::SurfaceContext;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+
+use self::screen::Screen;
+use crate::api::Api;
+use crate::cli::{ChatArgs, Device};
+use crate::commands::sessions::entry_line;
+use crate::failure::Failure;
+
+/// How many messages `/back` shows at once.
+const PAGE: u32 = 10;
+
+pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
+    let api = Api::new(&args.gateway)?;
+    let (id, token) = session(&api, &args).await?;
+    let surface = Surface::connect(SurfaceConfig {
+        gateway: api.url.clone(),
+        session_id: id,
+        session_token: token,
+        bearer: api.key().map(str::to_owned),
+        surface: context(args.device),
+        backoff: Default::default(),
+    })
+    .map_err(Failure::new)?;
+    let chat = Chat {
+        api,
+        id,
+        surface,
+        screen: Screen::new(args.json),
+        model: args.model,
+        input: None,
+        waiting: HashSet::new(),
+        accepted: HashSet::new(),
+        oldest_shown: None,
+        leave_when_answered: false,
+    };
+    chat.talk(args.message).await
+}
+
+/// The session to go on with, or a new one; and its token where we know it.
+async fn session(api: &Api, args: &ChatArgs) -> Result<(SessionId, String), Failure> {
+    let token = args.token.clone().unwrap_or_default();
+    let id = match (&args.session, args.last) {
+        (Some(id), _) => id.clone(),
+        (None, true) => {
+            let newest = api.get("/v1/sessions?limit=1").await?;
+            let id = newest["sessions"][0]["session_id"].as_str().map(str::to_owned);
+            id.ok_or_else(|| {
+                Failure::new("there is no session yet").hint("leave --last out to start one")
+            })?
+        }
+        (None, false) => {
+            let made = api.call(Method::POST, "/v1/sessions", Some(json!({}))).await?;
+            let text = |name: &str| made[name].as_str().unwrap_or_default().to_owned();
+            return Ok((parse_id(&text("session_id"))?, text("session_token")));
+        }
+    };
+    Ok((parse_id(&id)?, token))
+}
+
+fn parse_id(text: &str) -> Result<SessionId, Failure> {
+    text.parse().map_err(|error| {
+        Failure::new(format!("`{text}` is not a session id: {error}"))
+            .hint("`bowline sessions list` shows them")
+    })
+}
+
+/// What each kind of device says about itself.
+fn context(device: Device) -> SurfaceContext {
+    let (device_type, capabilities): (&str, &[&str]) = match device {
+        Device::Desktop => ("desktop", &["markdown", "tables", "streaming"]),
+        Device::Browser => ("browser", &["markdown", "tables", "images", "streaming"]),
+        Device::Phone => ("mobile", &["markdown", "streaming"]),
+        Device::Watch => ("iot", &["text"]),
+        Device::Voice => ("voice", &["audio", "streaming"]),
+    };
+    SurfaceContext {
+        device_type: device_type.into(),
+        ui_capabilities: capabilities.iter().map(|c| c.to_string()).collect(),
+        ..SurfaceContext::default()
+    }
+}
+
+struct Chat {
+    api: Api,
+    id: SessionId,
+    surface: Surface,
+    screen: Screen,
+    model: Option<String>,
+    input: Option<Lines<BufReader<Stdin>>>,
+    /// Messages not yet accepted, by our name for them.
+    waiting: HashSet<String>,
+    /// Turns accepted and not yet answered.
+    accepted: HashSet<bowline_sbp::id::TurnId>,
+    /// How far back the log was shown.
+    oldest_shown: Option<u64>,
+    /// The input has ended: leave once everything is answered.
+    leave_when_answered: bool,
+}
+
+/// What a step of the conversation leads to.
+enum Next {
+    Stay,
+    Leave,
+    Closed(CloseReason),
+}
+
+impl Chat {
+    async fn talk(mut self, first: Option<String>) -> Result<ExitCode, Failure> {
+        self.screen.begin(self.id);
+        match first {
+            Some(text) => {
+                self.leave_when_answered = true;
+                self.say(text).await?;
+            }
+            None => self.input = Some(BufReader::new(tokio::io::stdin()).lines()),
+        }
+        let end = loop {
+            let next = tokio::select! {
+                event = self.surface.next() => match event {
+                    Some(event) => self.happened(event),
+                    None => Next::Leave,
+                },
+                line = read(&mut self.input) => self.typed(line).await?,
+                _ = tokio::signal::ctrl_c() => Next::Leave,
+            };
+            match next {
+                Next::Stay if self.leave_when_answered && self.is_answered() => break None,
+                Next::Stay => {}
+                Next::Leave => break None,
+                Next::Closed(reason) => break Some(reason),
+            }
+        };
+        self.screen.end_line();
+        let Self { surface, screen, id, .. } = self;
+        match end {
+            None => {
+                for event in surface.detach().await {
+                    screen.after(&event);
+                }
+                screen.farewell(id);
+                Ok(ExitCode::SUCCESS)
+            }
+            Some(reason) => Err(closed(&reason)),
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.waiting.is_empty() && self.accepted.is_empty()
+    }
+
+    async fn say(&mut self, text: String) -> Result<(), Failure> {
+        let name = uuid::Uuid::now_v7().to_string();
+        match self.surface.send(text, name.clone(), self.model.clone()).await {
+            Ok(()) => {
+                self.waiting.insert(name);
+            }
+            Err(refused @ (Refused::Full | Refused::TooLong)) => {
+                self.screen.note(&refused.to_string())
+            }
+            Err(refused) => return Err(Failure::new(refused)),
+        }
+        Ok(())
+    }
+
+    async fn typed(&mut self, line: Option<String>) -> Result<Next, Failure> {
+        let Some(line) = line else {
+            self.input = None;
+            self.leave_when_answered = true;
+            return Ok(Next::Stay);
+        };
+        match line.trim() {
+            "" => {}
+            "/quit" | "/exit" => return Ok(Next::Leave),
+            "/help" => self.screen.note("/back  /cancel  /session  /quit"),
+            "/session" => self.screen.note(&format!("session {}", self.id)),
+            "/cancel" => {
+                if let Err(refused) = self.surface.cancel().await {
+                    self.screen.note(&refused.to_string());
+                }
+            }
+            "/back" => self.page_back().await?,
+            command if command.starts_with('/') => {
+                self.screen.note(&format!("there is no {command}; try /help"));
+            }
+            _ => self.say(line).await?,
+        }
+        Ok(Next::Stay)
+    }
+
+    async fn page_back(&mut self) -> Result<(), Failure> {
+        let before = self.oldest_shown.unwrap_or(u64::MAX);
+        let path = format!("/v1/sessions/{}/messages?before={before}&limit={PAGE}", self.id);
+        let log = self.api.get(&path).await?;
+        let entries = log["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if entries.is_empty() {
+            self.screen.note("that is the beginning");
+        }
+        for entry in entries {
+            self.screen.earlier(entry, &entry_line(entry));
+        }
+        self.oldest_shown = entries.first().and_then(|entry| entry["seq"].as_u64()).or(Some(0));
+        Ok(())
+    }
+
+    fn happened(&mut self, event: Event) -> Next {
+        self.screen.show(&event);
+        match event {
+            Event::Accepted { client_turn_id, turn_id } => {
+                // A repeated accept of an answered message waits for nothing.
+                if self.waiting.remove(&client_turn_id) && !self.screen.has_ended(turn_id) {
+                    self.accepted.insert(turn_id);
+                }
+            }
+            Event::Failed { client_turn_id, turn_id, .. } => {
+                client_turn_id.map(|id| self.waiting.remove(&id));
+                turn_id.map(|id| self.accepted.remove(&id));
+            }
+            Event::Turn(turn) => {
+                self.accepted.remove(&turn.turn_id);
+            }
+            Event::Complete(complete) => {
+                self.accepted.remove(&complete.turn_id);
+            }
+            Event::Closed(reason) => return Next::Closed(reason),
+            Event::Attached { .. } | Event::Chunk { .. } | Event::Lost { .. } => {}
+        }
+        Next::Stay
+    }
+}
+
+/// The next line; never, if there is no input.
+async fn read(input: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
+    match input {
+        Some(lines) => lines.next_line().await.ok().flatten(),
+        None => std::future::pending().await,
+    }
+}
+
+fn closed(reason: &CloseReason) -> Failure {
+    let failure = Failure::new(reason);
+    match reason {
+        CloseReason::Forbidden => {
+            failure.hint("give the session's token with --token, or an API key with --key")
+        }
+        CloseReason::NotFound => failure.hint("`bowline sessions list` shows what is there"),
+        CloseReason::Replaced => failure.hint("take it back with `bowline chat --last`"),
+        CloseReason::Protocol { .. } => {
+            failure.hint("gateway and chat may be of different versions")
+        }
+        CloseReason::Detached => failure,
+    }
+}
+
+/// An event as a line of JSON, for scripts.
+fn as_json(event: &Event) -> Value {
+    match event {
+        Event::Attached { pending, sbp_level, reconnected } => json!({
+            "event": "attached", "pending": pending, "sbp_level": sbp_level, "reconnected": reconnected,
+        }),
+        Event::Turn(turn) => json!({ "event": "turn", "turn": turn }),
+        Event::Chunk { turn_id, text, restarted } => json!({
+            "event": "chunk", "turn_id": turn_id, "text": text, "restarted": restarted,
+        }),
+        Event::Complete(complete) => json!({ "event": "complete", "turn": complete }),
+        Event::Accepted { client_turn_id, turn_id } => json!({
+            "event": "accepted", "client_turn_id": client_turn_id, "turn_id": turn_id,
+        }),
+        Event::Failed { client_turn_id, turn_id, code, message } => json!({
+            "event": "failed", "client_turn_id": client_turn_id, "turn_id": turn_id, "code": code,
+            "message": message,
+        }),
+        Event::Lost { why, retry_in } => json!({
+            "event": "lost", "why": why, "retry_in_ms": retry_in.as_millis() as u64,
+        }),
+        Event::Closed(reason) => json!({ "event": "closed", "why": reason.to_string() }),
+    }
+}

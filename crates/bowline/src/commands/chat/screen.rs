@@ -1,0 +1,179 @@
+//! What a chat looks like: the agent's words on stdout, everything else on stderr.
+
+use std::collections::{HashSet, VecDeque};
+use std::io::{IsTerminal, Write};
+
+use bowline_client::surface::Event;
+use bowline_sbp::frame::{TurnComplete, TurnStatus};
+use bowline_sbp::id::{SessionId, TurnId};
+use serde_json::{Value, json};
+
+use super::as_json;
+use crate::commands::sessions::printable;
+
+/// How many ended turns are remembered.
+const REMEMBERED: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Screen {
+    json: bool,
+    /// Someone sits in front of it.
+    interactive: bool,
+    /// The turn whose words are being printed.
+    open: Option<TurnId>,
+    /// The last line has no end yet.
+    mid_line: bool,
+    lost: bool,
+    ended: VecDeque<TurnId>,
+    ended_set: HashSet<TurnId>,
+}
+
+impl Screen {
+    pub(super) fn new(json: bool) -> Self {
+        Self {
+            json,
+            interactive: !json && std::io::stdin().is_terminal(),
+            open: None,
+            mid_line: false,
+            lost: false,
+            ended: VecDeque::new(),
+            ended_set: HashSet::new(),
+        }
+    }
+
+    pub(super) fn begin(&self, id: SessionId) {
+        if self.json {
+            println!("{}", json!({ "event": "session", "session_id": id }));
+        } else if self.interactive {
+            eprintln!("session {id}\n/help shows commands; leave at any time, the agent goes on\n");
+        }
+    }
+
+    pub(super) fn farewell(&self, id: SessionId) {
+        if !self.json {
+            eprintln!("come back with: bowline chat --session {id}");
+        }
+    }
+
+    /// Whether that turn's end was shown.
+    pub(super) fn has_ended(&self, turn: TurnId) -> bool {
+        self.ended_set.contains(&turn)
+    }
+
+    pub(super) fn show(&mut self, event: &Event) {
+        match event {
+            Event::Turn(turn) => self.ends(turn.turn_id),
+            Event::Complete(turn) => self.ends(turn.turn_id),
+            _ => {}
+        }
+        if self.json {
+            self.print(&format!("{}\n", as_json(event)));
+            return;
+        }
+        match event {
+            Event::Attached { pending, reconnected, .. } => {
+                if *reconnected && self.lost {
+                    self.note("connected again");
+                }
+                self.lost = false;
+                match pending {
+                    0 => {}
+                    1 => self.note("1 turn arrived while you were away:"),
+                    n => self.note(&format!("{n} turns arrived while you were away:")),
+                }
+            }
+            Event::Turn(turn) => {
+                self.end_line();
+                let mark = mark(turn.status);
+                self.print(&format!("{}{mark}\n", printable(turn.content.trim_end())));
+                self.open = None;
+            }
+            Event::Chunk { turn_id, text, restarted } => {
+                if *restarted || self.open != Some(*turn_id) {
+                    self.end_line();
+                }
+                self.open = Some(*turn_id);
+                self.print(&printable(text));
+            }
+            Event::Complete(TurnComplete { status, .. }) => {
+                self.print(mark(*status));
+                self.end_line();
+                self.open = None;
+            }
+            Event::Failed { message, .. } => self.note(&format!("not answered: {message}")),
+            Event::Lost { why, .. } => {
+                if !self.lost {
+                    self.note(&format!(
+                        "connection lost ({why}); the agent goes on, trying again …"
+                    ));
+                }
+                self.lost = true;
+            }
+            Event::Accepted { .. } | Event::Closed(_) => {}
+        }
+    }
+
+    /// An event that came while leaving: words are still shown.
+    pub(super) fn after(&self, event: &Event) {
+        match event {
+            _ if self.json => println!("{}", as_json(event)),
+            Event::Turn(turn) => println!("{}", printable(turn.content.trim_end())),
+            Event::Chunk { text, .. } => print!("{}", printable(text)),
+            Event::Complete(_) => println!(),
+            _ => {}
+        }
+    }
+
+    /// An entry from before.
+    pub(super) fn earlier(&mut self, entry: &Value, line: &str) {
+        self.end_line();
+        if self.json {
+            self.print(&format!("{}\n", json!({ "event": "earlier", "entry": entry })));
+        } else {
+            self.print(&format!("{line}\n"));
+        }
+    }
+
+    /// Something the program has to say.
+    pub(super) fn note(&mut self, text: &str) {
+        self.end_line();
+        eprintln!("· {text}");
+    }
+
+    pub(super) fn end_line(&mut self) {
+        if self.mid_line {
+            self.print("\n");
+        }
+    }
+
+    fn print(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let mut out = std::io::stdout().lock();
+        // A closed pipe ends the reading, not the agent.
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        self.mid_line = !text.ends_with('\n');
+    }
+
+    fn ends(&mut self, turn: TurnId) {
+        if self.ended_set.insert(turn) {
+            self.ended.push_back(turn);
+        }
+        if self.ended.len() > REMEMBERED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.ended_set.remove(&oldest);
+        }
+    }
+}
+
+/// What is said of a turn that did not end well.
+fn mark(status: TurnStatus) -> &'static str {
+    match status {
+        TurnStatus::Complete => "",
+        TurnStatus::Cancelled => " [stopped]",
+        TurnStatus::Interrupted => " [interrupted]",
+        TurnStatus::Failed => " [failed]",
+    }
+}

@@ -1,0 +1,31 @@
+//! `bowline config show`: what is in force, and why.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::{ConfigArgs, ConfigCommand};
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+pub(crate) fn run(args: ConfigArgs) -> Result<ExitCode, Failure> {
+    let ConfigCommand::Show { settings, json } = args.command;
+    let shown = Settings::load(&settings)?.show();
+    if json {
+        let object: serde_json::Map<_, _> = shown
+            .into_iter()
+            .map(|(key, value, origin)| (key, json!({ "value": value, "from": origin })))
+            .collect();
+        println!("{}", serde_json::Value::Object(object));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lines: Vec<_> = shown
+        .into_iter()
+        .map(|(key, value, origin)| (format!("{key} = {value}"), origin))
+        .collect();
+    let width = lines.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0).min(60);
+    for (line, origin) in lines {
+        println!("{line:width$}  # {origin}");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,199 @@
+//! `bowline doctor`: is everything as it should be?
+
+use std::process::ExitCode;
+
+use bowline_gateway::model::Models;
+use bowline_store::sqlite::{FILE, Sqlite};
+use bowline_store::{OpenError, Store};
+use serde::Serialize;
+
+use crate::cli::DoctorArgs;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::{local, paths};
+
+/// What a look at one thing found.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    result: Grade,
+    detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Grade {
+    Ok,
+    Warn,
+    Fail,
+}
+
+pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::load(&args.settings)?;
+    let mut findings = vec![folder(&settings), database(&settings).await];
+    findings.extend(upstreams(&settings).await);
+    findings.extend([address(&settings).await, clock(), descriptors()]);
+    let failed = findings.iter().any(|finding| finding.result == Grade::Fail);
+    if args.json {
+        println!("{}", serde_json::to_string(&findings).map_err(Failure::new)?);
+    } else {
+        for Finding { check, result, detail } in &findings {
+            let mark = match result {
+                Grade::Ok => "ok  ",
+                Grade::Warn => "warn",
+                Grade::Fail => "FAIL",
+            };
+            println!("{mark}  {check:12}  {detail}");
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn found(check: &'static str, result: Grade, detail: impl Into<String>) -> Finding {
+    Finding { check, result, detail: detail.into() }
+}
+
+/// Can we write where the data goes?
+fn folder(settings: &Settings) -> Finding {
+    let (check, path) = ("data folder", &settings.data);
+    if !path.exists() {
+        let detail = format!("{} will be made at the first start", paths::short(path));
+        return found(check, Grade::Ok, detail);
+    }
+    let probe = path.join(".doctor");
+    let written = std::fs::write(&probe, [0; 1 << 16]).and_then(|()| std::fs::remove_file(&probe));
+    match written {
+        Ok(()) => found(check, Grade::Ok, paths::short(path)),
+        Err(error) => {
+            let detail = format!(
+                "{} cannot be written: {error}; fix its owner or use --data",
+                path.display()
+            );
+            found(check, Grade::Fail, detail)
+        }
+    }
+}
+
+/// Does the database open, or is its gateway well?
+async fn database(settings: &Settings) -> Finding {
+    let check = "database";
+    if !settings.data.join(FILE).exists() {
+        return found(check, Grade::Ok, "not made yet");
+    }
+    match Sqlite::open(&settings.data) {
+        Ok(store) => match (store.check().await, store.unfinished_turns().await) {
+            (Ok(()), Ok(turns)) => {
+                let detail = format!("opens and can be written; {turns} unfinished turns");
+                found(check, Grade::Ok, detail)
+            }
+            (Err(error), _) | (_, Err(error)) => found(check, Grade::Fail, error.to_string()),
+        },
+        Err(OpenError::InUse { .. }) => running(settings).await,
+        Err(error) => found(check, Grade::Fail, error.to_string()),
+    }
+}
+
+/// A gateway has the database: ask it.
+async fn running(settings: &Settings) -> Finding {
+    let check = "database";
+    let Some(running) = local::running(&settings.data) else {
+        return found(check, Grade::Warn, "in use by another process");
+    };
+    let ready = reqwest::get(format!("{}/readyz", running.url)).await;
+    match ready.map(|answer| answer.status().as_u16()) {
+        Ok(200) => found(
+            check,
+            Grade::Ok,
+            format!("in use by the gateway at {}, which is ready", running.url),
+        ),
+        Ok(status) => {
+            let detail =
+                format!("the gateway at {} is not ready ({status}); see its log", running.url);
+            found(check, Grade::Fail, detail)
+        }
+        Err(_) => found(check, Grade::Warn, format!("in use, but {} does not answer", running.url)),
+    }
+}
+
+/// Do the models' servers answer, and do they take our keys?
+async fn upstreams(settings: &Settings) -> Vec<Finding> {
+    let check = "upstream";
+    let models = match Models::new(&settings.gateway) {
+        Ok(models) => models,
+        Err(error) => return vec![found(check, Grade::Fail, error.to_string())],
+    };
+    let mut findings = Vec::new();
+    for upstream in models.upstreams() {
+        let (name, at) = (upstream.name(), upstream.address());
+        findings.push(match upstream.probe().await {
+            Ok(401 | 403) => {
+                let detail = format!("{name} at {at} refuses the key; check key_env or key_file");
+                found(check, Grade::Fail, detail)
+            }
+            Ok(200..=299) => found(check, Grade::Ok, format!("{name} at {at} answers")),
+            Ok(status) => {
+                found(check, Grade::Warn, format!("{name} at {at} answers {status} to GET /models"))
+            }
+            Err(failure) => found(check, Grade::Fail, failure.to_string()),
+        });
+    }
+    if findings.is_empty() {
+        findings.push(found(
+            check,
+            Grade::Ok,
+            "none configured; the built-in offline agent answers",
+        ));
+    }
+    findings
+}
+
+/// Is the address free, or ours?
+async fn address(settings: &Settings) -> Finding {
+    let (check, listen) = ("address", settings.gateway.listen);
+    match tokio::net::TcpListener::bind(listen).await {
+        Ok(_) => found(check, Grade::Ok, format!("{listen} is free")),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let ours = local::running(&settings.data)
+                .is_some_and(|r| r.url.ends_with(&listen.to_string()));
+            match ours {
+                true => found(check, Grade::Ok, format!("{listen} is this gateway's")),
+                false => found(
+                    check,
+                    Grade::Warn,
+                    format!("{listen} is taken by another program; use --listen"),
+                ),
+            }
+        }
+        Err(error) => found(check, Grade::Fail, format!("{listen}: {error}")),
+    }
+}
+
+/// Tokens expire by the wall clock: it must not be far off.
+fn clock() -> Finding {
+    let now = jiff::Timestamp::now();
+    let built = jiff::Timestamp::from_second(1_760_000_000).unwrap_or_default();
+    if now < built {
+        let detail = format!(
+            "{now} is in the past; set the clock, or tokens will not expire when they should"
+        );
+        return found("clock", Grade::Fail, detail);
+    }
+    found("clock", Grade::Ok, now.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
+/// Each surface needs a descriptor.
+fn descriptors() -> Finding {
+    let check = "open files";
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3));
+    match soft.map(str::parse::<u64>) {
+        Some(Ok(limit)) if limit < 4096 => {
+            let detail =
+                format!("at most {limit}; raise it with `ulimit -n 65536` to serve many surfaces");
+            found(check, Grade::Warn, detail)
+        }
+        Some(Ok(limit)) => found(check, Grade::Ok, format!("at most {limit}")),
+        _ => found(check, Grade::Ok, "no limit known"),
+    }
+}

@@ -1,0 +1,121 @@
+//! `bowline up` and `bowline gateway`: the same server, for people and for scripts.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use bowline_gateway::Gateway;
+use bowline_store::sqlite::Sqlite;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::ServeArgs;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::{local, logging, paths};
+
+/// `up`: quiet logs, a welcome, and what to do next.
+pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
+    let mut settings = Settings::load(&args.settings)?;
+    if settings.log == Default::default() {
+        settings.log.level = "warn".into();
+    }
+    serve(settings, if args.json { Greeting::Json } else { Greeting::Welcome }).await
+}
+
+/// `gateway`: logs, and a line when ready.
+pub(crate) async fn gateway(args: ServeArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::load(&args.settings)?;
+    serve(settings, if args.json { Greeting::Json } else { Greeting::Log }).await
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    Welcome,
+    Log,
+    Json,
+}
+
+async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failure> {
+    logging::start(&settings.log).map_err(Failure::new)?;
+    let data = settings.data.clone();
+    let store = Arc::new(Sqlite::open(&data)?);
+    let key = local::key_or_make(&data)
+        .map_err(|error| Failure::new(format!("cannot write to {}: {error}", data.display())))?;
+    let model = settings.gateway.default_model.clone();
+    let gateway = Gateway::start(settings.gateway, store, Some(&key)).await?;
+    let url = format!("http://{}", gateway.address());
+    if let Err(error) = local::announce(&data, &url) {
+        tracing::warn!(%error, "other commands will not find this gateway by its data folder");
+    }
+    match greeting {
+        Greeting::Welcome => welcome(&gateway, &url, &data, &model),
+        Greeting::Log => tracing::info!(
+            %url, data = %data.display(), recovered = gateway.recovered(), "ready"
+        ),
+        Greeting::Json => println!(
+            "{}",
+            json!({ "url": url, "data": data, "pid": std::process::id(),
+                    "recovered_turns": gateway.recovered() })
+        ),
+    }
+    let outcome = run_until_told(gateway).await;
+    local::retract(&data);
+    outcome
+}
+
+/// Serves until a signal, or until the disk fails for good.
+async fn run_until_told(gateway: Gateway) -> Result<ExitCode, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
+    let (mut terminate, mut interrupt) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        error = gateway.failed() => {
+            // Nothing may be acknowledged any more: no farewell, out, and recover at the start.
+            return Err(Failure::new(error)
+                .hint("check the disk, then start again: what was acknowledged is there")
+                .code(74));
+        }
+    }
+    tracing::info!("stopping; running turns are brought to their end");
+    let stopping = gateway.stop();
+    tokio::select! {
+        () = stopping => Ok(ExitCode::SUCCESS),
+        // Asked twice: at once. What was acknowledged is on disk, the rest is taken up next time.
+        _ = interrupt.recv() => Ok(ExitCode::from(130)),
+    }
+}
+
+fn welcome(gateway: &Gateway, url: &str, data: &Path, model: &str) {
+    let who = match (gateway.is_open(), gateway.address().ip().is_loopback()) {
+        (true, true) => "only this machine can reach it; no key needed",
+        (true, false) => "ANYONE who can reach it can use it: no key is set",
+        (false, _) => "an API key is needed",
+    };
+    let model = match gateway.upstreams() {
+        [] => "bowline/offline (built in, no key, not a language model)".to_owned(),
+        upstreams => {
+            let list: Vec<_> =
+                upstreams.iter().map(|(name, at)| format!("{name} at {at}")).collect();
+            format!("{model} by default; upstreams: {}", list.join(", "))
+        }
+    };
+    println!("bowline {} is ready\n", env!("CARGO_PKG_VERSION"));
+    println!("  gateway  {url}  ({who})");
+    println!("  data     {}", paths::short(data));
+    println!("  model    {model}");
+    println!("  docs     {url}/docs");
+    if gateway.recovered() > 0 {
+        println!("  resumed  {} unfinished turns", gateway.recovered());
+    }
+    println!("\ntry, in another terminal:");
+    println!("  bowline chat");
+    println!(
+        "  curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d \
+         '{{\"model\":\"bowline/offline\",\"sbp\":{{}},\"messages\":[{{\"role\":\"user\",\"content\":\"count to 5\"}}]}}'"
+    );
+    println!("  bowline sessions list");
+    println!("\nCtrl-C stops it; sessions stay.");
+}

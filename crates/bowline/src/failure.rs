@@ -1,0 +1,85 @@
+//! A command that did not work: what happened, and what to do about it.
+
+use std::fmt::Display;
+
+use bowline_gateway::StartError;
+use bowline_store::OpenError;
+
+/// What the user gets to read, on stderr, instead of a result.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Display) -> Self {
+        Self { what: what.to_string(), hint: None, code: 1 }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// An exit code other than 1.
+    pub(crate) fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.code
+    }
+
+    pub(crate) fn print(&self) {
+        eprintln!("error: {}", self.what);
+        if let Some(hint) = &self.hint {
+            eprintln!("\nhint: {hint}");
+        }
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let hint = match &error {
+            OpenError::InUse { .. } => {
+                "stop the other one, or give this one its own folder with --data"
+            }
+            OpenError::Folder { .. } => {
+                "check that the folder exists and is yours, or choose another with --data"
+            }
+            OpenError::NewerSchema { .. } => {
+                "a newer bowline wrote it; run that version, or use another folder with --data"
+            }
+            OpenError::Foreign { .. } => "choose an empty folder with --data",
+            OpenError::Database(_) => {
+                "run `bowline doctor`; if the file is damaged, restore it from a backup"
+            }
+        };
+        Failure::new(error).hint(hint)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let hint = match &error {
+            StartError::AddressInUse { address } => {
+                let next = address.port().checked_add(1).unwrap_or(8080);
+                format!("another program listens there; try --listen {}:{next}", address.ip())
+            }
+            StartError::Listen { .. } => "try --listen 127.0.0.1:8080".into(),
+            StartError::Exposed { .. } => {
+                "make a key with `bowline keys new` and set auth.api_keys, listen on \
+                 127.0.0.1, or say --insecure if you really mean it"
+                    .into()
+            }
+            StartError::Key(_) => "make a strong one with `bowline keys new`".into(),
+            StartError::KeysFile { .. } => "check auth.api_keys_file".into(),
+            StartError::Upstream(_) => "check it with `bowline config show`".into(),
+            StartError::Store(_) => "run `bowline doctor`".into(),
+        };
+        Failure::new(error).hint(hint)
+    }
+}

@@ -1,0 +1,25 @@
+//! Logs go to stderr, as text or JSON, and never hold what people said.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::settings::{Log, LogFormat};
+
+/// Libraries that would print frames or headers at their lowest levels.
+const QUIET: [&str; 8] =
+    ["tungstenite", "tokio_tungstenite", "hyper", "hyper_util", "reqwest", "h2", "rustls", "axum"];
+
+pub(crate) fn start(log: &Log) -> Result<(), String> {
+    let mut filter = EnvFilter::try_new(&log.level).map_err(|_| {
+        format!("`{}` is not a log level; try error, warn, info or debug", log.level)
+    })?;
+    for target in QUIET {
+        let directive = format!("{target}=info").parse().map_err(|_| "log filter".to_owned())?;
+        filter = filter.add_directive(directive);
+    }
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match log.format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    started.map_err(|error| error.to_string())
+}

@@ -1,0 +1,28 @@
+//! Where things live, by the XDG rules.
+
+use std::path::PathBuf;
+
+/// The data folder of a user who chose none.
+pub(crate) fn data() -> PathBuf {
+    under("XDG_DATA_HOME", ".local/share")
+}
+
+/// The configuration file of a user who chose none.
+pub(crate) fn config() -> PathBuf {
+    under("XDG_CONFIG_HOME", ".config").join("config.toml")
+}
+
+fn under(variable: &str, fallback: &str) -> PathBuf {
+    let set = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    set.unwrap_or_else(|| home().join(fallback)).join("bowline")
+}
+
+/// A path as people write it.
+pub(crate) fn short(path: &std::path::Path) -> String {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match home.and_then(|home| path.strip_prefix(home).ok().map(PathBuf::from)) {
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
+}

@@ -1,0 +1,178 @@
+//! What the program says when something is wrong, word for word.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use crate::process::{Process, bowline};
+
+/// Exit code and stderr of a command, with the parts that differ from run to run replaced.
+fn fails(args: &[&str], data: &Path, replace: &[(&str, &str)]) -> String {
+    let output = bowline().args(args).arg("--data").arg(data).output().unwrap();
+    assert!(!output.status.success(), "{args:?} should fail");
+    let mut said = String::from_utf8(output.stderr).unwrap();
+    said = said.replace(&data.display().to_string(), "[DATA]");
+    for (from, to) in replace {
+        said = said.replace(from, to);
+    }
+    format!("exit code {}\n{said}", output.status.code().unwrap())
+}
+
+#[test]
+fn a_taken_port_is_named_with_another_to_try() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    let next = (port + 1).to_string();
+    let said = fails(
+        &["up", "--listen", &listen],
+        folder.path(),
+        &[(&port.to_string(), "[PORT]"), (&next, "[NEXT]")],
+    );
+    insta::assert_snapshot!(said, @r"
+    exit code 1
+    error: the address 127.0.0.1:[PORT] is already in use
+
+    hint: another program listens there; try --listen 127.0.0.1:[NEXT]
+    ");
+}
+
+#[tokio::test]
+async fn a_second_gateway_on_the_same_data_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _gateway = Process::start(folder.path());
+    let said = fails(&["up", "--listen", "127.0.0.1:0"], folder.path(), &[]);
+    insta::assert_snapshot!(said, @r"
+    exit code 1
+    error: another bowline is using [DATA]
+
+    hint: stop the other one, or give this one its own folder with --data
+    ");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let said = fails(&["up"], Path::new("/proc/no/such/place"), &[]);
+    insta::assert_snapshot!(said, @r"
+    exit code 1
+    error: cannot use the data folder [DATA]: No such file or directory (os error 2)
+
+    hint: check that the folder exists and is yours, or choose another with --data
+    ");
+}
+
+#[test]
+fn a_bad_configuration_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, "[limits]\ndrian = \"5s\"\n").unwrap();
+    let path = config.display().to_string();
+    let said = fails(&["gateway", "--config", &path], &folder.path().join("data"), &[]);
+    assert!(said.contains("drian") && said.contains("hint:"), "{said}");
+}
+
+#[test]
+fn a_public_address_without_keys_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = fails(&["up", "--listen", "0.0.0.0:0"], folder.path(), &[]);
+    insta::assert_snapshot!(said, @r"
+    exit code 1
+    error: 0.0.0.0:0 can be reached from outside, and there is no API key
+
+    hint: make a key with `bowline keys new` and set auth.api_keys, listen on 127.0.0.1, or say --insecure if you really mean it
+    ");
+}
+
+#[test]
+fn a_chat_without_a_gateway_says_how_to_start_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = fails(&["chat", "--url", "http://127.0.0.1:1"], folder.path(), &[]);
+    insta::assert_snapshot!(said, @r"
+    exit code 1
+    error: no gateway at http://127.0.0.1:1/: nothing answers there
+
+    hint: start one with `bowline up`, or name another with --url
+    ");
+}
+
+#[test]
+fn a_wrong_flag_is_explained() {
+    let output = bowline().args(["up", "--listne", "x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--listen"));
+}
+
+#[test]
+fn every_command_has_help_and_those_with_flags_an_example() {
+    for command in [
+        &["up"][..],
+        &["gateway"],
+        &["chat"],
+        &["sessions", "list"],
+        &["sessions", "show"],
+        &["sessions", "end"],
+        &["sessions", "rm"],
+        &["config", "show"],
+        &["doctor"],
+        &["keys", "new"],
+    ] {
+        let output = bowline().args(command).arg("--help").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.contains("Example"), "{command:?}: {help}");
+    }
+}
+
+#[tokio::test]
+async fn the_doctor_tells_good_from_bad() {
+    let folder = tempfile::tempdir().unwrap();
+    let doctor = |args: &[&str]| {
+        let mut command = bowline();
+        command.args(["doctor", "--json", "--listen", "127.0.0.1:0", "--data"]);
+        let output = command.arg(folder.path()).args(args).output().unwrap();
+        let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.success(), findings)
+    };
+    let (well, findings) = doctor(&[]);
+    assert!(well, "{findings}");
+    let _gateway = Process::start(folder.path());
+    let (well, findings) = doctor(&[]);
+    assert!(well && findings.to_string().contains("which is ready"), "{findings}");
+    let (well, findings) = doctor(&["--upstream", "http://127.0.0.1:1/v1"]);
+    assert!(!well && findings.to_string().contains("cannot be reached"), "{findings}");
+}
+
+#[test]
+fn config_show_names_origins_and_masks_secrets() {
+    let output = bowline()
+        .args(["config", "show", "--listen", "127.0.0.1:9999"])
+        .env("BOWLINE_AUTH_API_KEYS", "a-secret-key-of-mine")
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("# flag --listen"), "{shown}");
+    assert!(shown.contains("# environment BOWLINE_AUTH_API_KEYS"), "{shown}");
+    assert!(!shown.contains("a-secret-key"), "{shown}");
+}
+
+#[test]
+fn a_made_key_opens_a_gateway_that_knows_its_hash() {
+    let made = bowline().args(["keys", "new", "--json"]).output().unwrap();
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start_at(
+        folder.path(),
+        "127.0.0.1:0",
+        &[("BOWLINE_AUTH_API_KEYS", made["config"].as_str().unwrap())],
+    );
+    let list = |key: &str| {
+        let mut command = bowline();
+        command.args(["sessions", "list", "--url", &gateway.url, "--key", key]);
+        command.output().unwrap().status.success()
+    };
+    assert!(list(made["key"].as_str().unwrap()));
+    assert!(!list("not-the-key"));
+    // The owner of the folder needs none.
+    let mut own = bowline();
+    own.args(["sessions", "list", "--data"]).arg(folder.path());
+    assert!(own.output().unwrap().status.success());
+}

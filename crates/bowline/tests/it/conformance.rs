@@ -1,0 +1,104 @@
+//! `docs/conformance.md` tells the truth: every requirement is there, and names tests that exist.
+//!
+//! `BLESS=1 cargo test -p bowline conformance` writes the table's last column anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every test function's name in the workspace.
+fn test_names() -> BTreeSet<String> {
+    fn visit(folder: &Path, names: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                visit(&path, names);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for line in text.lines() {
+                    let line = line.trim_start();
+                    let line = line.strip_prefix("async ").unwrap_or(line);
+                    if let Some(rest) = line.strip_prefix("fn ") {
+                        names.extend(rest.split('(').next().map(str::to_owned));
+                    }
+                }
+            }
+        }
+    }
+    let mut names = BTreeSet::new();
+    visit(&root().join("crates"), &mut names);
+    names
+}
+
+/// The ids that the specification texts define, and our promises.
+fn required() -> BTreeSet<String> {
+    let mut ids: BTreeSet<String> = (1..=16).map(|n| format!("G{n}")).collect();
+    for file in ["docs/spec/sbp.md", "docs/spec/sbrp.md"] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
+            let parts: Vec<_> = word.split('-').collect();
+            if let ["SBP" | "SBRP", _, number] = parts[..]
+                && number.len() == 2
+                && number.bytes().all(|b| b.is_ascii_digit())
+            {
+                ids.insert(word.to_owned());
+            }
+        }
+    }
+    ids
+}
+
+/// The tests whose names begin with the id.
+fn tests_of(id: &str, names: &BTreeSet<String>) -> Vec<String> {
+    let prefix = format!("{}_", id.to_lowercase().replace('-', "_"));
+    names.iter().filter(|name| name.starts_with(&prefix)).cloned().collect()
+}
+
+fn row(line: &str) -> Option<(&str, &str, &str)> {
+    let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
+    let row = (cells.next()?, cells.next()?, cells.next()?);
+    let is_id = row.0.starts_with("SBP-")
+        || row.0.starts_with("SBRP-")
+        || row.0.strip_prefix('G').is_some_and(|n| n.parse::<u8>().is_ok());
+    is_id.then_some(row)
+}
+
+#[test]
+fn every_requirement_is_listed_and_names_tests_that_exist() {
+    let path = root().join("docs/conformance.md");
+    let names = test_names();
+    let expected = |id: &str| match tests_of(id, &names) {
+        tests if tests.is_empty() => "open".to_owned(),
+        tests => tests.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    };
+    let text = std::fs::read_to_string(&path).unwrap();
+    if std::env::var_os("BLESS").is_some() {
+        let lines = text.lines().map(|line| match row(line) {
+            Some((id, what, _)) => format!("| {id} | {what} | {} |", expected(id)),
+            None => line.to_owned(),
+        });
+        std::fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+        return;
+    }
+    let rows: BTreeMap<_, _> =
+        text.lines().filter_map(row).map(|(id, _, tests)| (id, tests)).collect();
+    let listed: BTreeSet<_> = rows.keys().map(|id| id.to_string()).collect();
+    assert_eq!(listed, required(), "the table has exactly the specification's ids");
+    for (id, tests) in rows {
+        assert_eq!(tests, expected(id), "{id}: run with BLESS=1 to write the table anew");
+    }
+}
+
+#[test]
+fn levels_one_and_two_have_no_open_requirement() {
+    let names = test_names();
+    let open: Vec<_> = required()
+        .into_iter()
+        .filter(|id| id.starts_with("SBP-L1-") || id.starts_with("SBP-L2-"))
+        .filter(|id| tests_of(id, &names).is_empty())
+        .collect();
+    assert!(open.is_empty(), "{open:?}");
+}

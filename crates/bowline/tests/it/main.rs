@@ -1,0 +1,11 @@
+//! The built binary, as a user meets it: real processes, real sockets, real restarts.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chat;
+mod cli;
+mod conformance;
+mod openai_sdk;
+mod process;
+mod readme;
+mod restart;

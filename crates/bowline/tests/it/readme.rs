@@ -1,0 +1,46 @@
+//! The README's commands work, all of them, in order.
+
+use std::process::{Command, Stdio};
+
+/// What stands around the commands: a home of its own, the built binary, and `make run` as what
+/// it does once everything is built.
+const BEFORE: &str = r#"
+set -euo pipefail
+export HOME="$1" XDG_DATA_HOME="$1/data" XDG_CONFIG_HOME="$1/config" PATH="$2:$PATH"
+export BOWLINE_LISTEN=127.0.0.1:8080 # the test puts a free port here, as in the commands
+make() {
+    [ "$*" = run ] || { echo "the README says make $*" >&2; exit 1; }
+    bowline up > "$HOME/up.log" &
+    for _ in $(seq 200); do
+        curl -sf http://127.0.0.1:8080/readyz > /dev/null && return
+        sleep 0.05
+    done
+    echo "the gateway did not get ready" >&2; exit 1
+}
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+"#;
+
+#[test]
+fn the_readmes_commands_work() {
+    let readme = include_str!("../../../../README.md");
+    let blocks: Vec<_> =
+        readme.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 3, "the README shows how to use it");
+    let home = tempfile::tempdir().unwrap();
+    // The README's port may be taken on this machine.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let script = format!("{BEFORE}\n{}", blocks.join("\n"));
+    let script = script.replace("127.0.0.1:8080", &free.to_string());
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_bowline")).parent().unwrap();
+    let output = Command::new("bash")
+        .args(["-c", &script, "readme"])
+        .arg(home.path())
+        .arg(bin)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (said, notes) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{notes}\n{said}");
+    assert!(said.contains("\"step_count\":2"), "the session went on: {said}");
+}

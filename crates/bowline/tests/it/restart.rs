@@ -1,0 +1,152 @@
+//! What survives kill -9, and how a polite stop goes.
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message as Packet;
+
+use crate::process::{Process, bowline, session_of, turn};
+
+#[tokio::test]
+async fn sbp_l1_04_what_was_answered_is_there_after_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gateway = Process::start(folder.path());
+    let first = gateway.say(None, "echo turn 0").await;
+    let session = session_of(&first);
+    let mut told = vec!["echo turn 0".to_owned(), "turn 0".to_owned()];
+    for n in 1..20 {
+        gateway.say(Some(&session), &format!("echo turn {n}")).await;
+        told.extend([format!("echo turn {n}"), format!("turn {n}")]);
+        if n % 5 == 0 {
+            gateway = gateway.crash_and_restart();
+        }
+    }
+    gateway = gateway.crash_and_restart();
+    assert_eq!(gateway.log(&session).await, told);
+    let seen = gateway.get(&format!("/v1/sessions/{session}")).await;
+    assert_eq!((&seen["step_count"], &seen["tether_turns_pending"]), (&json!(20), &json!(20)));
+}
+
+#[tokio::test]
+async fn sbp_l2_12_the_tether_survives_kill_9_and_drains_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let first = gateway.say(None, "echo 0").await;
+    let (session, token) = (session_of(&first), first["sbp"]["session_token"].clone());
+    for n in 1..8 {
+        gateway.say(Some(&session), &format!("echo {n}")).await;
+    }
+    let gateway = gateway.crash_and_restart();
+    let mut socket = attach(&gateway, &session, &token).await;
+    assert_eq!(next(&mut socket).await["queued_turns"], 8);
+    for n in 0..8 {
+        assert_eq!(next(&mut socket).await["content"], n.to_string());
+    }
+}
+
+#[tokio::test]
+async fn sbp_l2_13_a_turn_interrupted_by_kill_9_is_run_again_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gateway = Process::paced(folder.path(), "50ms");
+    let made = gateway.post("/v1/sessions", json!({})).await;
+    let session = made["session_id"].as_str().unwrap().to_owned();
+    let mut socket = attach(&gateway, &session, &made["session_token"]).await;
+    let asked = tokio::spawn({
+        let url = format!("{}/v1/chat/completions", gateway.url);
+        let body = turn(Some(&session), "count to 500");
+        async move { reqwest::Client::new().post(url).json(&body).send().await }
+    });
+    // In the middle of the answer, with some of it on the phone already.
+    while next(&mut socket).await["type"] != "TURN_CHUNK" {}
+    gateway.kill();
+    assert!(asked.await.unwrap().is_err(), "the caller was never told that it worked");
+
+    let gateway = Process::start(folder.path());
+    assert_eq!(gateway.recovered, 1);
+    gateway.until(&session, |seen| seen["step_count"] == 1).await;
+    let log = gateway.log(&session).await;
+    let counted: String = (1..=500).map(|n| format!("{n}\n")).collect();
+    assert_eq!(log, ["count to 500".to_owned(), counted]);
+    let seen = gateway.get(&format!("/v1/sessions/{session}")).await;
+    assert_eq!((&seen["status"], &seen["tether_turns_pending"]), (&json!("suspended"), &json!(1)));
+    let gateway = gateway.crash_and_restart();
+    assert_eq!(gateway.recovered, 0, "it is done, and not done again");
+}
+
+#[tokio::test]
+async fn g3_a_retry_after_a_crash_gives_the_same_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let ask = |url: String| async move {
+        let request = reqwest::Client::new().post(format!("{url}/v1/chat/completions"));
+        let request = request.header("Idempotency-Key", "the-same").json(&turn(None, "echo once"));
+        request.send().await.unwrap().json::<Value>().await.unwrap()
+    };
+    let first = ask(gateway.url.clone()).await;
+    let gateway = gateway.crash_and_restart();
+    assert_eq!(ask(gateway.url.clone()).await, first, "session, token, turn and words");
+    assert_eq!(gateway.get("/v1/sessions").await["sessions"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn g16_sigterm_tells_surfaces_finishes_turns_and_exits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gateway = Process::paced(folder.path(), "10ms");
+    let made = gateway.post("/v1/sessions", json!({})).await;
+    let session = made["session_id"].as_str().unwrap().to_owned();
+    let mut socket = attach(&gateway, &session, &made["session_token"]).await;
+    let asked = tokio::spawn({
+        let url = format!("{}/v1/chat/completions", gateway.url);
+        let body = turn(Some(&session), "count to 100");
+        async move { reqwest::Client::new().post(url).json(&body).send().await.unwrap().status() }
+    });
+    while next(&mut socket).await["type"] != "TURN_CHUNK" {}
+    gateway.terminate();
+    let code = loop {
+        match socket.next().await {
+            Some(Ok(Packet::Close(Some(frame)))) => break u16::from(frame.code),
+            Some(Ok(_)) => {}
+            other => panic!("no goodbye: {other:?}"),
+        }
+    };
+    assert_eq!(code, 1012);
+    assert_eq!(asked.await.unwrap(), 200, "the running turn is brought to its end");
+    assert!(gateway.ended().success());
+    let gateway = Process::start(folder.path());
+    assert_eq!((gateway.recovered, gateway.log(&session).await.len()), (0, 2));
+}
+
+#[tokio::test]
+async fn g13_a_database_of_a_newer_version_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Process::start(folder.path()));
+    let file = folder.path().join(bowline_store::sqlite::FILE);
+    // The user version is at bytes 60..64 of the file's first page.
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[60..64].copy_from_slice(&999u32.to_be_bytes());
+    std::fs::write(&file, bytes).unwrap();
+    let _ = std::fs::remove_file(file.with_extension("db-wal"));
+    let output = bowline().args(["gateway", "--data"]).arg(folder.path()).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("schema version 999") && said.contains("hint:"), "{said}");
+}
+
+type Socket =
+    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+
+async fn attach(gateway: &Process, session: &str, token: &Value) -> Socket {
+    let url = format!("ws://{}/v1/sbp/ws/{session}", gateway.address());
+    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+    let hello = json!({ "type": "ATTACH_SESSION", "session_id": session, "session_token": token });
+    socket.send(Packet::text(hello.to_string())).await.unwrap();
+    socket
+}
+
+async fn next(socket: &mut Socket) -> Value {
+    loop {
+        let packet = tokio::time::timeout(crate::process::DEADLINE, socket.next()).await;
+        if let Packet::Text(text) = packet.unwrap().unwrap().unwrap() {
+            return serde_json::from_str(&text).unwrap();
+        }
+    }
+}
