@@ -20,7 +20,7 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::delivery::{Delivery, LiveText, Mode};
-use bowline_sbp::error::Close;
+use bowline_sbp::error::{Close, Code};
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
@@ -28,16 +28,16 @@ use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
 use bowline_store::{Attach, Attached};
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::auth::Credentials;
-use crate::http::{App, credentials};
+use crate::http::{ApiError, App, credentials};
 use crate::hub::Channel;
 use crate::input;
 use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
 
-/// The most answers to a surface's own messages that wait to be sent.
-const REPLIES: usize = 32;
+/// The most messages of one surface that are being taken on at once.
+const INPUTS: usize = 32;
 /// `GET /v1/sbp/ws/{session_id}`.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
@@ -47,17 +47,20 @@ pub(crate) async fn upgrade(
 ) -> Response {
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
+        Err(rejection) => {
+            let message = format!("surfaces attach by WebSocket: {rejection}");
+            return ApiError::new(Code::MalformedRequest, message).into_response();
+        }
     };
-    let limits = &app.engine.limits;
-    let largest = limits.surface_message;
+    let largest = app.engine.limits.surface_message;
     let shown = credentials(&headers);
     let tracker = app.surfaces.clone();
     upgrade
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BATCH)
-        // One whole turn must fit beside a batch; a full buffer is an error, not a wait.
-        .max_write_buffer_size(4 * limits.answer + 2 * WRITE_BATCH)
+        // Frames are fed one at a time, and each waits for a socket that is behind: the buffer
+        // holds a batch and one frame. A bound here would only make that frame undeliverable.
+        .max_write_buffer_size(usize::MAX)
         .max_message_size(largest)
         .max_frame_size(largest)
         .on_upgrade(move |socket| {
@@ -164,6 +167,7 @@ struct Surface<'a> {
     read: u64,
     keepalive: Keepalive,
     replies: (mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>),
+    inputs: Arc<Semaphore>,
 }
 
 impl<'a> Surface<'a> {
@@ -188,7 +192,8 @@ impl<'a> Surface<'a> {
             delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq),
             read: session.delivered_seq,
             keepalive: Keepalive::new(rhythm, Instant::now()),
-            replies: mpsc::channel(REPLIES),
+            replies: mpsc::channel(INPUTS),
+            inputs: Arc::new(Semaphore::new(INPUTS)),
         }
     }
 
@@ -207,7 +212,8 @@ impl<'a> Surface<'a> {
             mcp_tools_registered: Vec::new(),
             sbp_version: match frame.sbp_version.as_deref() {
                 Some(SBP_VERSION_0_9) => SBP_VERSION_0_9.into(),
-                _ => SBP_VERSION.into(),
+                Some(_) => SBP_VERSION.into(),
+                None => self.app.wire_version.as_str().into(),
             },
             sbp_level: SBP_LEVEL.into(),
         });
@@ -337,9 +343,13 @@ impl<'a> Surface<'a> {
                 // In a task of its own: the disk must not hold up what the surface is reading.
                 let (app, reply) = (Arc::clone(self.app), self.replies.0.clone());
                 let session_id = self.session_id;
+                let Ok(place) = Arc::clone(&self.inputs).try_acquire_owned() else {
+                    return self.socket.send(&input::too_many(session_id, message)).await;
+                };
                 tokio::spawn(async move {
                     let answer = input::take(&app, session_id, message).await;
                     let _ = reply.send(answer).await;
+                    drop(place);
                 });
                 Ok(())
             }

@@ -22,6 +22,8 @@ pub struct Config {
     pub insecure: bool,
     /// The model for input that names none (`USER_MESSAGE` without `model`).
     pub default_model: String,
+    /// The wire version told to surfaces that ask for none.
+    pub wire_version: WireVersion,
     pub sessions: Sessions,
     pub auth: Auth,
     pub http: Http,
@@ -39,6 +41,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             insecure: false,
             default_model: crate::model::offline::NAME.into(),
+            wire_version: WireVersion::default(),
             sessions: Sessions::default(),
             auth: Auth::default(),
             http: Http::default(),
@@ -46,6 +49,25 @@ impl Default for Config {
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
+        }
+    }
+}
+
+/// The two names of the same wire: `1.2`, or `0.9` as in the public repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum WireVersion {
+    #[default]
+    #[serde(rename = "1.2")]
+    V1_2,
+    #[serde(rename = "0.9")]
+    V0_9,
+}
+
+impl WireVersion {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WireVersion::V1_2 => bowline_sbp::SBP_VERSION,
+            WireVersion::V0_9 => bowline_sbp::SBP_VERSION_0_9,
         }
     }
 }

@@ -4,12 +4,14 @@
 //! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
 //! appends to sessions.
 
+mod histories;
 mod recover;
 mod request;
 mod run;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::Code;
@@ -23,12 +25,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use self::histories::Histories;
 pub(crate) use self::request::{Origin, TurnRequest};
 use crate::auth::{Access, hash_token};
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
 use crate::model::Models;
+
+/// How often a turn that is neither running nor ended is looked for.
+const MOST_LOOKS: u32 = 100;
 
 /// Runs turns.
 #[derive(Debug)]
@@ -40,6 +46,7 @@ pub(crate) struct Engine {
     pub limits: Limits,
     pub instance: InstanceId,
     lanes: Arc<Lanes>,
+    histories: Histories,
     /// Turns accepted here that have not ended.
     active: Mutex<HashMap<TurnId, Arc<LiveTurn>>>,
     tasks: TaskTracker,
@@ -74,8 +81,10 @@ impl Engine {
         limits: Limits,
         stop: CancellationToken,
     ) -> Self {
+        let histories = Histories::new(limits.history_memory);
         Self {
             store,
+            histories,
             hub: Arc::default(),
             models,
             access,
@@ -112,6 +121,7 @@ impl Engine {
         }
         // Refuse what nobody can answer before anything is stored.
         self.models.route(&request.model)?;
+        let mut looks = 0;
         loop {
             let at = Timestamp::now();
             let session = match &target {
@@ -158,8 +168,13 @@ impl Engine {
                         let session = Box::new(session);
                         return Ok(Submitted::Running { turn, session });
                     }
-                    // It ended between the look at the store and the look here: look again.
-                    tokio::task::yield_now().await;
+                    // It ended between the look at the store and the look here: look again. One
+                    // that nobody runs any more (a panic, a corrupt row) waits for a restart.
+                    looks += 1;
+                    if looks == MOST_LOOKS {
+                        return Err(unended());
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
         }
@@ -211,6 +226,7 @@ impl Engine {
     /// Forgets a session. Its surface is let go, its running turn stopped.
     pub(crate) async fn delete(&self, session: SessionId) -> Result<bool, Failure> {
         let existed = self.store.delete_session(session).await?;
+        self.histories.forget(session);
         if let Some(channel) = self.hub.existing(session) {
             channel.deleted();
             if let Some(turn) = channel.now().live {
@@ -265,9 +281,16 @@ pub(crate) fn info(session: &Session) -> SbpInfo {
 }
 
 fn stopping() -> Failure {
-    let mut failure = Failure::new(Code::Unavailable, "the gateway is stopping; try again soon");
+    let mut failure = Failure::new(Code::NotNow, "the gateway is stopping; try again soon");
     failure.retry_after = Some(1);
     failure
+}
+
+fn unended() -> Failure {
+    Failure::new(
+        Code::Internal,
+        "this turn was accepted before and did not end; the gateway's next start takes it up",
+    )
 }
 
 fn internal() -> Failure {
@@ -282,7 +305,7 @@ impl From<bowline_store::Error> for Failure {
             NoSession => Code::SessionNotFound,
             TokenTaken | Ended(_) | Illegal(_) => Code::SessionConflict,
             KeyReused => Code::KeyReused,
-            Unavailable(_) | Closed => Code::Unavailable,
+            Unavailable(_) | Closed => Code::NotNow,
             Superseded | Fatal(_) | Corrupt(_) => Code::Internal,
         };
         let message = match &error {
@@ -290,7 +313,8 @@ impl From<bowline_store::Error> for Failure {
             // The words of a database are for the log.
             Unavailable(_) | Fatal(_) | Corrupt(_) | Closed => {
                 tracing::error!(%error, "the store failed");
-                "the gateway cannot store right now; what it did not acknowledge is not stored"
+                "the gateway cannot store right now, and whether this was stored is unknown; try \
+                 again with the same Idempotency-Key"
                     .into()
             }
             _ => error.to_string(),

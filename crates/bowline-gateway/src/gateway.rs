@@ -95,6 +95,7 @@ impl Gateway {
             engine,
             mode: config.sessions.mode,
             default_model: config.default_model.clone(),
+            wire_version: config.wire_version,
             ready: AtomicBool::new(false),
             stop: stop.clone(),
             surfaces: TaskTracker::new(),

@@ -11,6 +11,7 @@ mod router;
 mod sessions;
 
 pub(crate) use self::body::credentials;
+pub(crate) use self::error::ApiError;
 pub(crate) use self::guard::Guard;
 pub use self::openapi::document;
 pub(crate) use self::router::router;
@@ -22,7 +23,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::SessionMode;
+use crate::config::{SessionMode, WireVersion};
 use crate::engine::Engine;
 
 /// What every handler can reach.
@@ -31,6 +32,7 @@ pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) mode: SessionMode,
     pub(crate) default_model: String,
+    pub(crate) wire_version: WireVersion,
     pub(crate) ready: AtomicBool,
     /// The gateway is stopping.
     pub(crate) stop: CancellationToken,

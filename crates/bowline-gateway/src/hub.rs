@@ -174,13 +174,16 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// As text, to be given again under an idempotency key.
+    /// As text, to be given again under an idempotency key. The cost is there as bits, too: read
+    /// back as a number it may differ in its last digit, and a replay must not (G3).
     pub(crate) fn to_json(&self) -> String {
-        serde_json::to_string(&(&self.completion, &self.info)).expect("results serialise")
+        let cost = self.info.cost_usd.to_bits();
+        serde_json::to_string(&(&self.completion, &self.info, cost)).expect("results serialise")
     }
 
     pub(crate) fn from_json(text: &str) -> Option<Self> {
-        let (completion, info) = serde_json::from_str(text).ok()?;
+        let (completion, mut info, cost): (_, SbpInfo, u64) = serde_json::from_str(text).ok()?;
+        info.cost_usd = f64::from_bits(cost);
         Some(Self { completion, info, closing: None })
     }
 }

@@ -1,5 +1,6 @@
 //! Input over a surface's socket: `USER_MESSAGE` becomes a turn.
 
+use bowline_sbp::error::Code;
 use bowline_sbp::frame::{ServerFrame, UserMessage};
 use bowline_sbp::id::SessionId;
 use bowline_sbp::message::Message;
@@ -27,6 +28,17 @@ pub(crate) async fn take(app: &App, session_id: SessionId, said: UserMessage) ->
     }
 }
 
+/// More at once than one surface may have under way.
+pub(crate) fn too_many(session_id: SessionId, said: UserMessage) -> ServerFrame {
+    ServerFrame::TurnFailed {
+        client_turn_id: Some(said.client_turn_id),
+        turn_id: None,
+        session_id,
+        code: Code::RateLimited.as_str().into(),
+        message: "too many messages at once; wait for the first to be accepted".into(),
+    }
+}
+
 async fn submit(
     app: &App,
     session_id: SessionId,
@@ -44,7 +56,7 @@ async fn submit(
         params: vec![("model".into(), raw(&json!(model)))],
         model,
         messages: vec![Message::read(body).expect("the message was just made with a role")],
-        stream: true,
+        stream: false,
         checkpoint_every: 1,
         tether: true,
         origin: Origin::Surface,

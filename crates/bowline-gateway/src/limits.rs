@@ -36,8 +36,10 @@ pub struct Limits {
     pub pong_timeout: Duration,
     /// Turns of one session that may wait for the running one (SBP-L2-18).
     pub waiting_turns: usize,
-    /// The largest answer of a model, in bytes.
+    /// The largest answer of a model, in bytes of text.
     pub answer: usize,
+    /// Memory for recent conversations, in bytes; older ones are read from disk again.
+    pub history_memory: usize,
     /// The most messages in one request.
     pub messages: usize,
     /// Connections open at once; more wait for one to close.
@@ -63,7 +65,8 @@ impl Default for Limits {
             ping_every: Duration::from_secs(30),
             pong_timeout: Duration::from_secs(10),
             waiting_turns: 16,
-            answer: 4 << 20,
+            answer: 1 << 20,
+            history_memory: 64 << 20,
             messages: 10_000,
             connections: 20_000,
             drain: Duration::from_secs(25),

@@ -5,6 +5,7 @@ mod sse;
 mod upstream;
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bowline_sbp::completion::Usage;
 use bowline_sbp::error::Code;
@@ -24,7 +25,7 @@ pub struct Call {
     pub model: String,
     /// Every field of the request but `messages`, `sbp`, `stream`, as it came.
     pub params: Vec<(String, Box<RawValue>)>,
-    pub messages: Vec<Message>,
+    pub messages: Arc<Vec<Message>>,
     /// Whether someone wants to see the answer come.
     pub stream: bool,
 }
@@ -160,7 +161,9 @@ impl Models {
         if let Some(cost) = usage.cost {
             return cost;
         }
-        let price = self.prices.iter().find(|(pattern, _)| matches(pattern, model));
+        // The longest pattern that fits is the most particular one.
+        let fitting = self.prices.iter().filter(|(pattern, _)| matches(pattern, model));
+        let price = fitting.max_by_key(|(pattern, _)| pattern.len());
         let Some((_, price)) = price else { return 0.0 };
         (usage.prompt_tokens as f64 * price.input + usage.completion_tokens as f64 * price.output)
             / 1e6
@@ -184,6 +187,7 @@ mod tests {
             config.upstream.insert(name.to_string(), upstream);
         }
         config.prices.insert("gpt-*".into(), Price { input: 2.0, output: 10.0 });
+        config.prices.insert("gpt-*-mini".into(), Price { input: 1.0, output: 0.0 });
         Models::new(&config).unwrap()
     }
 
@@ -216,6 +220,7 @@ mod tests {
         let usage =
             Usage { prompt_tokens: 1_000_000, completion_tokens: 100_000, ..Usage::default() };
         assert_eq!(models.cost("gpt-4o", &usage), 3.0);
+        assert_eq!(models.cost("gpt-4o-mini", &usage), 1.0, "the longest pattern counts");
         assert_eq!(models.cost("other", &usage), 0.0);
         assert_eq!(models.cost("gpt-4o", &Usage { cost: Some(0.25), ..usage }), 0.25);
     }

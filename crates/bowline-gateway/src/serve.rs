@@ -48,6 +48,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, app: Arc<App>) 
         let (router, app, limits) = (router.clone(), Arc::clone(&app), limits.clone());
         connections.spawn(connection(stream, router, app, limits, place));
     }
+    app.ready.store(false, Ordering::Release);
     drop(listener);
     stop(&app, &connections, &limits).await;
 }
@@ -78,7 +79,6 @@ async fn connection(
 /// SIGTERM's order (G16): not ready, surfaces told to come back, turns brought to their end,
 /// answers sent.
 async fn stop(app: &App, connections: &TaskTracker, limits: &Limits) {
-    app.ready.store(false, Ordering::Release);
     app.surfaces.close();
     connections.close();
     let turns = tokio::time::timeout(limits.drain, app.engine.drained()).await;

@@ -356,8 +356,14 @@ mod tests {
     /// On the way to the surface.
     #[derive(Debug)]
     enum Sent {
-        Frame(ServerFrame),
+        Frame(Box<ServerFrame>),
         Ping([u8; 8]),
+    }
+
+    impl Sent {
+        fn frame(frame: ServerFrame) -> Self {
+            Sent::Frame(Box::new(frame))
+        }
     }
 
     #[derive(Debug, Default)]
@@ -381,11 +387,11 @@ mod tests {
         fn pump(&mut self, d: &mut Delivery) {
             let unread: Vec<_> = self.log.iter().filter(|t| t.seq > d.sent()).cloned().collect();
             for turn in unread {
-                self.wire.extend(d.logged(turn).into_iter().map(Sent::Frame));
+                self.wire.extend(d.logged(turn).into_iter().map(Sent::frame));
             }
             let seq = self.head() + 2;
             if let Some(frame) = d.live(live(seq, 1, &self.running)) {
-                self.wire.push_back(Sent::Frame(frame));
+                self.wire.push_back(Sent::frame(frame));
             }
             self.wire.extend(d.barrier().map(Sent::Ping));
         }
@@ -437,7 +443,7 @@ mod tests {
                     Step::Pump => world.pump(&mut d),
                     Step::Carry(n) => for _ in 0..n {
                         match world.wire.pop_front() {
-                            Some(Sent::Frame(frame)) => world.receive(frame)?,
+                            Some(Sent::Frame(frame)) => world.receive(*frame)?,
                             Some(Sent::Ping(payload)) => world.pings.push(payload),
                             None => break,
                         }
@@ -463,7 +469,7 @@ mod tests {
             world.pump(&mut d);
             while let Some(sent) = world.wire.pop_front() {
                 if let Sent::Frame(frame) = sent {
-                    world.receive(frame)?;
+                    world.receive(*frame)?;
                 }
             }
             for turn in &world.log {

@@ -29,8 +29,10 @@ pub enum Code {
     RateLimited,
     /// The model's server failed or answered nonsense (502).
     Upstream,
-    /// The model's server cannot be reached, or we cannot store (503).
+    /// The model's server cannot be reached (503).
     Unavailable,
+    /// The gateway stops, or its disk takes nothing right now (503).
+    NotNow,
     /// The model's server did not answer in time (504).
     UpstreamTimeout,
     /// Another request than before came under the same idempotency key (409).
@@ -39,7 +41,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, for documents and tests.
-    pub const ALL: [Code; 19] = [
+    pub const ALL: [Code; 20] = [
         Code::SessionNotFound,
         Code::TokenExpired,
         Code::TokenConsumed,
@@ -57,6 +59,7 @@ impl Code {
         Code::RateLimited,
         Code::Upstream,
         Code::Unavailable,
+        Code::NotNow,
         Code::UpstreamTimeout,
         Code::KeyReused,
     ];
@@ -81,6 +84,7 @@ impl Code {
             Code::RateLimited => ("SBP_RATE_LIMITED", 429, "rate_limit_error"),
             Code::Upstream => ("SBP_UPSTREAM", 502, "server_error"),
             Code::Unavailable => ("SBP_UPSTREAM", 503, "server_error"),
+            Code::NotNow => ("SBP_INTERNAL", 503, "server_error"),
             Code::UpstreamTimeout => ("SBP_UPSTREAM", 504, "server_error"),
             Code::KeyReused => ("SBP_SESSION_CONFLICT", 409, "invalid_request_error"),
         }
@@ -116,7 +120,7 @@ pub enum Close {
     ServiceRestart,
     /// A message over the size limit (G11).
     TooBig,
-    /// The surface reads too slowly, or the gateway cannot serve it now (G12).
+    /// The gateway cannot serve the surface now; come back later.
     TryAgain,
     /// Wrong token (SBP-L2-03).
     Forbidden,

@@ -91,7 +91,10 @@ impl ClientFrame {
                 // A missing token is a wrong token: the gateway says FORBIDDEN, not we.
                 session_token: text_of(&fields, "session_token").unwrap_or_default(),
                 surface: SurfaceContext::read(
-                    fields.get("surface_context").or_else(|| fields.get("surface")),
+                    ["surface_context", "surface"]
+                        .into_iter()
+                        .filter_map(|name| fields.get(name))
+                        .find(|surface| surface.is_object()),
                 ),
                 sbp_version: text_of(&fields, "sbp_version"),
             })),
@@ -199,7 +202,8 @@ pub enum ServerFrame {
         turn_id: TurnId,
         session_id: SessionId,
     },
-    /// A `USER_MESSAGE` was refused, or its turn failed.
+    /// A `USER_MESSAGE` was refused, and nothing of it is stored. A turn that fails later is told
+    /// through the log, with its status.
     TurnFailed {
         client_turn_id: Option<String>,
         turn_id: Option<TurnId>,

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Make an API key
     Keys(KeysArgs),
+    /// Measure the gateway against bare servers in the same run
+    Bench(BenchArgs),
 }
 
 /// Where settings come from, besides file and environment.
@@ -241,6 +243,54 @@ pub(crate) enum KeysCommand {
     /// Make a random key, and show it with the line for the configuration file
     #[command(after_help = "Example:\n  bowline keys new")]
     New {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// A gateway on this machine, durable, with the load generator beside it
+    #[command(after_help = "\
+Each figure is compared with a bare server that does the same without a gateway, in the same run
+on the same cores. Use a release build.
+
+Examples:
+  bowline bench gateway
+  bowline bench gateway --json --seconds 5
+  bowline bench gateway --only attach,drain")]
+    Gateway {
+        /// How long each load runs
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+        /// Only these parts: ready, http, stream, attach, drain, turns, idle
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The same load against any OpenAI-compatible or SBP server
+    #[command(
+        after_help = "Example:\n  bowline bench compare --url http://127.0.0.1:9000 --model gpt-4o"
+    )]
+    Compare {
+        /// The server's address, without /v1
+        #[arg(long, value_name = "URL")]
+        url: url::Url,
+        /// The model to ask for
+        #[arg(long, default_value = "bench")]
+        model: String,
+        /// How long each load runs
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -45,5 +45,6 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args),
+        Command::Bench(args) => commands::bench::run(args).await,
     }
 }

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use bowline_store::Result;
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::id::{SnapshotId, TurnId};
+use bowline_sbp::message::Message;
+use bowline_store::{EntryKind, Finish, NewEntry, Result};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use super::Engine;
 use super::request::TurnRequest;
@@ -16,8 +20,8 @@ impl Engine {
         let count = unfinished.len();
         for turn in unfinished {
             let Some(request) = TurnRequest::from_json(&turn.request) else {
-                tracing::error!(turn = %turn.id, "an unfinished turn cannot be read and is dropped");
-                self.store.abandon_turn(turn.id, self.instance).await?;
+                tracing::error!(turn = %turn.id, "an unfinished turn cannot be read");
+                self.store.finish_turn(self.unreadable(turn.id)).await?;
                 continue;
             };
             // However many waited, all were accepted once: none is refused now.
@@ -26,5 +30,28 @@ impl Engine {
             self.begin(live, request, ticket, false);
         }
         Ok(count)
+    }
+
+    /// A turn that nobody can run any more: its reader is told, never left to wonder.
+    fn unreadable(&self, turn_id: TurnId) -> Finish {
+        let text = "A message that was accepted here before a restart cannot be read any more. \
+                    Send it again.";
+        let note = NewEntry {
+            kind: EntryKind::Note,
+            message: Message::text("system", text),
+            model: None,
+            cost_usd: 0.0,
+            status: TurnStatus::Failed,
+            tethered: true,
+        };
+        Finish {
+            turn_id,
+            owner: self.instance,
+            entries: vec![note],
+            checkpoint: SnapshotId(Uuid::now_v7()),
+            checkpoint_every: 1,
+            result: None,
+            at: Timestamp::now(),
+        }
     }
 }

@@ -17,12 +17,14 @@ use uuid::Uuid;
 
 use super::request::{Origin, TurnRequest};
 use super::{Engine, info, internal, stopping};
-use crate::hub::{Channel, Done, Failure, LiveTurn};
+use crate::hub::{Channel, Done, Failure, LiveTurn, Outcome};
 use crate::lanes::Ticket;
 use crate::model::{Call, Model, Reply};
 
 /// A turn is run again once after a crash; a second crash ends it (SBP-L2-13).
 const MOST_ATTEMPTS: u32 = 2;
+/// How much larger than its text a streamed answer may be: every word travels in its own JSON.
+const CHUNK_OVERHEAD: usize = 64;
 
 impl Engine {
     /// Waits for the lane, runs the turn, and tells everyone how it ended.
@@ -49,6 +51,7 @@ impl Engine {
         } else {
             Err(stopping())
         };
+        let outcome = self.explained(&turn, outcome).await;
         let status = match &outcome {
             Ok(done) => done.info.turn_status,
             Err(_) => TurnStatus::Failed,
@@ -60,6 +63,34 @@ impl Engine {
         drop(ticket);
     }
 
+    /// A session that was deleted took its turns with it; that is no mistake of ours.
+    async fn explained(&self, turn: &LiveTurn, outcome: Outcome) -> Outcome {
+        let ours = matches!(&outcome, Err(failure) if failure.code == Code::Internal);
+        if ours && matches!(self.store.session(turn.session).await, Ok(None)) {
+            return Err(Error::NoSession.into());
+        }
+        outcome
+    }
+
+    /// Asks the store for as long as it takes: a turn that was accepted is not left lying because
+    /// the disk was busy for a moment. Whoever waits is told at the first failure.
+    async fn patiently<T, F>(&self, turn: &LiveTurn, ask: impl Fn() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = bowline_store::Result<T>>,
+    {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            match ask().await {
+                Err(error @ Error::Unavailable(_)) if !self.stop.is_cancelled() => {
+                    turn.end(Err(error.into()));
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(5));
+                }
+                answered => return answered.map_err(Failure::from),
+            }
+        }
+    }
+
     async fn run(
         &self,
         turn: &Arc<LiveTurn>,
@@ -67,22 +98,39 @@ impl Engine {
         started: bool,
     ) -> Result<Arc<Done>, Failure> {
         if !started {
-            self.store.start_turn(turn.id, self.instance).await?;
+            self.patiently(turn, || self.store.start_turn(turn.id, self.instance)).await?;
         }
-        let session = self.store.session(turn.session).await?;
+        let session = self.patiently(turn, || self.store.session(turn.session)).await?;
         let session = session.ok_or(Failure::from(Error::NoSession))?;
-        let mut history = match session.last_seq {
-            0 => Vec::new(),
-            _ => self.store.history(turn.session).await?,
+        let mut history = match self.histories.take(turn.session, session.last_seq) {
+            _ if session.last_seq == 0 => Vec::new(),
+            Some(history) => history,
+            None => self.patiently(turn, || self.store.history(turn.session)).await?,
         };
         let known = already_stored(&history, &request.messages);
         let new = request.messages[known..].to_vec();
+        let before = (history.len(), session.last_seq);
         history.extend(new.iter().cloned());
         turn.set_seq(session.last_seq + new.len() as u64 + 1);
+        let history = Arc::new(history);
 
         let channel = self.hub.channel(turn.session);
         let run = Run { engine: self, turn, request, session, new, channel: &channel };
-        let ended = run.carry_out(history).await;
+        let ended = run.carry_out(Arc::clone(&history)).await;
+        if let Some(mut history) = Arc::into_inner(history) {
+            let last_seq = match &ended {
+                Ok((_, said)) => {
+                    history.extend(said.clone());
+                    turn.seq().unwrap_or_default()
+                }
+                Err(_) => {
+                    history.truncate(before.0);
+                    before.1
+                }
+            };
+            self.histories.put(turn.session, last_seq, history);
+        }
+        let ended = ended.map(|(done, _)| done);
         if ended.is_err() {
             // Whatever surfaces saw of it is either in the log by now, or came to nothing.
             channel.dropped();
@@ -103,6 +151,9 @@ struct Run<'a> {
     channel: &'a Channel,
 }
 
+/// How a turn ended, and what it added to the conversation, if anything.
+type Ended = (Arc<Done>, Option<Message>);
+
 /// What a model gave before it ended, was stopped, or failed.
 struct Generated {
     answer: Answer,
@@ -114,37 +165,46 @@ struct Generated {
 }
 
 impl Run<'_> {
-    async fn carry_out(self, history: Vec<Message>) -> Result<Arc<Done>, Failure> {
+    async fn carry_out(self, history: Arc<Vec<Message>>) -> Result<Ended, Failure> {
         if self.turn.attempt > MOST_ATTEMPTS {
             let text = "This turn was interrupted twice by a restart of the gateway and was given \
                         up. Send it again to have it answered.";
             self.note(text, TurnStatus::Interrupted).await?;
             return Err(Failure::new(Code::Internal, text));
         }
-        let model = self.engine.models.route(&self.request.model)?;
+        // Served when it was accepted; a restart may have changed that.
+        let model = match self.engine.models.route(&self.request.model) {
+            Ok(model) => model,
+            Err(failure) => return self.give_up(failure).await,
+        };
         self.channel.begin(self.turn);
         let call = Call {
             model: self.request.model.clone(),
             params: self.request.params.clone(),
             messages: history,
-            stream: self.request.stream || model.always_streams() || self.channel.is_watched(),
+            stream: self.request.stream
+                || self.request.origin == Origin::Surface
+                || model.always_streams()
+                || self.channel.is_watched(),
         };
         match self.generate(model, call).await {
             Ok(generated) => self.keep(generated, model.name()).await,
-            Err(failure) => {
-                metrics::counter!("bowline_upstream_failures_total").increment(1);
-                if self.request.origin == Origin::Http && self.turn.attempt == 1 {
-                    // The caller sees the error, and nothing is stored (G4).
-                    let store = &self.engine.store;
-                    store.abandon_turn(self.turn.id, self.engine.instance).await?;
-                } else {
-                    let text =
-                        format!("The model did not answer: {failure}. Send it again to retry.");
-                    self.note(&text, TurnStatus::Failed).await?;
-                }
-                Err(failure)
-            }
+            Err(failure) => self.give_up(failure).await,
         }
+    }
+
+    /// There is no answer: a caller who waits sees the error, others find it in the log.
+    async fn give_up(&self, failure: Failure) -> Result<Ended, Failure> {
+        metrics::counter!("bowline_upstream_failures_total").increment(1);
+        if self.request.origin == Origin::Http && self.turn.attempt == 1 {
+            // Nothing is stored (G4).
+            let abandon = || self.engine.store.abandon_turn(self.turn.id, self.engine.instance);
+            self.engine.patiently(self.turn, abandon).await?;
+        } else {
+            let text = format!("The model did not answer: {failure}. Send it again to retry.");
+            self.note(&text, TurnStatus::Failed).await?;
+        }
+        Err(failure)
     }
 
     /// Has the model speak until it ends, fails, or someone says stop.
@@ -161,6 +221,7 @@ impl Run<'_> {
         };
         let hide_usage = !self.request.wants_usage();
         let mut begun = false;
+        let mut received = 0;
         loop {
             let next = tokio::select! {
                 next = chunks.next() => next,
@@ -177,7 +238,9 @@ impl Run<'_> {
                 let failure = nonsense("a chunk cannot be read");
                 return if begun { Ok(stopped(assembly, Some(failure))) } else { Err(failure) };
             };
-            if assembly.text().len() > self.engine.limits.answer {
+            received += chunk.len();
+            let limit = self.engine.limits.answer;
+            if assembly.text().len() > limit || received > limit.saturating_mul(CHUNK_OVERHEAD) {
                 let failure = Failure::new(Code::Upstream, "the answer is over the size limit");
                 return Ok(stopped(assembly, Some(failure)));
             }
@@ -188,7 +251,8 @@ impl Run<'_> {
             }
             // From the finishing chunk on, one is kept back: it will carry `sbp`.
             let ready = if assembly.has_finished() { held.replace(chunk) } else { Some(chunk) };
-            self.publish(ready, &added.text);
+            // Chunks are kept only for someone who reads them.
+            self.publish(ready.filter(|_| self.request.stream), &added.text);
         }
         if !begun {
             return Err(nonsense("it is empty"));
@@ -214,7 +278,7 @@ impl Run<'_> {
     }
 
     /// Writes an answer, whole or partial, and then says so.
-    async fn keep(&self, generated: Generated, routed_to: &str) -> Result<Arc<Done>, Failure> {
+    async fn keep(&self, generated: Generated, routed_to: &str) -> Result<Ended, Failure> {
         let Generated { answer, status, failure, held } = generated;
         let model = answer.model.unwrap_or_else(|| self.request.model.clone());
         let cost_usd = self.engine.models.cost(&model, &answer.usage);
@@ -245,8 +309,9 @@ impl Run<'_> {
         let done = Done { completion: answer.completion, info, closing: Some(closing) };
         // A partial answer is not a result to be given again: a retry runs anew.
         let result = failure.is_none().then(|| done.to_json());
+        let said = Some(entry.message.clone()).filter(|_| entry.kind == EntryKind::Turn);
         self.finish(entry, checkpoint, result, at).await?;
-        failure.map_or_else(|| Ok(Arc::new(done)), Err)
+        failure.map_or_else(|| Ok((Arc::new(done), said)), Err)
     }
 
     /// The session as it will be once `entry` is in: known before it is written, because the
@@ -293,21 +358,10 @@ impl Run<'_> {
             result,
             at,
         };
-        let mut pause = Duration::from_millis(100);
-        loop {
-            match self.engine.store.finish_turn(finish.clone()).await {
-                Ok(session) => {
-                    self.channel.committed(session.last_seq);
-                    return Ok(());
-                }
-                Err(error @ Error::Unavailable(_)) if !self.engine.stop.is_cancelled() => {
-                    self.turn.end(Err(error.into()));
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(5));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let write = || self.engine.store.finish_turn(finish.clone());
+        let session = self.engine.patiently(self.turn, write).await?;
+        self.channel.committed(session.last_seq);
+        Ok(())
     }
 
     /// A last chunk for a stream whose model did not send one.

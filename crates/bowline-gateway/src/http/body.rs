@@ -41,10 +41,19 @@ pub(crate) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError>
 /// Reads a JSON body; an empty one counts as `{}`.
 pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    serde_json::from_slice(bytes).map_err(|error| {
+    let read = serde_json::from_slice(bytes).map_err(|error| {
         let code = if error.is_data() { Code::InvalidRequest } else { Code::MalformedRequest };
         ApiError::new(code, format!("the body cannot be read: {error}"))
-    })
+    })?;
+    if is_list(bytes) {
+        return Err(ApiError::new(Code::InvalidRequest, "the body must be an object"));
+    }
+    Ok(read)
+}
+
+/// Derived readers take a list too, as the fields in order; callers never mean that.
+fn is_list(json: &[u8]) -> bool {
+    json.trim_ascii_start().starts_with(b"[")
 }
 
 /// What a request shows of itself.
@@ -97,6 +106,9 @@ impl ChatBody {
         let invalid = |message: String| ApiError::new(Code::InvalidRequest, message).param("sbp");
         let options: SbpOptions = match self.field("sbp").filter(|value| value.get() != "null") {
             None => SbpOptions::default(),
+            Some(value) if is_list(value.get().as_bytes()) => {
+                return Err(invalid("`sbp` must be an object".into()));
+            }
             Some(value) => serde_json::from_str(value.get())
                 .map_err(|error| invalid(format!("`sbp` cannot be read: {error}")))?,
         };
@@ -130,6 +142,20 @@ impl ChatBody {
                 Message::read(raw).map_err(|error| invalid(format!("messages[{n}]: {error}")))
             })
             .collect()
+    }
+
+    /// The body as it came, but never with `sbp` in it: an empty one (`null`) asks for no session
+    /// and still is none of the model's business (SBP-L1-06).
+    pub(crate) fn for_upstream(&self, bytes: Bytes) -> Bytes {
+        if self.field("sbp").is_none() {
+            return bytes;
+        }
+        let fields = self.fields.iter().filter(|(name, _)| name != "sbp");
+        let fields = fields.map(|(name, value)| {
+            let name = serde_json::to_string(name).expect("a string always serialises");
+            format!("{name}:{}", value.get())
+        });
+        Bytes::from(format!("{{{}}}", fields.collect::<Vec<_>>().join(",")))
     }
 
     /// The fields that go to the model as they came.
@@ -190,6 +216,13 @@ mod tests {
             params,
             [("model".into(), "\"m\"".into()), ("seed".to_owned(), "1.0".to_owned())]
         );
+    }
+
+    #[test]
+    fn sbp_l1_06_an_empty_sbp_does_not_go_upstream_either() {
+        let pass = |text: &str| body(text).for_upstream(Bytes::from(text.to_owned()));
+        assert_eq!(pass(r#"{"a": 1.0,"sbp":null,"b":[ ]}"#), r#"{"a":1.0,"b":[ ]}"#);
+        assert_eq!(pass(r#"{ "a":1 }"#), r#"{ "a":1 }"#, "byte for byte");
     }
 
     #[test]

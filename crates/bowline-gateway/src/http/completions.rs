@@ -97,21 +97,28 @@ async fn complete(
     let stream = request.stream;
     let makes_session = matches!(target, Target::New { .. });
     let (answer, session) = match engine.submit(target, request, key).await? {
-        Submitted::Suspended { session } => return Ok(suspended(&session)),
+        Submitted::Suspended { session } => {
+            let token = engine.access.known_token(&session).or(shown.session_token);
+            return Ok(with_token(suspended(&session), token));
+        }
         Submitted::Running { turn, session } => (Answering::Live(turn), session),
         Submitted::Replayed { done, session } => (Answering::Done(done), session),
     };
     let token = engine.access.known_token(&session).or(shown.session_token);
     let in_body = token.clone().filter(|_| makes_session);
-    let mut response = if stream {
+    let response = if stream {
         streamed(answer, in_body).await?
     } else {
         whole(answer, in_body, is_prompt).await?
     };
+    Ok(with_token(response, token))
+}
+
+fn with_token(mut response: Response, token: Option<String>) -> Response {
     if let Some(token) = token.and_then(|token| HeaderValue::from_str(&token).ok()) {
         response.headers_mut().insert(SESSION_TOKEN, token);
     }
-    Ok(response)
+    response
 }
 
 /// An SDK can only set its key: one that is a session token names the session.
@@ -124,7 +131,8 @@ fn token_as_session(mut shown: Credentials) -> Credentials {
     shown
 }
 
-fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
+/// Who takes the turns, by the caller's header (SBP-L1-05).
+pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
     let Some(value) = headers.get("x-agent-id") else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let agent = text.parse().map_err(|error| {
@@ -321,6 +329,7 @@ pub(super) fn event_stream(body: Body) -> Response {
 /// The session waits to be resumed: says so and runs nothing (SBP-L2-15).
 fn suspended(session: &Session) -> Response {
     let mut sbp = info(session);
+    sbp.cost_usd = 0.0;
     sbp.resume_available = true;
     sbp.resume_prompt = Some(format!(
         "This session stopped after step {} and waits. Send sbp.session_id to go on with it, or \

@@ -1,5 +1,7 @@
 //! A call that belongs to no session: straight to the model and back (SBP-L1-09).
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -27,11 +29,14 @@ pub(super) async fn pass(
         Model::Upstream(upstream) => upstream,
         offline => return built_in(engine, offline, chat, model).await,
     };
-    let answer = upstream.pass_through(path, bytes).await?;
+    let answer = upstream.pass_through(path, chat.for_upstream(bytes)).await?;
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut response = (status, Body::from_stream(answer.body)).into_response();
     if let Some(kind) = answer.content_type {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    if let Some(wait) = answer.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, wait);
     }
     Ok(response)
 }
@@ -44,7 +49,7 @@ async fn built_in(
     model: String,
 ) -> Result<Response, ApiError> {
     let stream = chat.stream();
-    let messages = chat.messages(engine.limits.messages)?;
+    let messages = Arc::new(chat.messages(engine.limits.messages)?);
     let call = Call { model, params: chat.params(), messages, stream };
     let Reply::Chunks(mut chunks) = offline.call(call).await? else {
         return Err(ApiError::new(Code::Internal, "the built-in agent always streams"));

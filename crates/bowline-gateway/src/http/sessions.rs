@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bowline_sbp::api::{
     Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList, SessionView,
@@ -22,7 +24,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::body;
-use super::completions::{named_key, new_scope};
+use super::completions::{agent, named_key, new_scope};
 use super::error::ApiError;
 use crate::auth::{SHORTEST_TOKEN, hash_token};
 
@@ -52,9 +54,10 @@ pub(crate) async fn create(
     engine.access.may_use(&shown)?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: CreateSession = body::json(&bytes)?;
-    let agent_id = asked.agent_id.as_deref().map_or(Ok(AgentId::fallback()), str::parse);
-    let agent_id = agent_id
+    let in_body = asked.agent_id.as_deref().map(str::parse::<AgentId>).transpose();
+    let in_body = in_body
         .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("agent_id"))?;
+    let agent_id = in_body.or(agent(&headers)?).unwrap_or_else(AgentId::fallback);
     let own_token = asked.session_token.map(check_token).transpose()?;
     let metadata = serde_json::to_string(&asked.metadata.unwrap_or_default())
         .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("metadata"))?;
@@ -90,9 +93,25 @@ fn check_token(token: String) -> Api<String> {
     Err(ApiError::new(Code::InvalidRequest, message).param("session_token"))
 }
 
+/// The session that an address names.
+pub(crate) struct Named(SessionId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Api<Self> {
+        // A path that is no text names no session either.
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        body::session_id(&path.map(|Path(id)| id).unwrap_or_default()).map(Self)
+    }
+}
+
+fn bad_query(rejection: QueryRejection) -> ApiError {
+    ApiError::new(Code::InvalidRequest, rejection.body_text())
+}
+
 /// The session, if it exists and the caller may see it.
-async fn allowed(app: &App, headers: &HeaderMap, id: &str) -> Api<Session> {
-    let id = body::session_id(id)?;
+async fn allowed(app: &App, headers: &HeaderMap, Named(id): Named) -> Api<Session> {
     let session = app.engine.store.session(id).await?.ok_or_else(ApiError::no_session)?;
     app.engine.access.may_use_session(&body::credentials(headers), &session)?;
     Ok(session)
@@ -106,10 +125,10 @@ async fn allowed(app: &App, headers: &HeaderMap, id: &str) -> Api<Session> {
 )]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Named,
     headers: HeaderMap,
 ) -> Api<Json<SessionView>> {
-    Ok(Json(view(allowed(&app, &headers, &id).await?)))
+    Ok(Json(view(allowed(&app, &headers, id).await?)))
 }
 
 /// How to list sessions.
@@ -132,10 +151,11 @@ pub(crate) struct ListQuery {
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Query(query): Query<ListQuery>,
+    query: Result<Query<ListQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Api<Json<SessionList>> {
     app.engine.access.may_use(&body::credentials(&headers))?;
+    let Query(query) = query.map_err(bad_query)?;
     let limit = query.limit.unwrap_or(50).clamp(1, 200);
     let status = query.status.as_deref().map(str::parse).transpose();
     let page = Page {
@@ -161,10 +181,10 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Named,
     headers: HeaderMap,
 ) -> Api<StatusCode> {
-    let session = allowed(&app, &headers, &id).await?;
+    let session = allowed(&app, &headers, id).await?;
     app.engine.delete(session.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -178,11 +198,11 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn patch_status(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Named,
     headers: HeaderMap,
     body: Body,
 ) -> Api<Json<SessionView>> {
-    let session = allowed(&app, &headers, &id).await?;
+    let session = allowed(&app, &headers, id).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let change = match body::json::<StatusPatch>(&bytes)?.status {
         Status::Suspended => Change::Suspend,
@@ -205,10 +225,10 @@ pub(crate) async fn patch_status(
 )]
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Named,
     headers: HeaderMap,
 ) -> Api<Json<Cancelled>> {
-    let session = allowed(&app, &headers, &id).await?;
+    let session = allowed(&app, &headers, id).await?;
     let turn_id = app.engine.cancel(session.id);
     Ok(Json(Cancelled { session_id: session.id, cancelled: turn_id.is_some(), turn_id }))
 }
@@ -234,11 +254,12 @@ pub(crate) struct MessagesQuery {
 )]
 pub(crate) async fn messages(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    Query(query): Query<MessagesQuery>,
+    id: Named,
+    query: Result<Query<MessagesQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Api<Json<MessageList>> {
-    let session = allowed(&app, &headers, &id).await?;
+    let session = allowed(&app, &headers, id).await?;
+    let Query(query) = query.map_err(bad_query)?;
     let limit = query.limit.unwrap_or(100).clamp(1, 500);
     let store = &app.engine.store;
     let (entries, more) = match query.before {

@@ -36,6 +36,8 @@ impl std::fmt::Debug for Upstream {
 pub struct PassedThrough {
     pub status: u16,
     pub content_type: Option<HeaderValue>,
+    /// When a refused caller may come again; SDKs pace their retries by it.
+    pub retry_after: Option<HeaderValue>,
     pub body: std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>,
 }
 
@@ -124,6 +126,7 @@ impl Upstream {
         Ok(PassedThrough {
             status: response.status().as_u16(),
             content_type: response.headers().get(CONTENT_TYPE).cloned(),
+            retry_after: response.headers().get(RETRY_AFTER).cloned(),
             body: Box::pin(
                 response.bytes_stream().map(|piece| piece.map_err(std::io::Error::other)),
             ),
@@ -356,7 +359,7 @@ mod tests {
         let call = Call {
             model: "m".into(),
             params: vec![("model".into(), raw("\"m\"")), ("temperature".into(), raw("1.50"))],
-            messages: vec![Message::text("user", "a"), Message::text("assistant", "b")],
+            messages: vec![Message::text("user", "a"), Message::text("assistant", "b")].into(),
             stream: true,
         };
         assert_eq!(

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_gateway::Gateway;
-use bowline_gateway::config::{Config, Upstream};
+use bowline_gateway::config::Config;
 use bowline_store::Store;
 use bowline_store::sqlite::Sqlite;
-use futures_util::{SinkExt, StreamExt};
+use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message as Packet;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
+pub(crate) use crate::phone::{Phone, joined};
 use crate::upstream::MockUpstream;
 
 /// Nothing in these tests takes that long unless it is broken.
@@ -22,7 +22,7 @@ pub(crate) struct Bench {
     pub(crate) gateway: Gateway,
     pub(crate) store: Arc<Sqlite>,
     pub(crate) http: reqwest::Client,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 /// A session and its token.
@@ -30,6 +30,14 @@ pub(crate) struct Bench {
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) token: String,
+}
+
+impl Session {
+    /// The session an answer speaks of.
+    pub(crate) fn of(answer: &Value) -> Self {
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        Self { id: text("session_id"), token: text("session_token") }
+    }
 }
 
 impl Bench {
@@ -40,17 +48,35 @@ impl Bench {
 
     /// In front of a scripted upstream.
     pub(crate) async fn before(upstream: &MockUpstream) -> Self {
-        let url = upstream.url.clone();
-        Self::with(|config| {
-            let upstream = Upstream { url, retries: 1, ..Upstream::default() };
-            config.upstream.insert("mock".into(), upstream);
+        Self::before_with(upstream, |_| {}).await
+    }
+
+    /// The same with other settings; the upstream is `config.upstream["mock"]`.
+    pub(crate) async fn before_with(
+        upstream: &MockUpstream,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let (store, folder) = open();
+        let shared = Arc::clone(&store);
+        Self::assemble(store, shared, folder, |config| {
+            upstream.configure(config);
+            change(config);
         })
         .await
     }
 
+    /// The same on a store that is wrapped in another.
+    pub(crate) async fn before_on(
+        upstream: &MockUpstream,
+        wrap: impl FnOnce(Arc<Sqlite>) -> Arc<dyn Store>,
+    ) -> Self {
+        let (store, folder) = open();
+        let shared = wrap(Arc::clone(&store));
+        Self::assemble(store, shared, folder, |config| upstream.configure(config)).await
+    }
+
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(Sqlite::open(folder.path()).unwrap());
+        let (store, folder) = open();
         Self::on(store, folder, change).await
     }
 
@@ -59,12 +85,21 @@ impl Bench {
         folder: tempfile::TempDir,
         change: impl FnOnce(&mut Config),
     ) -> Self {
+        let shared = Arc::clone(&store);
+        Self::assemble(store, shared, folder, change).await
+    }
+
+    async fn assemble(
+        store: Arc<Sqlite>,
+        shared: Arc<dyn Store>,
+        folder: tempfile::TempDir,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
         config.offline.pace = Duration::ZERO;
         change(&mut config);
-        let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
         let gateway = Gateway::start(config, shared, Some(LOCAL_KEY)).await.unwrap();
-        Self { gateway, store, http: reqwest::Client::new(), _folder: folder }
+        Self { gateway, store, http: reqwest::Client::new(), folder }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -74,10 +109,39 @@ impl Bench {
     pub(crate) async fn session(&self) -> Session {
         let made = self.post("/v1/sessions", json!({})).await;
         assert_eq!(made.status, 201, "{:?}", made.body);
-        Session {
-            id: made.body["session_id"].as_str().unwrap().into(),
-            token: made.body["session_token"].as_str().unwrap().into(),
+        Session::of(&made.body)
+    }
+
+    /// A request with these headers; a `Null` body is none.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Answer {
+        let mut request = self.http.request(method, self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        answer(request).await
+    }
+
+    pub(crate) async fn chat(&self, body: Value) -> Answer {
+        self.chat_as(&[], body).await
+    }
+
+    pub(crate) async fn chat_as(&self, headers: &[(&str, &str)], body: Value) -> Answer {
+        self.call(Method::POST, "/v1/chat/completions", headers, &body).await
+    }
+
+    /// Posts a text as it is.
+    pub(crate) async fn chat_text(&self, text: &str) -> Answer {
+        let request = self.http.post(self.url("/v1/chat/completions"));
+        answer(request.header("content-type", "application/json").body(text.to_owned())).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
@@ -101,12 +165,30 @@ impl Bench {
         self.get(&format!("/v1/sessions/{}", session.id)).await.body
     }
 
+    /// Every session there is.
+    pub(crate) async fn sessions(&self) -> Vec<Value> {
+        list(&self.get("/v1/sessions?limit=200").await.body["sessions"])
+    }
+
+    /// The session's log.
+    pub(crate) async fn entries(&self, session: &Session) -> Vec<Value> {
+        let log = self.get(&format!("/v1/sessions/{}/messages?limit=500", session.id)).await;
+        list(&log.body["messages"])
+    }
+
     /// The session's log, as `(role, content)`.
     pub(crate) async fn log(&self, session: &Session) -> Vec<(String, String)> {
-        let log = self.get(&format!("/v1/sessions/{}/messages?limit=500", session.id)).await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let entries = log.body["messages"].as_array().unwrap().iter();
-        entries.map(|e| (text(&e["message"]["role"]), text(&e["message"]["content"]))).collect()
+        let entries = self.entries(session).await;
+        let said = entries.iter().map(|entry| &entry["message"]);
+        said.map(|m| (text(&m["role"]), text(&m["content"]))).collect()
+    }
+
+    /// A bare connection on which that has been said.
+    pub(crate) async fn raw(&self, text: &str) -> TcpStream {
+        let mut socket = TcpStream::connect(self.gateway.address()).await.unwrap();
+        socket.write_all(text.as_bytes()).await.unwrap();
+        socket
     }
 
     pub(crate) async fn socket(&self, id: &str) -> Phone {
@@ -130,17 +212,7 @@ impl Bench {
 
     /// Waits until the session looks as it should.
     pub(crate) async fn until(&self, session: &Session, what: &str, is: impl Fn(&Value) -> bool) {
-        let wait = async {
-            loop {
-                if is(&self.show(session).await) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if tokio::time::timeout(DEADLINE, wait).await.is_err() {
-            panic!("never {what}: {}", self.show(session).await);
-        }
+        eventually(what, async || is(&self.show(session).await)).await;
     }
 
     pub(crate) async fn until_status(&self, session: &Session, status: &str) {
@@ -151,6 +223,29 @@ impl Bench {
         let what = format!("{turns} pending");
         self.until(session, &what, |seen| seen["tether_turns_pending"] == turns).await;
     }
+}
+
+fn open() -> (Arc<Sqlite>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (Arc::new(Sqlite::open(folder.path()).unwrap()), folder)
+}
+
+/// What comes next on a bare connection; nothing at its end, however it ends.
+pub(crate) async fn some_of(socket: &mut TcpStream) -> String {
+    let mut piece = [0; 4096];
+    let read = tokio::time::timeout(DEADLINE, socket.read(&mut piece)).await;
+    let length = read.expect("nothing came in time").unwrap_or_default();
+    String::from_utf8_lossy(&piece[..length]).into_owned()
+}
+
+/// Waits until it is so.
+pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(DEADLINE, wait).await.is_ok(), "never {what}");
 }
 
 /// The key of this machine's owner.
@@ -191,11 +286,50 @@ impl Answer {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
 
-    /// The payloads of an event stream.
-    pub(crate) fn events(&self) -> Vec<String> {
-        let events = self.text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
-        events.map(str::to_owned).collect()
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
+
+    /// Status and code of an error.
+    pub(crate) fn refusal(&self) -> (u16, &str) {
+        (self.status, self.code())
+    }
+
+    /// The payloads of an event stream.
+    pub(crate) fn events(&self) -> Vec<&str> {
+        self.text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect()
+    }
+
+    /// The chunks of a stream that ended well.
+    pub(crate) fn chunks(&self) -> Vec<Value> {
+        let mut events = self.events();
+        assert_eq!(events.pop(), Some("[DONE]"), "{}", self.text);
+        events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+    }
+}
+
+pub(crate) fn list(value: &Value) -> Vec<Value> {
+    value.as_array().unwrap_or_else(|| panic!("not a list: {value}")).clone()
+}
+
+/// The words of a stream's chunks.
+pub(crate) fn spoken(chunks: &[Value]) -> String {
+    let words = chunks.iter().map(|c| c["choices"][0]["delta"]["content"].as_str());
+    words.map(Option::unwrap_or_default).collect()
+}
+
+/// One user message, with nothing that would make it a session's.
+pub(crate) fn plain(model: &str, text: &str) -> Value {
+    json!({ "model": model, "messages": [user(text)] })
+}
+
+/// The same with an `sbp` object.
+pub(crate) fn asked(model: &str, text: &str, sbp: Value) -> Value {
+    json!({ "model": model, "messages": [user(text)], "sbp": sbp })
+}
+
+pub(crate) fn user(text: &str) -> Value {
+    json!({ "role": "user", "content": text })
 }
 
 pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
@@ -204,85 +338,4 @@ pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let text = tokio::time::timeout(DEADLINE, response.text()).await.unwrap().unwrap();
     let body = serde_json::from_str(&text).unwrap_or_default();
     Answer { status, headers, text, body }
-}
-
-/// A surface's side of a socket, by hand.
-pub(crate) struct Phone {
-    pub(crate) socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-}
-
-impl Phone {
-    pub(crate) async fn send(&mut self, frame: Value) {
-        self.socket.send(Packet::text(frame.to_string())).await.unwrap();
-    }
-
-    /// The next JSON frame. Pings are answered by the library on the way.
-    pub(crate) async fn next(&mut self) -> Value {
-        match self.packet().await {
-            Packet::Text(text) => serde_json::from_str(&text).unwrap(),
-            other => panic!("expected a frame, got {other:?}"),
-        }
-    }
-
-    /// The next packet that is not a ping or pong.
-    pub(crate) async fn packet(&mut self) -> Packet {
-        loop {
-            let next = tokio::time::timeout(DEADLINE, self.socket.next()).await;
-            match next.expect("nothing came in time").expect("the socket ended").unwrap() {
-                Packet::Ping(_) => self.socket.flush().await.unwrap(),
-                Packet::Pong(_) => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// Reads frames until one of that type, which is given too.
-    pub(crate) async fn until(&mut self, kind: &str) -> Vec<Value> {
-        let mut seen = Vec::new();
-        loop {
-            let frame = self.next().await;
-            let found = frame["type"] == kind;
-            seen.push(frame);
-            if found {
-                return seen;
-            }
-        }
-    }
-
-    /// The close code; frames before it are passed over.
-    pub(crate) async fn closed(&mut self) -> u16 {
-        loop {
-            match self.packet().await {
-                Packet::Close(frame) => return frame.map_or(1005, |frame| frame.code.into()),
-                _ => continue,
-            }
-        }
-    }
-
-    /// Answers pings, and so confirms what came, until the gateway has nothing pending.
-    pub(crate) async fn confirm(&mut self, bench: &Bench, session: &Session) {
-        let read = async {
-            loop {
-                if let Some(Ok(Packet::Ping(_))) = self.socket.next().await {
-                    self.socket.flush().await.unwrap();
-                }
-            }
-        };
-        tokio::select! {
-            () = bench.until_pending(session, 0) => {}
-            () = read => {}
-        }
-    }
-}
-
-/// The text of a live turn, put together from its chunks.
-pub(crate) fn joined(frames: &[Value]) -> String {
-    let mut text = String::new();
-    for chunk in frames.iter().filter(|frame| frame["type"] == "TURN_CHUNK") {
-        let offset = chunk["offset"].as_u64().unwrap() as usize;
-        assert!(offset <= text.len(), "a gap in the stream: {chunk}");
-        text.truncate(offset);
-        text.push_str(chunk["delta"].as_str().unwrap());
-    }
-    text
 }

@@ -218,10 +218,9 @@ async fn g2_takeovers_while_turns_are_produced_lose_and_reorder_nothing() {
         }
     });
     let mut held = std::collections::BTreeMap::new();
-    let mut confirmed = 0;
     while held.len() < 60 {
         let (mut phone, _) = bench.attach(&session).await;
-        let mut last = confirmed;
+        let mut last = 0;
         let mut chunks: Vec<Value> = Vec::new();
         for _ in 0..4 {
             if held.len() == 60 {
@@ -247,7 +246,6 @@ async fn g2_takeovers_while_turns_are_produced_lose_and_reorder_nothing() {
             }
         }
         phone.send(json!({ "type": "TETHER_ACK", "seq": last })).await;
-        confirmed = confirmed.max(0);
     }
     producer.await.unwrap();
     let texts: Vec<_> = held.into_values().collect();

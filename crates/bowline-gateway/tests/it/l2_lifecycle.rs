@@ -201,3 +201,19 @@ async fn g13_a_turn_that_is_interrupted_twice_is_recorded_not_run_for_ever() {
     assert!(log[1].1.contains("interrupted twice"), "{log:?}");
     assert_eq!(bench.say(&session, "echo go on").await.content(), "go on");
 }
+
+#[tokio::test]
+async fn g13_a_turn_whose_model_nobody_serves_any_more_is_recorded_not_left_lying() {
+    let upstream = MockUpstream::start().await;
+    let (store, folder, session) = interrupted(1).await;
+    let bench = Bench::on(store, folder, |config| {
+        upstream.configure(config);
+        config.upstream.get_mut("mock").unwrap().models = vec!["another".into()];
+    })
+    .await;
+    bench.until_pending(&session, 1).await;
+    let log = bench.log(&session).await;
+    assert_eq!(log[0], ("user".into(), "echo picked up".into()), "the words are kept");
+    assert!(log[1].1.contains("no upstream serves"), "{log:?}");
+    assert_eq!(bench.store.entries_waiting().await, 0);
+}

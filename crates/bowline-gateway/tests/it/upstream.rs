@@ -2,11 +2,17 @@
 //!
 //! - `m`, or anything else: answers "answer N" to the Nth call, streamed if asked
 //! - `gated`: streams what the test pushes through [`MockUpstream::gate`], piece by piece
-//! - `status-NNN`: answers that status with an OpenAI-shaped error
+//! - `status-NNN`, `status-NNN-…`: answers that status with an OpenAI-shaped error that quotes
+//!   the model's name
 //! - `flaky`: 503 first, then as `m`
 //! - `nonsense`: 200 with something that is no completion
 //! - `broken`: streams one piece and cuts the connection
-//! - `priced`: as `m`, with a usage of 1000 and 100 tokens
+//! - `whole`: as `m`, and never streamed
+//! - `hang`: takes the call and never says a word
+//! - `tools`: asks for the tool `look_up`, and once its result is there says what it got
+//! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], whose spelling no serialiser would choose
+//!
+//! Every answer counts 1000 tokens in and 100 out.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,9 +22,23 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use bowline_gateway::config::{Config, Upstream};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+
+use crate::bench::eventually;
+
+/// A completion with odd spaces, numbers, escapes and an unknown field.
+pub(crate) const ODD: &str = r#"{ "id" :"x","model":"odd",  "choices":[{"index":0,"finish_reason":"stop",
+ "message":{"role":"assistant","content":"\u00e9","n":1.50e+2}} ] ,"new_field":12345678901234567890123 }
+"#;
+
+/// A stream with comments, CRLF and an unusual order of fields.
+pub(crate) const ODD_STREAM: &str = concat!(
+    ": keep-alive\r\n\r\nevent: x\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],",
+    "\"model\":\"odd\"}\r\n\r\ndata: [DONE]\r\n\r\n"
+);
 
 pub(crate) struct MockUpstream {
     pub(crate) url: String,
@@ -72,8 +92,19 @@ impl MockUpstream {
         Self { url, state }
     }
 
+    /// Makes it the gateway's upstream `mock`.
+    pub(crate) fn configure(&self, config: &mut Config) {
+        let upstream = Upstream { url: self.url.clone(), retries: 1, ..Upstream::default() };
+        config.upstream.insert("mock".into(), upstream);
+    }
+
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.calls.lock().unwrap().clone()
+    }
+
+    /// Waits until that many calls have come.
+    pub(crate) async fn until_calls(&self, count: usize) {
+        eventually(&format!("{count} calls"), async || self.calls().len() >= count).await;
     }
 
     /// The text of the next `gated` answer, under the test's control. Dropping it ends the answer.
@@ -94,19 +125,25 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
     };
     let model = body["model"].as_str().unwrap().to_owned();
     if let Some(status) = model.strip_prefix("status-") {
-        let status = StatusCode::from_u16(status.parse().unwrap()).unwrap();
-        let error = json!({ "error": { "message": "scripted refusal", "type": "t" } });
+        let status = status.split('-').next().unwrap().parse().unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        let message = format!("scripted refusal of {model}");
+        let error = json!({ "error": { "message": message, "type": "t" } });
         return (status, [("retry-after", "7")], axum::Json(error)).into_response();
     }
     match model.as_str() {
         "flaky" if number == 1 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         "nonsense" => "{\"no\":\"choices\"}".into_response(),
         "broken" => stream(vec![Ok(chunk(&model, "half an ")), Err(std::io::Error::other("cut"))]),
+        "hang" => std::future::pending().await,
+        "odd" if body["stream"] == true => event_stream(Body::from(ODD_STREAM)),
+        "odd" => ([(header::CONTENT_TYPE, "application/json; charset=odd")], ODD).into_response(),
+        "tools" => tools(&body),
         "gated" => {
             let gate = mock.gates.lock().unwrap().remove(0);
             gated(model, gate)
         }
-        _ if body["stream"] == true => {
+        _ if body["stream"] == true && model != "whole" => {
             let words = ["answer ".to_owned(), number.to_string()];
             let mut events: Vec<_> = words.iter().map(|word| Ok(chunk(&model, word))).collect();
             events.push(Ok(last(&model)));
@@ -128,6 +165,37 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
     }
 }
 
+fn tools(body: &Value) -> Response {
+    let said = body["messages"].as_array().unwrap().last().unwrap();
+    let call = json!({ "id": "call_1", "type": "function",
+                       "function": { "name": "look_up", "arguments": "{\"q\":1}" } });
+    let (message, reason) = if said["role"] == "tool" {
+        let text = format!("it says {}", said["content"].as_str().unwrap());
+        (json!({ "role": "assistant", "content": text }), "stop")
+    } else {
+        (json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls")
+    };
+    if body["stream"] != true {
+        let choice = json!({ "index": 0, "message": message, "finish_reason": reason });
+        return axum::Json(json!({ "id": "t", "model": "tools", "choices": [choice] }))
+            .into_response();
+    }
+    // Arguments come in pieces, as real servers send them.
+    let piece = |delta: Value| event("tools", json!([{ "index": 0, "delta": delta }]), Value::Null);
+    let mut events = vec![Ok(piece(json!({ "role": "assistant", "content": message["content"] })))];
+    if reason == "tool_calls" {
+        let mut head = call;
+        head["index"] = json!(0);
+        head["function"]["arguments"] = json!("{\"q\"");
+        let rest = json!({ "index": 0, "function": { "arguments": ":1}" } });
+        events.push(Ok(piece(json!({ "tool_calls": [head] }))));
+        events.push(Ok(piece(json!({ "tool_calls": [rest] }))));
+    }
+    let end = json!([{ "index": 0, "delta": {}, "finish_reason": reason }]);
+    events.push(Ok(event("tools", end, Value::Null) + "data: [DONE]\n\n"));
+    stream(events)
+}
+
 fn gated(model: String, gate: mpsc::UnboundedReceiver<Piece>) -> Response {
     let events = futures_util::stream::unfold((gate, false), move |(mut gate, ended)| {
         let model = model.clone();
@@ -137,7 +205,11 @@ fn gated(model: String, gate: mpsc::UnboundedReceiver<Piece>) -> Response {
             }
             match gate.recv().await {
                 Some(Piece::Text(text)) => Some((Ok(chunk(&model, &text)), (gate, false))),
-                Some(Piece::Cut) => Some((Err(std::io::Error::other("cut")), (gate, true))),
+                Some(Piece::Cut) => {
+                    // What was said before goes out first.
+                    tokio::task::yield_now().await;
+                    Some((Err(std::io::Error::other("cut")), (gate, true)))
+                }
                 None => Some((Ok(last(&model) + "data: [DONE]\n\n"), (gate, true))),
             }
         }

@@ -33,6 +33,7 @@ backends! {
     g4_an_abandoned_turn_leaves_nothing
     g5_the_cursor_never_moves_back_or_past_the_log
     g6_an_older_attachment_cannot_act
+    g14_order_does_not_follow_the_clock
     sbp_l2_12_turns_wait_until_confirmed
     sbp_l2_13_unfinished_turns_are_taken_over_and_counted
     sbp_l2_14_a_snapshot_is_taken_every_so_many_turns
@@ -205,6 +206,23 @@ async fn g6_an_older_attachment_cannot_act(store: S) {
     assert!(store.detach(id, newer, at()).await.unwrap());
     assert!(!store.detach(id, newer, at()).await.unwrap(), "once");
     assert_eq!(store.session(id).await.unwrap().unwrap().status, Status::Suspended);
+}
+
+async fn g14_order_does_not_follow_the_clock(store: S) {
+    let me = instance();
+    let id = made(&*store).await.id;
+    // The wall clock is set back an hour with every turn.
+    for n in 0..4i64 {
+        let turn = turn_in(id, me);
+        store.accept_turn(turn.clone()).await.unwrap();
+        let mut end = finish(turn.id, me, vec![said("q"), answered(&n.to_string())]);
+        end.at = at().checked_sub(jiff::SignedDuration::from_hours(n)).unwrap();
+        store.finish_turn(end).await.unwrap();
+    }
+    assert_eq!(pending(&*store, id).await, ["0", "1", "2", "3"]);
+    let entries = store.entries_after(id, 0, 100).await.unwrap();
+    assert!(entries.is_sorted_by_key(|entry| entry.seq));
+    assert!(entries.first().unwrap().created_at > entries.last().unwrap().created_at);
 }
 
 async fn sbp_l2_12_turns_wait_until_confirmed(store: S) {

@@ -1,0 +1,324 @@
+//! Who may do what: keys, tokens, open gateways, foreign web pages.
+
+use std::sync::Arc;
+
+use bowline_gateway::config::Config;
+use bowline_gateway::{Gateway, StartError};
+use bowline_store::sqlite::Sqlite;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Error as SocketError;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+use crate::bench::{Answer, Bench, LOCAL_KEY, Phone, Session, asked, hello, plain, turn};
+
+const KEY: &str = "an-api-key-of-this-test";
+
+async fn locked() -> Bench {
+    Bench::with(|config| config.auth.api_keys = vec![KEY.into()]).await
+}
+
+impl Bench {
+    /// A new session on a gateway that asks for a key.
+    async fn session_by_key(&self) -> Session {
+        let bearer = format!("Bearer {KEY}");
+        let headers = [("Authorization", bearer.as_str())];
+        let made = self.call(Method::POST, "/v1/sessions", &headers, &json!({})).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        Session::of(&made.body)
+    }
+}
+
+/// What a caller shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Shown {
+    Nothing,
+    WrongKey,
+    WrongToken,
+    /// The token of another session, both ways.
+    OtherBearer,
+    OtherToken,
+    Key,
+    LocalKey,
+    Bearer,
+    Token,
+}
+
+use Shown::*;
+
+const ALL: [Shown; 9] =
+    [Nothing, WrongKey, WrongToken, OtherBearer, OtherToken, Key, LocalKey, Bearer, Token];
+
+impl Shown {
+    fn header(self, own: &Session, other: &Session) -> Option<(&'static str, String)> {
+        let bearer = |text: &str| Some(("Authorization", format!("Bearer {text}")));
+        let token = |text: &str| Some(("X-Session-Token", text.to_owned()));
+        match self {
+            Nothing => None,
+            WrongKey => bearer("a-key-that-nobody-was-given"),
+            WrongToken => token("sbt_a-token-that-opens-nothing-at-all"),
+            OtherBearer => bearer(&other.token),
+            OtherToken => token(&other.token),
+            Key => bearer(KEY),
+            LocalKey => bearer(LOCAL_KEY),
+            Bearer => bearer(&own.token),
+            Token => token(&own.token),
+        }
+    }
+}
+
+/// What a route asks for.
+#[derive(Debug, Clone, Copy)]
+enum Needs {
+    /// An API key: it makes or lists sessions.
+    Key,
+    /// An API key, or the session's token.
+    Session,
+    /// As `Key`, but a session token turns it into a turn of that session.
+    KeyOrAnySession,
+}
+
+impl Needs {
+    fn status(self, shown: Shown, allowed: u16) -> u16 {
+        match (self, shown) {
+            (_, Key | LocalKey) => allowed,
+            (_, Nothing) => 401,
+            (_, WrongKey) => 403,
+            // Shown in its own header a token is no key at all; as Bearer it is a wrong one.
+            (Needs::Key, WrongToken | OtherToken | Token) => 401,
+            (Needs::Key, OtherBearer | Bearer) => 403,
+            (Needs::Session, Bearer | Token) => allowed,
+            (Needs::Session, WrongToken | OtherBearer | OtherToken) => 403,
+            (Needs::KeyOrAnySession, WrongToken) => 403,
+            (Needs::KeyOrAnySession, Bearer | Token | OtherBearer | OtherToken) => allowed,
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_route_opens_to_the_right_credentials_and_to_no_others() {
+    let bench = locked().await;
+    let other = bench.session_by_key().await;
+    let done = json!({ "status": "completed" });
+    let (none, chat) = (Value::Null, "/v1/chat/completions");
+    let (new, pass) = (asked("m", "echo x", json!({})), plain("m", "echo x"));
+    for (method, path, body, needs, allowed) in [
+        (Method::POST, "/v1/sessions", &json!({}), Needs::Key, 201),
+        (Method::GET, "/v1/sessions", &none, Needs::Key, 200),
+        (Method::GET, "/v1/sessions/ID", &none, Needs::Session, 200),
+        (Method::GET, "/v1/sessions/ID/messages", &none, Needs::Session, 200),
+        (Method::PATCH, "/v1/sessions/ID/status", &done, Needs::Session, 200),
+        (Method::POST, "/v1/sessions/ID/cancel", &none, Needs::Session, 200),
+        (Method::DELETE, "/v1/sessions/ID", &none, Needs::Session, 204),
+        (Method::DELETE, "/v1/sbp/sessions/ID", &none, Needs::Session, 204),
+        (Method::POST, chat, &json!("existing"), Needs::Session, 200),
+        (Method::POST, chat, &new, Needs::KeyOrAnySession, 200),
+        (Method::POST, chat, &pass, Needs::KeyOrAnySession, 200),
+        (Method::POST, "/v1/completions", &pass, Needs::KeyOrAnySession, 200),
+    ] {
+        for shown in ALL {
+            let own = bench.session_by_key().await;
+            let body = if body == "existing" { turn(&own, "m", "echo x") } else { body.clone() };
+            let header = shown.header(&own, &other);
+            let headers: Vec<_> = header.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            let path = path.replace("ID", &own.id);
+            let said = bench.call(method.clone(), &path, &headers, &body).await;
+            let expected = needs.status(shown, allowed);
+            assert_eq!(
+                said.status, expected,
+                "{method} {path} {body} with {shown:?}: {}",
+                said.text
+            );
+            match expected {
+                401 => assert_eq!(
+                    (said.code(), said.header("www-authenticate")),
+                    ("SBP_UNAUTHORIZED", "Bearer")
+                ),
+                403 => assert_eq!(said.code(), "SBP_FORBIDDEN"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Attaches with this token in the frame and this Bearer on the upgrade.
+async fn attach(bench: &Bench, session: &Session, token: &str, bearer: &str) -> Option<u16> {
+    let url = format!("ws://{}/v1/sbp/ws/{}", bench.gateway.address(), session.id);
+    let mut request = url.into_client_request().unwrap();
+    if !bearer.is_empty() {
+        let bearer = format!("Bearer {bearer}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+    }
+    let (socket, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    let mut phone = Phone { socket };
+    let session = Session { id: session.id.clone(), token: token.into() };
+    phone.send(hello(&session, json!({}))).await;
+    match phone.next().await["type"].as_str().unwrap() {
+        "SESSION_ATTACHED" => None,
+        _ => Some(phone.closed().await),
+    }
+}
+
+#[tokio::test]
+async fn sbp_l2_03_a_surface_attaches_by_the_sessions_token_or_a_key() {
+    let bench = locked().await;
+    let (session, other) = (bench.session_by_key().await, bench.session_by_key().await);
+    for (token, bearer, closed) in [
+        (session.token.as_str(), "", None),
+        ("", session.token.as_str(), None),
+        (KEY, "", None),
+        ("", KEY, None),
+        ("", LOCAL_KEY, None),
+        ("", "", Some(4003)),
+        (&other.token, "", Some(4003)),
+        ("", &other.token, Some(4003)),
+        ("wrong", KEY, Some(4003)),
+        ("", "a-key-that-nobody-was-given", Some(4003)),
+    ] {
+        assert_eq!(attach(&bench, &session, token, bearer).await, closed, "{token:?} {bearer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_token_as_bearer_names_the_session_in_chat() {
+    for bench in [locked().await, Bench::start().await] {
+        let session = bench.session_by_key().await;
+        let bearer = format!("Bearer {}", session.token);
+        // An SDK can only set its key, and sends nothing else of ours.
+        let said = bench.chat_as(&[("Authorization", &bearer)], plain("m", "echo x")).await;
+        assert_eq!((said.status, &said.body["sbp"]["session_id"]), (200, &json!(session.id)));
+        let unknown = [("Authorization", "Bearer sbt_a-token-that-opens-nothing-at-all")];
+        let refused = bench.chat_as(&unknown, plain("m", "echo x")).await;
+        assert_eq!(refused.refusal(), (403, "SBP_FORBIDDEN"));
+    }
+}
+
+#[tokio::test]
+async fn an_open_gateway_asks_for_nothing_but_believes_no_wrong_token() {
+    let bench = Bench::start().await;
+    let (own, other) = (bench.session().await, bench.session().await);
+    let show = format!("/v1/sessions/{}", own.id);
+    let none = Value::Null;
+    let existing = turn(&own, "m", "echo x");
+    let new = asked("m", "echo x", json!({}));
+    for (method, path, body, of_session) in [
+        (Method::GET, show.as_str(), &none, true),
+        (Method::POST, "/v1/chat/completions", &existing, true),
+        (Method::POST, "/v1/chat/completions", &new, false),
+        (Method::GET, "/v1/sessions", &none, false),
+    ] {
+        for shown in ALL {
+            let header = shown.header(&own, &other);
+            let headers: Vec<_> = header.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            let said = bench.call(method.clone(), path, &headers, body).await;
+            let is_chat = method == Method::POST;
+            let wrong = match shown {
+                WrongToken => of_session || is_chat,
+                OtherToken => of_session,
+                // In chat a Bearer that is a session token counts as one.
+                OtherBearer => of_session && is_chat,
+                _ => false,
+            };
+            let expected = if wrong { 403 } else { 200 };
+            assert_eq!(said.status, expected, "{method} {path} with {shown:?}: {}", said.text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_come_from_a_file_and_as_hashes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "# for the laptop\n\n  key-one-from-the-file  \n").unwrap();
+    // printf %s key-that-is-only-known-as-a-hash | sha256sum
+    let hash = "sha256:41d3c2e0432aac2f240da3f6d62a8ba73d1983af2216838137b5271ff67f2dc7";
+    let bench = Bench::with(|config| {
+        config.auth.api_keys = vec![hash.into()];
+        config.auth.api_keys_file = Some(file);
+    })
+    .await;
+    assert!(!bench.gateway.is_open());
+    for (key, status) in [
+        ("key-one-from-the-file", 200),
+        ("key-that-is-only-known-as-a-hash", 200),
+        ("# for the laptop", 403),
+        (hash, 403),
+    ] {
+        let bearer = format!("Bearer {key}");
+        let headers = [("Authorization", bearer.as_str())];
+        let listed = bench.call(Method::GET, "/v1/sessions", &headers, &Value::Null).await;
+        assert_eq!(listed.status, status, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_public_address_without_keys_is_refused_unless_someone_insists() {
+    let start = async |insecure: bool, keys: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config { listen: "0.0.0.0:0".parse().unwrap(), ..Config::default() };
+        config.insecure = insecure;
+        config.auth.api_keys = keys.iter().map(|key| key.to_string()).collect();
+        let store = Arc::new(Sqlite::open(folder.path()).unwrap());
+        // The owner's key opens this machine, not the world: it does not count.
+        Gateway::start(config, store, Some(LOCAL_KEY)).await.map(|gateway| (gateway, folder))
+    };
+    let refused = start(false, &[]).await.unwrap_err();
+    assert!(matches!(refused, StartError::Exposed { .. }), "{refused}");
+    for (insecure, keys, list) in [(true, &[][..], 200), (false, &[KEY], 401)] {
+        let (gateway, _folder) = start(insecure, keys).await.unwrap();
+        assert_eq!(gateway.is_open(), keys.is_empty());
+        let address = format!("http://127.0.0.1:{}", gateway.address().port());
+        // From outside it has whatever name its owner gave it.
+        let request = reqwest::Client::new().get(format!("{address}/v1/sessions"));
+        let listed = request.header("Host", "gateway.example").send().await.unwrap();
+        assert_eq!(listed.status(), list);
+    }
+}
+
+#[tokio::test]
+async fn g11_foreign_pages_and_names_are_kept_out_over_http_and_websocket() {
+    let bench = Bench::with(|config| {
+        config.http.allowed_origins = vec!["https://app.example".into()];
+        config.http.allowed_hosts = vec!["laptop.lan".into()];
+    })
+    .await;
+    let session = bench.session().await;
+    let port = bench.gateway.address().port();
+    let here = format!("127.0.0.1:{port}");
+    let own_page = format!("http://{here}");
+    for (host, origin, welcome) in [
+        (here.as_str(), None, true),
+        ("localhost", None, true),
+        ("laptop.lan:8080", None, true),
+        (&here, Some(own_page.as_str()), true),
+        (&here, Some("https://app.example"), true),
+        (&here, Some("https://evil.example"), false),
+        (&here, Some("null"), false),
+        (&here, Some("https://app.example.evil.example"), false),
+        ("evil.example", None, false),
+        ("evil.example", Some("http://evil.example"), false),
+        ("127.0.0.1.evil.example", None, false),
+    ] {
+        let mut headers = vec![("Host", host)];
+        headers.extend(origin.map(|origin| ("Origin", origin)));
+        let seen: Vec<Answer> = vec![
+            bench.call(Method::GET, "/v1/sessions", &headers, &Value::Null).await,
+            bench.call(Method::POST, "/v1/chat/completions", &headers, &plain("m", "x")).await,
+        ];
+        for answer in seen {
+            assert_eq!(answer.status, if welcome { 200 } else { 403 }, "{headers:?}");
+            assert_eq!(answer.code(), if welcome { "" } else { "SBP_FORBIDDEN" });
+        }
+        let url = format!("ws://{here}/v1/sbp/ws/{}", session.id);
+        let mut request = url.into_client_request().unwrap();
+        for (name, value) in &headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let refused = match tokio_tungstenite::connect_async(request).await {
+            Ok(_) => None,
+            Err(SocketError::Http(response)) => Some(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(refused, (!welcome).then_some(403), "{headers:?}");
+    }
+}

@@ -1,0 +1,121 @@
+//! G4: what the caller is told, and what is there afterwards, when the store has a bad moment.
+
+use std::sync::Arc;
+
+use bowline_store::Error;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, asked, eventually, turn};
+use crate::failing::Failing;
+use crate::l2_delivery::message;
+use crate::upstream::MockUpstream;
+
+const KEY: (&str, &str) = ("Idempotency-Key", "the-key");
+
+fn busy() -> Error {
+    Error::Unavailable("a test says so".into())
+}
+
+async fn on_a_bad_disk(upstream: &MockUpstream) -> (Bench, Arc<Failing>) {
+    let mut disk = None;
+    let bench = Bench::before_on(upstream, |store| {
+        let failing = Arc::new(Failing::new(store));
+        disk = Some(Arc::clone(&failing));
+        failing
+    })
+    .await;
+    (bench, disk.unwrap())
+}
+
+#[tokio::test]
+async fn g4_a_turn_whose_store_was_busy_ends_once_under_its_key() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    for (n, operation) in ["accept_turn", "history", "finish_turn"].into_iter().enumerate() {
+        let session = bench.session().await;
+        bench.say(&session, "before").await;
+        let body = turn(&session, "m", "x");
+        disk.fail(operation, busy());
+        let told = bench.chat_as(&[KEY], body.clone()).await;
+        assert_eq!(told.status, 503, "{operation}: {}", told.text);
+        assert!(!told.text.contains("a test says so"), "a database's words are for the log");
+        eventually("answered under the same key", async || {
+            bench.chat_as(&[KEY], body.clone()).await.status == 200
+        })
+        .await;
+        assert_eq!(bench.log(&session).await.len(), 4, "{operation}: stored once");
+        assert_eq!(upstream.calls().len(), 2 * (n + 1), "{operation}: asked once");
+    }
+}
+
+#[tokio::test]
+async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    disk.fail("abandon_turn", busy());
+    let told = bench.chat(asked("status-400", "x", json!({}))).await;
+    assert_eq!(told.status, 503, "what became of it was unknown: {}", told.text);
+    eventually("gone", async || bench.sessions().await.is_empty()).await;
+    assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn g2_a_message_that_was_accepted_is_answered_though_the_store_was_busy() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    let session = bench.session().await;
+    bench.say(&session, "before").await;
+    let (mut phone, _) = bench.attach(&session).await;
+    disk.fail("history", busy());
+    phone.send(message("one", "m")).await;
+    let frames = phone.until("TURN_COMPLETE").await;
+    assert!(disk.has_failed() && frames.iter().any(|frame| frame["type"] == "TURN_ACCEPTED"));
+    assert_eq!(bench.log(&session).await.last().unwrap().1, "answer 2");
+}
+
+#[tokio::test]
+async fn g4_a_turn_that_cannot_go_on_is_not_waited_for_for_ever() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    let session = bench.session().await;
+    bench.say(&session, "before").await;
+    disk.fail("history", Error::Corrupt("a test says so".into()));
+    for _ in 0..2 {
+        let told = bench.chat_as(&[KEY], turn(&session, "m", "x")).await;
+        assert_eq!(told.refusal(), (500, "SBP_INTERNAL"), "{}", told.text);
+    }
+    assert_eq!(bench.say(&session, "after").await.status, 200, "the session goes on");
+}
+
+#[tokio::test]
+async fn g13_a_store_that_cannot_write_is_not_ready() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    disk.fail("check", busy());
+    let not_ready = bench.get("/readyz").await;
+    assert_eq!((not_ready.status, &not_ready.body["status"]), (503, &json!("not ready")));
+    assert_eq!(bench.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn g4_a_session_that_was_not_stored_is_not_confirmed() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    for operation in ["create_session", "delete_session", "change_status"] {
+        let session = bench.session().await;
+        let path = format!("/v1/sessions/{}", session.id);
+        disk.fail(operation, busy());
+        let told = match operation {
+            "create_session" => bench.post("/v1/sessions", json!({})).await,
+            "delete_session" => bench.call(Method::DELETE, &path, &[], &Value::Null).await,
+            _ => {
+                let done = json!({ "status": "completed" });
+                bench.call(Method::PATCH, &format!("{path}/status"), &[], &done).await
+            }
+        };
+        assert_eq!(told.status, 503, "{operation}: {}", told.text);
+        assert_eq!(bench.show(&session).await["status"], "idle", "{operation}");
+    }
+    assert_eq!(bench.sessions().await.len(), 3);
+}

@@ -1,0 +1,80 @@
+//! A store that fails when told to: what is on disk is real, the failures are not.
+
+use std::sync::{Arc, Mutex};
+
+use bowline_sbp::id::{Seq, SessionId, TurnId};
+use bowline_sbp::lifecycle::Change;
+use bowline_sbp::message::Message;
+use bowline_store::sqlite::Sqlite;
+use bowline_store::{
+    Accepted, Attach, Attached, Created, Entry, Error, Finish, IdempotencyKey, InstanceId,
+    NewSession, NewTurn, Page, Result, Session, Store, TokenHash, Unfinished,
+};
+use jiff::Timestamp;
+
+#[derive(Debug)]
+pub(crate) struct Failing {
+    store: Arc<Sqlite>,
+    next: Mutex<Option<(&'static str, Error)>>,
+}
+
+impl Failing {
+    pub(crate) fn new(store: Arc<Sqlite>) -> Self {
+        Self { store, next: Mutex::default() }
+    }
+
+    /// The next call of that operation fails like this, once.
+    pub(crate) fn fail(&self, operation: &'static str, error: Error) {
+        *self.next.lock().unwrap() = Some((operation, error));
+    }
+
+    /// Whether the failure has happened.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.next.lock().unwrap().is_none()
+    }
+
+    fn may(&self, operation: &'static str) -> Result<()> {
+        let failure = self.next.lock().unwrap().take_if(|(name, _)| *name == operation);
+        failure.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+macro_rules! fails_when_told {
+    ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
+        #[async_trait::async_trait]
+        impl Store for Failing {
+            $(async fn $name(&self, $($arg: $kind),*) -> Result<$out> {
+                self.may(stringify!($name))?;
+                self.store.$name($($arg),*).await
+            })*
+
+            async fn failed(&self) -> Error {
+                self.store.failed().await
+            }
+        }
+    };
+}
+
+fails_when_told! {
+    create_session(session: NewSession, key: Option<IdempotencyKey>) -> Created;
+    session(id: SessionId) -> Option<Session>;
+    session_by_token(token: TokenHash) -> Option<Session>;
+    sessions(page: Page) -> Vec<Session>;
+    change_status(id: SessionId, change: Change, at: Timestamp) -> Session;
+    delete_session(id: SessionId) -> bool;
+    history(id: SessionId) -> Vec<Message>;
+    entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
+    entries_before(id: SessionId, before: Seq, limit: u32) -> Vec<Entry>;
+    tethered_after(id: SessionId, after: Seq) -> Vec<Entry>;
+    accept_turn(turn: NewTurn) -> Accepted;
+    start_turn(turn: TurnId, owner: InstanceId) -> ();
+    finish_turn(finish: Finish) -> Session;
+    abandon_turn(turn: TurnId, owner: InstanceId) -> ();
+    take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
+    attach(attach: Attach) -> Attached;
+    detach(id: SessionId, epoch: u64, at: Timestamp) -> bool;
+    confirm(id: SessionId, epoch: u64, seq: Seq) -> ();
+    secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
+    forget_keys(before: Timestamp) -> u64;
+    check() -> ();
+}

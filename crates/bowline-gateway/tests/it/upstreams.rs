@@ -1,0 +1,252 @@
+//! Model servers that refuse, break, hang or cost money: what the caller gets, what is stored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bowline_gateway::config::Price;
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, DEADLINE, Session, asked, plain, some_of, turn};
+use crate::upstream::{MockUpstream, Piece};
+
+/// What nobody has to wait for.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Model, the caller's status and code, OpenAI's type, calls made.
+const FAILURES: [(&str, u16, &str, &str, usize); 11] = [
+    ("status-400", 422, "SBP_INVALID_REQUEST", "invalid_request_error", 1),
+    ("status-404", 422, "SBP_INVALID_REQUEST", "invalid_request_error", 1),
+    ("status-422", 422, "SBP_INVALID_REQUEST", "invalid_request_error", 1),
+    ("status-401", 502, "SBP_UPSTREAM", "server_error", 1),
+    ("status-403", 502, "SBP_UPSTREAM", "server_error", 1),
+    ("status-429", 429, "SBP_RATE_LIMITED", "rate_limit_error", 1),
+    ("status-500", 502, "SBP_UPSTREAM", "server_error", 1),
+    ("status-502", 502, "SBP_UPSTREAM", "server_error", 2),
+    ("status-503", 503, "SBP_UPSTREAM", "server_error", 2),
+    ("status-504", 504, "SBP_UPSTREAM", "server_error", 2),
+    ("nonsense", 502, "SBP_UPSTREAM", "server_error", 1),
+];
+
+#[tokio::test]
+async fn g4_a_failed_call_is_told_in_our_words_and_stores_nothing() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let left = async || {
+        let mut sessions = bench.sessions().await;
+        sessions.iter_mut().for_each(|session| session["updated_at"] = Value::Null);
+        sessions
+    };
+    let fresh = left().await;
+    for (model, status, code, kind, calls) in FAILURES {
+        for (stream, sbp) in [(false, json!({})), (true, json!({ "session_id": session.id }))] {
+            let before = upstream.calls().len();
+            let mut ask = asked(model, "x", sbp);
+            ask["stream"] = json!(stream);
+            let failed = bench.chat(ask).await;
+            assert_eq!(failed.refusal(), (status, code), "{model}: {}", failed.text);
+            let error = failed.body["error"].as_object().unwrap();
+            assert_eq!(error["type"], kind, "{model}");
+            assert!(error.contains_key("param"), "{model}");
+            assert!(error["message"].as_str().unwrap().contains("`mock`") || model == "nonsense");
+            assert_eq!(upstream.calls().len() - before, calls, "{model}");
+        }
+    }
+    assert_eq!(left().await, fresh, "nothing stored, no session left behind");
+    assert_eq!(bench.entries(&session).await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn an_upstreams_wish_to_wait_and_its_reason_reach_the_caller() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let limited = bench.chat(asked("status-429", "x", json!({}))).await;
+    assert_eq!((limited.status, limited.header("retry-after")), (429, "7"));
+    assert!(limited.text.contains("scripted refusal"), "{}", limited.text);
+    let refused = bench.chat(asked("status-401", "x", json!({}))).await;
+    assert!(refused.text.contains("refused our key"), "{}", refused.text);
+    assert!(!refused.text.contains("scripted refusal"), "it may quote the key");
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_not_there_is_503() {
+    // A port that is taken, so that nobody else comes, and on which nobody listens.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        config.upstream.get_mut("mock").unwrap().url = format!("http://127.0.0.1:{port}/v1");
+    })
+    .await;
+    for ask in [asked("m", "x", json!({})), plain("m", "x")] {
+        let failed = bench.chat(ask).await;
+        assert_eq!(failed.refusal(), (503, "SBP_UPSTREAM"));
+        let message = failed.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("cannot be reached") && !message.contains("http"), "{message}");
+    }
+    assert_eq!((bench.sessions().await.len(), upstream.calls().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_nothing_is_504_and_not_asked_twice() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        config.upstream.get_mut("mock").unwrap().first_byte_timeout = SHORT;
+    })
+    .await;
+    for (calls, ask) in [(1, asked("hang", "x", json!({}))), (2, plain("hang", "x"))] {
+        let failed = bench.chat(ask).await;
+        assert_eq!(failed.refusal(), (504, "SBP_UPSTREAM"), "{}", failed.text);
+        assert!(upstream.calls().len() <= calls, "it is not asked twice");
+    }
+    assert_eq!(bench.sessions().await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn an_upstream_that_hangs_up_without_a_word_is_502_and_not_asked_twice() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked_times = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked_times);
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            // It has the request, and may have begun to work on it.
+            some_of(&mut socket).await;
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        config.upstream.get_mut("mock").unwrap().url = format!("http://{address}/v1");
+    })
+    .await;
+    let failed = bench.chat(asked("m", "x", json!({}))).await;
+    assert_eq!(failed.refusal(), (502, "SBP_UPSTREAM"), "{}", failed.text);
+    assert_eq!(asked_times.load(Ordering::SeqCst), 1);
+    assert_eq!(bench.sessions().await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn a_call_is_tried_again_only_before_the_first_byte() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let said = bench.say_to(&session, "flaky", "x").await;
+    assert_eq!((said.status, said.content(), upstream.calls().len()), (200, "answer 2", 2));
+    assert_eq!(upstream.calls()[0].text, upstream.calls()[1].text);
+
+    let gate = upstream.gate();
+    gate.send(Piece::Text("a".into())).unwrap();
+    gate.send(Piece::Cut).unwrap();
+    assert_eq!(bench.say_to(&session, "gated", "x").await.refusal(), (502, "SBP_UPSTREAM"));
+    assert_eq!(upstream.calls().len(), 3, "what has begun is not repeated");
+    assert_eq!(bench.log(&session).await.last().unwrap().1, "a", "it had begun");
+}
+
+/// Streams a turn that is cut, or falls silent, after its first words; gives what the caller read.
+async fn cut_short(bench: &Bench, upstream: &MockUpstream, session: &Session, cut: bool) -> String {
+    let gate = upstream.gate();
+    gate.send(Piece::Text("half an ".into())).unwrap();
+    let mut ask = turn(session, "gated", "go");
+    ask["stream"] = json!(true);
+    let request = bench.http.post(bench.url("/v1/chat/completions")).json(&ask);
+    let mut body = request.send().await.unwrap().bytes_stream();
+    let mut read = String::new();
+    while let Some(piece) = tokio::time::timeout(DEADLINE, body.next()).await.unwrap() {
+        read += std::str::from_utf8(&piece.unwrap()).unwrap();
+        if cut && read.contains("half an ") {
+            let _ = gate.send(Piece::Cut);
+        }
+    }
+    read
+}
+
+#[tokio::test]
+async fn sbp_l1_10_a_stream_that_breaks_ends_with_an_error_and_keeps_what_came() {
+    let upstream = MockUpstream::start().await;
+    for (cut, says, patience) in [(true, "broke off", DEADLINE), (false, "fell silent", SHORT)] {
+        let bench = Bench::before_with(&upstream, |config| {
+            config.upstream.get_mut("mock").unwrap().idle_timeout = patience;
+        })
+        .await;
+        let session = bench.session().await;
+        let read = cut_short(&bench, &upstream, &session, cut).await;
+        assert!(!read.contains("[DONE]"), "{read}");
+        let last = read.trim_end().rsplit("data: ").next().unwrap();
+        let error: Value = serde_json::from_str(last).unwrap();
+        assert_eq!(error["error"]["code"], "SBP_UPSTREAM");
+        assert!(error["error"]["message"].as_str().unwrap().contains(says), "{error}");
+
+        let entries = bench.entries(&session).await;
+        let kept = &entries[1];
+        assert_eq!((&kept["status"], &kept["kind"]), (&json!("failed"), &json!("turn")));
+        assert_eq!(kept["message"]["content"], "half an ");
+        assert_eq!((entries.len(), &entries[0]["message"]["content"]), (2, &json!("go")));
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_stream_gets_the_error_its_surface_watched() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let (mut phone, _) = bench.attach(&session).await;
+    let gate = upstream.gate();
+    gate.send(Piece::Text("half an ".into())).unwrap();
+    let cut = async {
+        assert_eq!(phone.next().await["delta"], "half an ");
+        gate.send(Piece::Cut).unwrap();
+        phone.until("TURN_COMPLETE").await
+    };
+    let (failed, frames) = tokio::join!(bench.say_to(&session, "gated", "go"), cut);
+    assert_eq!(failed.refusal(), (502, "SBP_UPSTREAM"));
+    assert_eq!(frames.last().unwrap()["status"], "failed");
+    assert_eq!(bench.entries(&session).await[1]["status"], "failed");
+}
+
+#[tokio::test]
+async fn the_upstream_gets_its_own_key_and_never_the_callers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    std::fs::write(&file, "sk-of-the-upstream\n").unwrap();
+    for (key_file, sent) in [(Some(file), Some("Bearer sk-of-the-upstream")), (None, None)] {
+        let upstream = MockUpstream::start().await;
+        let bench = Bench::before_with(&upstream, |config| {
+            config.upstream.get_mut("mock").unwrap().key_file = key_file;
+        })
+        .await;
+        let caller = [("Authorization", "Bearer sk-of-the-caller")];
+        for ask in [asked("m", "x", json!({})), plain("m", "x")] {
+            assert_eq!(bench.chat_as(&caller, ask).await.status, 200);
+            let call = upstream.calls().pop().unwrap();
+            let key = call.headers.get("authorization").map(|value| value.to_str().unwrap());
+            assert_eq!(key, sent);
+            assert!(!format!("{:?} {}", call.headers, call.text).contains("sk-of-the-caller"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn sbp_l1_07_cost_comes_from_the_price_list_per_turn_and_adds_up() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        config.prices.insert("gpt-*".into(), Price { input: 2.0, output: 10.0 });
+    })
+    .await;
+    let session = bench.session().await;
+    let whole = bench.say_to(&session, "gpt-4o", "x").await.body["sbp"]["cost_usd"].clone();
+    let mut ask = turn(&session, "gpt-4o", "x");
+    ask["stream"] = json!(true);
+    let streamed = bench.chat(ask).await.chunks().pop().unwrap()["sbp"]["cost_usd"].clone();
+    assert_eq!((whole, streamed), (json!(0.003), json!(0.003)), "1000 in, 100 out");
+    let free = bench.say_to(&session, "unpriced", "x").await.body["sbp"]["cost_usd"].clone();
+    assert_eq!(free, 0.0);
+    assert_eq!(bench.show(&session).await["cost_usd"], 0.006);
+    let costs: Vec<_> =
+        bench.entries(&session).await.iter().map(|e| e["cost_usd"].clone()).collect();
+    assert_eq!(costs, [0.0, 0.003, 0.0, 0.003, 0.0, 0.0]);
+}

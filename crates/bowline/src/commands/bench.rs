@@ -1,0 +1,72 @@
+//! `bowline bench`: how fast, compared with what.
+//!
+//! Absolute figures say more about the machine than about the program. So each is measured
+//! beside a bare server that does the same work without a gateway, in the same run, and the ratio
+//! is what counts.
+
+mod bare;
+mod gateway;
+mod load;
+mod mock;
+mod report;
+mod seed;
+mod surfaces;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use self::report::Report;
+use crate::cli::{BenchArgs, BenchCommand};
+use crate::failure::Failure;
+
+pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+    if cfg!(debug_assertions) {
+        eprintln!("warning: this is a debug build; its figures mean little");
+    }
+    match args.command {
+        BenchCommand::Gateway { seconds, only, json } => {
+            let mut report = Report::new(json);
+            gateway::run(Duration::from_secs(seconds), &only, &mut report).await.map_err(failed)?;
+            report.print();
+        }
+        BenchCommand::Compare { url, model, seconds, json } => {
+            let mut report = Report::new(json);
+            compare(&url, &model, Duration::from_secs(seconds), &mut report)
+                .await
+                .map_err(failed)?;
+            report.print();
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failed(error: anyhow::Error) -> Failure {
+    Failure::new(format!("the measurement broke off: {error:#}"))
+        .hint("check `ulimit -n` and that nothing else is busy, then try again")
+}
+
+/// The load that needs nothing but a URL.
+async fn compare(
+    url: &url::Url,
+    model: &str,
+    length: Duration,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let host = url.host_str().unwrap_or("127.0.0.1");
+    let address = format!("{host}:{}", url.port_or_known_default().unwrap_or(80));
+    let address = tokio::net::lookup_host(&address).await?.next();
+    let address = address.ok_or_else(|| anyhow::anyhow!("{host} has no address"))?;
+    for (name, body) in [
+        ("plain_per_s", load::body(model, None, false)),
+        ("new_sessions_per_s", load::body(model, Some("{}"), false)),
+    ] {
+        report.doing(name);
+        let rate = load::requests(address, "/v1/chat/completions", &body, length).await?;
+        report.figure(name, rate);
+    }
+    report.doing("first_token_ms_p50");
+    let body = load::body(model, Some("{}"), true);
+    let first = load::first_tokens(address, &body, load::Clock::FromRequest).await?;
+    report.figure("first_token_ms_p50", first);
+    Ok(())
+}

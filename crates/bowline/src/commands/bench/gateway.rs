@@ -1,0 +1,233 @@
+//! A gateway in a process of its own, under load.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::report::Report;
+use super::surfaces::{self, Door};
+use super::{bare, load, mock, seed};
+
+const CHAT: &str = "/v1/chat/completions";
+/// Surfaces that stay attached while memory is looked at.
+const IDLE: usize = 5000;
+
+struct Gateway {
+    child: Child,
+    address: SocketAddr,
+    ready: Duration,
+}
+
+impl Gateway {
+    async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
+        let begun = Instant::now();
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .args(["--upstream", &format!("http://{upstream}/v1")])
+            .env("XDG_CONFIG_HOME", data)
+            .env("BOWLINE_LOG_LEVEL", "warn")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdout = child.stdout.take().context("no output")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let ready: Value = serde_json::from_str(&line.context("the gateway did not start")?)?;
+        let url = ready["url"].as_str().context("no address")?;
+        let address = url.trim_start_matches("http://").parse()?;
+        Ok(Self { child, address, ready: begun.elapsed() })
+    }
+
+    /// Resident memory, in bytes.
+    fn memory(&self) -> Result<f64> {
+        let pid = self.child.id().context("the gateway is gone")?;
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
+        let pages: f64 = statm.split_whitespace().nth(1).context("no memory figure")?.parse()?;
+        Ok(pages * 4096.0)
+    }
+}
+
+/// Runs the parts named, or all.
+pub(super) async fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()> {
+    const PARTS: [&str; 7] = ["ready", "http", "stream", "attach", "drain", "turns", "idle"];
+    if let Some(unknown) = only.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
+    }
+    let wanted = |part: &str| only.is_empty() || only.iter().any(|o| o == part);
+    let epoch = Instant::now();
+    let mock = mock::start(epoch).await?;
+    if wanted("ready") {
+        ready(mock, report).await?;
+    }
+    if wanted("http") || wanted("stream") {
+        let folder = tempfile::tempdir()?;
+        let gateway = Gateway::start(folder.path(), mock).await?;
+        if wanted("http") {
+            http(&gateway, mock, length, report).await?;
+        }
+        if wanted("stream") {
+            report.doing("first tokens");
+            let body = load::body("bench", Some("{}"), true);
+            let clock = load::Clock::FromMock(epoch);
+            let direct = load::first_tokens(mock, &body, clock).await?;
+            let through = load::first_tokens(gateway.address, &body, clock).await?;
+            report.figure("first_token_added_ms_p50", through);
+            report.figure("first_token_direct_ms_p50", direct);
+        }
+    }
+    if wanted("attach") {
+        attach(mock, length, report).await?;
+    }
+    if wanted("drain") {
+        drain(mock, report).await?;
+    }
+    if wanted("turns") {
+        turns(mock, report).await?;
+    }
+    if wanted("idle") {
+        idle(mock, report).await?;
+    }
+    Ok(())
+}
+
+async fn ready(mock: SocketAddr, report: &mut Report) -> Result<()> {
+    report.doing("start to ready");
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let folder = tempfile::tempdir()?;
+        times.push(Gateway::start(folder.path(), mock).await?.ready);
+    }
+    report.figure("ready_ms_empty", load::median(&mut times).as_secs_f64() * 1e3);
+    let binary = std::fs::metadata(std::env::current_exe()?)?.len();
+    report.figure("binary_mb", binary as f64 / 1e6);
+    Ok(())
+}
+
+async fn http(
+    gateway: &Gateway,
+    mock: SocketAddr,
+    length: Duration,
+    report: &mut Report,
+) -> Result<()> {
+    report.doing("the mock called directly");
+    let plain = load::body("bench", None, false);
+    let direct = load::requests(mock, CHAT, &plain, length).await?;
+    report.doing("pass-through");
+    let passed = load::requests(gateway.address, CHAT, &plain, length).await?;
+    report.doing("new sessions");
+    let tracked = load::body("bench", Some("{}"), false);
+    let new = load::requests(gateway.address, CHAT, &tracked, length).await?;
+    report.ratio("new_sessions_vs_direct", new / direct);
+    report.ratio("passthrough_vs_direct", passed / direct);
+    report.figure("direct_per_s", direct);
+    report.figure("new_sessions_per_s", new);
+    report.figure("passthrough_per_s", passed);
+    Ok(())
+}
+
+async fn attach(mock: SocketAddr, length: Duration, report: &mut Report) -> Result<()> {
+    report.doing("attach");
+    let folder = tempfile::tempdir()?;
+    let doors = seed::sessions(folder.path(), &[0; load::PARALLEL]).await?;
+    let gateway = Gateway::start(folder.path(), mock).await?;
+    let welcome = r#"{"type":"SESSION_ATTACHED","session_id":"0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f","surface_id":null,"device_type":"desktop","queued_turns":0,"tether_turns_pending":0,"mcp_tools_registered":[],"sbp_version":"1.2","sbp_level":"L2"}"#;
+    let bare = bare::start(vec![welcome.to_owned()]).await?;
+    let compared = surfaces::attaches(bare, &doors, length).await?;
+    let ours = surfaces::attaches(gateway.address, &doors, length).await?;
+    report.ratio("attach_vs_bare_ws", ours / compared);
+    report.figure("attach_per_s", ours);
+    report.figure("bare_ws_per_s", compared);
+    Ok(())
+}
+
+async fn drain(mock: SocketAddr, report: &mut Report) -> Result<()> {
+    report.doing("drains (writing 100,000 turns first)");
+    let folder = tempfile::tempdir()?;
+    let mut sizes = vec![1000; 9];
+    sizes.push(100_000);
+    let doors = seed::sessions(folder.path(), &sizes).await?;
+    let gateway = Gateway::start(folder.path(), mock).await?;
+    let door = Door { id: "bench".into(), token: String::new() };
+    // The welcome comes first, and then the turns.
+    let memory = bare::start(vec![tether_turn(); 1001]).await?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for door_of_ours in &doors[..9] {
+        theirs.push(surfaces::drain(memory, &door, 1000).await?);
+        ours.push(surfaces::drain(gateway.address, door_of_ours, 1000).await?);
+    }
+    let (ours, theirs) = (load::median(&mut ours), load::median(&mut theirs));
+    let before = gateway.memory()?;
+    let large = surfaces::drain(gateway.address, &doors[9], 100_000).await?;
+    report.ratio("drain_vs_memory", theirs.as_secs_f64() / ours.as_secs_f64());
+    report.figure("drain_1000_ms", ours.as_secs_f64() * 1e3);
+    report.figure("drain_100000_ms", large.as_secs_f64() * 1e3);
+    report.figure("drain_100000_memory_mb", (gateway.memory()? - before) / 1e6);
+    Ok(())
+}
+
+fn tether_turn() -> String {
+    let id = "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
+    let words = seed::WORDS;
+    serde_json::json!({
+        "type": "TETHER_TURN", "turn_index": 500, "turn_id": id, "seq": 1000, "role": "assistant",
+        "content": words, "model_used": "bench", "created_at": "2026-01-01T00:00:00.123456789Z",
+        "session_id": id, "status": "complete",
+        "turn": { "role": "assistant", "content": words, "model_used": "bench" },
+    })
+    .to_string()
+}
+
+/// The gateway's own work for a turn, by the length of the history before it.
+async fn turns(mock: SocketAddr, report: &mut Report) -> Result<()> {
+    report.doing("turns after a long history");
+    let folder = tempfile::tempdir()?;
+    let doors = seed::sessions(folder.path(), &[5, 5000]).await?;
+    let gateway = Gateway::start(folder.path(), mock).await?;
+    let mut costs = Vec::new();
+    for door in &doors {
+        let before = own_work(gateway.address).await?;
+        let body = load::body("bench", Some(&format!("{{\"session_id\":\"{}\"}}", door.id)), false);
+        for _ in 0..100 {
+            let url = format!("http://{}{CHAT}", gateway.address);
+            let request =
+                reqwest::Client::new().post(url).header("content-type", "application/json");
+            request.body(body.clone()).send().await?.error_for_status()?;
+        }
+        let after = own_work(gateway.address).await?;
+        costs.push((after.0 - before.0) / (after.1 - before.1));
+    }
+    report.ratio("turn_cost_10000_vs_10", costs[1] / costs[0]);
+    report.figure("turn_own_work_ms", costs[0] * 1e3);
+    Ok(())
+}
+
+/// Sum and count of the gateway's own seconds per turn.
+async fn own_work(address: SocketAddr) -> Result<(f64, f64)> {
+    let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+    };
+    Ok((value("bowline_turn_own_seconds_sum"), value("bowline_turn_own_seconds_count")))
+}
+
+async fn idle(mock: SocketAddr, report: &mut Report) -> Result<()> {
+    report.doing("memory of idle surfaces");
+    let folder = tempfile::tempdir()?;
+    let doors = seed::sessions(folder.path(), &vec![0; IDLE]).await?;
+    let gateway = Gateway::start(folder.path(), mock).await?;
+    let before = gateway.memory()?;
+    let mut sockets = Vec::with_capacity(IDLE);
+    for door in &doors {
+        sockets.push(surfaces::attach(gateway.address, door).await?);
+    }
+    let each = (gateway.memory()? - before) / IDLE as f64 / 1024.0;
+    report.figure("idle_surface_kib", each);
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Surfaces as the measurement needs them: attach and leave, drain, or just stay.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message as Packet;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+
+use super::load::PARALLEL;
+
+/// A session that can be attached to.
+#[derive(Debug, Clone)]
+pub(super) struct Door {
+    pub(super) id: String,
+    pub(super) token: String,
+}
+
+pub(super) type Socket = WebSocketStream<TcpStream>;
+
+/// Connects and says hello; gives the socket after the first frame has come back.
+pub(super) async fn attach(address: SocketAddr, door: &Door) -> Result<Socket> {
+    let stream = TcpStream::connect(address).await.context("cannot connect")?;
+    stream.set_nodelay(true)?;
+    let url = format!("ws://{address}/v1/sbp/ws/{}", door.id);
+    let config = WebSocketConfig::default().read_buffer_size(4 << 10).write_buffer_size(0);
+    let (mut socket, _) =
+        tokio_tungstenite::client_async_with_config(url, stream, Some(config)).await?;
+    let hello = json!({
+        "type": "ATTACH_SESSION", "session_id": door.id, "session_token": door.token,
+        "surface": { "device_type": "desktop" },
+    });
+    socket.send(Packet::text(hello.to_string())).await?;
+    match socket.next().await {
+        Some(Ok(Packet::Text(_))) => Ok(socket),
+        other => bail!("instead of a welcome came {other:?}"),
+    }
+}
+
+/// Attachments a second: connect, hello, welcome, gone.
+pub(super) async fn attaches(address: SocketAddr, doors: &[Door], length: Duration) -> Result<f64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    let begun = Instant::now();
+    for door in doors.iter().cycle().take(PARALLEL) {
+        let (count, door) = (Arc::clone(&count), door.clone());
+        tasks.spawn(async move {
+            while begun.elapsed() < length {
+                drop(attach(address, &door).await?);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// How long `turns` frames take to arrive after the welcome.
+pub(super) async fn drain(address: SocketAddr, door: &Door, turns: usize) -> Result<Duration> {
+    let begun = Instant::now();
+    let mut socket = attach(address, door).await?;
+    let mut seen = 0;
+    while seen < turns {
+        match socket.next().await {
+            Some(Ok(Packet::Text(_))) => seen += 1,
+            Some(Ok(_)) => {}
+            other => bail!("after {seen} turns came {other:?}"),
+        }
+    }
+    Ok(begun.elapsed())
+}
