@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Extension;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -34,6 +35,7 @@ use crate::auth::Credentials;
 use crate::http::{ApiError, App, credentials};
 use crate::hub::Channel;
 use crate::input;
+use crate::serve::Place;
 use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
 
 /// The most messages of one surface that are being taken on at once.
@@ -41,6 +43,7 @@ const INPUTS: usize = 32;
 /// `GET /v1/sbp/ws/{session_id}`.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
+    Extension(place): Extension<Place>,
     Path(session_id): Path<String>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
@@ -65,6 +68,7 @@ pub(crate) async fn upgrade(
         .max_frame_size(largest)
         .on_upgrade(move |socket| {
             tracker.track_future(async move {
+                let _place = place;
                 let socket = Socket::new(socket, app.engine.limits.write_timeout);
                 serve(&app, socket, session_id, shown).await;
             })

@@ -134,10 +134,15 @@ impl Engine {
                 TurnSession::New(new) => new.id,
                 TurnSession::Existing { id, .. } => *id,
             };
-            let ticket = self
-                .lanes
-                .enter(session_id, self.limits.waiting_turns)
-                .map_err(|LaneFull| self.lane_full())?;
+            // A full lane still gives what was asked for before: only the store knows.
+            let (ticket, full) = match self.lanes.enter(session_id, self.limits.waiting_turns) {
+                Ok(ticket) => (ticket, false),
+                Err(LaneFull) if key.is_none() => return Err(self.lane_full()),
+                Err(LaneFull) => {
+                    let ticket = self.lanes.enter(session_id, usize::MAX);
+                    (ticket.map_err(|LaneFull| self.lane_full())?, true)
+                }
+            };
             let turn = NewTurn {
                 id: TurnId(Uuid::now_v7()),
                 session,
@@ -149,6 +154,10 @@ impl Engine {
             };
             let turn_id = turn.id;
             match self.store.accept_turn(turn).await? {
+                Accepted::Fresh { .. } if full => {
+                    self.store.abandon_turn(turn_id, self.instance).await?;
+                    return Err(self.lane_full());
+                }
                 Accepted::Fresh { session } => {
                     let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
                     let started = ticket.is_first();

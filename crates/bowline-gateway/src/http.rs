@@ -19,10 +19,13 @@ pub(crate) use self::router::router;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use bowline_sbp::id::SessionId;
+use bowline_store::Session;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::auth::Credentials;
 use crate::config::{SessionMode, WireVersion};
 use crate::engine::Engine;
 
@@ -39,4 +42,19 @@ pub(crate) struct App {
     /// Surfaces that are attached.
     pub(crate) surfaces: TaskTracker,
     pub(crate) metrics: PrometheusHandle,
+}
+
+/// The session, if it exists and the caller may use it. Whether it exists is nothing for those
+/// who may not use the gateway at all.
+async fn find(engine: &Engine, id: SessionId, shown: &Credentials) -> Result<Session, ApiError> {
+    match engine.store.session(id).await? {
+        Some(session) => {
+            engine.access.may_use_session(shown, &session)?;
+            Ok(session)
+        }
+        None => {
+            engine.access.may_use(shown)?;
+            Err(ApiError::no_session())
+        }
+    }
 }

@@ -9,18 +9,27 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 
 use crate::http::App;
 use crate::limits::Limits;
 
 /// How long connections may take to finish once everything else has.
 const LAST_CALL: Duration = Duration::from_secs(3);
+
+/// A connection's place among those that may be open at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(
+    #[expect(dead_code, reason = "held, never read")] Arc<OwnedSemaphorePermit>,
+);
 
 /// Serves until told to stop, then lets everything under way end.
 pub(crate) async fn serve(listener: TcpListener, router: Router, app: Arc<App>) {
@@ -58,14 +67,20 @@ async fn connection(
     router: Router,
     app: Arc<App>,
     limits: Limits,
-    _place: OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 ) {
     let _ = stream.set_nodelay(true);
+    // Shared with a surface that the connection may become: it holds the place until it leaves.
+    let place = Place(Arc::new(place));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        router.clone().oneshot(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.request_head.max(8 << 10))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);
     tokio::select! {

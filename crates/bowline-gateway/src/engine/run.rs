@@ -46,6 +46,9 @@ impl Engine {
             let run = AssertUnwindSafe(self.run(&turn, request, started)).catch_unwind();
             run.await.unwrap_or_else(|_| {
                 metrics::counter!("bowline_panics_total").increment(1);
+                if let Some(channel) = self.hub.existing(turn.session) {
+                    channel.dropped();
+                }
                 Err(internal())
             })
         } else {

@@ -161,8 +161,7 @@ async fn target(
     }
     if let Some(id) = &options.session_id {
         let id = body::session_id(id)?;
-        let session = engine.store.session(id).await?.ok_or_else(ApiError::no_session)?;
-        engine.access.may_use_session(shown, &session)?;
+        super::find(engine, id, shown).await?;
         return Ok(Target::Existing { id, resume: true });
     }
     match (by_token, &shown.session_token) {

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use bowline_sbp::error::Code;
 use serde_json::{Value, json};
 
-use super::App;
 use super::error::ApiError;
+use super::{App, credentials};
 
 /// Is the process alive?
 #[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = Object)))]
@@ -40,19 +40,27 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
 
 /// Prometheus metrics.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, body = String)))]
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+pub(crate) async fn metrics(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, ApiError> {
+    app.engine.access.may_use(&credentials(&headers))?;
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (kind, app.metrics.render())
+    Ok((kind, app.metrics.render()))
 }
 
 /// Models a client may name.
 #[utoipa::path(get, path = "/v1/models", tag = "turns", responses((status = 200, body = Object)))]
-pub(crate) async fn models(State(app): State<Arc<App>>) -> Json<Value> {
+pub(crate) async fn models(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, ApiError> {
+    app.engine.access.may_use(&credentials(&headers))?;
     let models = app.engine.models.names().into_iter();
     let models: Vec<_> = models
         .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "bowline" }))
         .collect();
-    Json(json!({ "object": "list", "data": models }))
+    Ok(Json(json!({ "object": "list", "data": models })))
 }
 
 pub(crate) async fn openapi() -> Json<Value> {

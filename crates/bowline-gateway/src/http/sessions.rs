@@ -112,9 +112,7 @@ fn bad_query(rejection: QueryRejection) -> ApiError {
 
 /// The session, if it exists and the caller may see it.
 async fn allowed(app: &App, headers: &HeaderMap, Named(id): Named) -> Api<Session> {
-    let session = app.engine.store.session(id).await?.ok_or_else(ApiError::no_session)?;
-    app.engine.access.may_use_session(&body::credentials(headers), &session)?;
-    Ok(session)
+    super::find(&app.engine, id, &body::credentials(headers)).await
 }
 
 /// Look at a session.

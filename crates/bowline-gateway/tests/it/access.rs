@@ -322,3 +322,33 @@ async fn g11_foreign_pages_and_names_are_kept_out_over_http_and_websocket() {
         assert_eq!(refused, (!welcome).then_some(403), "{headers:?}");
     }
 }
+
+#[tokio::test]
+async fn with_keys_on_strangers_learn_nothing() {
+    let bench = locked().await;
+    let unknown = "/v1/sessions/0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
+    let known = format!("/v1/sessions/{}", bench.session_by_key().await.id);
+    for path in [unknown, &known, "/metrics", "/v1/models"] {
+        assert_eq!(bench.get(path).await.refusal(), (401, "SBP_UNAUTHORIZED"), "{path}");
+    }
+    let key = format!("Bearer {KEY}");
+    let with_key = [("Authorization", key.as_str())];
+    for (path, status) in [(unknown, 404), (&known, 200), ("/metrics", 200), ("/v1/models", 200)] {
+        let answer = bench.call(Method::GET, path, &with_key, &json!(null)).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn g11_an_attached_surface_holds_its_place_among_the_connections() {
+    let bench = Bench::with(|config| config.limits.connections = 2).await;
+    let session = bench.session().await;
+    let (phone, _) = bench.attach(&session).await;
+    // The kept-alive HTTP connection and the surface hold both places: a third one waits.
+    let mut third = bench.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut byte = [0];
+    let early = tokio::io::AsyncReadExt::read(&mut third, &mut byte);
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(100), early).await.is_err());
+    drop(phone);
+    assert!(crate::bench::some_of(&mut third).await.starts_with("HTTP/1.1 200"));
+}

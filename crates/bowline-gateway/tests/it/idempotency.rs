@@ -258,3 +258,25 @@ async fn g3_a_key_outlives_a_restart() {
     same(&first, &bench.chat_as(&[KEY], body()).await);
     assert_eq!((upstream.calls().len(), bench.sessions().await.len()), (1, 1));
 }
+
+#[tokio::test]
+async fn g3_a_full_lane_still_gives_what_was_answered_before() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| config.limits.waiting_turns = 0).await;
+    let session = bench.session().await;
+    let body = turn(&session, "m", "x");
+    let first = bench.chat_as(&[KEY], body.clone()).await;
+    assert_eq!(first.status, 200);
+    let gate = upstream.gate();
+    let running = tokio::spawn({
+        let request = bench.http.post(bench.url("/v1/chat/completions"));
+        request.json(&turn(&session, "gated", "slow")).send()
+    });
+    crate::bench::eventually("running", async || upstream.calls().len() == 2).await;
+    same(&first, &bench.chat_as(&[KEY], body).await);
+    let other = bench.chat_as(&[("Idempotency-Key", "new")], turn(&session, "m", "y")).await;
+    assert_eq!(other.refusal(), (409, "SBP_SESSION_CONFLICT"));
+    drop(gate);
+    assert_eq!(running.await.unwrap().unwrap().status(), 200);
+    assert_eq!(bench.show(&session).await["step_count"], 2, "the refused one left nothing");
+}

@@ -62,7 +62,8 @@ const MIGRATIONS: [&str; 1] = ["
         number      INTEGER PRIMARY KEY AUTOINCREMENT,
         id          BLOB NOT NULL UNIQUE,
         session     INTEGER NOT NULL,
-        makes       INTEGER NOT NULL,
+        -- The session's status before the turn; null if the turn made the session.
+        found       TEXT,
         request     TEXT NOT NULL,
         owner       BLOB NOT NULL,
         started     INTEGER NOT NULL,

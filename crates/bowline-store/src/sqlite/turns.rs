@@ -22,10 +22,10 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
         let turn_id = TurnId::from_bytes(known.turn_id.ok_or(Error::KeyReused)?);
         return Ok(Accepted::Known { turn_id, session, result: known.result });
     }
-    let (key, session, makes) = match &turn.session {
+    let (key, session) = match &turn.session {
         TurnSession::New(new) => {
             let key = sessions::insert(conn, new)?;
-            (key, rows::existing(conn, new.id)?.1, true)
+            (key, rows::existing(conn, new.id)?.1)
         }
         TurnSession::Existing { id, resume } => {
             let (key, session) = rows::existing(conn, *id)?;
@@ -35,8 +35,12 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
             if session.status == Status::Suspended && !resume {
                 return Ok(Accepted::Suspended { session });
             }
-            (key, session, false)
+            (key, session)
         }
+    };
+    let found = match &turn.session {
+        TurnSession::New(_) => None,
+        TurnSession::Existing { .. } => Some(session.status.as_str()),
     };
     let mut status = session.status;
     if matches!(turn.session, TurnSession::Existing { resume: true, .. }) {
@@ -47,13 +51,13 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
         sessions::set_status(conn, key, status, turn.at)?;
     }
     conn.prepare_cached(
-        "INSERT INTO turns (id, session, makes, request, owner, started, attempt, created_at)
+        "INSERT INTO turns (id, session, found, request, owner, started, attempt, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7)",
     )?
     .execute(params![
         turn.id.as_bytes(),
         key,
-        makes,
+        found,
         turn.request,
         turn.owner.0.as_bytes(),
         turn.started,
@@ -72,9 +76,10 @@ pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Resul
     if changed == 1 { Ok(()) } else { Err(Error::Superseded) }
 }
 
-/// The session of a turn that is still this instance's, and whether the turn made it.
-fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<(Key, bool)> {
-    conn.prepare_cached("SELECT session, makes FROM turns WHERE id = ?1 AND owner = ?2")?
+/// The session of a turn that is still this instance's, and the status it was found in; none if
+/// the turn made it.
+fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<(Key, Option<String>)> {
+    conn.prepare_cached("SELECT session, found FROM turns WHERE id = ?1 AND owner = ?2")?
         .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
@@ -162,27 +167,28 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
 }
 
 pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
-    let (key, made_session) = owned(conn, turn, owner)?;
+    let (key, found) = owned(conn, turn, owner)?;
     conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
     conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([turn.as_bytes()])?;
-    // "Untouched" sees to it that nobody else has begun to use the session meanwhile.
-    let untouched: bool = conn
+    // Nobody else has begun to use the session meanwhile?
+    let (untouched, unused): (bool, bool) = conn
         .prepare_cached(
-            "SELECT last_seq = 0 AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)
-             FROM sessions WHERE key = ?1",
+            "SELECT NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1) AND attached_by IS NULL,
+             last_seq = 0 FROM sessions WHERE key = ?1",
         )?
-        .query_row([key], |row| row.get(0))?;
-    if !untouched {
-        return Ok(());
+        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    match found {
+        _ if !untouched => Ok(()),
+        None if unused => sessions::forget(conn, key),
+        None => Ok(()),
+        Some(status) => {
+            conn.prepare_cached(
+                "UPDATE sessions SET status = ?2 WHERE key = ?1 AND status = 'running'",
+            )?
+            .execute(params![key, status])?;
+            Ok(())
+        }
     }
-    if made_session {
-        return sessions::forget(conn, key);
-    }
-    conn.prepare_cached(
-        "UPDATE sessions SET status = 'idle' WHERE key = ?1 AND status = 'running'",
-    )?
-    .execute([key])?;
-    Ok(())
 }
 
 pub(super) fn take_over(

@@ -172,6 +172,13 @@ async fn g4_an_abandoned_turn_leaves_nothing(store: S) {
     assert_eq!(store.session(idle.id).await.unwrap().unwrap().status, Status::Running);
     store.abandon_turn(third.id, me).await.unwrap();
     assert_eq!(store.session(idle.id).await.unwrap().unwrap().status, Status::Idle);
+
+    // One that was resumed for the turn is suspended again.
+    store.change_status(new.id, Change::Suspend, at()).await.unwrap();
+    let fourth = turn_in(new.id, me);
+    store.accept_turn(fourth.clone()).await.unwrap();
+    store.abandon_turn(fourth.id, me).await.unwrap();
+    assert_eq!(store.session(new.id).await.unwrap().unwrap().status, Status::Suspended);
 }
 
 async fn g5_the_cursor_never_moves_back_or_past_the_log(store: S) {

@@ -176,3 +176,19 @@ fn a_made_key_opens_a_gateway_that_knows_its_hash() {
     own.args(["sessions", "list", "--data"]).arg(folder.path());
     assert!(own.output().unwrap().status.success());
 }
+
+#[test]
+fn the_example_configuration_is_valid_and_says_the_defaults() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bowline.example.toml");
+    let show = |args: &[&str]| {
+        let output = bowline().args(["config", "show", "--json"]).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let (defaults, shown) = (show(&[]), show(&["--config", example]));
+    for (key, default) in defaults.as_object().unwrap() {
+        let in_example = shown[key]["from"].as_str().unwrap().starts_with("file ");
+        assert!(in_example || key == "data", "{key} is missing in the example");
+        assert!(key == "data" || shown[key]["value"] == default["value"], "{key}: {}", shown[key]);
+    }
+}
