@@ -26,7 +26,7 @@ use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, Sessio
 use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
-use bowline_store::{Attach, Attached};
+use bowline_store::{Attach, Attached, Entry};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
@@ -296,26 +296,35 @@ impl<'a> Surface<'a> {
 
     /// Sends the log from where the surface stands, page by page, each behind a barrier.
     async fn drain(&mut self) -> Result<(), End> {
-        loop {
-            let page = self.app.engine.store.tethered_after(self.session_id, self.delivery.sent());
-            let page = page.await.map_err(|_| End::Bare(Close::TryAgain))?;
-            if page.is_empty() {
-                return Ok(());
-            }
-            metrics::counter!("bowline_turns_sent_total").increment(page.len() as u64);
-            for entry in page {
-                for frame in self.delivery.logged(entry.into()) {
-                    self.socket.feed(&frame).await?;
-                }
-            }
-            if let Some(payload) = self.delivery.barrier() {
-                self.socket.feed_ping(payload).await?;
-            }
-            self.socket.flush().await?;
+        let store = Arc::clone(&self.app.engine.store);
+        let session_id = self.session_id;
+        let read = async |after| {
+            store.tethered_after(session_id, after).await.map_err(|_| End::Bare(Close::TryAgain))
+        };
+        let mut page = read(self.delivery.sent()).await?;
+        while let Some(last) = page.last().map(|entry| entry.seq) {
+            // The next page is read while this one goes out.
+            let (next, sent) = tokio::join!(read(last), self.send_page(page));
+            sent?;
             if self.channel.now().epoch > self.epoch {
                 return Err(End::Bare(Close::Replaced));
             }
+            page = next?;
         }
+        Ok(())
+    }
+
+    async fn send_page(&mut self, page: Vec<Entry>) -> Result<(), End> {
+        metrics::counter!("bowline_turns_sent_total").increment(page.len() as u64);
+        for entry in page {
+            for frame in self.delivery.logged(entry.into()) {
+                self.socket.feed(&frame).await?;
+            }
+        }
+        if let Some(payload) = self.delivery.barrier() {
+            self.socket.feed_ping(payload).await?;
+        }
+        self.socket.flush().await
     }
 
     async fn ask_for_life(&mut self) -> Result<(), End> {

@@ -1,5 +1,8 @@
 //! A surface's socket: frames in and out, a deadline on every write, a proper goodbye.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message as Packet, Utf8Bytes, WebSocket};
@@ -8,8 +11,8 @@ use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use futures_util::SinkExt;
 use tokio::time::error::Elapsed;
 
-/// The read buffer of a socket: the library's own default is sixteen times that, per surface.
-pub(crate) const READ_BUFFER: usize = 8 << 10;
+/// The read buffer of a socket. Surfaces say little; the library's own default is 128 KiB each.
+pub(crate) const READ_BUFFER: usize = 2 << 10;
 /// Bytes fed to the socket before they go out.
 pub(crate) const WRITE_BATCH: usize = 64 << 10;
 /// How long a socket that was told goodbye may take to answer.
@@ -90,13 +93,22 @@ impl Socket {
     }
 
     async fn write(&mut self, packet: Packet) -> Result<(), End> {
-        let written = tokio::time::timeout(self.write_timeout, self.socket.feed(packet));
-        written_in_time(written.await)
+        let timeout = self.write_timeout;
+        let mut fed = self.socket.feed(packet);
+        // Nearly always there is room, and then no timer is needed.
+        match poll_once(&mut fed).await {
+            Poll::Ready(written) => written_in_time(Ok(written)),
+            Poll::Pending => written_in_time(tokio::time::timeout(timeout, fed).await),
+        }
     }
 
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
-        let flushed = tokio::time::timeout(self.write_timeout, self.socket.flush());
-        written_in_time(flushed.await)
+        let timeout = self.write_timeout;
+        let mut flushed = self.socket.flush();
+        match poll_once(&mut flushed).await {
+            Poll::Ready(written) => written_in_time(Ok(written)),
+            Poll::Pending => written_in_time(tokio::time::timeout(timeout, flushed).await),
+        }
     }
 
     /// Says goodbye, and waits a moment so that the goodbye arrives: closing a connection with
@@ -129,6 +141,10 @@ fn broken(error: &axum::Error) -> End {
     let too_big =
         text.contains("too long") || text.contains("too big") || text.contains("too large");
     if too_big { End::Bare(Close::TooBig) } else { End::Silent }
+}
+
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
 fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), End> {

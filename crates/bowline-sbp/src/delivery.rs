@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-use crate::frame::{NestedTurn, ServerFrame, TetherTurn, TurnComplete, TurnStatus};
+use crate::frame::{ServerFrame, TetherTurn, TurnComplete, TurnStatus};
 use crate::id::{Seq, SessionId, TurnId};
 
 /// A turn as the log has it.
@@ -195,11 +195,6 @@ impl Delivery {
             created_at: turn.created_at,
             session_id: self.session_id,
             status: turn.status,
-            turn: NestedTurn {
-                role: turn.role.clone(),
-                content: turn.content.clone(),
-                model_used: turn.model.clone(),
-            },
             role: turn.role,
             content: turn.content,
             model_used: turn.model,

@@ -8,7 +8,9 @@
 //! `USER_MESSAGE`, `CANCEL_TURN` from the surface; `TURN_ACCEPTED`, `TURN_FAILED` to it.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use crate::id::{Seq, SessionId, TurnId};
@@ -231,9 +233,9 @@ pub struct SessionAttached {
     pub sbp_level: String,
 }
 
-/// `TETHER_TURN`: a whole turn. Flat per the specification, nested `turn` for the public
-/// TypeScript client (SBP-L2-05).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `TETHER_TURN`: a whole turn. On the wire flat per the specification, and once more nested in
+/// `turn` for the public TypeScript client (SBP-L2-05).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct TetherTurn {
     pub turn_index: u64,
     pub turn_id: TurnId,
@@ -244,15 +246,33 @@ pub struct TetherTurn {
     pub created_at: Timestamp,
     pub session_id: SessionId,
     pub status: TurnStatus,
-    pub turn: NestedTurn,
 }
 
-/// The nested copy inside [`TetherTurn`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NestedTurn {
-    pub role: String,
-    pub content: String,
-    pub model_used: Option<String>,
+impl Serialize for TetherTurn {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Nested<'a> {
+            role: &'a str,
+            content: &'a RawValue,
+            model_used: Option<&'a str>,
+        }
+        // The text goes out twice and is escaped once: it is most of the work of a drain.
+        let content = to_raw_value(&self.content).map_err(serde::ser::Error::custom)?;
+        let model_used = self.model_used.as_deref();
+        let nested = Nested { role: &self.role, content: &content, model_used };
+        let mut frame = to.serialize_struct("TetherTurn", 10)?;
+        frame.serialize_field("turn_index", &self.turn_index)?;
+        frame.serialize_field("turn_id", &self.turn_id)?;
+        frame.serialize_field("seq", &self.seq)?;
+        frame.serialize_field("role", &self.role)?;
+        frame.serialize_field("content", &content)?;
+        frame.serialize_field("model_used", &self.model_used)?;
+        frame.serialize_field("created_at", &self.created_at)?;
+        frame.serialize_field("session_id", &self.session_id)?;
+        frame.serialize_field("status", &self.status)?;
+        frame.serialize_field("turn", &nested)?;
+        frame.end()
+    }
 }
 
 /// `TURN_COMPLETE`: the chunks of `chunk_id` are all there.
@@ -330,11 +350,6 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             session_id: id.parse().unwrap(),
             status: TurnStatus::Complete,
-            turn: NestedTurn {
-                role: "assistant".into(),
-                content: "hi".into(),
-                model_used: Some("m".into()),
-            },
         });
         let expected = json!({
             "type":"TETHER_TURN","turn_index":0,"turn_id":id,"seq":2,"role":"assistant",

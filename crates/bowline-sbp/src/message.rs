@@ -30,6 +30,18 @@ struct Head {
     role: String,
 }
 
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(default)]
+    text: Option<String>,
+}
+
 impl Message {
     /// Takes a raw value as a message.
     pub fn read(raw: Box<RawValue>) -> Result<Self, InvalidMessage> {
@@ -61,10 +73,15 @@ impl Message {
 
     /// What a person would read: the content string, or the text parts of a multi-part content.
     pub fn content(&self) -> String {
-        match self.meaning().and_then(|mut meaning| meaning.remove("content")) {
-            Some(Value::String(text)) => text,
-            Some(Value::Array(parts)) => {
-                parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect()
+        // Only the one field is taken apart: this runs for every turn that is delivered.
+        let Ok(Body { content: Some(content) }) = serde_json::from_str(self.as_json()) else {
+            return String::new();
+        };
+        match content.get().as_bytes().first() {
+            Some(b'"') => serde_json::from_str(content.get()).unwrap_or_default(),
+            Some(b'[') => {
+                let parts: Vec<Part> = serde_json::from_str(content.get()).unwrap_or_default();
+                parts.into_iter().filter_map(|part| part.text).collect()
             }
             _ => String::new(),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bowline_client::backoff::Backoff;
 use bowline_client::surface::{Event, Surface, SurfaceConfig};
 use bowline_sbp::error::Close;
-use bowline_sbp::frame::{Attach, ClientFrame, NestedTurn, ServerFrame, SessionAttached};
+use bowline_sbp::frame::{Attach, ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::frame::{TetherTurn, TurnComplete, TurnStatus};
 use bowline_sbp::id::{Seq, SessionId, TurnId};
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -155,7 +155,6 @@ pub(crate) fn turn(seq: Seq, content: &str) -> TetherTurn {
         created_at: jiff::Timestamp::UNIX_EPOCH,
         session_id: SESSION,
         status: TurnStatus::Complete,
-        turn: NestedTurn { role: "assistant".into(), content: content.into(), model_used: None },
     }
 }
 
