@@ -28,10 +28,10 @@ use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
 use bowline_store::{Attach, Attached, Entry};
 use futures_util::FutureExt;
-use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::auth::Credentials;
+use crate::clock;
 use crate::http::{ApiError, App, credentials};
 use crate::hub::Channel;
 use crate::input;
@@ -88,7 +88,7 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         session_id,
         surface: frame.surface.clone(),
         owner: app.engine.instance,
-        at: Timestamp::now(),
+        at: clock::now(),
     };
     let attached = match app.engine.store.attach(attach).await {
         Ok(attached) => attached,
@@ -108,7 +108,7 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     });
     metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
     // A no-op when a newer surface has the session.
-    if let Err(error) = app.engine.store.detach(session_id, epoch, Timestamp::now()).await {
+    if let Err(error) = app.engine.store.detach(session_id, epoch, clock::now()).await {
         tracing::warn!(%error, "a surface could not be detached");
     }
     socket.end(end).await;

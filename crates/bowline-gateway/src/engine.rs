@@ -28,6 +28,7 @@ use uuid::Uuid;
 use self::histories::Histories;
 pub(crate) use self::request::{Origin, TurnRequest};
 use crate::auth::{Access, hash_token};
+use crate::clock;
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
@@ -123,7 +124,7 @@ impl Engine {
         self.models.route(&request.model)?;
         let mut looks = 0;
         loop {
-            let at = Timestamp::now();
+            let at = clock::now();
             let session = match &target {
                 Target::New { agent_id } => self.fresh_session(agent_id.clone(), at),
                 Target::Existing { id, resume } => {
@@ -160,8 +161,8 @@ impl Engine {
                 }
                 Accepted::Fresh { session } => {
                     let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
-                    let started = ticket.is_first();
-                    let turn = self.begin(turn, request, ticket, started);
+                    let now = ticket.is_first().then(|| session.clone());
+                    let turn = self.begin(turn, request, ticket, now);
                     return Ok(Submitted::Running { turn, session: Box::new(session) });
                 }
                 Accepted::Suspended { session } => {
@@ -200,20 +201,19 @@ impl Engine {
         })
     }
 
-    /// Makes the turn known and lets it run when its lane calls it. `started`: the store knows
-    /// already that it runs.
+    /// Makes the turn known and lets it run when its lane calls it. `now`: the session, if the turn
+    /// runs at once and the store knows it.
     fn begin(
         self: &Arc<Self>,
         turn: LiveTurn,
         request: TurnRequest,
         ticket: Ticket,
-        started: bool,
+        now: Option<Session>,
     ) -> Arc<LiveTurn> {
         let turn = Arc::new(turn);
         self.lock_active().insert(turn.id, Arc::clone(&turn));
         let (engine, running) = (Arc::clone(self), Arc::clone(&turn));
-        self.tasks
-            .spawn(async move { engine.run_in_lane(running, request, ticket, started).await });
+        self.tasks.spawn(async move { engine.run_in_lane(running, request, ticket, now).await });
         turn
     }
 
@@ -251,7 +251,7 @@ impl Engine {
         session: SessionId,
         change: Change,
     ) -> Result<Session, Failure> {
-        Ok(self.store.change_status(session, change, Timestamp::now()).await?)
+        Ok(self.store.change_status(session, change, clock::now()).await?)
     }
 
     /// Waits until no turn is under way. New ones are refused from the stop on.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_store::Store;
-use jiff::Timestamp;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -15,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::{Access, BadKey};
+use crate::clock;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::http::{App, Guard, router};
@@ -149,7 +149,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 /// Once an hour, and only what is older than it has to be.
 async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: CancellationToken) {
     loop {
-        if let Ok(before) = Timestamp::now().checked_sub(memory)
+        if let Ok(before) = clock::now().checked_sub(memory)
             && let Err(error) = store.forget_keys(before).await
         {
             tracing::warn!(%error, "old idempotency keys could not be forgotten");

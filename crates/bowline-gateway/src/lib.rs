@@ -5,6 +5,7 @@
 
 mod attach;
 pub mod auth;
+mod clock;
 pub mod config;
 mod engine;
 mod gateway;

@@ -6,17 +6,17 @@ use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_store::{EntryKind, Finish, NewEntry, Result};
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::Engine;
 use super::request::TurnRequest;
+use crate::clock;
 use crate::hub::LiveTurn;
 
 impl Engine {
     /// Takes up unfinished turns (SBP-L2-13, G13). Gives their number.
     pub(crate) async fn recover(self: &Arc<Self>) -> Result<usize> {
-        let unfinished = self.store.take_over(self.instance, Timestamp::now()).await?;
+        let unfinished = self.store.take_over(self.instance, clock::now()).await?;
         let count = unfinished.len();
         for turn in unfinished {
             let Some(request) = TurnRequest::from_json(&turn.request) else {
@@ -27,7 +27,7 @@ impl Engine {
             // However many waited, all were accepted once: none is refused now.
             let Ok(ticket) = self.lanes.enter(turn.session_id, usize::MAX) else { continue };
             let live = LiveTurn::new(turn.id, turn.session_id, turn.attempt, request.tether);
-            self.begin(live, request, ticket, false);
+            self.begin(live, request, ticket, None);
         }
         Ok(count)
     }
@@ -51,7 +51,7 @@ impl Engine {
             checkpoint: SnapshotId(Uuid::now_v7()),
             checkpoint_every: 1,
             result: None,
-            at: Timestamp::now(),
+            at: clock::now(),
         }
     }
 }

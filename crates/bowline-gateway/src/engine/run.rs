@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::request::{Origin, TurnRequest};
 use super::{Engine, info, internal, stopping};
+use crate::clock;
 use crate::hub::{Channel, Done, Failure, LiveTurn, Outcome};
 use crate::lanes::Ticket;
 use crate::model::{Call, Model, Reply};
@@ -33,17 +34,17 @@ impl Engine {
         turn: Arc<LiveTurn>,
         request: TurnRequest,
         mut ticket: Ticket,
-        started: bool,
+        now: Option<Session>,
     ) {
         let begun = Instant::now();
         let runs = tokio::select! {
             () = ticket.called() => true,
             // A turn that has not started stays on disk and is taken up by the next start.
-            () = self.stop.cancelled(), if !started => false,
+            () = self.stop.cancelled(), if now.is_none() => false,
         };
         let outcome = if runs {
             // A panic ends this turn, not the gateway.
-            let run = AssertUnwindSafe(self.run(&turn, request, started)).catch_unwind();
+            let run = AssertUnwindSafe(self.run(&turn, request, now)).catch_unwind();
             run.await.unwrap_or_else(|_| {
                 metrics::counter!("bowline_panics_total").increment(1);
                 if let Some(channel) = self.hub.existing(turn.session) {
@@ -98,13 +99,16 @@ impl Engine {
         &self,
         turn: &Arc<LiveTurn>,
         request: TurnRequest,
-        started: bool,
+        now: Option<Session>,
     ) -> Result<Arc<Done>, Failure> {
-        if !started {
-            self.patiently(turn, || self.store.start_turn(turn.id, self.instance)).await?;
-        }
-        let session = self.patiently(turn, || self.store.session(turn.session)).await?;
-        let session = session.ok_or(Failure::from(Error::NoSession))?;
+        let session = match now {
+            Some(session) => session,
+            None => {
+                self.patiently(turn, || self.store.start_turn(turn.id, self.instance)).await?;
+                let session = self.patiently(turn, || self.store.session(turn.session)).await?;
+                session.ok_or(Failure::from(Error::NoSession))?
+            }
+        };
         let mut history = match self.histories.take(turn.session, session.last_seq) {
             _ if session.last_seq == 0 => Vec::new(),
             Some(history) => history,
@@ -300,7 +304,7 @@ impl Run<'_> {
             status,
             tethered: self.request.tether,
         };
-        let (at, checkpoint) = (Timestamp::now(), SnapshotId(Uuid::now_v7()));
+        let (at, checkpoint) = (clock::now(), SnapshotId(Uuid::now_v7()));
         let mut info = info(&self.after(&entry, checkpoint, at));
         info.cost_usd = cost_usd;
         info.model_routed_to = Some(routed_to.to_owned());
@@ -339,7 +343,7 @@ impl Run<'_> {
             status,
             tethered: self.request.tether,
         };
-        self.finish(note, SnapshotId(Uuid::now_v7()), None, Timestamp::now()).await
+        self.finish(note, SnapshotId(Uuid::now_v7()), None, clock::now()).await
     }
 
     /// Writes the end of the turn, for as long as it takes: until then the answer exists only
@@ -372,7 +376,7 @@ impl Run<'_> {
         serde_json::json!({
             "id": format!("chatcmpl-{}", self.turn.id),
             "object": "chat.completion.chunk",
-            "created": Timestamp::now().as_second(),
+            "created": clock::now().as_second(),
             "model": model,
             "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
         })

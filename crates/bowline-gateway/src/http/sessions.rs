@@ -16,7 +16,6 @@ use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_store::{Entry, NewSession, Page, Session};
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -27,6 +26,7 @@ use super::body;
 use super::completions::{agent, named_key, new_scope};
 use super::error::ApiError;
 use crate::auth::{SHORTEST_TOKEN, hash_token};
+use crate::clock;
 
 /// The most metadata a session may carry, in bytes of JSON.
 const LARGEST_METADATA: usize = 16 << 10;
@@ -68,7 +68,7 @@ pub(crate) async fn create(
     let id = SessionId(Uuid::now_v7());
     let token = own_token.clone().unwrap_or_else(|| engine.access.token_for(id));
     let new =
-        NewSession { id, token_hash: hash_token(&token), agent_id, metadata, at: Timestamp::now() };
+        NewSession { id, token_hash: hash_token(&token), agent_id, metadata, at: clock::now() };
     let key = named_key(&headers, None, new_scope(&shown), Sha256::digest(&bytes).into())?;
     let session = engine.store.create_session(new, key).await?.session;
     metrics::counter!("bowline_sessions_created_total").increment(1);

@@ -8,7 +8,7 @@ use bowline_sbp::error::Code;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, Response, StatusCode, Url};
 
 use super::sse::Events;
 use super::{Call, Chunks, Reply};
@@ -19,7 +19,7 @@ use crate::limits::Limits;
 /// A configured server.
 pub struct Upstream {
     name: String,
-    base: String,
+    base: Url,
     key: Option<HeaderValue>,
     client: Client,
     settings: config::Upstream,
@@ -53,7 +53,7 @@ impl Upstream {
         settings: &config::Upstream,
         limits: &Limits,
     ) -> Result<Self, String> {
-        let url = reqwest::Url::parse(&settings.url)
+        let url = Url::parse(&settings.url)
             .map_err(|_| "`url` is not a URL; write it like https://host/v1".to_owned())?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err("`url` must begin with http:// or https://".into());
@@ -68,7 +68,7 @@ impl Upstream {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             name: name.to_owned(),
-            base: settings.url.trim_end_matches('/').to_owned(),
+            base: url,
             key: key(settings)?,
             client,
             settings: settings.clone(),
@@ -86,16 +86,24 @@ impl Upstream {
 
     /// Where it is, without credentials.
     pub fn address(&self) -> String {
-        let Ok(mut url) = reqwest::Url::parse(&self.base) else { return String::new() };
+        let mut url = self.base.clone();
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_query(None);
         url.to_string()
     }
 
+    /// An address below the base.
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        let path = format!("{}{path}", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+        url
+    }
+
     /// Whether it answers at all, and what.
     pub async fn probe(&self) -> Result<u16, Failure> {
-        let mut request = self.client.get(format!("{}/models", self.base));
+        let mut request = self.client.get(self.at("/models"));
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key.clone());
         }
@@ -134,12 +142,12 @@ impl Upstream {
     }
 
     async fn send(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
-        let url = format!("{}{path}", self.base);
+        let url = self.at(path);
         let mut pause = Duration::from_millis(100);
         for retries_left in (0..=self.settings.retries).rev() {
             let mut request = self
                 .client
-                .post(&url)
+                .post(url.clone())
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .body(body.clone());
             if let Some(key) = &self.key {

@@ -27,6 +27,7 @@ const MIGRATIONS: [&str; 1] = ["
         attach_epoch    INTEGER NOT NULL DEFAULT 0,
         attached_by     BLOB,
         surface         TEXT,
+        -- A snapshot is a position in the log, so it costs the same whatever came before.
         snapshot_id     BLOB,
         snapshot_seq    INTEGER,
         snapshot_at     INTEGER
@@ -49,17 +50,9 @@ const MIGRATIONS: [&str; 1] = ["
         created_at  INTEGER NOT NULL
     ) STRICT;
 
-    -- Snapshots are positions in the log, so they cost the same whatever came before.
-    CREATE TABLE snapshots (
-        place       INTEGER PRIMARY KEY,
-        id          BLOB NOT NULL,
-        kind        TEXT NOT NULL,
-        created_at  INTEGER NOT NULL
-    ) STRICT;
-
     -- Turns that were accepted and have not ended.
     CREATE TABLE turns (
-        number      INTEGER PRIMARY KEY AUTOINCREMENT,
+        number      INTEGER PRIMARY KEY,
         id          BLOB NOT NULL UNIQUE,
         session     INTEGER NOT NULL,
         -- The session's status before the turn; null if the turn made the session.
@@ -68,9 +61,9 @@ const MIGRATIONS: [&str; 1] = ["
         owner       BLOB NOT NULL,
         started     INTEGER NOT NULL,
         attempt     INTEGER NOT NULL,
+        keyed       INTEGER NOT NULL,
         created_at  INTEGER NOT NULL
     ) STRICT;
-    CREATE INDEX turns_session ON turns (session);
 
     CREATE TABLE keys (
         scope       TEXT NOT NULL,

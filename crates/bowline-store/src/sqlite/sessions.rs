@@ -3,9 +3,9 @@
 use bowline_sbp::id::SessionId;
 use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::rows::{self, Key, millis, place};
+use super::rows::{self, Key, as_stored, millis, place};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -18,20 +18,37 @@ pub(super) fn create(
         let session = session.ok_or(Error::NoSession)?.1;
         return Ok(Created { session, replayed: true });
     }
-    let row = insert(conn, new)?;
+    let row = insert(conn, new, Status::Idle)?;
     if let Some(key) = key {
         remember_key(conn, key, row, None, new.at)?;
     }
-    Ok(Created { session: rows::existing(conn, new.id)?.1, replayed: false })
+    Ok(Created { session: made(new, Status::Idle), replayed: false })
 }
 
-pub(super) fn insert(conn: &Connection, new: &NewSession) -> Result<Key> {
-    let mut taken = conn.prepare_cached("SELECT 1 FROM sessions WHERE token_hash = ?1")?;
-    if taken.exists([new.token_hash.0])? {
-        return Err(Error::TokenTaken);
+/// A session that was just made.
+pub(super) fn made(new: &NewSession, status: Status) -> Session {
+    Session {
+        id: new.id,
+        token_hash: new.token_hash,
+        agent_id: new.agent_id.clone(),
+        status,
+        step_count: 0,
+        metadata: new.metadata.clone(),
+        created_at: as_stored(new.at),
+        updated_at: as_stored(new.at),
+        last_seq: 0,
+        delivered_seq: 0,
+        pending_turns: 0,
+        cost_usd: 0.0,
+        attach_epoch: 0,
+        surface: None,
+        snapshot: None,
     }
+}
+
+pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Result<Key> {
     let at = millis(new.at);
-    conn.prepare_cached(
+    let inserted = conn.prepare_cached(
         "INSERT INTO sessions (id, token_hash, agent_id, status, metadata, created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
     )?
@@ -39,11 +56,18 @@ pub(super) fn insert(conn: &Connection, new: &NewSession) -> Result<Key> {
         new.id.as_bytes(),
         new.token_hash.0,
         new.agent_id.as_str(),
-        Status::Idle.as_str(),
+        status.as_str(),
         new.metadata,
         at,
-    ])?;
-    Ok(conn.last_insert_rowid())
+    ]);
+    match inserted {
+        Ok(_) => Ok(conn.last_insert_rowid()),
+        // Ids are made by us and never repeat; what can be there already is the token.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            Err(Error::TokenTaken)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
@@ -87,12 +111,7 @@ pub(super) fn delete(conn: &Connection, id: SessionId) -> Result<bool> {
 
 pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
     let places = [place(key, 0), place(key + 1, 0)];
-    for sql in [
-        "DELETE FROM entries WHERE place >= ?1 AND place < ?2",
-        "DELETE FROM snapshots WHERE place >= ?1 AND place < ?2",
-    ] {
-        conn.prepare_cached(sql)?.execute(places)?;
-    }
+    conn.prepare_cached("DELETE FROM entries WHERE place >= ?1 AND place < ?2")?.execute(places)?;
     for sql in [
         "DELETE FROM turns WHERE session = ?1",
         "DELETE FROM keys WHERE session = ?1",

@@ -22,37 +22,34 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
         let turn_id = TurnId::from_bytes(known.turn_id.ok_or(Error::KeyReused)?);
         return Ok(Accepted::Known { turn_id, session, result: known.result });
     }
-    let (key, session) = match &turn.session {
+    let (key, session, found) = match &turn.session {
         TurnSession::New(new) => {
-            let key = sessions::insert(conn, new)?;
-            (key, rows::existing(conn, new.id)?.1)
+            let status = Status::Idle.after(Change::TurnTaken)?;
+            (sessions::insert(conn, new, status)?, sessions::made(new, status), None)
         }
         TurnSession::Existing { id, resume } => {
-            let (key, session) = rows::existing(conn, *id)?;
-            if !session.status.is_open() {
-                return Err(Error::Ended(session.status));
+            let (key, mut session) = rows::existing(conn, *id)?;
+            let found = session.status;
+            if !found.is_open() {
+                return Err(Error::Ended(found));
             }
-            if session.status == Status::Suspended && !resume {
+            if found == Status::Suspended && !resume {
                 return Ok(Accepted::Suspended { session });
             }
-            (key, session)
+            if *resume {
+                session.status = session.status.after(Change::Resumed)?;
+            }
+            session.status = session.status.after(Change::TurnTaken)?;
+            if session.status != found {
+                sessions::set_status(conn, key, session.status, turn.at)?;
+            }
+            (key, session, Some(found.as_str()))
         }
     };
-    let found = match &turn.session {
-        TurnSession::New(_) => None,
-        TurnSession::Existing { .. } => Some(session.status.as_str()),
-    };
-    let mut status = session.status;
-    if matches!(turn.session, TurnSession::Existing { resume: true, .. }) {
-        status = status.after(Change::Resumed)?;
-    }
-    status = status.after(Change::TurnTaken)?;
-    if status != session.status {
-        sessions::set_status(conn, key, status, turn.at)?;
-    }
     conn.prepare_cached(
-        "INSERT INTO turns (id, session, found, request, owner, started, attempt, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7)",
+        "INSERT INTO turns
+         (id, session, found, request, owner, started, attempt, keyed, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8)",
     )?
     .execute(params![
         turn.id.as_bytes(),
@@ -61,12 +58,13 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
         turn.request,
         turn.owner.0.as_bytes(),
         turn.started,
+        turn.key.is_some(),
         millis(turn.at),
     ])?;
     if let Some(name) = &turn.key {
         sessions::remember_key(conn, name, key, Some(turn.id.as_bytes()), turn.at)?;
     }
-    Ok(Accepted::Fresh { session: Session { status, ..session } })
+    Ok(Accepted::Fresh { session })
 }
 
 pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
@@ -76,19 +74,25 @@ pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Resul
     if changed == 1 { Ok(()) } else { Err(Error::Superseded) }
 }
 
-/// The session of a turn that is still this instance's, and the status it was found in; none if
-/// the turn made it.
-fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<(Key, Option<String>)> {
-    conn.prepare_cached("SELECT session, found FROM turns WHERE id = ?1 AND owner = ?2")?
+/// A turn that is still this instance's.
+struct Owned {
+    session: Key,
+    /// The session's status before the turn; none if the turn made it.
+    found: Option<String>,
+    keyed: bool,
+}
+
+fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<Owned> {
+    conn.prepare_cached("SELECT session, found, keyed FROM turns WHERE id = ?1 AND owner = ?2")?
         .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+            Ok(Owned { session: row.get(0)?, found: row.get(1)?, keyed: row.get(2)? })
         })
         .optional()?
         .ok_or(Error::Superseded)
 }
 
 pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
-    let (key, _) = owned(conn, finish.turn_id, finish.owner)?;
+    let Owned { session: key, keyed, .. } = owned(conn, finish.turn_id, finish.owner)?;
     let mut found = rows::sessions(conn, "WHERE key = ?1", [key])?;
     let (_, mut session) = found.pop().ok_or(Error::NoSession)?;
     let mut tether_last: i64 = conn
@@ -126,15 +130,6 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
         ])?;
     }
     if session.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
-        conn.prepare_cached(
-            "INSERT OR REPLACE INTO snapshots (place, id, kind, created_at)
-             VALUES (?1, ?2, 'checkpoint', ?3)",
-        )?
-        .execute(params![
-            place(key, session.last_seq),
-            finish.checkpoint.as_bytes(),
-            at
-        ])?;
         session.snapshot =
             Some(crate::Snapshot { id: finish.checkpoint, seq: session.last_seq, at: finish.at });
     }
@@ -156,6 +151,7 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
     ])?;
     conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([finish.turn_id.as_bytes()])?;
     match &finish.result {
+        _ if !keyed => 0,
         Some(result) => conn
             .prepare_cached("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
             .execute(params![finish.turn_id.as_bytes(), result])?,
@@ -167,7 +163,7 @@ pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
 }
 
 pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
-    let (key, found) = owned(conn, turn, owner)?;
+    let Owned { session: key, found, .. } = owned(conn, turn, owner)?;
     conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
     conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([turn.as_bytes()])?;
     // Nobody else has begun to use the session meanwhile?

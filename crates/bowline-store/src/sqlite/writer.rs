@@ -1,8 +1,11 @@
 //! The one thread that writes: whatever has queued up goes into one transaction.
 //!
-//! Group commit, because a durable commit costs a disk flush whatever it holds. Each operation
-//! runs inside its own savepoint, so one that fails takes back only itself; all answers wait for
-//! the commit. Dropping the caller's future never interrupts an operation.
+//! Group commit, because a durable commit costs a disk flush whatever it holds. All answers wait
+//! for the commit. Dropping the caller's future never interrupts an operation.
+//!
+//! An operation looks before it writes: one that refuses has changed nothing, and its neighbours
+//! go on. One that fails after it began to write (only the database itself can make it) takes the
+//! whole batch with it. That saves two statements per operation for a savepoint.
 
 use std::thread::JoinHandle;
 
@@ -137,15 +140,19 @@ fn transact(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
 fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
     execute(conn, "BEGIN IMMEDIATE")?;
     for job in batch {
-        execute(conn, "SAVEPOINT one")?;
+        let before = conn.total_changes();
         if let Err(error) = job.run(conn) {
-            // On a full disk or an I/O error SQLite gives the whole transaction up.
+            // On a full disk or an I/O error SQLite gives the whole transaction up by itself.
             if conn.is_autocommit() {
                 return Err(error);
             }
-            execute(conn, "ROLLBACK TO one")?;
+            if conn.total_changes() != before {
+                return Err(match error {
+                    fatal @ Error::Fatal(_) => fatal,
+                    other => Error::Unavailable(format!("an operation failed half-way: {other}")),
+                });
+            }
         }
-        execute(conn, "RELEASE one")?;
     }
     execute(conn, "COMMIT")
 }
@@ -179,5 +186,39 @@ impl From<rusqlite::Error> for Error {
             }
             _ => Error::Corrupt(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn count(writer: &Writer) -> i64 {
+        let count =
+            |conn: &Connection| Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get(0))?);
+        writer.run(count).await.unwrap()
+    }
+
+    fn write(conn: &Connection) -> Result<()> {
+        conn.execute("INSERT INTO t VALUES (1)", [])?;
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn g4_what_fails_half_way_is_taken_back_and_what_only_refuses_disturbs_nobody() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE t (x)").unwrap();
+        let writer = Writer::start(conn).unwrap();
+        writer.run(write).await.unwrap();
+        let refused = writer.run(|_| Err::<(), _>(Error::NoSession)).await;
+        assert_eq!(refused, Err(Error::NoSession));
+        let broken = writer.run(|conn| write(conn).and(Err::<(), _>(Error::NoSession))).await;
+        assert!(matches!(broken, Err(Error::Unavailable(_))), "{broken:?}");
+        assert_eq!(count(&writer).await, 1);
+        let fatal = writer.run(|conn| write(conn).and(Err::<(), _>(Error::Fatal("disk".into()))));
+        assert_eq!(fatal.await, Err(Error::Fatal("disk".into())));
+        assert_eq!(writer.failed().await, Error::Fatal("disk".into()));
+        let after = writer.run(write).await;
+        assert_eq!(after, Err(Error::Fatal("disk".into())), "nothing is acknowledged any more");
     }
 }
