@@ -277,6 +277,9 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// The model's server that the others measure with
+    #[command(hide = true)]
+    Mock,
     /// The same load against any OpenAI-compatible or SBP server
     #[command(
         after_help = "Example:\n  bowline bench compare --url http://127.0.0.1:9000 --model gpt-4o"

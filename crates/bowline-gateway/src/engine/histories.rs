@@ -6,7 +6,7 @@
 //! behind its back, which its position tells.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowline_sbp::id::{Seq, SessionId};
 use bowline_sbp::message::Message;
@@ -25,18 +25,54 @@ pub(super) struct Histories {
 
 #[derive(Debug, Default)]
 struct Kept {
-    by_session: HashMap<SessionId, History>,
+    by_session: HashMap<SessionId, Place>,
     by_age: BTreeMap<u64, SessionId>,
     clock: u64,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct History {
+struct Place {
     last_seq: Seq,
-    messages: Vec<Message>,
-    bytes: usize,
+    history: History,
     age: u64,
+}
+
+/// A conversation that knows how much memory it takes: counting it anew would cost what all its
+/// messages together cost.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// Shared with a model while it is asked, and not copied when it is not.
+    messages: Arc<Vec<Message>>,
+    bytes: usize,
+}
+
+impl History {
+    pub(super) fn messages(&self) -> &Arc<Vec<Message>> {
+        &self.messages
+    }
+
+    pub(super) fn push(&mut self, message: Message) {
+        self.bytes += size(&message);
+        Arc::make_mut(&mut self.messages).push(message);
+    }
+
+    pub(super) fn truncate(&mut self, length: usize) {
+        let messages = Arc::make_mut(&mut self.messages);
+        while messages.len() > length {
+            self.bytes -= messages.pop().as_ref().map_or(0, size);
+        }
+    }
+}
+
+impl From<Vec<Message>> for History {
+    fn from(messages: Vec<Message>) -> Self {
+        Self { bytes: messages.iter().map(size).sum(), messages: Arc::new(messages) }
+    }
+}
+
+fn size(message: &Message) -> usize {
+    message.as_json().len() + OVERHEAD
 }
 
 impl Histories {
@@ -45,26 +81,27 @@ impl Histories {
     }
 
     /// Takes out the history up to `last_seq`, if it is here. Whoever takes it puts it back.
-    pub(super) fn take(&self, session: SessionId, last_seq: Seq) -> Option<Vec<Message>> {
-        let history = self.lock().remove(session)?;
-        (history.last_seq == last_seq).then_some(history.messages)
+    pub(super) fn take(&self, session: SessionId, last_seq: Seq) -> Option<History> {
+        let place = self.lock().remove(session)?;
+        (place.last_seq == last_seq).then_some(place.history)
     }
 
     /// Keeps a history that reaches to `last_seq`.
-    pub(super) fn put(&self, session: SessionId, last_seq: Seq, messages: Vec<Message>) {
-        if messages.len() < SHORTEST {
+    pub(super) fn put(&self, session: SessionId, last_seq: Seq, history: History) {
+        if history.messages.len() < SHORTEST || history.bytes > self.most_bytes {
             return;
         }
-        let bytes = messages.iter().map(|message| message.as_json().len() + OVERHEAD).sum();
         let mut kept = self.lock();
         kept.remove(session);
         kept.clock += 1;
         let age = kept.clock;
         kept.by_age.insert(age, session);
-        kept.bytes += bytes;
-        kept.by_session.insert(session, History { last_seq, messages, bytes, age });
+        kept.bytes += history.bytes;
+        kept.by_session.insert(session, Place { last_seq, history, age });
         while kept.bytes > self.most_bytes {
-            let Some((_, oldest)) = kept.by_age.pop_first() else { break };
+            let Some(oldest) = kept.by_age.first_key_value().map(|(_, session)| *session) else {
+                break;
+            };
             kept.remove(oldest);
         }
     }
@@ -79,11 +116,11 @@ impl Histories {
 }
 
 impl Kept {
-    fn remove(&mut self, session: SessionId) -> Option<History> {
-        let history = self.by_session.remove(&session)?;
-        self.by_age.remove(&history.age);
-        self.bytes -= history.bytes;
-        Some(history)
+    fn remove(&mut self, session: SessionId) -> Option<Place> {
+        let place = self.by_session.remove(&session)?;
+        self.by_age.remove(&place.age);
+        self.bytes -= place.history.bytes;
+        Some(place)
     }
 }
 
@@ -96,23 +133,27 @@ mod tests {
         SessionId(Uuid::from_u128(n))
     }
 
-    fn messages(n: usize) -> Vec<Message> {
-        (0..n).map(|n| Message::text("user", &n.to_string())).collect()
+    fn messages(n: usize) -> History {
+        (0..n).map(|n| Message::text("user", &n.to_string())).collect::<Vec<_>>().into()
     }
 
     #[test]
     fn a_history_is_given_only_for_its_own_position() {
         let histories = Histories::new(1 << 20);
         histories.put(session(1), 20, messages(20));
-        assert_eq!(histories.take(session(1), 21), None, "the log has grown since");
+        assert!(histories.take(session(1), 21).is_none(), "the log has grown since");
         histories.put(session(1), 20, messages(20));
-        assert_eq!(histories.take(session(1), 20).unwrap().len(), 20);
-        assert_eq!(histories.take(session(1), 20), None, "taken out");
+        assert_eq!(histories.take(session(1), 20).unwrap().messages().len(), 20);
+        assert!(histories.take(session(1), 20).is_none(), "taken out");
     }
 
     #[test]
     fn g11_the_oldest_goes_when_there_is_no_room() {
-        let one = messages(20).iter().map(|m| m.as_json().len() + OVERHEAD).sum::<usize>();
+        let mut grown = History::default();
+        messages(21).messages().iter().cloned().for_each(|message| grown.push(message));
+        grown.truncate(20);
+        let one = messages(20).bytes;
+        assert_eq!(grown.bytes, one, "counted as it changes, or at once");
         let histories = Histories::new(2 * one);
         for n in 1..=3 {
             histories.put(session(n), 20, messages(20));

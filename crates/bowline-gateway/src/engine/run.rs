@@ -15,6 +15,7 @@ use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::histories::History;
 use super::request::{Origin, TurnRequest};
 use super::{Engine, info, internal, stopping};
 use crate::clock;
@@ -110,33 +111,30 @@ impl Engine {
             }
         };
         let mut history = match self.histories.take(turn.session, session.last_seq) {
-            _ if session.last_seq == 0 => Vec::new(),
+            _ if session.last_seq == 0 => History::default(),
             Some(history) => history,
-            None => self.patiently(turn, || self.store.history(turn.session)).await?,
+            None => self.patiently(turn, || self.store.history(turn.session)).await?.into(),
         };
-        let known = already_stored(&history, &request.messages);
+        let known = already_stored(history.messages(), &request.messages);
         let new = request.messages[known..].to_vec();
-        let before = (history.len(), session.last_seq);
-        history.extend(new.iter().cloned());
+        let before = (history.messages().len(), session.last_seq);
+        new.iter().cloned().for_each(|message| history.push(message));
         turn.set_seq(session.last_seq + new.len() as u64 + 1);
-        let history = Arc::new(history);
 
         let channel = self.hub.channel(turn.session);
         let run = Run { engine: self, turn, request, session, new, channel: &channel };
-        let ended = run.carry_out(Arc::clone(&history)).await;
-        if let Some(mut history) = Arc::into_inner(history) {
-            let last_seq = match &ended {
-                Ok((_, said)) => {
-                    history.extend(said.clone());
-                    turn.seq().unwrap_or_default()
-                }
-                Err(_) => {
-                    history.truncate(before.0);
-                    before.1
-                }
-            };
-            self.histories.put(turn.session, last_seq, history);
-        }
+        let ended = run.carry_out(Arc::clone(history.messages())).await;
+        let last_seq = match &ended {
+            Ok((_, said)) => {
+                said.iter().cloned().for_each(|message| history.push(message));
+                turn.seq().unwrap_or_default()
+            }
+            Err(_) => {
+                history.truncate(before.0);
+                before.1
+            }
+        };
+        self.histories.put(turn.session, last_seq, history);
         let ended = ended.map(|(done, _)| done);
         if ended.is_err() {
             // Whatever surfaces saw of it is either in the log by now, or came to nothing.
@@ -194,7 +192,10 @@ impl Run<'_> {
                 || model.always_streams()
                 || self.channel.is_watched(),
         };
-        match self.generate(model, call).await {
+        let asked = Instant::now();
+        let generated = self.generate(model, call).await;
+        metrics::histogram!("bowline_model_seconds").record(asked.elapsed().as_secs_f64());
+        match generated {
             Ok(generated) => self.keep(generated, model.name()).await,
             Err(failure) => self.give_up(failure).await,
         }

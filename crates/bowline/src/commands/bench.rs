@@ -29,6 +29,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             gateway::run(Duration::from_secs(seconds), &only, &mut report).await.map_err(failed)?;
             report.print();
         }
+        BenchCommand::Mock => mock::serve().await.map_err(failed)?,
         BenchCommand::Compare { url, model, seconds, json } => {
             let mut report = Report::new(json);
             compare(&url, &model, Duration::from_secs(seconds), &mut report)

@@ -60,8 +60,8 @@ pub(super) async fn run(length: Duration, only: &[String], report: &mut Report) 
         bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
     }
     let wanted = |part: &str| only.is_empty() || only.iter().any(|o| o == part);
-    let epoch = Instant::now();
-    let mock = mock::start(epoch).await?;
+    let upstream = mock::Process::start().await?;
+    let mock = upstream.address;
     if wanted("ready") {
         ready(mock, report).await?;
     }
@@ -74,7 +74,7 @@ pub(super) async fn run(length: Duration, only: &[String], report: &mut Report) 
         if wanted("stream") {
             report.doing("first tokens");
             let body = load::body("bench", Some("{}"), true);
-            let clock = load::Clock::FromMock(epoch);
+            let clock = load::Clock::FromMock;
             let direct = load::first_tokens(mock, &body, clock).await?;
             let through = load::first_tokens(gateway.address, &body, clock).await?;
             report.figure("first_token_added_ms_p50", through);
@@ -207,14 +207,16 @@ async fn turns(mock: SocketAddr, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Sum and count of the gateway's own seconds per turn.
+/// Sum and count of the gateway's own seconds per turn: what its turns took, less what the model
+/// took of it. The upstream's body, which grows with the history, counts as the model's.
 async fn own_work(address: SocketAddr) -> Result<(f64, f64)> {
     let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
     let value = |name: &str| -> f64 {
         let line = text.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
     };
-    Ok((value("bowline_turn_own_seconds_sum"), value("bowline_turn_own_seconds_count")))
+    let own = value("bowline_turn_seconds_sum") - value("bowline_model_seconds_sum");
+    Ok((own, value("bowline_turn_seconds_count")))
 }
 
 async fn idle(mock: SocketAddr, report: &mut Report) -> Result<()> {

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body_util::combinators::BoxBody;
@@ -14,7 +15,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use super::load::since_epoch;
 
 /// How long a stream waits before its first word, so that many are under way together.
 const THINKING: Duration = Duration::from_millis(20);
@@ -23,26 +29,57 @@ const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","creat
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// Serves until the program ends. Streams say in their first word when it was sent, counted from
-/// `epoch`.
-pub(super) async fn start(epoch: Instant) -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let _ = stream.set_nodelay(true);
-            let service = service_fn(move |request| answer(request, epoch));
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    Ok(address)
+/// The mock in a process of its own, as a model's server is.
+#[derive(Debug)]
+pub(super) struct Process {
+    _child: Child,
+    pub(super) address: SocketAddr,
 }
 
-async fn answer(request: Request<Incoming>, epoch: Instant) -> Result<Answer, hyper::Error> {
+impl Process {
+    pub(super) async fn start() -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bench", "mock"])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdout = child.stdout.take().context("no output")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let address = line.context("the mock did not start")?.parse()?;
+        Ok(Self { _child: child, address })
+    }
+}
+
+/// Serves until it is killed. Streams say in their first word when it was sent.
+pub(super) async fn serve() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?);
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let _ = stream.set_nodelay(true);
+        let service = service_fn(answer);
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+/// What it reads of a request: as much as any server has to.
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(default)]
+    stream: bool,
+    messages: Vec<serde_json::Value>,
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
     let body = request.into_body().collect().await?.to_bytes();
-    let streams = memmem(&body, b"\"stream\":true");
-    let (kind, body) = if streams {
-        ("text/event-stream", stream(epoch))
+    let asked = serde_json::from_slice::<Asked>(&body).ok();
+    let Some(asked) = asked.filter(|asked| !asked.messages.is_empty()) else {
+        let mut refusal = Response::new(Full::new(Bytes::from_static(b"{}")).boxed());
+        *refusal.status_mut() = hyper::StatusCode::BAD_REQUEST;
+        return Ok(refusal);
+    };
+    let (kind, body) = if asked.stream {
+        ("text/event-stream", stream())
     } else {
         ("application/json", Full::new(Bytes::from_static(COMPLETION.as_bytes())).boxed())
     };
@@ -52,11 +89,11 @@ async fn answer(request: Request<Incoming>, epoch: Instant) -> Result<Answer, hy
     Ok(response)
 }
 
-fn stream(epoch: Instant) -> BoxBody<Bytes, Infallible> {
-    let events = futures_util::stream::iter(0..4).then(move |n| async move {
+fn stream() -> BoxBody<Bytes, Infallible> {
+    let events = futures_util::stream::iter(0..4).then(|n| async move {
         tokio::time::sleep(if n == 0 { THINKING } else { Duration::from_millis(1) }).await;
         let event = match n {
-            0 => chunk(&format!("t={} ", epoch.elapsed().as_nanos()), "null"),
+            0 => chunk(&format!("t={} ", since_epoch().as_nanos()), "null"),
             1 => chunk("and more", "null"),
             2 => chunk("", "\"stop\""),
             _ => "data: [DONE]\n\n".to_owned(),
@@ -72,8 +109,4 @@ fn chunk(text: &str, finish: &str) -> String {
     format!(
         "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{finish}}}]}}\n\n"
     )
-}
-
-fn memmem(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle)
 }
