@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -50,27 +51,33 @@ fn request(address: SocketAddr, path: &str, body: &str) -> Result<Request<Full<B
         .body(Full::new(Bytes::from(body.to_owned())))?)
 }
 
-/// Successful requests a second.
+/// Successful requests a second, by an ordinary client that reads what it is answered.
 pub(super) async fn requests(
     address: SocketAddr,
     path: &'static str,
     body: &str,
     length: Duration,
 ) -> Result<f64> {
+    #[derive(Deserialize)]
+    struct Answer {
+        choices: Vec<serde_json::Value>,
+    }
+    let client = reqwest::Client::builder().pool_max_idle_per_host(PARALLEL).build()?;
+    let url: url::Url = format!("http://{address}{path}").parse()?;
     let count = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for _ in 0..PARALLEL {
-        let (count, body) = (Arc::clone(&count), body.to_owned());
+        let (client, url, count) = (client.clone(), url.clone(), Arc::clone(&count));
+        let body = Bytes::from(body.to_owned());
         tasks.spawn(async move {
-            let mut sender = connect(address).await?;
             while begun.elapsed() < length {
-                sender.ready().await?;
-                let response = sender.send_request(request(address, path, &body)?).await?;
-                let status = response.status();
-                let answer = response.into_body().collect().await?.to_bytes();
-                if status != StatusCode::OK {
-                    bail!("{status}: {}", String::from_utf8_lossy(&answer));
+                let request = client.post(url.clone()).header("content-type", "application/json");
+                let response = request.body(body.clone()).send().await?;
+                let (status, text) = (response.status(), response.text().await?);
+                match serde_json::from_str::<Answer>(&text) {
+                    Ok(answer) if status == StatusCode::OK && !answer.choices.is_empty() => {}
+                    _ => bail!("{status}: {text}"),
                 }
                 count.fetch_add(1, Ordering::Relaxed);
             }
