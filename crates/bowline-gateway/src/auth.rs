@@ -180,28 +180,20 @@ mod tests {
     use super::*;
     use bowline_sbp::id::AgentId;
     use bowline_sbp::lifecycle::Status;
+    use bowline_store::NewSession;
     use jiff::Timestamp;
 
     const KEY: &str = "a-key-of-twenty-chars";
 
     fn session(token: &str) -> Session {
-        Session {
+        let new = NewSession {
             id: SessionId(uuid::Uuid::nil()),
             token_hash: hash_token(token),
             agent_id: AgentId::fallback(),
-            status: Status::Idle,
-            step_count: 0,
             metadata: "{}".into(),
-            created_at: Timestamp::UNIX_EPOCH,
-            updated_at: Timestamp::UNIX_EPOCH,
-            last_seq: 0,
-            delivered_seq: 0,
-            pending_turns: 0,
-            cost_usd: 0.0,
-            attach_epoch: 0,
-            surface: None,
-            snapshot: None,
-        }
+            at: Timestamp::UNIX_EPOCH,
+        };
+        Session::made(&new, Status::Idle)
     }
 
     fn access(keys: &[&str]) -> Access {

@@ -69,6 +69,30 @@ pub struct Session {
     pub snapshot: Option<Snapshot>,
 }
 
+impl Session {
+    /// A session as it is when it was just made. Times are kept to the millisecond.
+    pub fn made(new: &NewSession, status: Status) -> Self {
+        let at = Timestamp::from_millisecond(new.at.as_millisecond()).unwrap_or(new.at);
+        Self {
+            id: new.id,
+            token_hash: new.token_hash,
+            agent_id: new.agent_id.clone(),
+            status,
+            step_count: 0,
+            metadata: new.metadata.clone(),
+            created_at: at,
+            updated_at: at,
+            last_seq: 0,
+            delivered_seq: 0,
+            pending_turns: 0,
+            cost_usd: 0.0,
+            attach_epoch: 0,
+            surface: None,
+            snapshot: None,
+        }
+    }
+}
+
 /// A durable point to start from again: a position in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {

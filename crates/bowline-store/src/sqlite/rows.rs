@@ -25,11 +25,6 @@ pub(super) fn millis(at: Timestamp) -> i64 {
     at.as_millisecond()
 }
 
-/// A time as it will be read back: to the millisecond.
-pub(super) fn as_stored(at: Timestamp) -> Timestamp {
-    Timestamp::from_millisecond(millis(at)).unwrap_or(at)
-}
-
 fn timestamp(millis: i64) -> Result<Timestamp> {
     Timestamp::from_millisecond(millis).map_err(|_| corrupt("a time out of range"))
 }

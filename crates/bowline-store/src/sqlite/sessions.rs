@@ -5,7 +5,7 @@ use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::rows::{self, Key, as_stored, millis, place};
+use super::rows::{self, Key, millis, place};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -22,28 +22,7 @@ pub(super) fn create(
     if let Some(key) = key {
         remember_key(conn, key, row, None, new.at)?;
     }
-    Ok(Created { session: made(new, Status::Idle), replayed: false })
-}
-
-/// A session that was just made.
-pub(super) fn made(new: &NewSession, status: Status) -> Session {
-    Session {
-        id: new.id,
-        token_hash: new.token_hash,
-        agent_id: new.agent_id.clone(),
-        status,
-        step_count: 0,
-        metadata: new.metadata.clone(),
-        created_at: as_stored(new.at),
-        updated_at: as_stored(new.at),
-        last_seq: 0,
-        delivered_seq: 0,
-        pending_turns: 0,
-        cost_usd: 0.0,
-        attach_epoch: 0,
-        surface: None,
-        snapshot: None,
-    }
+    Ok(Created { session: Session::made(new, Status::Idle), replayed: false })
 }
 
 pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Result<Key> {

@@ -25,7 +25,7 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
     let (key, session, found) = match &turn.session {
         TurnSession::New(new) => {
             let status = Status::Idle.after(Change::TurnTaken)?;
-            (sessions::insert(conn, new, status)?, sessions::made(new, status), None)
+            (sessions::insert(conn, new, status)?, Session::made(new, status), None)
         }
         TurnSession::Existing { id, resume } => {
             let (key, mut session) = rows::existing(conn, *id)?;
