@@ -276,10 +276,14 @@ impl Store for Sqlite {
     }
 
     async fn check(&self) -> Result<()> {
-        // A write that changes nothing still takes the write lock and touches the disk.
+        // A real write: on a full disk one that changes nothing would still succeed.
         self.writer
             .run(|conn| {
-                conn.prepare_cached("DELETE FROM secrets WHERE name = ''")?.execute([])?;
+                conn.prepare_cached(
+                    "INSERT INTO secrets (name, secret) VALUES ('probe', randomblob(8))
+                     ON CONFLICT (name) DO UPDATE SET secret = excluded.secret",
+                )?
+                .execute([])?;
                 Ok(())
             })
             .await

@@ -5,6 +5,7 @@
 mod chat;
 mod cli;
 mod conformance;
+mod disk;
 mod openai_sdk;
 mod process;
 mod readme;

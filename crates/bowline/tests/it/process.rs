@@ -39,14 +39,18 @@ impl Process {
     }
 
     pub(crate) fn start_at(data: &Path, listen: &str, environment: &[(&str, &str)]) -> Self {
-        let mut child = bowline()
+        let mut command = bowline();
+        command
             .args(["gateway", "--json", "--listen", listen, "--data"])
             .arg(data)
             .env("BOWLINE_OFFLINE_PACE", "0ms")
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .envs(environment.iter().copied());
+        Self::spawned(command, data)
+    }
+
+    /// By a command that becomes a gateway and says so on stdout.
+    pub(crate) fn spawned(mut command: Command, data: &Path) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).expect("the gateway did not get ready");
@@ -63,6 +67,10 @@ impl Process {
         self.kill();
         let listen = self.url.trim_start_matches("http://").to_owned();
         Self::start_at(&self.data.clone(), &listen, &[])
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn kill(&mut self) {
