@@ -30,7 +30,7 @@ bench: ## Measure the gateway against a bare server in the same run
 	target/release/bowline bench gateway
 
 soak: ## The long versions of the crash and race tests
-	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
 
 deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 	$(CARGO) deny check licenses bans sources
@@ -38,7 +38,7 @@ deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 clean: ## Remove everything that was built
 	$(CARGO) clean
 
-# What the tests need beside Rust: the real OpenAI SDK, and curl for the README's commands.
+# What the tests need beside Rust: the real OpenAI SDK, curl for the README, strace for bad disks.
 tools: $(PYTHON_ENV)/.ready
 
 $(PYTHON_ENV)/.ready: Makefile tools/python-env

@@ -1,4 +1,4 @@
-//! A disk that is full: clear refusals, nothing lost, and back by itself.
+//! Bad disks: full ones, and ones that do not keep what they were given.
 //!
 //! The gateway runs in a mount namespace of its own with a small file system under its data
 //! folder. Where the machine allows no such namespaces (some containers), say
@@ -111,4 +111,42 @@ async fn g4_a_full_disk_is_refused_clearly_and_recovers_by_itself() {
     assert_eq!(seen["status"], "running", "reading still works");
     std::fs::remove_file(small.inside("ballast")).unwrap();
     small.is_well(&session, &told).await;
+}
+
+#[tokio::test]
+async fn g4_a_failed_flush_stops_acknowledging_exits_and_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = bowline();
+    let mut command = Command::new("strace");
+    // From the 30th flush on, the disk does not keep its word.
+    command
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"])
+        .args(["-e", "inject=fsync,fdatasync:error=EIO:when=30+"])
+        .arg(plain.get_program())
+        .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.path())
+        .env("BOWLINE_OFFLINE_PACE", "0ms")
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .stderr(Stdio::null());
+    let mut gateway = Process::spawned(command, folder.path());
+    let client = reqwest::Client::new();
+    let mut told = Vec::new();
+    for n in 0..200 {
+        let url = format!("{}/v1/chat/completions", gateway.url);
+        let asked = client.post(url).json(&turn(None, &format!("echo {n}"))).send().await;
+        match asked {
+            Ok(answer) if answer.status() == 200 => {
+                told.push((session_of(&answer.json().await.unwrap()), n.to_string()));
+            }
+            // Unknown: it may or may not be there.
+            Ok(answer) => assert!(answer.status().is_server_error(), "{}", answer.status()),
+            Err(_) => break,
+        }
+    }
+    assert!((5..100).contains(&told.len()), "{} turns before the disk failed", told.len());
+    assert_eq!(gateway.ended().code(), Some(74), "it does not go on");
+    let gateway = Process::start(folder.path());
+    for (session, text) in told {
+        assert_eq!(gateway.log(&session).await.last(), Some(&text), "acknowledged, so it is there");
+    }
 }

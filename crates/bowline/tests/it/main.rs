@@ -7,6 +7,7 @@ mod cli;
 mod conformance;
 mod disk;
 mod openai_sdk;
+mod power;
 mod process;
 mod readme;
 mod restart;
