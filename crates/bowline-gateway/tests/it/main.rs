@@ -7,6 +7,7 @@ mod bench;
 mod bounds;
 mod disk;
 mod failing;
+mod garbage;
 mod idempotency;
 mod l1_completions;
 mod l1_history;
