@@ -26,7 +26,7 @@ use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, Sessio
 use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
-use bowline_store::{Attach, Attached, Entry};
+use bowline_store::{Attach, Attached, Entry, Session};
 use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -77,10 +77,11 @@ pub(crate) async fn upgrade(
 
 /// The whole life of a socket.
 async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credentials) {
-    let (session_id, frame) = match introduce(app, &mut socket, &path, &shown).await {
+    let (session, frame) = match introduce(app, &mut socket, &path, &shown).await {
         Ok(introduced) => introduced,
         Err(end) => return socket.end(end).await,
     };
+    let session_id = session.id;
     // Subscribe first, then read (see the invariants).
     let channel = app.engine.hub.channel(session_id);
     let pulse = channel.subscribe();
@@ -90,7 +91,15 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         owner: app.engine.instance,
         at: clock::now(),
     };
-    let attached = match app.engine.store.attach(attach).await {
+    // What is probably first to be sent is read while the attachment is written.
+    let first = async {
+        match session.pending_turns {
+            0 => Ok(Vec::new()),
+            _ => app.engine.store.tethered_after(session_id, session.delivered_seq).await,
+        }
+    };
+    let (attached, first) = tokio::join!(app.engine.store.attach(attach), first);
+    let attached = match attached {
         Ok(attached) => attached,
         Err(bowline_store::Error::NoSession) => return socket.end(not_found(&path)).await,
         Err(_) => return socket.end(End::Bare(Close::TryAgain)).await,
@@ -99,7 +108,8 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     let epoch = attached.epoch;
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
 
-    let mut surface = Surface::new(app, &mut socket, channel, &frame, attached);
+    let first = first.unwrap_or_default();
+    let mut surface = Surface::new(app, &mut socket, channel, &frame, attached, first);
     // A panic ends this surface, not the gateway, and not without detaching.
     let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame)).catch_unwind();
     let end = live.await.unwrap_or_else(|_| {
@@ -120,7 +130,7 @@ async fn introduce(
     socket: &mut Socket,
     path: &str,
     shown: &Credentials,
-) -> Result<(SessionId, AttachFrame), End> {
+) -> Result<(Session, AttachFrame), End> {
     let protocol = |detail: &str| {
         End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
     };
@@ -149,7 +159,7 @@ async fn introduce(
         let detail = "session_token does not open this session".into();
         return Err(End::with(ServerFrame::Forbidden { detail }, Close::Forbidden));
     }
-    Ok((session_id, frame))
+    Ok((session, frame))
 }
 
 fn not_found(path: &str) -> End {
@@ -169,6 +179,8 @@ struct Surface<'a> {
     delivery: Delivery,
     /// The log has been read up to here.
     read: u64,
+    /// The first page of the log, read ahead.
+    first: Vec<Entry>,
     keepalive: Keepalive,
     replies: (mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>),
     inputs: Arc<Semaphore>,
@@ -181,6 +193,7 @@ impl<'a> Surface<'a> {
         channel: Arc<Channel>,
         frame: &AttachFrame,
         attached: Attached,
+        first: Vec<Entry>,
     ) -> Self {
         let session = attached.session;
         let mode = if frame.surface.streams() { Mode::Chunks } else { Mode::Whole };
@@ -194,7 +207,9 @@ impl<'a> Surface<'a> {
             epoch: attached.epoch,
             pending: session.pending_turns,
             delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq),
-            read: session.delivered_seq,
+            // With nothing pending there is nothing to read up to here.
+            read: if session.pending_turns == 0 { session.last_seq } else { 0 },
+            first,
             keepalive: Keepalive::new(rhythm, Instant::now()),
             replies: mpsc::channel(INPUTS),
             inputs: Arc::new(Semaphore::new(INPUTS)),
@@ -222,7 +237,7 @@ impl<'a> Surface<'a> {
             sbp_level: SBP_LEVEL.into(),
         });
         // What was pending is read even if nothing wakes us.
-        let mut look_at_log = true;
+        let mut look_at_log = self.pending > 0;
         if let Err(end) = self.socket.send(&hello).await {
             return end;
         }
@@ -301,7 +316,10 @@ impl<'a> Surface<'a> {
         let read = async |after| {
             store.tethered_after(session_id, after).await.map_err(|_| End::Bare(Close::TryAgain))
         };
-        let mut page = read(self.delivery.sent()).await?;
+        let mut page = match std::mem::take(&mut self.first) {
+            first if first.is_empty() => read(self.delivery.sent()).await?,
+            first => first,
+        };
         while let Some(last) = page.last().map(|entry| entry.seq) {
             // The next page is read while this one goes out.
             let (next, sent) = tokio::join!(read(last), self.send_page(page));
