@@ -33,6 +33,8 @@ struct Stored {
     model: String,
     params: Vec<(String, Box<RawValue>)>,
     messages: Vec<Box<RawValue>>,
+    #[serde(default)]
+    stream: bool,
     checkpoint_every: u32,
     tether: bool,
     origin: Origin,
@@ -46,6 +48,7 @@ impl TurnRequest {
             model: &'a str,
             params: &'a [(String, Box<RawValue>)],
             messages: &'a [Message],
+            stream: bool,
             checkpoint_every: u32,
             tether: bool,
             origin: Origin,
@@ -54,6 +57,7 @@ impl TurnRequest {
             model: &self.model,
             params: &self.params,
             messages: &self.messages,
+            stream: self.stream,
             checkpoint_every: self.checkpoint_every,
             tether: self.tether,
             origin: self.origin,
@@ -61,7 +65,7 @@ impl TurnRequest {
         serde_json::to_string(&stored).expect("strings and raw JSON always serialise")
     }
 
-    /// Back from the store. Nobody waits for it any more, so nobody streams.
+    /// Back from the store. The caller is gone, but may come back with the same key and read on.
     pub(super) fn from_json(text: &str) -> Option<Self> {
         let stored: Stored = serde_json::from_str(text).ok()?;
         let messages = stored.messages.into_iter().map(Message::read).collect::<Result<_, _>>();
@@ -69,7 +73,7 @@ impl TurnRequest {
             model: stored.model,
             params: stored.params,
             messages: messages.ok()?,
-            stream: false,
+            stream: stored.stream,
             checkpoint_every: stored.checkpoint_every,
             tether: stored.tether,
             origin: stored.origin,
@@ -103,7 +107,7 @@ mod tests {
         assert_eq!(back.messages[0].as_json(), message);
         assert_eq!(back.params[0].1.get(), "12345678901234567890123");
         assert_eq!((back.checkpoint_every, back.tether), (3, false));
-        assert!(!back.stream);
+        assert!(back.stream, "a caller who retries reads the stream of the turn that goes on");
         assert!(TurnRequest::from_json("{}").is_none());
     }
 }

@@ -1,0 +1,59 @@
+//! The check itself: each session's log against the callers, then against the surfaces.
+
+mod callers;
+mod surfaces;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::anomaly::Anomaly;
+use crate::history::{Attachment, Entry, Event, History, Log};
+
+/// Everything that is wrong with a history; nothing if every promise was kept.
+pub fn check(history: &History) -> Vec<Anomaly> {
+    let empty = Log::default();
+    let mut found = Vec::new();
+    for session in sessions(history) {
+        let log = history.logs.get(session).unwrap_or(&empty);
+        let case = Case { history, session, log };
+        found.extend(callers::check(&case));
+        found.extend(surfaces::check(&case));
+    }
+    found
+}
+
+/// One session: all that was seen of it, and its log.
+struct Case<'a> {
+    history: &'a History,
+    session: &'a str,
+    log: &'a Log,
+}
+
+impl<'a> Case<'a> {
+    /// The ends of turns, by turn.
+    fn replies(&self) -> HashMap<&'a str, &'a Entry> {
+        let replies = self.log.entries.iter().filter(|entry| entry.is_reply());
+        replies.map(|entry| (entry.turn_id.as_str(), entry)).collect()
+    }
+
+    /// The attachments of this session.
+    fn attachments(&self) -> BTreeSet<Attachment> {
+        let of_session = |event: &Event| match event {
+            Event::Attaching { attachment, session } if session == self.session => {
+                Some(*attachment)
+            }
+            _ => None,
+        };
+        self.history.events.iter().filter_map(of_session).collect()
+    }
+}
+
+/// All that were ever named: a session whose log nobody could read counts as empty.
+fn sessions(history: &History) -> BTreeSet<&str> {
+    let named = history.events.iter().filter_map(|event| match event {
+        Event::Asked { session, .. } | Event::Attaching { session, .. } => Some(session.as_str()),
+        _ => None,
+    });
+    named.chain(history.logs.keys().map(String::as_str)).collect()
+}

@@ -1,0 +1,125 @@
+//! A program that asks over HTTP, and asks again under the same key until it knows.
+
+use std::time::{Duration, Instant};
+
+use bowline_checker::{Ask, Outcome};
+use serde_json::{Value, json};
+
+use crate::process::DEADLINE;
+use crate::record::Record;
+
+/// How the answer is to come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Way {
+    Whole,
+    Streamed,
+}
+
+#[derive(Clone)]
+pub(crate) struct Caller {
+    id: u32,
+    http: reqwest::Client,
+    url: String,
+    record: Record,
+}
+
+impl Caller {
+    pub(crate) fn new(url: &str, record: &Record) -> Self {
+        Self {
+            id: u32::try_from(record.unique()).unwrap(),
+            http: reqwest::Client::new(),
+            url: format!("{url}/v1/chat/completions"),
+            record: record.clone(),
+        }
+    }
+
+    /// Has the words echoed. Gives the ask and what the caller knows in the end.
+    pub(crate) async fn ask(&self, session: &str, words: &str, way: Way) -> (Ask, Outcome) {
+        let text = format!("echo {} {words}", self.record.unique());
+        self.ask_exactly(session, &text, way).await
+    }
+
+    pub(crate) async fn ask_exactly(&self, session: &str, text: &str, way: Way) -> (Ask, Outcome) {
+        let ask = self.record.with(|history| history.asked(self.id, session, text));
+        (ask, self.until_known(ask, &key(ask), session, text, way).await)
+    }
+
+    /// Says something else under the key of an ask that was answered: it must be refused.
+    pub(crate) async fn clash(&self, with: Ask, session: &str) {
+        let text = format!("echo {} clash", self.record.unique());
+        let ask = self.record.with(|history| history.asked(self.id, session, &text));
+        let outcome = self.until_known(ask, &key(with), session, &text, Way::Whole).await;
+        assert_eq!(outcome, Outcome::Refused, "other words under a used key");
+    }
+
+    async fn until_known(
+        &self,
+        ask: Ask,
+        key: &str,
+        session: &str,
+        text: &str,
+        way: Way,
+    ) -> Outcome {
+        let begun = Instant::now();
+        loop {
+            let outcome = self.attempt(key, session, text, way).await;
+            self.record.with(|history| history.told(ask, outcome.clone()));
+            if outcome != Outcome::Unknown {
+                return outcome;
+            }
+            assert!(begun.elapsed() < DEADLINE, "never answered: {text}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn attempt(&self, key: &str, session: &str, text: &str, way: Way) -> Outcome {
+        let body = json!({
+            "model": "m", "stream": way == Way::Streamed, "sbp": { "session_id": session },
+            "messages": [{ "role": "user", "content": text }],
+        });
+        let request = self.http.post(&self.url).header("Idempotency-Key", key).json(&body);
+        let Ok(mut response) = request.send().await else { return Outcome::Unknown };
+        if response.status().is_client_error() {
+            return Outcome::Refused;
+        }
+        let is_success = response.status().is_success();
+        let mut bytes = Vec::new();
+        // A stream that breaks after the chunk with `sbp` has said all the same that it is stored.
+        while let Ok(Some(part)) = response.chunk().await {
+            bytes.extend(part);
+        }
+        let answered = match way {
+            Way::Whole => whole(&bytes),
+            Way::Streamed => streamed(&bytes),
+        };
+        answered.filter(|_| is_success).unwrap_or(Outcome::Unknown)
+    }
+}
+
+fn key(ask: Ask) -> String {
+    format!("key-{}", ask.0)
+}
+
+fn whole(body: &[u8]) -> Option<Outcome> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    let content = answer["choices"][0]["message"]["content"].as_str()?;
+    answered(&answer, content.to_owned())
+}
+
+fn streamed(body: &[u8]) -> Option<Outcome> {
+    let mut content = String::new();
+    for event in body.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data: ")) {
+        let Ok(chunk) = serde_json::from_slice::<Value>(event) else { continue };
+        content += chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
+        if chunk["sbp"].is_object() {
+            return answered(&chunk, content);
+        }
+    }
+    None
+}
+
+fn answered(answer: &Value, content: String) -> Option<Outcome> {
+    let seq = answer["sbp"]["seq"].as_u64()?;
+    let turn_id = answer["sbp"]["turn_id"].as_str()?.to_owned();
+    Some(Outcome::Answered { seq, turn_id, content })
+}

@@ -1,0 +1,24 @@
+//! The gateway under fire: kill -9, closing surfaces, takeovers, stops. What clients were told is
+//! compared with what is there, by `bowline-checker`.
+//!
+//! Short by default; `BOWLINE_SOAK=1` makes every test long. Each prints its seed and the command
+//! that runs it again.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod caller;
+mod drains;
+mod faults;
+mod kills;
+mod load;
+mod mid_sentence;
+#[path = "../it/process.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use the rest")]
+mod process;
+mod proxy;
+mod races;
+mod record;
+mod seed;
+mod stops;
+mod surface;
+mod world;
