@@ -29,8 +29,9 @@ bench: ## Measure the gateway against a bare server in the same run
 	$(CARGO) build --release --package bowline
 	target/release/bowline bench gateway
 
-soak: ## The long versions of the crash and race tests
+soak: ## The long versions of the crash, race and power-cut tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
 
 deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 	$(CARGO) deny check licenses bans sources
