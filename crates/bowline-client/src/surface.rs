@@ -18,7 +18,6 @@ mod outbox;
 mod partial;
 mod reader;
 mod socket;
-mod wire;
 
 use std::time::Duration;
 

@@ -40,6 +40,7 @@ use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
 
 /// The most messages of one surface that are being taken on at once.
 const INPUTS: usize = 32;
+
 /// `GET /v1/sbp/ws/{session_id}`.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,

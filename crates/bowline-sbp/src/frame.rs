@@ -7,6 +7,8 @@
 //! Ours, beyond the protocol, and harmless to those who do not know them: `TETHER_ACK`,
 //! `USER_MESSAGE`, `CANCEL_TURN` from the surface; `TURN_ACCEPTED`, `TURN_FAILED` to it.
 
+mod write;
+
 use jiff::Timestamp;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};

@@ -20,7 +20,6 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 
 use super::config::{ConfigError, SurfaceConfig};
 use super::ending::Ending;
-use super::wire;
 
 /// How long DNS, TCP, TLS and the upgrade may take together.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -105,7 +104,7 @@ pub(super) struct Socket<S>(pub(super) WebSocketStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     pub(super) async fn say(&mut self, frame: &ClientFrame) -> Result<(), Ending> {
-        let sending = self.0.send(Message::text(wire::text(frame)));
+        let sending = self.0.send(Message::text(frame.to_json()));
         let sent = timeout(WRITE_PATIENCE, sending).await;
         self.written(sent.ok()).await
     }

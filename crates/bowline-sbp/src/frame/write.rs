@@ -1,11 +1,18 @@
-//! A surface's frames as JSON text: the inverse of `ClientFrame::read`.
+//! A surface's frames as JSON text: the inverse of [`ClientFrame::read`].
 
-use bowline_sbp::frame::ClientFrame;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// The frame as JSON text.
-pub(super) fn text(frame: &ClientFrame) -> String {
-    let value = match frame {
+use super::ClientFrame;
+
+impl ClientFrame {
+    /// The frame as JSON text.
+    pub fn to_json(&self) -> String {
+        value(self).to_string()
+    }
+}
+
+fn value(frame: &ClientFrame) -> Value {
+    match frame {
         ClientFrame::Attach(attach) => json!({
             "type": "ATTACH_SESSION",
             "session_id": attach.session_id,
@@ -32,15 +39,14 @@ pub(super) fn text(frame: &ClientFrame) -> String {
         }),
         // Every gateway ignores it (SBP-L2-17).
         ClientFrame::Unknown => json!({ "type": "UNKNOWN" }),
-    };
-    value.to_string()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_sbp::frame::{Attach, UserMessage};
-    use bowline_sbp::surface::SurfaceContext;
+    use crate::frame::{Attach, UserMessage};
+    use crate::surface::SurfaceContext;
 
     #[test]
     fn every_frame_reads_back_as_itself() {
@@ -81,7 +87,7 @@ mod tests {
             result(Some("no camera".into())),
             ClientFrame::Unknown,
         ] {
-            assert_eq!(ClientFrame::read(&text(&frame)), Ok(frame));
+            assert_eq!(ClientFrame::read(&frame.to_json()), Ok(frame));
         }
     }
 }
