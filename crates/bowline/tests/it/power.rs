@@ -18,6 +18,11 @@ use crate::process::{Process, session_of, turn};
 const CUT: &str = "import fcntl, os, struct, sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
+/// Says whether every page of a database is where it belongs.
+const WHOLE: &str = "import sqlite3, sys\n\
+    found = sqlite3.connect(sys.argv[1]).execute('PRAGMA integrity_check').fetchall()\n\
+    sys.exit(found != [('ok',)])";
+
 fn sh(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).status().is_ok_and(|status| status.success())
 }
@@ -139,5 +144,7 @@ async fn g4_soak_power_cuts_lose_nothing_that_was_acknowledged() {
     }
     eprintln!("{cuts} power cuts, {} acknowledged turns, all there once", told.len());
     gateway.kill();
+    let file = data.join(bowline_store::sqlite::FILE).display().to_string();
+    assert!(sh("python3", &["-c", WHOLE, &file]), "the database is damaged");
     disk.off();
 }
