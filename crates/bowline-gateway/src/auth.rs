@@ -17,6 +17,8 @@ pub const TOKEN_PREFIX: &str = "sbt_";
 /// The shortest token or key that can be guessed by nobody.
 pub const SHORTEST_TOKEN: usize = 32;
 const SHORTEST_KEY: usize = 20;
+/// A made token: 16 bytes of session id, 32 of proof.
+const TOKEN_BYTES: usize = 16 + 32;
 
 /// What a request carries to show its right.
 #[derive(Clone, Default)]
@@ -120,14 +122,18 @@ impl Access {
             .any(|shown| opens(shown, session) || self.is_key(shown))
     }
 
-    /// The token of a session the gateway made. Derived, so that a repeated request can be
-    /// answered with the same one although only its hash is stored.
+    /// The token of a session the gateway made: the session's id, and what only this gateway can
+    /// put behind it. Derived, so that a repeated request can be answered with the same one
+    /// although only its hash is stored; with the id in it, so that it needs no index.
     pub fn token_for(&self, id: SessionId) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.token_secret)
             .expect("HMAC takes keys of any length");
         mac.update(b"session-token");
         mac.update(id.as_bytes());
-        format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+        let mut token = [0; TOKEN_BYTES];
+        token[..16].copy_from_slice(id.as_bytes());
+        token[16..].copy_from_slice(&mac.finalize().into_bytes());
+        format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(token))
     }
 
     /// The session's token, if it is one the gateway made.
@@ -146,7 +152,14 @@ impl Access {
     }
 }
 
-fn opens(token: &str, session: &Session) -> bool {
+/// The session that a token of ours names. Whether it opens it is another question.
+pub(crate) fn named_by(token: &str) -> Option<SessionId> {
+    let bytes = URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN_PREFIX)?).ok()?;
+    let bytes: [u8; TOKEN_BYTES] = bytes.try_into().ok()?;
+    Some(SessionId::from_bytes(*bytes.first_chunk()?))
+}
+
+pub(crate) fn opens(token: &str, session: &Session) -> bool {
     hash_token(token).0.ct_eq(&session.token_hash.0).into()
 }
 
@@ -189,6 +202,7 @@ mod tests {
         let new = NewSession {
             id: SessionId(uuid::Uuid::nil()),
             token_hash: hash_token(token),
+            listed: false,
             agent_id: AgentId::fallback(),
             metadata: "{}".into(),
             at: Timestamp::UNIX_EPOCH,
@@ -256,6 +270,16 @@ mod tests {
         assert_eq!(access.token_for(id(1)), access.token_for(id(1)));
         assert_ne!(access.token_for(id(1)), access.token_for(id(2)));
         assert!(access.token_for(id(1)).len() >= SHORTEST_TOKEN);
+    }
+
+    #[test]
+    fn a_made_token_names_its_session_and_nothing_else_names_one() {
+        let id = SessionId(uuid::Uuid::from_u128(7));
+        let token = access(&[]).token_for(id);
+        assert_eq!(named_by(&token), Some(id));
+        for other in [&token[4..], &token[..token.len() - 1], "sbt_", "sbt_é", ""] {
+            assert_eq!(named_by(other), None);
+        }
     }
 
     #[test]

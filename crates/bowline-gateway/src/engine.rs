@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use self::histories::Histories;
 pub(crate) use self::request::{Origin, TurnRequest};
-use crate::auth::{Access, hash_token};
+use crate::auth::{self, Access, hash_token};
 use crate::clock;
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
@@ -190,11 +190,23 @@ impl Engine {
         }
     }
 
+    /// The session that a token opens: the one it names, or one that was made with it.
+    pub(crate) async fn session_by_token(&self, token: &str) -> Result<Option<Session>, Failure> {
+        if let Some(id) = auth::named_by(token)
+            && let Some(session) = self.store.session(id).await?
+            && auth::opens(token, &session)
+        {
+            return Ok(Some(session));
+        }
+        Ok(self.store.session_by_token(hash_token(token)).await?)
+    }
+
     fn fresh_session(&self, agent_id: AgentId, at: Timestamp) -> TurnSession {
         let id = SessionId(Uuid::now_v7());
         TurnSession::New(NewSession {
             id,
             token_hash: hash_token(&self.access.token_for(id)),
+            listed: false,
             agent_id,
             metadata: "{}".into(),
             at,

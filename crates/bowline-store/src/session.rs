@@ -20,6 +20,9 @@ impl std::fmt::Debug for TokenHash {
 pub struct NewSession {
     pub id: SessionId,
     pub token_hash: TokenHash,
+    /// Whether the session is to be found by its token alone. A token that names its session
+    /// needs no such help, and the index costs more than the rest of a new session.
+    pub listed: bool,
     pub agent_id: AgentId,
     /// A JSON object.
     pub metadata: String,

@@ -151,7 +151,8 @@ impl Store for Sqlite {
 
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>> {
         let find = move |conn: &Connection| {
-            Ok(rows::sessions(conn, "WHERE token_hash = ?1", [token.0])?.pop().map(|(_, s)| s))
+            let listed = "WHERE token_hash = ?1 AND token_listed = 1";
+            Ok(rows::sessions(conn, listed, [token.0])?.pop().map(|(_, s)| s))
         };
         self.readers.ask(find).await
     }

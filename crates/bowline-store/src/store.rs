@@ -22,6 +22,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     async fn session(&self, id: SessionId) -> Result<Option<Session>>;
 
+    /// The session with that token, if it was made to be found by it.
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>>;
 
     /// Sessions, newest first.

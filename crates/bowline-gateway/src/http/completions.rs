@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::body::{self, ChatBody, SESSION_TOKEN};
 use super::error::ApiError;
 use super::{App, passthrough};
-use crate::auth::{Credentials, Denied, TOKEN_PREFIX, hash_token, sha256};
+use crate::auth::{Credentials, Denied, TOKEN_PREFIX, sha256};
 use crate::config::SessionMode;
 use crate::engine::{Origin, Submitted, Target, TurnRequest, info};
 use crate::hub::{Done, LiveTurn};
@@ -151,7 +151,7 @@ async fn target(
     let engine = &app.engine;
     let by_token = match &shown.session_token {
         None => None,
-        Some(token) => engine.store.session_by_token(hash_token(token)).await?,
+        Some(token) => engine.session_by_token(token).await?,
     };
     if options.force_new_session {
         engine.access.may_use(shown)?;

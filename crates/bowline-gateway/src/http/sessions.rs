@@ -67,8 +67,14 @@ pub(crate) async fn create(
     }
     let id = SessionId(Uuid::now_v7());
     let token = own_token.clone().unwrap_or_else(|| engine.access.token_for(id));
-    let new =
-        NewSession { id, token_hash: hash_token(&token), agent_id, metadata, at: clock::now() };
+    let new = NewSession {
+        id,
+        token_hash: hash_token(&token),
+        listed: own_token.is_some(),
+        agent_id,
+        metadata,
+        at: clock::now(),
+    };
     let key = named_key(&headers, None, new_scope(&shown), Sha256::digest(&bytes).into())?;
     let session = engine.store.create_session(new, key).await?.session;
     metrics::counter!("bowline_sessions_created_total").increment(1);

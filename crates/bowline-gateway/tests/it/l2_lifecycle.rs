@@ -150,6 +150,7 @@ async fn interrupted(attempts: u32) -> (Arc<Sqlite>, tempfile::TempDir, Session)
     let new = NewSession {
         id,
         token_hash: TokenHash([1; 32]),
+        listed: true,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::now(),

@@ -8,7 +8,9 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [FIRST, TRAVEL];
+
+const FIRST: &str = "
     CREATE TABLE sessions (
         key             INTEGER PRIMARY KEY,
         id              BLOB NOT NULL UNIQUE,
@@ -82,7 +84,44 @@ const MIGRATIONS: [&str; 1] = ["
         name        TEXT PRIMARY KEY,
         secret      BLOB NOT NULL
     ) STRICT, WITHOUT ROWID;
-"];
+";
+
+/// Tokens that name their session need no index: a random one costs a page of its own for every
+/// session that is made.
+const TRAVEL: &str = "
+    CREATE TABLE sessions_2 (
+        key             INTEGER PRIMARY KEY,
+        id              BLOB NOT NULL UNIQUE,
+        token_hash      BLOB NOT NULL,
+        token_listed    INTEGER NOT NULL,
+        agent_id        TEXT NOT NULL,
+        status          TEXT NOT NULL,
+        step_count      INTEGER NOT NULL DEFAULT 0,
+        metadata        TEXT NOT NULL,
+        created_at      INTEGER NOT NULL,
+        updated_at      INTEGER NOT NULL,
+        last_seq        INTEGER NOT NULL DEFAULT 0,
+        delivered_seq   INTEGER NOT NULL DEFAULT 0,
+        tether_last     INTEGER NOT NULL DEFAULT 0,
+        tether_done     INTEGER NOT NULL DEFAULT 0,
+        cost_usd        REAL NOT NULL DEFAULT 0,
+        attach_epoch    INTEGER NOT NULL DEFAULT 0,
+        attached_by     BLOB,
+        surface         TEXT,
+        snapshot_id     BLOB,
+        snapshot_seq    INTEGER,
+        snapshot_at     INTEGER
+    ) STRICT;
+    INSERT INTO sessions_2
+        SELECT key, id, token_hash, 1, agent_id, status, step_count, metadata, created_at,
+               updated_at, last_seq, delivered_seq, tether_last, tether_done, cost_usd,
+               attach_epoch, attached_by, surface, snapshot_id, snapshot_seq, snapshot_at
+        FROM sessions;
+    DROP TABLE sessions;
+    ALTER TABLE sessions_2 RENAME TO sessions;
+    CREATE INDEX sessions_attached ON sessions (attached_by) WHERE attached_by IS NOT NULL;
+    CREATE UNIQUE INDEX sessions_token ON sessions (token_hash) WHERE token_listed = 1;
+";
 
 /// The schema version this build writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
@@ -143,6 +182,30 @@ mod tests {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, "db").unwrap();
         migrate(&mut conn, "db").unwrap();
+    }
+
+    #[test]
+    fn g16_sessions_of_the_first_schema_are_all_there_and_found_by_their_tokens() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        conn.pragma_update(None, "user_version", 1).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.execute_batch(
+            "INSERT INTO sessions (key, id, token_hash, agent_id, status, metadata, created_at,
+                                   updated_at, last_seq, delivered_seq, snapshot_seq)
+             VALUES (9, x'01', x'02', 'a', 'idle', '{}', 3, 4, 5, 6, 7)",
+        )
+        .unwrap();
+        migrate(&mut conn, "db").unwrap();
+        let found: (i64, i64, i64, i64) = conn
+            .query_row(
+                "SELECT key, last_seq, delivered_seq, snapshot_seq FROM sessions
+                 WHERE token_hash = x'02' AND token_listed = 1",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+            )
+            .unwrap();
+        assert_eq!(found, (9, 5, 6, 7));
     }
 
     #[test]

@@ -27,18 +27,21 @@ pub(super) fn create(
 
 pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Result<Key> {
     let at = millis(new.at);
-    let inserted = conn.prepare_cached(
-        "INSERT INTO sessions (id, token_hash, agent_id, status, metadata, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
-    )?
-    .execute(params![
-        new.id.as_bytes(),
-        new.token_hash.0,
-        new.agent_id.as_str(),
-        status.as_str(),
-        new.metadata,
-        at,
-    ]);
+    let inserted = conn
+        .prepare_cached(
+            "INSERT INTO sessions
+         (id, token_hash, token_listed, agent_id, status, metadata, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+        )?
+        .execute(params![
+            new.id.as_bytes(),
+            new.token_hash.0,
+            new.listed,
+            new.agent_id.as_str(),
+            status.as_str(),
+            new.metadata,
+            at,
+        ]);
     match inserted {
         Ok(_) => Ok(conn.last_insert_rowid()),
         // Ids are made by us and never repeat; what can be there already is the token.

@@ -25,6 +25,7 @@ macro_rules! backends {
 
 backends! {
     sbp_l1_01_a_session_is_made_idle_and_found_again
+    a_session_that_is_not_listed_is_found_by_its_id_only
     sbp_l1_01_two_sessions_never_share_a_token
     g1_positions_are_contiguous_under_concurrency
     g3_the_same_key_and_body_give_the_same_turn
@@ -57,6 +58,13 @@ async fn sbp_l1_01_a_session_is_made_idle_and_found_again(store: S) {
     assert_eq!(store.session(new.id).await.unwrap().unwrap().id, new.id);
     assert_eq!(store.session_by_token(new.token_hash).await.unwrap().unwrap().id, new.id);
     assert!(store.session(new_session().id).await.unwrap().is_none());
+}
+
+async fn a_session_that_is_not_listed_is_found_by_its_id_only(store: S) {
+    let new = bowline_store::NewSession { listed: false, ..new_session() };
+    store.create_session(new.clone(), None).await.unwrap();
+    assert!(store.session_by_token(new.token_hash).await.unwrap().is_none());
+    assert_eq!(store.session(new.id).await.unwrap().unwrap().token_hash, new.token_hash);
 }
 
 async fn sbp_l1_01_two_sessions_never_share_a_token(store: S) {

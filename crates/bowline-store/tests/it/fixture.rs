@@ -25,6 +25,7 @@ pub(crate) fn new_session() -> NewSession {
     NewSession {
         id: SessionId(id),
         token_hash: TokenHash(token),
+        listed: true,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: at(),

@@ -33,6 +33,7 @@ pub(super) async fn sessions(folder: &Path, turns: &[usize]) -> Result<Vec<Door>
         let new = NewSession {
             id,
             token_hash: hash_token(&token),
+            listed: true,
             agent_id: AgentId::fallback(),
             metadata: "{}".into(),
             at: Timestamp::now(),
