@@ -3,8 +3,10 @@
 CARGO ?= cargo
 PYTHON_ENV := target/python
 OPENAI_SDK := openai==3.49.0
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := frames surface_context request_body pyjson
 
-.PHONY: help run test fmt lint unit bench soak deny clean tools
+.PHONY: help run test fmt lint unit bench soak fuzz autobahn deny clean tools
 
 help: ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,6 +34,23 @@ bench: ## Measure the gateway against a bare server in the same run
 soak: ## The long versions of the crash, race and power-cut tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture soak
+
+fuzz: ## Random bytes at all that reads what strangers send, FUZZ_SECONDS each (needs nightly Rust)
+	@rustup toolchain list | grep -q nightly || { \
+	    echo "error: fuzzing needs the nightly compiler" >&2; \
+	    echo "hint: rustup toolchain install nightly" >&2; exit 1; }
+	@command -v cargo-fuzz >/dev/null || { \
+	    echo "installing cargo-fuzz (about a minute) …"; $(CARGO) install --quiet --locked cargo-fuzz; }
+	@for target in $(FUZZ_TARGETS); do \
+	    echo "fuzzing $$target for $(FUZZ_SECONDS) s …"; mkdir -p fuzz/corpus/$$target; \
+	    (cd fuzz && $(CARGO) +nightly fuzz run $$target corpus/$$target seeds/$$target -- \
+	        -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -print_funcs=0 -verbosity=0) || exit 1; \
+	done
+
+autobahn: ## The Autobahn WebSocket suite against the gateway (needs Python 2.7)
+	$(CARGO) build --package bowline
+	tools/autobahn target/autobahn target/debug/bowline
 
 deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 	$(CARGO) deny check licenses bans sources

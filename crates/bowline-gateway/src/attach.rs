@@ -106,6 +106,12 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         Err(_) => return socket.end(End::Bare(Close::TryAgain)).await,
     };
     channel.attached(attached.epoch);
+    // Whoever was away during a handoff is told when it is back.
+    if let Some(to) = attached.session.handed_to
+        && let Ok(Some(successor)) = app.engine.store.session(to).await
+    {
+        channel.handed_over(to, successor.agent_id);
+    }
     let epoch = attached.epoch;
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
 
@@ -293,6 +299,12 @@ impl<'a> Surface<'a> {
         if look_at_log || now.head > self.read {
             self.drain().await?;
             self.read = self.read.max(now.head).max(self.delivery.sent());
+        }
+        // After the log: the turn that a handoff waited for is not cut off in the middle.
+        if let Some((new_session_id, to_agent_id)) = now.handed_to {
+            let session_id = self.session_id;
+            let frame = ServerFrame::SessionHandedOff { session_id, new_session_id, to_agent_id };
+            return Err(End::with(frame, Close::HandedOff));
         }
         if let Some(turn) = now.live.filter(|turn| turn.tethered)
             && let Some(seq) = turn.seq()

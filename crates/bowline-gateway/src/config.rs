@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bowline_sbp::id::AgentId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::Limits;
@@ -28,6 +29,8 @@ pub struct Config {
     pub auth: Auth,
     pub http: Http,
     pub offline: Offline,
+    pub memory: Memory,
+    pub agents: Agents,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` where the upstream does not say.
@@ -46,6 +49,8 @@ impl Default for Config {
             auth: Auth::default(),
             http: Http::default(),
             offline: Offline::default(),
+            memory: Memory::default(),
+            agents: Agents::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
@@ -132,6 +137,34 @@ impl Default for Offline {
     fn default() -> Self {
         Self { pace: Duration::from_millis(20) }
     }
+}
+
+/// What agents keep beyond their sessions.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// When a model is offered the tool `remember`. `asked`: when the request says
+    /// `sbp.memory_retrieval: true` (and always for the built-in agent). `always`: unless the
+    /// request says false; for models that can call tools. `never`.
+    pub remember: Remember,
+}
+
+/// See [`Memory::remember`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Remember {
+    #[default]
+    Asked,
+    Always,
+    Never,
+}
+
+/// Who sessions may be given to.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agents {
+    /// Agents that a handoff or an import may name; others are refused. Empty: any.
+    pub known: Vec<AgentId>,
 }
 
 /// One OpenAI-compatible server.

@@ -4,10 +4,15 @@
 //! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
 //! appends to sessions.
 
+mod generate;
 mod histories;
+mod keep;
+mod recall;
 mod recover;
 mod request;
+mod roaming;
 mod run;
+mod tools;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,14 +26,19 @@ use bowline_store::{
     Accepted, IdempotencyKey, InstanceId, NewSession, NewTurn, Session, Store, TurnSession,
 };
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::histories::Histories;
+pub(crate) use self::recall::words;
 pub(crate) use self::request::{Origin, TurnRequest};
+pub(crate) use self::roaming::{Handoff, Keyring, Source};
+pub(crate) use self::tools::LONGEST_MEMORY;
 use crate::auth::{self, Access, hash_token};
 use crate::clock;
+use crate::config::Remember;
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
@@ -46,10 +56,14 @@ pub(crate) struct Engine {
     pub access: Access,
     pub limits: Limits,
     pub instance: InstanceId,
+    pub keys: Keyring,
+    memory: Remember,
     lanes: Arc<Lanes>,
     histories: Histories,
     /// Turns accepted here that have not ended.
     active: Mutex<HashMap<TurnId, Arc<LiveTurn>>>,
+    /// How many turns wait for the disk to take them.
+    troubles: watch::Sender<usize>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -61,6 +75,17 @@ pub(crate) enum Target {
     New { agent_id: AgentId },
     /// This one; `resume` also if it is suspended.
     Existing { id: SessionId, resume: bool },
+}
+
+/// What is known of a turn before it runs.
+#[derive(Debug, Default)]
+struct Begin {
+    /// The session, if the turn runs at once and the store knows it.
+    session: Option<Session>,
+    /// Whether its agent has memories, if anybody looked.
+    remembers: Option<bool>,
+    /// Something of it is in the log already.
+    advanced: bool,
 }
 
 /// What became of a request for a turn.
@@ -79,7 +104,9 @@ impl Engine {
         store: Arc<dyn Store>,
         models: Models,
         access: Access,
+        keys: Keyring,
         limits: Limits,
+        memory: Remember,
         stop: CancellationToken,
     ) -> Self {
         let histories = Histories::new(limits.history_memory);
@@ -91,8 +118,11 @@ impl Engine {
             access,
             limits,
             instance: InstanceId(Uuid::new_v4()),
+            keys,
+            memory,
             lanes: Arc::default(),
             active: Mutex::default(),
+            troubles: watch::Sender::new(0),
             tasks: TaskTracker::new(),
             stop,
         }
@@ -150,6 +180,7 @@ impl Engine {
                 request: request.to_json(),
                 key: key.clone(),
                 owner: self.instance,
+                agent_id: request.agent_id.clone(),
                 started: ticket.is_first(),
                 at,
             };
@@ -159,10 +190,18 @@ impl Engine {
                     self.store.abandon_turn(turn_id, self.instance).await?;
                     return Err(self.lane_full());
                 }
-                Accepted::Fresh { session } => {
+                Accepted::Fresh { session, remembers } => {
                     let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
-                    let now = ticket.is_first().then(|| session.clone());
-                    let turn = self.begin(turn, request, ticket, now);
+                    // What waits may find another session, and another memory, than it left.
+                    let begin = match ticket.is_first() {
+                        true => Begin {
+                            session: Some(session.clone()),
+                            remembers: Some(remembers),
+                            advanced: false,
+                        },
+                        false => Begin::default(),
+                    };
+                    let turn = self.begin(turn, request, ticket, begin);
                     return Ok(Submitted::Running { turn, session: Box::new(session) });
                 }
                 Accepted::Suspended { session } => {
@@ -213,19 +252,18 @@ impl Engine {
         })
     }
 
-    /// Makes the turn known and lets it run when its lane calls it. `now`: the session, if the turn
-    /// runs at once and the store knows it.
+    /// Makes the turn known and lets it run when its lane calls it.
     fn begin(
         self: &Arc<Self>,
         turn: LiveTurn,
         request: TurnRequest,
         ticket: Ticket,
-        now: Option<Session>,
+        begin: Begin,
     ) -> Arc<LiveTurn> {
         let turn = Arc::new(turn);
         self.lock_active().insert(turn.id, Arc::clone(&turn));
         let (engine, running) = (Arc::clone(self), Arc::clone(&turn));
-        self.tasks.spawn(async move { engine.run_in_lane(running, request, ticket, now).await });
+        self.tasks.spawn(async move { engine.run_in_lane(running, request, ticket, begin).await });
         turn
     }
 
@@ -264,6 +302,11 @@ impl Engine {
         change: Change,
     ) -> Result<Session, Failure> {
         Ok(self.store.change_status(session, change, clock::now()).await?)
+    }
+
+    /// Whether turns that ran wait for the disk to take them.
+    pub(crate) fn is_in_trouble(&self) -> bool {
+        *self.troubles.borrow() > 0
     }
 
     /// Waits until no turn is under way. New ones are refused from the stop on.
@@ -324,7 +367,10 @@ impl From<bowline_store::Error> for Failure {
         use bowline_store::Error::*;
         let code = match &error {
             NoSession => Code::SessionNotFound,
-            TokenTaken | Ended(_) | Illegal(_) => Code::SessionConflict,
+            TokenTaken | Ended(_) | Illegal(_) | HandedOver(_) | MovedOn => Code::SessionConflict,
+            NoStep(_) | MemoryFull(_) => Code::InvalidRequest,
+            NoExport => Code::TokenInvalid,
+            Consumed => Code::TokenConsumed,
             KeyReused => Code::KeyReused,
             Unavailable(_) | Closed => Code::NotNow,
             Superseded | Fatal(_) | Corrupt(_) => Code::Internal,

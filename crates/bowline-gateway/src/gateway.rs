@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::{Access, BadKey};
 use crate::clock;
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::engine::{Engine, Keyring};
 use crate::http::{App, Guard, router};
 use crate::model::{BadUpstream, Models};
 use crate::serve;
@@ -73,6 +73,7 @@ impl Gateway {
         getrandom::fill(&mut fresh).expect("the operating system gives random bytes");
         let token_secret = store.secret("session-tokens", fresh).await?;
         let access = Access::new(&keys, local_key, token_secret)?;
+        let keys = Keyring::load(&*store).await?;
         let models = Models::new(&config)?;
         let loopback = serve::is_loopback(config.listen);
         if !loopback && access.is_open() && !config.insecure {
@@ -84,8 +85,15 @@ impl Gateway {
         let stop = CancellationToken::new();
         let open = access.is_open();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
-        let engine =
-            Engine::new(Arc::clone(&store), models, access, config.limits.clone(), stop.clone());
+        let engine = Engine::new(
+            Arc::clone(&store),
+            models,
+            access,
+            keys,
+            config.limits.clone(),
+            config.memory.remember,
+            stop.clone(),
+        );
         let engine = Arc::new(engine);
         let recovered = engine.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
@@ -95,6 +103,7 @@ impl Gateway {
             engine,
             mode: config.sessions.mode,
             default_model: config.default_model.clone(),
+            agents: config.agents.known.clone(),
             wire_version: config.wire_version,
             ready: AtomicBool::new(false),
             stop: stop.clone(),
@@ -153,6 +162,9 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
             && let Err(error) = store.forget_keys(before).await
         {
             tracing::warn!(%error, "old idempotency keys could not be forgotten");
+        }
+        if let Err(error) = store.forget_bundles(clock::now()).await {
+            tracing::warn!(%error, "expired bundles could not be dropped");
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(3600)) => {}

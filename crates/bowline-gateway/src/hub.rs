@@ -11,11 +11,12 @@
 //! - A turn leaves the live place only after its commit.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::Code;
-use bowline_sbp::id::{Seq, SessionId, TurnId};
+use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,8 @@ pub(crate) struct Now {
     pub epoch: u64,
     /// The session was deleted.
     pub gone: bool,
+    /// The session that goes on in this one's place, and its agent.
+    pub handed_to: Option<(SessionId, AgentId)>,
 }
 
 impl Channel {
@@ -110,6 +113,11 @@ impl Channel {
         self.change(|now| now.epoch = now.epoch.max(epoch));
     }
 
+    /// The session goes on as another one.
+    pub(crate) fn handed_over(&self, to: SessionId, agent: AgentId) {
+        self.change(|now| now.handed_to = Some((to, agent)));
+    }
+
     /// The session is no more.
     pub(crate) fn deleted(&self) {
         self.change(|now| now.gone = true);
@@ -146,7 +154,8 @@ pub(crate) struct LiveTurn {
     pub attempt: u32,
     /// Whether surfaces get to see it (SBP-L2-19).
     pub tethered: bool,
-    seq: OnceLock<Seq>,
+    /// Zero until it runs.
+    seq: AtomicU64,
     written: Mutex<Written>,
     progress: watch::Sender<u64>,
     outcome: watch::Sender<Option<Outcome>>,
@@ -211,7 +220,7 @@ impl LiveTurn {
             session,
             attempt,
             tethered,
-            seq: OnceLock::new(),
+            seq: AtomicU64::new(0),
             written: Mutex::default(),
             progress: watch::Sender::new(0),
             outcome: watch::Sender::new(None),
@@ -219,13 +228,13 @@ impl LiveTurn {
         }
     }
 
-    /// The log position it will take, known once it runs.
+    /// The log position it will take, known once it runs. What is logged on the way moves it on.
     pub(crate) fn seq(&self) -> Option<Seq> {
-        self.seq.get().copied()
+        Some(self.seq.load(Ordering::Acquire)).filter(|seq| *seq > 0)
     }
 
     pub(crate) fn set_seq(&self, seq: Seq) {
-        let _ = self.seq.set(seq);
+        self.seq.store(seq, Ordering::Release);
     }
 
     /// Adds a chunk for HTTP readers and its text for surfaces.

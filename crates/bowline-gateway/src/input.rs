@@ -60,6 +60,9 @@ async fn submit(
         checkpoint_every: 1,
         tether: true,
         origin: Origin::Surface,
+        agent_id: None,
+        recall: true,
+        remember: false,
     };
     let target = Target::Existing { id: session_id, resume: true };
     let submitted = app.engine.submit(target, request, Some(key)).await?;

@@ -14,6 +14,8 @@ pub struct Limits {
     pub request_head: usize,
     /// The largest request body, in bytes.
     pub request_body: usize,
+    /// The largest bundle that comes in or goes out, in bytes.
+    pub import_body: usize,
     /// How long a request head may take to arrive.
     #[serde(with = "human")]
     pub header_timeout: Duration,
@@ -57,6 +59,7 @@ impl Default for Limits {
         Self {
             request_head: 16 << 10,
             request_body: 4 << 20,
+            import_body: 64 << 20,
             header_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(30),
             surface_message: 1 << 20,

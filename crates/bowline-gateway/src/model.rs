@@ -26,8 +26,34 @@ pub struct Call {
     /// Every field of the request but `messages`, `sbp`, `stream`, as it came.
     pub params: Vec<(String, Box<RawValue>)>,
     pub messages: Arc<Vec<Message>>,
+    /// What the gateway has to add to this call alone: told after the first instructions.
+    pub notes: Vec<Message>,
+    /// Tools of the gateway, besides those of the request.
+    pub tools: Arc<[Box<RawValue>]>,
     /// Whether someone wants to see the answer come.
     pub stream: bool,
+}
+
+impl Call {
+    /// A call with nothing of the gateway's own in it.
+    pub fn plain(
+        model: String,
+        params: Vec<(String, Box<RawValue>)>,
+        messages: impl Into<Arc<Vec<Message>>>,
+        stream: bool,
+    ) -> Self {
+        let messages = messages.into();
+        Self { model, params, messages, notes: Vec::new(), tools: [].into(), stream }
+    }
+
+    /// The conversation as the model gets it: the notes stand behind the opening instructions,
+    /// where models expect them.
+    pub fn conversation(&self) -> impl Iterator<Item = &Message> {
+        let opening = self.messages.iter().take_while(|message| message.role() == "system").count();
+        let opening = if self.notes.is_empty() { 0 } else { opening };
+        let (first, rest) = self.messages.split_at(opening);
+        first.iter().chain(&self.notes).chain(rest)
+    }
 }
 
 /// How a model answers.

@@ -10,6 +10,8 @@ use bowline_sbp::error::Close;
 use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use futures_util::SinkExt;
 use tokio::time::error::Elapsed;
+use tokio_tungstenite::tungstenite::Error as WsError;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 
 /// The read buffer of a socket. Surfaces say little; the library's own default is 128 KiB each.
 pub(crate) const READ_BUFFER: usize = 2 << 10;
@@ -25,6 +27,10 @@ pub(crate) enum End {
     With(Box<ServerFrame>, Close),
     /// A close.
     Bare(Close),
+    /// A close for what is no WebSocket traffic: its code (RFC 6455, 7.4.1) and why.
+    Broken(u16, &'static str),
+    /// The other side closed, and the library has the answer ready.
+    Answered,
     /// The other side is gone, or does not read: there is nobody to tell.
     Silent,
 }
@@ -68,8 +74,8 @@ impl Socket {
                 Some(Ok(Packet::Pong(payload))) => Received::Pong(payload.to_vec()),
                 // The library answers pings by itself.
                 Some(Ok(Packet::Ping(_))) => continue,
-                Some(Ok(Packet::Close(_))) => Received::Gone(End::Bare(Close::Normal)),
-                Some(Err(error)) => Received::Gone(broken(&error)),
+                Some(Ok(Packet::Close(_))) => Received::Gone(End::Answered),
+                Some(Err(error)) => Received::Gone(broken(error)),
             };
         }
     }
@@ -114,18 +120,23 @@ impl Socket {
     /// Says goodbye, and waits a moment so that the goodbye arrives: closing a connection with
     /// unread input would destroy what is still on its way out.
     pub(crate) async fn end(mut self, end: End) {
-        let close = match end {
+        let (code, reason) = match end {
             End::Silent => return,
-            End::Bare(close) => close,
+            End::Answered => {
+                count(Close::Normal.parts().0);
+                let _ = self.flush().await;
+                return;
+            }
+            End::Bare(close) => close.parts(),
+            End::Broken(code, reason) => (code, reason),
             End::With(frame, close) => {
                 if self.feed(&frame).await.is_err() {
                     return;
                 }
-                close
+                close.parts()
             }
         };
-        let (code, reason) = close.parts();
-        metrics::counter!("bowline_surface_closes_total", "code" => code.to_string()).increment(1);
+        count(code);
         let goodbye = Packet::Close(Some(CloseFrame { code, reason: reason.into() }));
         if self.write(goodbye).await.is_err() || self.flush().await.is_err() {
             return;
@@ -135,12 +146,20 @@ impl Socket {
     }
 }
 
-/// A message over the limit gets its own close code; anything else is simply gone.
-fn broken(error: &axum::Error) -> End {
-    let text = error.to_string();
-    let too_big =
-        text.contains("too long") || text.contains("too big") || text.contains("too large");
-    if too_big { End::Bare(Close::TooBig) } else { End::Silent }
+fn count(code: u16) {
+    metrics::counter!("bowline_surface_closes_total", "code" => code.to_string()).increment(1);
+}
+
+/// Whoever breaks the rules is told which; a connection that broke has nobody to tell.
+fn broken(error: axum::Error) -> End {
+    let error = error.into_inner();
+    match error.downcast_ref() {
+        Some(WsError::Capacity(_)) => End::Bare(Close::TooBig),
+        Some(WsError::Utf8(_)) => End::Broken(1007, "text is not UTF-8"),
+        Some(WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Silent,
+        Some(WsError::Protocol(_)) => End::Broken(1002, "against the WebSocket protocol"),
+        _ => End::Silent,
+    }
 }
 
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {

@@ -1,11 +1,15 @@
 //! The JSON of the HTTP interface: what callers send and what they get back.
 
+mod roaming;
+
+pub use roaming::*;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::frame::TurnStatus;
-use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId};
+use crate::id::{AgentId, MemoryId, Seq, SessionId, SnapshotId, TurnId};
 use crate::lifecycle::Status;
 use crate::surface::SurfaceContext;
 
@@ -55,6 +59,9 @@ pub struct SessionView {
     pub tether_turns_pending: u64,
     /// The attached surface, if one is attached.
     pub surface: Option<SurfaceContext>,
+    /// The session that goes on in this one's place, after a handoff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed_off_to: Option<SessionId>,
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
 }
@@ -74,7 +81,8 @@ pub struct SessionList {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MessageView {
     pub seq: Seq,
-    /// `message` (a caller's), `turn` (the agent's) or `note` (the gateway's).
+    /// `message` (a caller's), `turn` (the agent's), `action` (a tool that the gateway ran for the
+    /// agent) or `note` (the gateway's).
     pub kind: &'static str,
     pub turn_id: Option<TurnId>,
     /// The message exactly as it was stored.
@@ -83,6 +91,9 @@ pub struct MessageView {
     pub model_used: Option<String>,
     pub cost_usd: f64,
     pub status: TurnStatus,
+    /// Who took the turn, if not the session's own agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
     #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
 }
@@ -122,7 +133,9 @@ pub struct SbpOptions {
     pub force_new_session: bool,
     /// A snapshot every so many turns, at least 1.
     pub checkpoint_every: u32,
-    pub memory_retrieval: bool,
+    /// Whether the agent's memory is looked through for the answer; it is unless this is false.
+    /// An explicit `true` also offers the model the tool `remember`.
+    pub memory_retrieval: Option<bool>,
     /// Go on with this session, resuming it if it is suspended.
     pub session_id: Option<String>,
     /// Your own name for this turn: the same name and body give the same result (ours).
@@ -131,12 +144,19 @@ pub struct SbpOptions {
     pub tether: bool,
 }
 
+impl SbpOptions {
+    /// Whether memory takes part in the turn.
+    pub fn recalls(&self) -> bool {
+        self.memory_retrieval.unwrap_or(true)
+    }
+}
+
 impl Default for SbpOptions {
     fn default() -> Self {
         Self {
             force_new_session: false,
             checkpoint_every: 1,
-            memory_retrieval: true,
+            memory_retrieval: None,
             session_id: None,
             client_turn_id: None,
             tether: true,
@@ -170,6 +190,44 @@ pub struct SbpInfo {
     pub turn_status: TurnStatus,
 }
 
+/// Body of `PUT` and `POST /v1/agents/{id}/memory`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct NewMemories {
+    pub memories: Vec<MemoryText>,
+}
+
+/// Something an agent is to remember.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MemoryText {
+    pub text: String,
+    /// `semantic` (a fact, the default) or `episodic` (something that happened).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+/// What an agent remembers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MemoryList {
+    pub agent_id: AgentId,
+    pub memories: Vec<MemoryView>,
+}
+
+/// One thing an agent remembers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MemoryView {
+    pub id: MemoryId,
+    pub kind: &'static str,
+    pub text: String,
+    /// Where it was learnt.
+    pub session_id: Option<SessionId>,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+}
+
 /// `{"error":{…}}`. `type` and `param` are there so that OpenAI SDKs can read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -199,7 +257,8 @@ mod tests {
         assert_eq!(read("{}"), SbpOptions::default());
         assert_eq!(read(r#"{"future":[1],"checkpoint_every":5}"#).checkpoint_every, 5);
         let defaults = SbpOptions::default();
-        assert!(defaults.memory_retrieval && defaults.tether && !defaults.force_new_session);
+        assert!(defaults.recalls() && defaults.tether && !defaults.force_new_session);
+        assert!(!read(r#"{"memory_retrieval":false}"#).recalls());
         assert_eq!(defaults.checkpoint_every, 1);
     }
 }

@@ -23,6 +23,71 @@ pub struct Usage {
     pub cost: Option<f64>,
 }
 
+impl Usage {
+    fn plus(&self, other: &Usage) -> Usage {
+        let cost = self.cost.map(|cost| cost + other.cost.unwrap_or_default());
+        Usage {
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            completion_tokens: self.completion_tokens + other.completion_tokens,
+            total_tokens: self.total_tokens + other.total_tokens,
+            cost: cost.or(other.cost),
+        }
+    }
+}
+
+/// A model's wish to have a tool run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    pub id: String,
+    pub name: String,
+    /// JSON, if the model kept to the form.
+    pub arguments: String,
+}
+
+impl ToolCall {
+    fn read(call: &Value) -> Self {
+        let text = |at: &str| call.pointer(at).and_then(Value::as_str).unwrap_or_default();
+        Self {
+            id: text("/id").to_owned(),
+            name: text("/function/name").to_owned(),
+            arguments: text("/function/arguments").to_owned(),
+        }
+    }
+
+    /// The calls that an assistant's message makes.
+    pub fn all_of(message: &Message) -> Vec<Self> {
+        #[derive(Deserialize)]
+        struct Calling {
+            #[serde(default)]
+            tool_calls: Vec<Value>,
+        }
+        let calling = serde_json::from_str::<Calling>(message.as_json());
+        calling.map(|c| c.tool_calls.iter().map(Self::read).collect()).unwrap_or_default()
+    }
+
+    /// An assistant's message that makes these calls and says nothing.
+    pub fn message(calls: &[Self]) -> Message {
+        let calls: Vec<_> = calls
+            .iter()
+            .map(|call| {
+                let function = json!({"name": call.name, "arguments": call.arguments});
+                json!({"id": call.id, "type": "function", "function": function})
+            })
+            .collect();
+        made(&json!({"role": "assistant", "content": null, "tool_calls": calls}))
+    }
+
+    /// What the tool answered.
+    pub fn result(&self, content: &str) -> Message {
+        made(&json!({"role": "tool", "tool_call_id": self.id, "content": content}))
+    }
+}
+
+fn made(message: &Value) -> Message {
+    let raw = to_raw_value(message).expect("a JSON value always serialises");
+    Message::read(raw).expect("the message was just made with a role")
+}
+
 /// A finished answer, ready to be stored and sent.
 #[derive(Debug, Clone)]
 pub struct Answer {
@@ -99,10 +164,12 @@ pub struct Added {
     pub text: String,
     /// Whether it has any choice; one without only counts tokens.
     pub speaks: bool,
+    /// Whether it is about calling tools.
+    pub calls: bool,
 }
 
-/// Chunks of one streamed answer, put together as they come. Only the first choice is kept: a
-/// session has one history.
+/// Chunks of one answer, put together as they come. Only the first choice is kept: a session has
+/// one history. An answer may take several rounds with tools between them: their text is one.
 #[derive(Debug, Default)]
 pub struct Assembly {
     id: Option<String>,
@@ -114,6 +181,8 @@ pub struct Assembly {
     tool_calls: Vec<Value>,
     finish_reason: Option<String>,
     usage: Option<Usage>,
+    /// What earlier rounds took.
+    spent: Usage,
 }
 
 impl Assembly {
@@ -122,7 +191,7 @@ impl Assembly {
         let chunk: Chunk<'_> =
             serde_json::from_str(chunk).map_err(|_| NotACompletion("a chunk cannot be read"))?;
         if self.id.is_none() {
-            self.id = chunk.id.map(Cow::into_owned);
+            self.id = Some(chunk.id.map(Cow::into_owned).unwrap_or_default());
             self.created = chunk.created.unwrap_or_default();
         }
         if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
@@ -134,6 +203,7 @@ impl Assembly {
         self.usage = chunk.usage.or(self.usage);
         let speaks = !chunk.choices.is_empty();
         let mut added = String::new();
+        let mut called = false;
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
             for (name, value) in choice.delta {
@@ -141,6 +211,7 @@ impl Assembly {
                     ("role", _) | (_, Value::Null) => {}
                     ("content", Value::String(text)) => added.push_str(&text),
                     ("tool_calls", Value::Array(calls)) => {
+                        called |= !calls.is_empty();
                         calls.into_iter().for_each(|call| self.add_tool_call(call));
                     }
                     (_, value) => merge(self.fields.entry(name).or_insert(Value::Null), value),
@@ -148,12 +219,62 @@ impl Assembly {
             }
         }
         self.text.push_str(&added);
-        Ok(Added { text: added, speaks })
+        Ok(Added { text: added, speaks, calls: called })
     }
 
     /// Whether the model has said that it is done.
     pub fn has_finished(&self) -> bool {
         self.finish_reason.is_some()
+    }
+
+    /// Takes out the calls to tools of these names, as they stand.
+    pub fn take_calls(&mut self, mine: impl Fn(&str) -> bool) -> Vec<ToolCall> {
+        let calls = std::mem::take(&mut self.tool_calls);
+        let (taken, left) = calls.into_iter().partition(|call| {
+            call.pointer("/function/name").and_then(Value::as_str).is_some_and(&mine)
+        });
+        self.tool_calls = left;
+        let taken: Vec<Value> = taken;
+        taken.iter().map(ToolCall::read).collect()
+    }
+
+    /// Whether it calls any tools.
+    pub fn has_calls(&self) -> bool {
+        !self.tool_calls.is_empty()
+    }
+
+    /// Whether anything has come yet, in this round or before.
+    pub fn has_begun(&self) -> bool {
+        self.id.is_some()
+    }
+
+    /// The calls as one last chunk, for a reader who has seen the text.
+    pub fn calls_as_chunk(&self) -> String {
+        let calls = self.tool_calls.iter().enumerate().map(|(index, call)| {
+            let mut call = call.clone();
+            call["index"] = index.into();
+            call
+        });
+        json!({
+            "id": self.id, "object": "chat.completion.chunk", "created": self.created,
+            "model": self.model,
+            "choices": [{"index": 0, "delta": {"tool_calls": calls.collect::<Vec<_>>()},
+                         "finish_reason": "tool_calls"}],
+        })
+        .to_string()
+    }
+
+    /// What the round took, where a chunk does not say.
+    pub fn count(&mut self, usage: Usage) {
+        self.usage = Some(usage);
+    }
+
+    /// The model will be asked again. Gives what the round took.
+    pub fn next_round(&mut self) -> Usage {
+        let usage = self.usage.take().unwrap_or_default();
+        self.spent = self.spent.plus(&usage);
+        self.finish_reason = None;
+        usage
     }
 
     /// The text so far.
@@ -189,7 +310,7 @@ impl Assembly {
             }],
         });
         if let Some(usage) = &self.usage {
-            completion["usage"] = json!(usage);
+            completion["usage"] = json!(usage.plus(&self.spent));
         }
         if let Some(print) = self.system_fingerprint {
             completion["system_fingerprint"] = print.into();
@@ -273,7 +394,7 @@ mod tests {
         let mut assembly = Assembly::default();
         assembly.push(&chunk(json!({"role":"assistant","content":""}))).unwrap();
         let added = assembly.push(&chunk(json!({"content":"Hé"}))).unwrap();
-        assert_eq!(added, Added { text: "Hé".into(), speaks: true });
+        assert_eq!(added, Added { text: "Hé".into(), speaks: true, calls: false });
         assembly.push(&chunk(json!({"content":"llo"}))).unwrap();
         assembly.push(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#).unwrap();
         assert!(assembly.has_finished());
@@ -306,6 +427,39 @@ mod tests {
         assert_eq!(message["tool_calls"][0]["function"]["arguments"], r#"{"a":1}"#);
         assert_eq!(message["tool_calls"][0]["id"], "t1");
         assert_eq!(message["tool_calls"][1]["function"]["name"], "g");
+    }
+
+    #[test]
+    fn rounds_with_tools_between_them_are_one_answer() {
+        let mut assembly = Assembly::default();
+        assembly.push(&chunk(json!({"content":"One moment. "}))).unwrap();
+        let call = |name: &str| json!({"id":name,"function":{"name":name,"arguments":"{}"}});
+        let calls = json!({"tool_calls":[call("mine"), call("theirs")]});
+        assert!(assembly.push(&chunk(calls)).unwrap().calls);
+        let usage = r#"{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":5}}"#;
+        assembly.push(usage).unwrap();
+        let taken = assembly.take_calls(|name| name == "mine");
+        assert_eq!((taken.len(), taken[0].id.as_str()), (1, "mine"));
+        assert!(assembly.has_calls());
+        assert_eq!(assembly.take_calls(|_| true).len(), 1);
+        assert_eq!(assembly.next_round().total_tokens, 5);
+        assert!(!assembly.has_finished());
+        assembly.push(&chunk(json!({"content":"Done."}))).unwrap();
+        assembly.push(usage).unwrap();
+        let answer = assembly.finish();
+        assert_eq!(answer.message.content(), "One moment. Done.");
+        assert_eq!(answer.usage.total_tokens, 5, "the last round's own");
+        let completion: Value = serde_json::from_str(&answer.completion).unwrap();
+        assert_eq!(completion["usage"]["total_tokens"], 10);
+    }
+
+    #[test]
+    fn calls_survive_the_log() {
+        let call = ToolCall { id: "c".into(), name: "f".into(), arguments: r#"{"a":"é"}"#.into() };
+        let message = ToolCall::message(std::slice::from_ref(&call));
+        assert_eq!(ToolCall::all_of(&message), std::slice::from_ref(&call));
+        assert_eq!(call.result("ok").content(), "ok");
+        assert!(ToolCall::all_of(&Message::text("assistant", "x")).is_empty());
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub enum Close {
     NotFound,
     /// A newer surface took the session over (SBP-L2-16). Do not reconnect by itself.
     Replaced,
+    /// The session goes on as another one (SBP-L3-10). The frame before it says which.
+    HandedOff,
 }
 
 impl Close {
@@ -142,6 +144,7 @@ impl Close {
             Close::Forbidden => (4003, "forbidden"),
             Close::NotFound => (4004, "session not found"),
             Close::Replaced => (4009, "replaced"),
+            Close::HandedOff => (4010, "handed off"),
         }
     }
 }

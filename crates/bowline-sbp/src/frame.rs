@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-use crate::id::{Seq, SessionId, TurnId};
+use crate::id::{AgentId, Seq, SessionId, TurnId};
 use crate::surface::SurfaceContext;
 
 /// What a surface may say.
@@ -214,6 +214,12 @@ pub enum ServerFrame {
         session_id: SessionId,
         code: String,
         message: String,
+    },
+    /// The session was handed over while the surface was attached (ours).
+    SessionHandedOff {
+        session_id: SessionId,
+        new_session_id: SessionId,
+        to_agent_id: AgentId,
     },
     Ping {},
     Pong {},

@@ -68,6 +68,14 @@ uuid_id!(
     /// One durable snapshot of a session.
     SnapshotId
 );
+uuid_id!(
+    /// One bundle made of a session.
+    ExportId
+);
+uuid_id!(
+    /// One thing an agent remembers.
+    MemoryId
+);
 
 /// The text is not a UUID in its usual hyphenated form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,11 +86,25 @@ pub struct InvalidUuid;
 pub type Seq = u64;
 
 /// Who takes the turns of a session: a name the caller chose, 1 to 128 printable characters.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = String))]
 pub struct AgentId(String);
+
+impl From<AgentId> for String {
+    fn from(agent: AgentId) -> Self {
+        agent.0
+    }
+}
+
+impl TryFrom<String> for AgentId {
+    type Error = InvalidAgentId;
+
+    fn try_from(text: String) -> Result<Self, InvalidAgentId> {
+        text.parse()
+    }
+}
 
 impl AgentId {
     /// The agent of callers that name none (SBP-L1-05).

@@ -1,7 +1,9 @@
 //! A look at JSON text before anything parses it.
 //!
-//! Raw values are stored and forwarded as they came, so no parser ever walks their depth. This
-//! scan does, without recursion and without allocating.
+//! Raw values are stored and forwarded as they came, so no parser ever walks their depth, or finds
+//! what strict servers refuse. These scans do, without recursion.
+
+use std::borrow::Cow;
 
 /// The deepest nesting a request may have (G11).
 pub const MAX_DEPTH: usize = 64;
@@ -35,6 +37,41 @@ pub fn within_depth(text: &[u8], limit: usize) -> bool {
     true
 }
 
+/// The text with every half of a surrogate pair replaced (`\ufffd`). Kept and carried they stay what
+/// they are, but many servers refuse a request that spells one.
+pub fn without_halves(json: &str) -> Cow<'_, str> {
+    // Nearly every text has none: one quick look.
+    if !json.contains("\\ud") && !json.contains("\\uD") {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let (spelled, length) = match (surrogate(escape), surrogate(escape.get(6..).unwrap_or("")))
+        {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (&escape[..12], 12),
+            (Some(_), _) => ("\\ufffd", 6),
+            (None, _) => {
+                let length = escape.char_indices().nth(2).map_or(escape.len(), |(at, _)| at);
+                (&escape[..length], length)
+            }
+        };
+        out.push_str(spelled);
+        rest = &escape[length..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// The half of a pair that an escape at the start of `text` spells.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let unit = u32::from_str_radix(digits, 16).ok()?;
+    (0xd800..=0xdfff).contains(&unit).then_some(unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +88,22 @@ mod tests {
     fn brackets_inside_strings_do_not_count() {
         let text = format!(r#"{{"a":"{}\"{}"}}"#, "[".repeat(100), "{".repeat(100));
         assert!(within_depth(text.as_bytes(), 1));
+    }
+
+    #[test]
+    fn halves_of_pairs_are_replaced_and_nothing_else() {
+        for (text, expected) in [
+            (r#"{"a":"é\n"}"#, r#"{"a":"é\n"}"#),
+            (r#""\ud83d\ude00 \uD83D\uDE00""#, r#""\ud83d\ude00 \uD83D\uDE00""#),
+            (r#""\ud83d""#, r#""\ufffd""#),
+            (r#""\ude00\ud83d""#, r#""\ufffd\ufffd""#),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            // An escaped backslash before `ud800` spells no half.
+            (r#""\\ud800 \udc00é""#, r#""\\ud800 \ufffdé""#),
+            (r"\ud8", r"\ud8"),
+            (r"\", r"\"),
+        ] {
+            assert_eq!(without_halves(text), expected);
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! clients and tests share these types, so a wire detail is written down once.
 
 pub mod api;
+pub mod bundle;
+pub mod cid;
 pub mod completion;
 pub mod delivery;
 pub mod error;
@@ -13,6 +15,8 @@ pub mod json;
 pub mod keepalive;
 pub mod lifecycle;
 pub mod message;
+pub mod pyjson;
+pub mod roaming_token;
 pub mod surface;
 
 /// The wire version advertised to surfaces (the public repository calls the same wire `0.9`).
@@ -20,4 +24,4 @@ pub const SBP_VERSION: &str = "1.2";
 /// The older name of the same wire, answered to a surface that asks for it.
 pub const SBP_VERSION_0_9: &str = "0.9";
 /// The highest conformance level this implementation satisfies in full.
-pub const SBP_LEVEL: &str = "L2";
+pub const SBP_LEVEL: &str = "L3";

@@ -14,6 +14,44 @@ pub struct Message {
     raw: Box<RawValue>,
     #[serde(skip)]
     role: String,
+    #[serde(skip)]
+    hidden: bool,
+}
+
+/// What an entry of a session's log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// What a caller said: user, system, tool result.
+    Message,
+    /// What the agent said.
+    Turn,
+    /// What the gateway has to say to the reader; the model never sees it.
+    Note,
+    /// A tool that the gateway ran by itself on the way to an answer: the call, or its result.
+    /// The model sees it, readers and callers do not.
+    Action,
+}
+
+impl EntryKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EntryKind::Message => "message",
+            EntryKind::Turn => "turn",
+            EntryKind::Note => "note",
+            EntryKind::Action => "action",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        [EntryKind::Message, EntryKind::Turn, EntryKind::Note, EntryKind::Action]
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
+    }
+
+    /// What a message of that role is, where nothing else says it.
+    pub fn of_role(role: &str) -> Self {
+        if role == "assistant" { EntryKind::Turn } else { EntryKind::Message }
+    }
 }
 
 /// Why a value is not a message.
@@ -52,14 +90,23 @@ impl Message {
         if head.role.is_empty() || head.role.len() > 64 {
             return Err(InvalidMessage::NoRole);
         }
-        Ok(Self { raw, role: head.role })
+        Ok(Self { raw, role: head.role, hidden: false })
     }
 
     /// A plain text message.
     pub fn text(role: &str, content: &str) -> Self {
         let body = serde_json::json!({ "role": role, "content": content });
         let raw = serde_json::value::to_raw_value(&body).expect("a JSON value always serialises");
-        Self { raw, role: role.to_owned() }
+        Self { raw, role: role.to_owned(), hidden: false }
+    }
+
+    /// Marks it as something between gateway and model that callers never saw.
+    pub fn hidden(self) -> Self {
+        Self { hidden: true, ..self }
+    }
+
+    pub fn is_hidden(&self) -> bool {
+        self.hidden
     }
 
     pub fn role(&self) -> &str {
@@ -136,9 +183,11 @@ fn single_text(content: &Value) -> Option<&Value> {
 /// assistant's word that the caller can only have from us. A shared beginning without either is
 /// a coincidence ("hi" twice), and all of it is new.
 pub fn already_stored(stored: &[Message], incoming: &[Message]) -> usize {
-    let shared = stored.iter().zip(incoming).take_while(|(a, b)| a.means(b)).count();
-    let resent = shared > 0
-        && (shared == stored.len() || stored[..shared].iter().any(|m| m.role() == "assistant"));
+    // What a caller never saw, it cannot have sent back.
+    let stored = || stored.iter().filter(|message| !message.hidden);
+    let shared = stored().zip(incoming).take_while(|(a, b)| a.means(b)).count();
+    let all = stored().nth(shared).is_none();
+    let resent = shared > 0 && (all || stored().take(shared).any(|m| m.role() == "assistant"));
     if !resent {
         return 0;
     }
@@ -147,7 +196,7 @@ pub fn already_stored(stored: &[Message], incoming: &[Message]) -> usize {
     }
     // Nothing is new. If the history waits for an answer, this asks for it again; otherwise the
     // caller repeats its last words, and they count as said once more.
-    if shared == stored.len() && stored[shared - 1].role() != "assistant" {
+    if all && stored().next_back().is_some_and(|last| last.role() != "assistant") {
         return shared;
     }
     incoming.iter().rposition(|m| m.role() == "user").unwrap_or(shared)
@@ -227,6 +276,15 @@ mod tests {
         let stored = [user("a"), assistant("b"), user("c"), assistant("d")];
         assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
         assert_eq!(already_stored(&stored, &stored), 2);
+    }
+
+    #[test]
+    fn sbp_l1_11_what_callers_never_saw_is_not_looked_for_in_what_they_send() {
+        let call = raw(r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#).hidden();
+        let result = raw(r#"{"role":"tool","tool_call_id":"c","content":"ok"}"#).hidden();
+        let stored = [user("a"), call, result, assistant("b")];
+        assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
+        assert_eq!(already_stored(&stored, &[user("a"), assistant("b")]), 0);
     }
 
     #[test]

@@ -2,30 +2,9 @@
 
 use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::frame::TurnStatus;
-use bowline_sbp::id::{Seq, TurnId};
-use bowline_sbp::message::Message;
+use bowline_sbp::id::{AgentId, Seq, TurnId};
+use bowline_sbp::message::{EntryKind, Message};
 use jiff::Timestamp;
-
-/// What an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    /// What a caller said: user, system, tool result.
-    Message,
-    /// What the agent said.
-    Turn,
-    /// What the gateway has to say to the reader; the model never sees it.
-    Note,
-}
-
-impl EntryKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            EntryKind::Message => "message",
-            EntryKind::Turn => "turn",
-            EntryKind::Note => "note",
-        }
-    }
-}
 
 /// An entry to be appended. Its position is given by the store (G1).
 #[derive(Debug, Clone)]
@@ -37,19 +16,30 @@ pub struct NewEntry {
     pub status: TurnStatus,
     /// Whether it waits in the Tether for a surface.
     pub tethered: bool,
+    /// Who took the turn, if not the session's own agent.
+    pub agent_id: Option<AgentId>,
+    /// Fields of an imported message that are not for a model: a JSON object.
+    pub carried: Option<String>,
 }
 
 impl NewEntry {
-    /// A caller's message.
-    pub fn message(message: Message) -> Self {
+    /// An entry of that kind with nothing particular about it.
+    pub fn new(kind: EntryKind, message: Message) -> Self {
         Self {
-            kind: EntryKind::Message,
+            kind,
             message,
             model: None,
             cost_usd: 0.0,
             status: TurnStatus::Complete,
             tethered: false,
+            agent_id: None,
+            carried: None,
         }
+    }
+
+    /// A caller's message.
+    pub fn message(message: Message) -> Self {
+        Self::new(EntryKind::Message, message)
     }
 }
 
@@ -67,6 +57,10 @@ pub struct Entry {
     /// The session's step count after it.
     pub step: u64,
     pub tethered: bool,
+    /// Who took the turn, if not the session's own agent.
+    pub agent_id: Option<AgentId>,
+    /// Fields of an imported message that are not for a model: a JSON object.
+    pub carried: Option<String>,
     pub created_at: Timestamp,
 }
 

@@ -1,5 +1,6 @@
 //! Why the store did not do what it was asked.
 
+use bowline_sbp::id::SessionId;
 use bowline_sbp::lifecycle::{IllegalChange, Status};
 
 /// What the store answers instead.
@@ -13,6 +14,19 @@ pub enum Error {
     KeyReused,
     #[error("the session is {0} and takes no more turns")]
     Ended(Status),
+    #[error("the session was handed over to {0} and takes no more turns")]
+    HandedOver(SessionId),
+    #[error("the session has {0} steps; it cannot be forked further on")]
+    NoStep(u64),
+    #[error("there is nothing behind this roaming token any more")]
+    NoExport,
+    #[error("the roaming token was already used")]
+    Consumed,
+    /// The session has grown since it was looked at; look again.
+    #[error("the session has moved on")]
+    MovedOn,
+    #[error("an agent remembers at most {0} things")]
+    MemoryFull(u32),
     #[error(transparent)]
     Illegal(#[from] IllegalChange),
     /// Another instance owns the turn now, or it has ended already.

@@ -7,17 +7,29 @@
 
 mod entry;
 mod error;
+#[doc(hidden)]
+pub mod failpoint;
+mod memory;
+mod roaming;
 mod session;
 pub mod sqlite;
 mod store;
 mod surface;
 mod turn;
 
-pub use entry::{Entry, EntryKind, NewEntry};
+pub use bowline_sbp::message::EntryKind;
+pub use entry::{Entry, NewEntry};
 pub use error::{Error, OpenError};
-pub use session::{Created, IdempotencyKey, NewSession, Page, Session, Snapshot, TokenHash};
+pub use memory::{Memory, MemoryKind, NewMemory};
+pub use roaming::{
+    Derived, Edge, EdgeKind, Export, Family, Imported, NewExport, NewFork, NewHandoff, NewImport,
+    Packed,
+};
+pub use session::{
+    Created, IdempotencyKey, NewSession, Page, Session, Snapshot, SnapshotKind, TokenHash,
+};
 pub use store::Store;
 pub use surface::{Attach, Attached};
-pub use turn::{Accepted, Finish, InstanceId, NewTurn, TurnSession, Unfinished};
+pub use turn::{Accepted, Advance, Finish, InstanceId, NewTurn, TurnSession, Unfinished};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -70,6 +70,8 @@ pub struct Session {
     /// The attached surface.
     pub surface: Option<SurfaceContext>,
     pub snapshot: Option<Snapshot>,
+    /// The session that goes on in this one's place: this one takes no more turns (G8).
+    pub handed_to: Option<SessionId>,
 }
 
 impl Session {
@@ -92,16 +94,39 @@ impl Session {
             attach_epoch: 0,
             surface: None,
             snapshot: None,
+            handed_to: None,
         }
     }
 }
 
-/// A durable point to start from again: a position in the log.
+/// A durable point to start from again: a position in the log (SBP-L2-14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     pub id: SnapshotId,
+    pub kind: SnapshotKind,
     pub seq: Seq,
     pub at: Timestamp,
+}
+
+/// What a snapshot was taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Something with an effect is about to be done.
+    PreAction,
+    /// It is done.
+    PostAction,
+    /// Every so many turns.
+    Checkpoint,
+}
+
+impl SnapshotKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SnapshotKind::PreAction => "pre_action",
+            SnapshotKind::PostAction => "post_action",
+            SnapshotKind::Checkpoint => "checkpoint",
+        }
+    }
 }
 
 /// A page of a newest-first list.

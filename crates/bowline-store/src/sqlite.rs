@@ -4,11 +4,19 @@
 //! thread groups commits, reader threads answer questions meanwhile. A lock file keeps a second
 //! process away from the same folder.
 
+mod exports;
+mod history;
+mod lineage;
+mod log;
+mod memory;
 mod readers;
+mod roaming;
 mod rows;
 mod schema;
 mod sessions;
+mod signing;
 mod tether;
+mod trunks;
 mod turns;
 mod writer;
 
@@ -16,18 +24,19 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bowline_sbp::id::{Seq, SessionId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
+use bowline_sbp::roaming_token::SigningKey;
 use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use self::readers::Readers;
-use self::rows::{millis, place};
 use self::writer::Writer;
 use crate::{
-    Accepted, Attach, Attached, Created, Entry, Error, Finish, IdempotencyKey, InstanceId,
-    NewSession, NewTurn, OpenError, Page, Result, Session, Store, TokenHash, Unfinished,
+    Accepted, Advance, Attach, Attached, Created, Derived, Entry, Error, Export, Family, Finish,
+    IdempotencyKey, InstanceId, Memory, NewExport, NewFork, NewHandoff, NewImport, NewMemory,
+    NewSession, NewTurn, OpenError, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 
 /// The database's name inside the data folder.
@@ -98,7 +107,7 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)?;
     conn.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
-    conn.set_prepared_statement_cache_capacity(64);
+    conn.set_prepared_statement_cache_capacity(128);
     if !read_only {
         let mode: String =
             conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
@@ -170,45 +179,15 @@ impl Store for Sqlite {
     }
 
     async fn history(&self, id: SessionId) -> Result<Vec<Message>> {
-        self.readers
-            .ask(move |conn| {
-                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-                let mut statement = conn.prepare_cached(
-                    "SELECT message FROM entries
-                     WHERE place > ?1 AND place < ?2 AND kind <> 2 ORDER BY place",
-                )?;
-                let mut rows = statement.query([place(key, 0), place(key + 1, 0)])?;
-                let mut history = Vec::new();
-                while let Some(row) = rows.next()? {
-                    history.push(rows::message_of(row.get(0)?)?);
-                }
-                Ok(history)
-            })
-            .await
+        self.readers.ask(move |conn| history::messages(conn, id)).await
     }
 
     async fn entries_after(&self, id: SessionId, after: Seq, limit: u32) -> Result<Vec<Entry>> {
-        self.readers
-            .ask(move |conn| {
-                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-                let range = params![place(key, after), place(key + 1, 0), limit];
-                let rest = "WHERE place > ?1 AND place < ?2 ORDER BY place LIMIT ?3";
-                rows::entries(conn, rest, range, |_| true)
-            })
-            .await
+        self.readers.ask(move |conn| history::after(conn, id, after, limit)).await
     }
 
     async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>> {
-        self.readers
-            .ask(move |conn| {
-                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-                let range = params![place(key, 0), place(key, before), limit];
-                let rest = "WHERE place > ?1 AND place < ?2 ORDER BY place DESC LIMIT ?3";
-                let mut found = rows::entries(conn, rest, range, |_| true)?;
-                found.reverse();
-                Ok(found)
-            })
-            .await
+        self.readers.ask(move |conn| history::before(conn, id, before, limit)).await
     }
 
     async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<Entry>> {
@@ -221,6 +200,10 @@ impl Store for Sqlite {
 
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
         self.writer.run(move |conn| turns::start(conn, turn, owner)).await
+    }
+
+    async fn advance_turn(&self, advance: Advance) -> Result<Session> {
+        self.writer.run(move |conn| turns::advance(conn, &advance)).await
     }
 
     async fn finish_turn(&self, finish: Finish) -> Result<Session> {
@@ -247,6 +230,65 @@ impl Store for Sqlite {
         self.writer.run(move |conn| tether::confirm(conn, id, epoch, seq)).await
     }
 
+    async fn pack(&self, id: SessionId) -> Result<Option<Packed>> {
+        self.readers.ask(move |conn| history::pack(conn, id)).await
+    }
+
+    async fn keep_export(&self, export: NewExport) -> Result<Export> {
+        self.writer.run(move |conn| exports::keep(conn, &export)).await
+    }
+
+    async fn export(&self, id: ExportId) -> Result<Option<(Export, Option<Vec<u8>>)>> {
+        self.readers.ask(move |conn| exports::read(conn, id)).await
+    }
+
+    async fn exports(&self, session: SessionId) -> Result<Vec<Export>> {
+        self.readers.ask(move |conn| exports::list(conn, session)).await
+    }
+
+    async fn import(&self, import: NewImport) -> Result<Derived> {
+        self.writer.run(move |conn| roaming::import(conn, import)).await
+    }
+
+    async fn fork(&self, fork: NewFork) -> Result<Derived> {
+        self.writer.run(move |conn| roaming::fork(conn, fork)).await
+    }
+
+    async fn hand_off(&self, handoff: NewHandoff) -> Result<Derived> {
+        self.writer.run(move |conn| roaming::hand_off(conn, handoff)).await
+    }
+
+    async fn family(&self, session: String, most: u32) -> Result<Family> {
+        self.readers.ask(move |conn| lineage::family(conn, session, most)).await
+    }
+
+    async fn remember(
+        &self,
+        agent: AgentId,
+        memories: Vec<NewMemory>,
+        instead: bool,
+    ) -> Result<Vec<Memory>> {
+        let write = if instead { memory::replace } else { memory::remember };
+        self.writer.run(move |conn| write(conn, &agent, &memories)).await
+    }
+
+    async fn memories(
+        &self,
+        agent: AgentId,
+        before: Option<MemoryId>,
+        limit: u32,
+    ) -> Result<Vec<Memory>> {
+        self.readers.ask(move |conn| memory::list(conn, &agent, before, limit)).await
+    }
+
+    async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>> {
+        self.readers.ask(move |conn| memory::recall(conn, &agent, &words, limit)).await
+    }
+
+    async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64> {
+        self.writer.run(move |conn| memory::forget(conn, &agent, memory)).await
+    }
+
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]> {
         self.writer
             .run(move |conn| {
@@ -261,19 +303,28 @@ impl Store for Sqlite {
             .await
     }
 
+    async fn signing_keys(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>> {
+        self.writer.run(move |conn| signing::keys(conn, fresh, at)).await
+    }
+
+    async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>> {
+        self.writer.run(move |conn| signing::add(conn, fresh, at)).await
+    }
+
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
-        self.writer
-            .run(move |conn| {
-                // A key of a turn that still runs is needed until it ends.
-                let forgotten = conn
-                    .prepare_cached(
-                        "DELETE FROM keys WHERE created_at < ?1
-                         AND (turn_id IS NULL OR turn_id NOT IN (SELECT id FROM turns))",
-                    )?
-                    .execute([millis(before)])?;
-                Ok(forgotten as u64)
-            })
-            .await
+        self.writer.run(move |conn| sessions::forget_keys(conn, before)).await
+    }
+
+    async fn forget_bundles(&self, before: Timestamp) -> Result<u64> {
+        let mut all = 0;
+        loop {
+            // Others get their turn in between.
+            let some = self.writer.run(move |conn| exports::drop_expired(conn, before)).await?;
+            all += some;
+            if some < exports::DROPPED_AT_ONCE {
+                return Ok(all);
+            }
+        }
     }
 
     async fn check(&self) -> Result<()> {

@@ -1,13 +1,15 @@
 //! The promises every backend keeps.
 
-use bowline_sbp::id::{Seq, SessionId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
+use bowline_sbp::roaming_token::SigningKey;
 use jiff::Timestamp;
 
 use crate::{
-    Accepted, Attach, Attached, Created, Entry, Finish, IdempotencyKey, InstanceId, NewSession,
-    NewTurn, Page, Result, Session, TokenHash, Unfinished,
+    Accepted, Advance, Attach, Attached, Created, Derived, Entry, Export, Family, Finish,
+    IdempotencyKey, InstanceId, Memory, NewExport, NewFork, NewHandoff, NewImport, NewMemory,
+    NewSession, NewTurn, Packed, Page, Result, Session, TokenHash, Unfinished,
 };
 
 /// The durable session log. `Ok` means on disk (G4).
@@ -31,7 +33,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Moves a session along its lifecycle.
     async fn change_status(&self, id: SessionId, change: Change, at: Timestamp) -> Result<Session>;
 
-    /// Forgets a session and all it holds. `false` if there was none.
+    /// Forgets a session and all it holds; its forks keep what they share. `false` if there was
+    /// none.
     async fn delete_session(&self, id: SessionId) -> Result<bool>;
 
     /// What the model has to know: every message and turn, oldest first.
@@ -52,6 +55,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// A turn that waited, or was taken over, begins to run.
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()>;
+
+    /// Keeps what a turn has come to so far: from now on a crash does not lose it (SBP-L2-14).
+    async fn advance_turn(&self, advance: Advance) -> Result<Session>;
 
     /// Ends a turn: its entries, counters, snapshot and result in one step.
     async fn finish_turn(&self, finish: Finish) -> Result<Session>;
@@ -74,11 +80,72 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// back (G5).
     async fn confirm(&self, id: SessionId, epoch: u64, seq: Seq) -> Result<()>;
 
+    /// Everything a session is, read in one instant.
+    async fn pack(&self, id: SessionId) -> Result<Option<Packed>>;
+
+    /// Keeps a session's bundle for whoever comes with its token.
+    async fn keep_export(&self, export: NewExport) -> Result<Export>;
+
+    /// An export, and its bundle as long as that is kept.
+    async fn export(&self, id: ExportId) -> Result<Option<(Export, Option<Vec<u8>>)>>;
+
+    /// The newest exports of a session, newest first; also of one that is gone.
+    async fn exports(&self, session: SessionId) -> Result<Vec<Export>>;
+
+    /// Makes a session from a bundle and uses its export up, in one step. Of many who try to use
+    /// one export up, one succeeds (G7).
+    async fn import(&self, import: NewImport) -> Result<Derived>;
+
+    /// Makes a session that begins where another one was. Their history is shared, not copied:
+    /// it costs the same however long that is.
+    async fn fork(&self, fork: NewFork) -> Result<Derived>;
+
+    /// Lets a session go on with another agent: a new session with all its history, and no more
+    /// turns in the old one, in one step (G8).
+    async fn hand_off(&self, handoff: NewHandoff) -> Result<Derived>;
+
+    /// Where a session comes from, what came from it, and all their relatives: at most `most`
+    /// sessions, the nearest ones.
+    async fn family(&self, session: String, most: u32) -> Result<Family>;
+
+    /// Adds to what an agent remembers, or puts it in the place of everything. Gives all that was
+    /// named, also what was known before.
+    async fn remember(
+        &self,
+        agent: AgentId,
+        memories: Vec<NewMemory>,
+        instead: bool,
+    ) -> Result<Vec<Memory>>;
+
+    /// What an agent remembers, newest first, older than `before`.
+    async fn memories(
+        &self,
+        agent: AgentId,
+        before: Option<MemoryId>,
+        limit: u32,
+    ) -> Result<Vec<Memory>>;
+
+    /// What an agent remembers that has to do with these words, best first.
+    async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>>;
+
+    /// Forgets one memory of an agent, or all. Gives their number.
+    async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64>;
+
     /// A secret of this installation: the stored one, or `fresh` which is stored now.
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]>;
 
+    /// The keys behind roaming tokens that may still be good, newest last. If there is none, `fresh`
+    /// becomes the first.
+    async fn signing_keys(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
+
+    /// Makes `fresh` the newest of them.
+    async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
+
     /// Forgets idempotency keys older than `before`.
     async fn forget_keys(&self, before: Timestamp) -> Result<u64>;
+
+    /// Drops the bundles of exports that expired before then. Gives their number.
+    async fn forget_bundles(&self, before: Timestamp) -> Result<u64>;
 
     /// Whether the store can write now; for readiness.
     async fn check(&self) -> Result<()>;

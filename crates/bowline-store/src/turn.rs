@@ -1,11 +1,12 @@
 //! A turn on its way: accepted, run, finished; and what survives a crash in between.
 
-use bowline_sbp::id::{SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::entry::NewEntry;
-use crate::session::{IdempotencyKey, NewSession, Session};
+use crate::memory::NewMemory;
+use crate::session::{IdempotencyKey, NewSession, Session, SnapshotKind};
 
 /// One running gateway process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct NewTurn {
     pub request: String,
     pub key: Option<IdempotencyKey>,
     pub owner: InstanceId,
+    /// Who takes the turn, if not the session's own agent.
+    pub agent_id: Option<AgentId>,
     /// `false`: others are before it, it waits.
     pub started: bool,
     pub at: Timestamp,
@@ -37,12 +40,24 @@ pub struct NewTurn {
 /// What became of a turn that was offered.
 #[derive(Debug, Clone)]
 pub enum Accepted {
-    /// It is on disk and will be run.
-    Fresh { session: Session },
+    /// It is on disk and will be run. `remembers`: its agent has memories.
+    Fresh { session: Session, remembers: bool },
     /// The same request came before under the same key. `result` is there once it has ended.
     Known { turn_id: TurnId, session: Session, result: Option<String> },
     /// The session is suspended and was not resumed: nothing was stored (SBP-L2-15).
     Suspended { session: Session },
+}
+
+/// A turn on its way has something to keep: entries, and an effect with them, all or none.
+#[derive(Debug, Clone)]
+pub struct Advance {
+    pub turn_id: TurnId,
+    pub owner: InstanceId,
+    pub entries: Vec<NewEntry>,
+    pub snapshot: (SnapshotKind, SnapshotId),
+    /// What the agent is to remember from now on.
+    pub memories: Option<(AgentId, Vec<NewMemory>)>,
+    pub at: Timestamp,
 }
 
 /// A turn's end: the entries it adds to the log, all or none.
@@ -68,4 +83,6 @@ pub struct Unfinished {
     pub request: String,
     /// Which run the next one is; 1 for one that only waited.
     pub attempt: u32,
+    /// Whether what was asked is in the log already, and what came of it so far.
+    pub advanced: bool,
 }

@@ -53,21 +53,42 @@ impl Api {
         path: &str,
         body: Option<Value>,
     ) -> Result<Value, Failure> {
+        let text = self.send(method, path, body.map(|body| body.to_string())).await?;
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Sends a text as it is, and gives the text of a good answer. What only Python takes for JSON
+    /// goes through.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<String, Failure> {
         let url = self.url.join(path).map_err(Failure::new)?;
         let mut request = self.http.request(method, url);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
         if let Some(body) = body {
-            request = request.json(&body);
+            request = request.header("content-type", "application/json").body(body);
         }
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         let text = response.text().await.map_err(|error| self.unreachable(&error))?;
-        if status.is_success() {
-            return Ok(serde_json::from_str(&text).unwrap_or_default());
+        if status.is_success() { Ok(text) } else { Err(refused(status, &text)) }
+    }
+
+    /// The session that was meant: `last` is the newest.
+    pub(crate) async fn session(&self, named: &str) -> Result<String, Failure> {
+        if named != "last" {
+            return Ok(named.to_owned());
         }
-        Err(refused(status, &text))
+        let newest = self.get("/v1/sessions?limit=1").await?;
+        let id = newest["sessions"][0]["session_id"].as_str().map(str::to_owned);
+        id.ok_or_else(|| {
+            Failure::new("there are no sessions").hint("start one with `bowline chat`")
+        })
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
@@ -86,6 +107,15 @@ fn refused(status: StatusCode, text: &str) -> Failure {
         return Failure::new(format!("the gateway answered {status}"));
     };
     let failure = Failure::new(body.error.message);
+    let again = "ask the sender to export again";
+    match body.error.code.as_str() {
+        "SBP_TOKEN_CONSUMED" => return failure.hint(format!("{again}, or import with --fork")),
+        "SBP_TOKEN_EXPIRED" | "SBP_TOKEN_INTEGRITY" => return failure.hint(again),
+        "SBP_TOKEN_INVALID" => {
+            return failure.hint("a token opens a bundle on the gateway that made it: check --url");
+        }
+        _ => {}
+    }
     match (status, body.error.detail) {
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             failure.hint("give an API key with --key or BOWLINE_API_KEY")

@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub(crate) mod roaming;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -33,11 +35,23 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Look at sessions, end them, remove them
     Sessions(SessionsArgs),
+    /// Pack a session: a token for this gateway, or a file for any other
+    Export(roaming::ExportArgs),
+    /// Take a session in: by token, from a bundle, or from another product's export
+    Import(roaming::ImportArgs),
+    /// Look at a token or a file without using it up
+    Inspect(roaming::InspectArgs),
+    /// Let another agent go on with a session
+    Handoff(roaming::HandoffArgs),
+    /// Begin a second session where another one is, or was
+    Fork(roaming::ForkArgs),
+    /// Show where a session comes from and what became of it
+    Lineage(roaming::LineageArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits
     Doctor(DoctorArgs),
-    /// Make an API key
+    /// Make an API key, or change the key that signs roaming tokens
     Keys(KeysArgs),
     /// Measure the gateway against bare servers in the same run
     Bench(BenchArgs),
@@ -247,6 +261,15 @@ pub(crate) enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Sign roaming tokens with a new key; those that are out stay good until they expire
+    #[command(after_help = "Example:\n  bowline keys rotate")]
+    Rotate {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -265,7 +288,8 @@ on the same cores. Use a release build.
 Examples:
   bowline bench gateway
   bowline bench gateway --json --seconds 5
-  bowline bench gateway --only attach,drain")]
+  bowline bench gateway --only attach,drain
+  bowline bench gateway --only ready --large")]
     Gateway {
         /// How long each load runs
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
@@ -273,6 +297,16 @@ Examples:
         /// Only these parts: ready, http, stream, attach, drain, turns, idle
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
+        /// Also the start on a database of that size, which is written first [default: 1000]
+        #[arg(long, value_name = "MB", num_args = 0..=1, default_missing_value = "1000")]
+        large: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Export, import and fork of long sessions, durable, and the content id beside Python's
+    #[command(after_help = "Example:\n  bowline bench roaming --json")]
+    Roaming {
         /// Print JSON
         #[arg(long)]
         json: bool,

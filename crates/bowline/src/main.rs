@@ -4,6 +4,7 @@ mod api;
 mod cli;
 mod commands;
 mod failure;
+mod foreign;
 mod local;
 mod logging;
 mod paths;
@@ -42,9 +43,15 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Gateway(args) => commands::serve::gateway(args).await,
         Command::Chat(args) => commands::chat::run(args).await,
         Command::Sessions(args) => commands::sessions::run(args).await,
+        Command::Export(args) => commands::export::run(args).await,
+        Command::Import(args) => commands::import::run(args).await,
+        Command::Inspect(args) => commands::inspect::run(args).await,
+        Command::Handoff(args) => commands::handoff::run(args).await,
+        Command::Fork(args) => commands::fork::run(args).await,
+        Command::Lineage(args) => commands::lineage::run(args).await,
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
-        Command::Keys(args) => commands::keys::run(args),
+        Command::Keys(args) => commands::keys::run(args).await,
         Command::Bench(args) => commands::bench::run(args).await,
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum Ending {
     Skipped,
     /// A message over the size limit.
     Oversized,
+    /// The session goes on as another one, with another agent.
+    HandedOff { session: String, agent: String },
     /// The program left.
     Detached,
 }
@@ -48,6 +50,8 @@ impl Ending {
                 Some(Close::Forbidden) => return Verdict::Final(CloseReason::Forbidden),
                 Some(Close::NotFound) => return Verdict::Final(CloseReason::NotFound),
                 Some(Close::Replaced) => return Verdict::Final(CloseReason::Replaced),
+                // Without the frame that says where to, it is as if someone took it.
+                Some(Close::HandedOff) => return Verdict::Final(CloseReason::Replaced),
                 Some(Close::Protocol) => {
                     let detail = complaint.unwrap_or_else(|| "protocol error".into());
                     return Verdict::Final(CloseReason::Protocol { detail });
@@ -67,6 +71,10 @@ impl Ending {
             Ending::Unreadable => "the gateway sent a frame that cannot be read".into(),
             Ending::Skipped => "the gateway left out part of a turn".into(),
             Ending::Oversized => "the gateway sent a message that is too large".into(),
+            Ending::HandedOff { session, agent } => {
+                let (session, agent) = (session.clone(), agent.clone());
+                return Verdict::Final(CloseReason::HandedOff { session, agent });
+            }
             Ending::Detached => return Verdict::Final(CloseReason::Detached),
         };
         Verdict::Retry { why }
@@ -90,6 +98,7 @@ fn named(code: u16) -> Option<Close> {
         Close::Forbidden,
         Close::NotFound,
         Close::Replaced,
+        Close::HandedOff,
     ]
     .into_iter()
     .find(|close| close.parts().0 == code)
@@ -108,6 +117,11 @@ mod tests {
             (Ending::Closed(4003), stop(CloseReason::Forbidden)),
             (Ending::Closed(4004), stop(CloseReason::NotFound)),
             (Ending::Closed(4009), stop(CloseReason::Replaced)),
+            (Ending::Closed(4010), stop(CloseReason::Replaced)),
+            (
+                Ending::HandedOff { session: "s".into(), agent: "a".into() },
+                stop(CloseReason::HandedOff { session: "s".into(), agent: "a".into() }),
+            ),
             (Ending::Closed(1003), stop(protocol)),
             (Ending::Detached, stop(CloseReason::Detached)),
             (Ending::Answered(StatusCode::UNAUTHORIZED), stop(CloseReason::Forbidden)),

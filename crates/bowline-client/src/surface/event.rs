@@ -47,6 +47,8 @@ pub enum CloseReason {
     NotFound,
     /// Another surface took the session over (4009). Coming back would start a fight (G6).
     Replaced,
+    /// The session goes on as another one, with another agent.
+    HandedOff { session: String, agent: String },
     /// The gateway and this program do not understand each other (1003).
     Protocol { detail: String },
     /// The program left.
@@ -59,6 +61,9 @@ impl fmt::Display for CloseReason {
             CloseReason::Forbidden => f.write_str("the gateway refuses this token"),
             CloseReason::NotFound => f.write_str("the gateway has no such session"),
             CloseReason::Replaced => f.write_str("another surface took the session over"),
+            CloseReason::HandedOff { session, agent } => {
+                write!(f, "the session was handed over to agent {agent} and goes on as {session}")
+            }
             CloseReason::Protocol { detail } => {
                 write!(f, "the gateway does not understand this program: {detail}")
             }

@@ -82,6 +82,10 @@ impl Reader {
                 let event = Event::Failed { client_turn_id, turn_id, code, message };
                 settle.into_iter().chain([Step::Give(event)]).collect()
             }
+            ServerFrame::SessionHandedOff { new_session_id, to_agent_id, .. } => {
+                let (session, agent) = (new_session_id.to_string(), to_agent_id.into());
+                return Err(Ending::HandedOff { session, agent });
+            }
             ServerFrame::Ping {} => vec![Step::Say(ClientFrame::Pong)],
             ServerFrame::Pong {} | ServerFrame::Unknown => vec![],
         })

@@ -8,8 +8,8 @@ use bowline_sbp::message::Message;
 use bowline_store::{EntryKind, Finish, NewEntry, Result};
 use uuid::Uuid;
 
-use super::Engine;
 use super::request::TurnRequest;
+use super::{Begin, Engine};
 use crate::clock;
 use crate::hub::LiveTurn;
 
@@ -27,7 +27,8 @@ impl Engine {
             // However many waited, all were accepted once: none is refused now.
             let Ok(ticket) = self.lanes.enter(turn.session_id, usize::MAX) else { continue };
             let live = LiveTurn::new(turn.id, turn.session_id, turn.attempt, request.tether);
-            self.begin(live, request, ticket, None);
+            let begin = Begin { advanced: turn.advanced, ..Begin::default() };
+            self.begin(live, request, ticket, begin);
         }
         Ok(count)
     }
@@ -37,12 +38,9 @@ impl Engine {
         let text = "A message that was accepted here before a restart cannot be read any more. \
                     Send it again.";
         let note = NewEntry {
-            kind: EntryKind::Note,
-            message: Message::text("system", text),
-            model: None,
-            cost_usd: 0.0,
             status: TurnStatus::Failed,
             tethered: true,
+            ..NewEntry::new(EntryKind::Note, Message::text("system", text))
         };
         Finish {
             turn_id,

@@ -1,5 +1,6 @@
 //! A turn that was asked for, in a form that survives a crash.
 
+use bowline_sbp::id::AgentId;
 use bowline_sbp::message::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -26,6 +27,12 @@ pub(crate) struct TurnRequest {
     pub checkpoint_every: u32,
     pub tether: bool,
     pub origin: Origin,
+    /// Who takes the turn, if not the session's own agent (SBP-L1-05).
+    pub agent_id: Option<AgentId>,
+    /// The agent's memory is looked through.
+    pub recall: bool,
+    /// The caller asked for memory in so many words.
+    pub remember: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -38,6 +45,12 @@ struct Stored {
     checkpoint_every: u32,
     tether: bool,
     origin: Origin,
+    #[serde(default)]
+    agent_id: Option<String>,
+    #[serde(default)]
+    recall: bool,
+    #[serde(default)]
+    remember: bool,
 }
 
 impl TurnRequest {
@@ -52,6 +65,10 @@ impl TurnRequest {
             checkpoint_every: u32,
             tether: bool,
             origin: Origin,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            agent_id: Option<&'a AgentId>,
+            recall: bool,
+            remember: bool,
         }
         let stored = Borrowed {
             model: &self.model,
@@ -61,6 +78,9 @@ impl TurnRequest {
             checkpoint_every: self.checkpoint_every,
             tether: self.tether,
             origin: self.origin,
+            agent_id: self.agent_id.as_ref(),
+            recall: self.recall,
+            remember: self.remember,
         };
         serde_json::to_string(&stored).expect("strings and raw JSON always serialise")
     }
@@ -77,12 +97,25 @@ impl TurnRequest {
             checkpoint_every: stored.checkpoint_every,
             tether: stored.tether,
             origin: stored.origin,
+            agent_id: stored.agent_id.and_then(|agent| agent.parse().ok()),
+            recall: stored.recall,
+            remember: stored.remember,
         })
     }
 
     /// Whether the caller asked for a count of tokens in the stream.
     pub(super) fn wants_usage(&self) -> bool {
         self.params.iter().any(|(name, _)| name == "stream_options")
+    }
+
+    /// Whether the caller brings a tool of that name itself, or says which tool to use.
+    pub(super) fn speaks_of_tool(&self, name: &str) -> bool {
+        let param = |wanted: &str| {
+            self.params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get())
+        };
+        let quoted = format!("\"{name}\"");
+        param("tool_choice").is_some_and(|choice| choice != "\"auto\"" && choice != "null")
+            || param("tools").is_some_and(|tools| tools.contains(&quoted))
     }
 }
 
@@ -102,11 +135,16 @@ mod tests {
             checkpoint_every: 3,
             tether: false,
             origin: Origin::Surface,
+            agent_id: Some("a".parse().unwrap()),
+            recall: true,
+            remember: true,
         };
         let back = TurnRequest::from_json(&request.to_json()).unwrap();
         assert_eq!(back.messages[0].as_json(), message);
         assert_eq!(back.params[0].1.get(), "12345678901234567890123");
         assert_eq!((back.checkpoint_every, back.tether), (3, false));
+        assert_eq!(back.agent_id, request.agent_id);
+        assert!(back.recall && back.remember);
         assert!(back.stream, "a caller who retries reads the stream of the turn that goes on");
         assert!(TurnRequest::from_json("{}").is_none());
     }

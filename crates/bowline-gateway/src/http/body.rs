@@ -20,22 +20,31 @@ pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-
 
 /// Reads a whole body, bounded in size, time and depth (G11).
 pub(crate) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
-    let collected = Limited::new(body, limits.request_body).collect();
-    let bytes = match tokio::time::timeout(limits.body_timeout, collected).await {
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let limit = limits.request_body;
-            return Err(ApiError::new(Code::TooLarge, format!("the body is over {limit} bytes"))
-                .detail("send less, or raise limits.request_body"));
-        }
-        Ok(Err(_)) => return Err(ApiError::new(Code::MalformedRequest, "the body broke off")),
-        Err(_) => return Err(ApiError::new(Code::MalformedRequest, "the body took too long")),
-    };
+    let bytes = read_within(body, limits.request_body, "limits.request_body", limits).await?;
     if !within_depth(&bytes, MAX_DEPTH) {
         let message = format!("the body nests deeper than {MAX_DEPTH}");
         return Err(ApiError::new(Code::InvalidRequest, message));
     }
     Ok(bytes)
+}
+
+/// Reads a whole body, bounded in size and time. Depth is for the reader to bound.
+pub(crate) async fn read_within(
+    body: Body,
+    limit: usize,
+    name: &str,
+    limits: &Limits,
+) -> Result<Bytes, ApiError> {
+    let collected = Limited::new(body, limit).collect();
+    match tokio::time::timeout(limits.body_timeout, collected).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(ApiError::new(Code::TooLarge, format!("the body is over {limit} bytes"))
+                .detail(format!("send less, or raise {name}")))
+        }
+        Ok(Err(_)) => Err(ApiError::new(Code::MalformedRequest, "the body broke off")),
+        Err(_) => Err(ApiError::new(Code::MalformedRequest, "the body took too long")),
+    }
 }
 
 /// Reads a JSON body; an empty one counts as `{}`.

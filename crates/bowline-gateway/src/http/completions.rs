@@ -82,7 +82,8 @@ async fn complete(
     }
 
     let options = chat.sbp()?;
-    let target = target(app, &options, &shown, agent(headers)?).await?;
+    let agent = agent(headers)?;
+    let target = target(app, &options, &shown, agent.clone()).await?;
     let key = idempotency_key(headers, &options, &shown, &target, &bytes)?;
     let is_prompt = chat.has("prompt") && !chat.has("messages");
     let request = TurnRequest {
@@ -92,6 +93,9 @@ async fn complete(
         checkpoint_every: options.checkpoint_every,
         tether: options.tether,
         origin: Origin::Http,
+        agent_id: agent.filter(|_| matches!(target, Target::Existing { .. })),
+        recall: options.recalls(),
+        remember: options.memory_retrieval == Some(true),
         params: chat.params(),
     };
     let stream = request.stream;
@@ -107,7 +111,7 @@ async fn complete(
     let token = engine.access.known_token(&session).or(shown.session_token);
     let in_body = token.clone().filter(|_| makes_session);
     let response = if stream {
-        streamed(answer, in_body).await?
+        streamed(answer, in_body, is_prompt).await?
     } else {
         whole(answer, in_body, is_prompt).await?
     };
@@ -242,17 +246,27 @@ async fn whole(
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// A completion for those who asked with `prompt`: the text stands where they look for it.
+/// A completion, or a chunk of one, for those who asked with `prompt`: the text stands where they
+/// look for it (SBP-L1-02).
 fn as_text(completion: &str) -> Option<String> {
     let mut object: Value = serde_json::from_str(completion).ok()?;
     object["object"] = "text_completion".into();
     for choice in object["choices"].as_array_mut()? {
-        choice["text"] = choice["message"]["content"].clone();
+        let said = ["message", "delta"].iter().find_map(|part| choice.get(part)?.get("content"));
+        choice["text"] = said.filter(|said| said.is_string()).cloned().unwrap_or("".into());
     }
     Some(object.to_string())
 }
 
-async fn streamed(answer: Answering, token: Option<String>) -> Result<Response, ApiError> {
+async fn streamed(
+    answer: Answering,
+    token: Option<String>,
+    is_prompt: bool,
+) -> Result<Response, ApiError> {
+    let event = move |chunk: &str| {
+        let text = if is_prompt { as_text(chunk) } else { None };
+        event(text.as_deref().unwrap_or(chunk))
+    };
     let turn = match answer {
         Answering::Live(turn) => turn,
         Answering::Done(done) => {

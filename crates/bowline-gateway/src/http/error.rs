@@ -36,6 +36,10 @@ impl ApiError {
         self
     }
 
+    pub(crate) fn internal() -> Self {
+        Self::new(Code::Internal, "the gateway made a mistake; its log says more")
+    }
+
     pub(crate) fn no_session() -> Self {
         Self::new(Code::SessionNotFound, "there is no such session here")
             .detail("check the id; GET /v1/sessions lists what is here")

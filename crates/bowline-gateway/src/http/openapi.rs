@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{completions, ops, sessions};
+use super::{completions, memory, ops, roaming, sessions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,6 +24,20 @@ use super::{completions, ops, sessions};
         sessions::patch_status,
         sessions::cancel,
         sessions::messages,
+        roaming::export,
+        roaming::exports,
+        roaming::bundle,
+        roaming::import,
+        roaming::inspect,
+        roaming::handoff,
+        roaming::fork,
+        roaming::lineage,
+        roaming::rotate,
+        memory::list,
+        memory::replace,
+        memory::add,
+        memory::forget_all,
+        memory::forget,
         ops::healthz,
         ops::readyz,
         ops::metrics,

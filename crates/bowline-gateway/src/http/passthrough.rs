@@ -50,7 +50,7 @@ async fn built_in(
 ) -> Result<Response, ApiError> {
     let stream = chat.stream();
     let messages = Arc::new(chat.messages(engine.limits.messages)?);
-    let call = Call { model, params: chat.params(), messages, stream };
+    let call = Call::plain(model, chat.params(), messages, stream);
     let Reply::Chunks(mut chunks) = offline.call(call).await? else {
         return Err(ApiError::new(Code::Internal, "the built-in agent always streams"));
     };

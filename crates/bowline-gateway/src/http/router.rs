@@ -7,10 +7,10 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{any, get, patch, post};
+use axum::routing::{any, delete, get, patch, post};
 
 use super::guard::{Guard, guard};
-use super::{App, completions, ops, sessions};
+use super::{App, completions, memory, ops, roaming, sessions};
 use crate::attach;
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
@@ -18,17 +18,30 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/", get(sessions::show).delete(sessions::delete))
         .route("/status", patch(sessions::patch_status))
         .route("/cancel", post(sessions::cancel))
-        .route("/messages", get(sessions::messages));
+        .route("/messages", get(sessions::messages))
+        .route("/export", post(roaming::export))
+        .route("/exports", get(roaming::exports))
+        .route("/exports/{export_id}/bundle", get(roaming::bundle))
+        .route("/handoff", post(roaming::handoff))
+        .route("/fork", post(roaming::fork))
+        .route("/lineage", get(roaming::lineage));
+    let memory =
+        get(memory::list).put(memory::replace).post(memory::add).delete(memory::forget_all);
     let mut router = Router::new();
     // The roaming part of the protocol says /v1/sbp/sessions; both names mean the same.
     for base in ["/v1/sessions", "/v1/sbp/sessions"] {
         router = router
             .route(base, post(sessions::create).get(sessions::list))
+            .route(&format!("{base}/import"), post(roaming::import))
             .nest(&format!("{base}/{{id}}"), one_session.clone());
     }
     router
         .route("/v1/chat/completions", post(completions::chat))
         .route("/v1/completions", post(completions::legacy))
+        .route("/v1/agents/{agent_id}/memory", memory)
+        .route("/v1/agents/{agent_id}/memory/{memory_id}", delete(memory::forget))
+        .route("/v1/sbp/token/{token}", get(roaming::inspect))
+        .route("/v1/sbp/keys/rotate", post(roaming::rotate))
         .route("/v1/models", get(ops::models))
         .route("/v1/sbp/ws/{session_id}", any(attach::upgrade))
         .route("/healthz", get(ops::healthz))

@@ -100,7 +100,7 @@ fn check_token(token: String) -> Api<String> {
 }
 
 /// The session that an address names.
-pub(crate) struct Named(SessionId);
+pub(crate) struct Named(pub(super) SessionId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = ApiError;
@@ -112,7 +112,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-fn bad_query(rejection: QueryRejection) -> ApiError {
+pub(super) fn bad_query(rejection: QueryRejection) -> ApiError {
     ApiError::new(Code::InvalidRequest, rejection.body_text())
 }
 
@@ -290,6 +290,7 @@ fn message(entry: Entry) -> MessageView {
         model_used: entry.model,
         cost_usd: entry.cost_usd,
         status: entry.status,
+        agent_id: entry.agent_id,
         created_at: entry.created_at,
     }
 }
@@ -306,6 +307,7 @@ fn view(session: Session) -> SessionView {
         cost_usd: session.cost_usd,
         tether_turns_pending: session.pending_turns,
         surface: session.surface,
+        handed_off_to: session.handed_to,
         metadata: serde_json::from_str(&session.metadata).unwrap_or_default(),
     }
 }

@@ -4,6 +4,8 @@
 //! - `count to N` counts, one number a line (at most 10,000);
 //! - `echo TEXT` says TEXT;
 //! - `call surface tool NAME with JSON` asks for the tool `surface_NAME`;
+//! - `remember that TEXT` keeps TEXT, if it is offered the tool for it;
+//! - `what do you remember` says what it was told that it remembers;
 //! - anything else is answered with what it is and what it understood.
 
 use std::time::Duration;
@@ -12,6 +14,7 @@ use bowline_sbp::message::Message;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Call, Chunks};
@@ -42,7 +45,7 @@ impl Offline {
     /// Answers chunk by chunk.
     pub fn answer(&self, call: &Call) -> Chunks {
         let pace = self.pace;
-        let chunks = chunks(&decide(&call.messages), &call.messages, &call.model);
+        let chunks = chunks(&decide(call), &call.messages, &call.model);
         Box::pin(stream::iter(chunks).enumerate().then(move |(n, chunk)| async move {
             if n > 0 && !pace.is_zero() {
                 tokio::time::sleep(pace).await;
@@ -52,7 +55,8 @@ impl Offline {
     }
 }
 
-fn decide(messages: &[Message]) -> Answer {
+fn decide(call: &Call) -> Answer {
+    let messages = &*call.messages;
     let last = messages.last();
     if let Some(result) = last.filter(|message| message.role() == "tool") {
         return Answer::Say(words(&format!("The tool answered: {}", result.content())));
@@ -74,6 +78,17 @@ fn decide(messages: &[Message]) -> Answer {
             return Answer::CallTool { name: format!("surface_{}", name.trim()), arguments };
         }
     }
+    if let Some(text) = phrase(asked, "remember that ").filter(|_| offers(call, "remember")) {
+        let arguments = json!({ "text": text.trim() }).to_string();
+        return Answer::CallTool { name: "remember".into(), arguments };
+    }
+    if phrase(asked, "what do you remember").is_some() {
+        let notes: Vec<_> = call.notes.iter().map(Message::content).collect();
+        let nothing = || "I remember nothing that has to do with this.".to_owned();
+        return Answer::Say(words(
+            &notes.into_iter().reduce(|a, b| a + "\n" + &b).unwrap_or_else(nothing),
+        ));
+    }
     let turns = messages.iter().filter(|message| message.role() == "user").count();
     Answer::Say(words(&format!(
         "I am bowline's offline agent, not a language model. You said: \"{}\" (message {turns} of \
@@ -81,6 +96,14 @@ fn decide(messages: &[Message]) -> Answer {
          talk to a real model.",
         shortened(asked)
     )))
+}
+
+fn offers(call: &Call, tool: &str) -> bool {
+    let name = |tool: &RawValue| -> Option<String> {
+        let tool: Value = serde_json::from_str(tool.get()).ok()?;
+        Some(tool.pointer("/function/name")?.as_str()?.to_owned())
+    };
+    call.tools.iter().any(|offered| name(offered).is_some_and(|name| name == tool))
 }
 
 fn phrase<'a>(text: &'a str, start: &str) -> Option<&'a str> {
@@ -143,9 +166,10 @@ mod tests {
     use bowline_sbp::completion::Assembly;
 
     fn reply(text: &str) -> String {
-        let messages = [Message::text("user", text)];
+        let messages = vec![Message::text("user", text)];
+        let call = Call::plain(NAME.into(), Vec::new(), messages.clone(), true);
         let mut assembly = Assembly::default();
-        for chunk in chunks(&decide(&messages), &messages, NAME) {
+        for chunk in chunks(&decide(&call), &messages, NAME) {
             assembly.push(&chunk).unwrap();
         }
         let message: Value = serde_json::from_str(assembly.finish().message.as_json()).unwrap();

@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use crate::bench::{Answer, Bench, LOCAL_KEY, Phone, Session, asked, hello, plain, turn};
+use crate::roaming::{STRANGER, sealed};
 
 const KEY: &str = "an-api-key-of-this-test";
 
@@ -102,15 +103,35 @@ async fn every_route_opens_to_the_right_credentials_and_to_no_others() {
     let done = json!({ "status": "completed" });
     let (none, chat) = (Value::Null, "/v1/chat/completions");
     let (new, pass) = (asked("m", "echo x", json!({})), plain("m", "echo x"));
+    let bundle: Value = serde_json::from_str(&sealed(STRANGER)).unwrap();
+    let no_bundle = "/v1/sessions/ID/exports/0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f/bundle";
     for (method, path, body, needs, allowed) in [
         (Method::POST, "/v1/sessions", &json!({}), Needs::Key, 201),
         (Method::GET, "/v1/sessions", &none, Needs::Key, 200),
+        (Method::GET, "/v1/agents/a/memory", &none, Needs::Key, 200),
+        (Method::PUT, "/v1/agents/a/memory", &json!({ "memories": [] }), Needs::Key, 200),
+        (Method::POST, "/v1/agents/a/memory", &json!({ "memories": [] }), Needs::Key, 200),
+        (Method::DELETE, "/v1/agents/a/memory", &none, Needs::Key, 204),
         (Method::GET, "/v1/sessions/ID", &none, Needs::Session, 200),
         (Method::GET, "/v1/sessions/ID/messages", &none, Needs::Session, 200),
         (Method::PATCH, "/v1/sessions/ID/status", &done, Needs::Session, 200),
         (Method::POST, "/v1/sessions/ID/cancel", &none, Needs::Session, 200),
         (Method::DELETE, "/v1/sessions/ID", &none, Needs::Session, 204),
         (Method::DELETE, "/v1/sbp/sessions/ID", &none, Needs::Session, 204),
+        (Method::POST, "/v1/sbp/sessions/ID/export", &json!({}), Needs::Session, 201),
+        (Method::GET, "/v1/sbp/sessions/ID/exports", &none, Needs::Session, 200),
+        (Method::GET, no_bundle, &none, Needs::Session, 404),
+        (Method::GET, "/v1/sbp/sessions/ID/lineage", &none, Needs::Session, 200),
+        (Method::POST, "/v1/sbp/sessions/ID/fork", &json!({}), Needs::Session, 201),
+        (
+            Method::POST,
+            "/v1/sessions/ID/handoff",
+            &json!({ "to_agent_id": "a" }),
+            Needs::Session,
+            201,
+        ),
+        (Method::POST, "/v1/sbp/sessions/import", &json!({ "bundle": bundle }), Needs::Key, 201),
+        (Method::POST, "/v1/sbp/keys/rotate", &json!({}), Needs::Key, 200),
         (Method::POST, chat, &json!("existing"), Needs::Session, 200),
         (Method::POST, chat, &new, Needs::KeyOrAnySession, 200),
         (Method::POST, chat, &pass, Needs::KeyOrAnySession, 200),
@@ -139,6 +160,28 @@ async fn every_route_opens_to_the_right_credentials_and_to_no_others() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn sbp_l3_09_whoever_has_a_roaming_token_may_look_at_it_and_needs_a_key_to_use_it() {
+    let bench = locked().await;
+    let (own, other) = (bench.session_by_key().await, bench.session_by_key().await);
+    let bearer = format!("Bearer {KEY}");
+    let key = [("Authorization", bearer.as_str())];
+    let export = format!("/v1/sbp/sessions/{}/export", own.id);
+    let exported = bench.call(Method::POST, &export, &key, &json!({})).await.body;
+    let token = exported["roaming_token"].as_str().unwrap();
+    let look = format!("/v1/sbp/token/{token}");
+    for shown in ALL {
+        let header = shown.header(&own, &other);
+        let headers: Vec<_> = header.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let seen = bench.call(Method::GET, &look, &headers, &Value::Null).await;
+        assert_eq!((seen.status, &seen.body["valid"]), (200, &json!(true)), "{shown:?}");
+    }
+    let body = json!({ "roaming_token": token });
+    let refused = bench.call(Method::POST, "/v1/sbp/sessions/import", &[], &body).await;
+    assert_eq!(refused.refusal(), (401, "SBP_UNAUTHORIZED"));
+    assert_eq!(bench.get(&look).await.body["consumed"], false);
 }
 
 /// Attaches with this token in the frame and this Bearer on the upgrade.

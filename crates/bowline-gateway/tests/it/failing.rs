@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use bowline_sbp::id::{Seq, SessionId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
+use bowline_sbp::roaming_token::SigningKey;
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
-    Accepted, Attach, Attached, Created, Entry, Error, Finish, IdempotencyKey, InstanceId,
-    NewSession, NewTurn, Page, Result, Session, Store, TokenHash, Unfinished,
+    Accepted, Advance, Attach, Attached, Created, Derived, Entry, Error, Export, Family, Finish,
+    IdempotencyKey, InstanceId, Memory, NewExport, NewFork, NewHandoff, NewImport, NewMemory,
+    NewSession, NewTurn, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 use jiff::Timestamp;
 
@@ -68,13 +70,29 @@ fails_when_told! {
     tethered_after(id: SessionId, after: Seq) -> Vec<Entry>;
     accept_turn(turn: NewTurn) -> Accepted;
     start_turn(turn: TurnId, owner: InstanceId) -> ();
+    advance_turn(advance: Advance) -> Session;
     finish_turn(finish: Finish) -> Session;
     abandon_turn(turn: TurnId, owner: InstanceId) -> ();
     take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
     attach(attach: Attach) -> Attached;
     detach(id: SessionId, epoch: u64, at: Timestamp) -> bool;
     confirm(id: SessionId, epoch: u64, seq: Seq) -> ();
+    pack(id: SessionId) -> Option<Packed>;
+    keep_export(export: NewExport) -> Export;
+    export(id: ExportId) -> Option<(Export, Option<Vec<u8>>)>;
+    exports(session: SessionId) -> Vec<Export>;
+    import(import: NewImport) -> Derived;
+    fork(fork: NewFork) -> Derived;
+    hand_off(handoff: NewHandoff) -> Derived;
+    family(session: String, most: u32) -> Family;
+    remember(agent: AgentId, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
+    memories(agent: AgentId, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
+    recall(agent: AgentId, words: Vec<String>, limit: u32) -> Vec<Memory>;
+    forget(agent: AgentId, memory: Option<MemoryId>) -> u64;
     secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
+    signing_keys(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
+    add_signing_key(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
     forget_keys(before: Timestamp) -> u64;
+    forget_bundles(before: Timestamp) -> u64;
     check() -> ();
 }

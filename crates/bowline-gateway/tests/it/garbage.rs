@@ -8,10 +8,10 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use crate::bench::Bench;
 
 /// A small deterministic source of chance (xorshift), so that a failure can be had again.
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    fn next(&mut self, below: usize) -> usize {
+    pub(crate) fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -44,6 +44,14 @@ async fn sbp_l1_02_the_older_name_takes_messages_and_a_prompt() {
     assert_eq!(call.said(), ["user: one", "assistant: answer 1", "user: two"]);
     assert!(!call.text.contains("prompt"), "{}", call.text);
 
+    let prompt = json!({ "model": "m", "prompt": "three", "stream": true,
+                         "sbp": { "session_id": session.id } });
+    let chunks = bench.post(COMPLETIONS, prompt).await.chunks();
+    let text: String = chunks.iter().map(|c| c["choices"][0]["text"].as_str().unwrap()).collect();
+    assert_eq!(text, "answer 3");
+    assert!(chunks.iter().all(|chunk| chunk["object"] == "text_completion"), "{chunks:?}");
+    assert_eq!(chunks.last().unwrap()["sbp"]["step_count"], 3);
+
     let list = json!({ "model": "m", "prompt": ["a"], "sbp": {} });
     let refused = bench.post(COMPLETIONS, list).await;
     assert_eq!(refused.refusal(), (422, "SBP_INVALID_REQUEST"));
@@ -62,6 +70,14 @@ async fn sbp_l1_05_the_agent_is_the_headers_else_the_sessions_else_the_default()
 
     bench.say(&named, "echo without a header").await;
     assert_eq!(agent_of(&named).await, "planner", "stable across calls");
+    // A header on a session that has an agent speaks for that one turn.
+    bench.chat_as(&[("X-Agent-ID", "critic")], turn(&named, "m", "echo as another")).await;
+    bench.chat_as(&[("X-Agent-ID", "planner")], turn(&named, "m", "echo as oneself")).await;
+    assert_eq!(agent_of(&named).await, "planner");
+    let took: Vec<_> = bench.entries(&named).await;
+    let took: Vec<_> = took.iter().filter(|entry| entry["kind"] == "turn").collect();
+    assert_eq!(took[2]["agent_id"], "critic");
+    assert!(took[1]["agent_id"].is_null() && took[3]["agent_id"].is_null());
     // A fresh start from a session keeps its agent, unless another is named.
     let token = ("X-Session-Token", named.token.as_str());
     let afresh = || asked("m", "echo", json!({ "force_new_session": true }));

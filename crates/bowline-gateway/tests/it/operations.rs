@@ -73,7 +73,16 @@ async fn every_documented_address_is_served() {
     assert!(documented.len() >= 13, "{documented:?}");
     for (method, path) in documented {
         let session = bench.session().await;
-        let address = path.replace("{id}", &session.id);
+        let memory = json!({ "memories": [{ "text": "x" }] });
+        let memory = bench.post("/v1/agents/a/memory", memory).await.body["memories"][0].clone();
+        let exported = bench.post(&format!("/v1/sessions/{}/export", session.id), json!({})).await;
+        let exported = |name: &str| exported.body[name].as_str().unwrap().to_owned();
+        let address = path
+            .replace("{id}", &session.id)
+            .replace("{token}", &exported("roaming_token"))
+            .replace("{export_id}", &exported("export_id"))
+            .replace("{agent_id}", "a")
+            .replace("{memory_id}", memory["id"].as_str().unwrap());
         assert!(!address.contains('{'), "a parameter this test does not know: {path}");
         let said = bench.call(method.clone(), &address, &[], &Value::Null).await;
         assert!(said.status != 404 && said.status != 405, "{method} {path}: {}", said.text);

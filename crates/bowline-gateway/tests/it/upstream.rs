@@ -10,6 +10,8 @@
 //! - `whole`: as `m`, and never streamed
 //! - `hang`: takes the call and never says a word
 //! - `tools`: asks for the tool `look_up`, and once its result is there says what it got
+//! - `remembers`: says "One moment. ", asks for the tool `remember` with what it was told (and for
+//!   `look_up`, if it was told to do both), and once its result is there says what it got
 //! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], whose spelling no serialiser would choose
 //!
 //! Every answer counts 1000 tokens in and 100 out.
@@ -139,6 +141,7 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
         "odd" if body["stream"] == true => event_stream(Body::from(ODD_STREAM)),
         "odd" => ([(header::CONTENT_TYPE, "application/json; charset=odd")], ODD).into_response(),
         "tools" => tools(&body),
+        "remembers" => remembers(&body),
         "gated" => {
             let gate = mock.gates.lock().unwrap().remove(0);
             gated(model, gate)
@@ -193,6 +196,44 @@ fn tools(body: &Value) -> Response {
     }
     let end = json!([{ "index": 0, "delta": {}, "finish_reason": reason }]);
     events.push(Ok(event("tools", end, Value::Null) + "data: [DONE]\n\n"));
+    stream(events)
+}
+
+fn remembers(body: &Value) -> Response {
+    let said = body["messages"].as_array().unwrap().last().unwrap();
+    let text = said["content"].as_str().unwrap();
+    let call = |id: &str, name: &str, arguments: Value| {
+        json!({ "index": 0, "id": id, "type": "function",
+                "function": { "name": name, "arguments": arguments.to_string() } })
+    };
+    let mut calls = vec![call("call_r", "remember", json!({ "text": text }))];
+    if text.contains("both") {
+        let mut second = call("call_l", "look_up", json!({ "q": 1 }));
+        second["index"] = json!(1);
+        calls.push(second);
+    }
+    let (content, calls, reason) = if said["role"] == "tool" {
+        (format!("Noted: {text}"), Vec::new(), "stop")
+    } else {
+        ("One moment. ".to_owned(), calls, "tool_calls")
+    };
+    let usage = json!({ "prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100 });
+    if body["stream"] != true {
+        let message = json!({ "role": "assistant", "content": content, "tool_calls": calls });
+        let choice = json!({ "index": 0, "message": message, "finish_reason": reason });
+        return axum::Json(
+            json!({ "id": "r", "model": "remembers", "choices": [choice], "usage": usage }),
+        )
+        .into_response();
+    }
+    let piece = |delta: Value, reason: Value| {
+        let choice = json!([{ "index": 0, "delta": delta, "finish_reason": reason }]);
+        Ok(event("remembers", choice, Value::Null))
+    };
+    let mut events = vec![piece(json!({ "content": content }), Value::Null)];
+    events.extend(calls.iter().map(|call| piece(json!({ "tool_calls": [call] }), Value::Null)));
+    events.push(piece(json!({}), json!(reason)));
+    events.push(Ok(event("remembers", json!([]), usage) + "data: [DONE]\n\n"));
     stream(events)
 }
 

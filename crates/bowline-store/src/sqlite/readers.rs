@@ -1,6 +1,8 @@
 //! A few threads that read: each with its own connection, taking the next question that waits.
 //!
-//! Readers see the last committed state and never wait for the writer (WAL).
+//! Readers see the last committed state and never wait for the writer (WAL). All that one question
+//! reads belongs to one instant: between two statements a session may go, and another one take its
+//! row number.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,9 +46,22 @@ impl Readers {
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |conn| {
-            let _ = answer.send(question(conn));
+            let _ = answer.send(at_one_instant(conn, question));
         });
         self.queue.send(question).await.map_err(|_| Error::Closed)?;
         answered.await.map_err(|_| Error::Closed)?
     }
+}
+
+fn at_one_instant<T>(
+    conn: &Connection,
+    question: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
+    conn.prepare_cached("BEGIN")?.execute([])?;
+    let answer = question(conn);
+    // After some errors SQLite has ended it by itself.
+    if !conn.is_autocommit() {
+        conn.prepare_cached("COMMIT")?.execute([])?;
+    }
+    answer
 }

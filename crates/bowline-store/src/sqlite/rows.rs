@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::value::RawValue;
 
-use crate::{Entry, EntryKind, Error, Result, Session, Snapshot, TokenHash};
+use crate::{Entry, EntryKind, Error, Result, Session, Snapshot, SnapshotKind, TokenHash};
 
 /// A session's row number: the upper half of the places of its entries.
 pub(super) type Key = i64;
@@ -25,7 +25,7 @@ pub(super) fn millis(at: Timestamp) -> i64 {
     at.as_millisecond()
 }
 
-fn timestamp(millis: i64) -> Result<Timestamp> {
+pub(super) fn timestamp(millis: i64) -> Result<Timestamp> {
     Timestamp::from_millisecond(millis).map_err(|_| corrupt("a time out of range"))
 }
 
@@ -35,7 +35,7 @@ pub(super) fn corrupt(what: &str) -> Error {
 
 const SESSION_COLUMNS: &str = "key, id, token_hash, agent_id, status, step_count, metadata, \
      created_at, updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, \
-     attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at";
+     attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, handed_to";
 
 /// The sessions that `rest` (WHERE …) finds.
 pub(super) fn sessions(
@@ -63,6 +63,12 @@ pub(super) fn existing(conn: &Connection, id: SessionId) -> Result<(Key, Session
     session(conn, id)?.ok_or(Error::NoSession)
 }
 
+/// The session in that row, which has to be there.
+pub(super) fn with_key(conn: &Connection, key: Key) -> Result<Session> {
+    let found = sessions(conn, "WHERE key = ?1", [key])?.pop();
+    Ok(found.ok_or(Error::NoSession)?.1)
+}
+
 /// The row number of that session.
 pub(super) fn key_of(conn: &Connection, id: SessionId) -> Result<Option<Key>> {
     let mut statement = conn.prepare_cached("SELECT key FROM sessions WHERE id = ?1")?;
@@ -77,6 +83,7 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
             id: SnapshotId::from_bytes(id),
             seq: row.get::<_, i64>(16)? as Seq,
             at: timestamp(row.get(17)?)?,
+            kind: snapshot_kind(row.get_ref(18)?.as_str().unwrap_or_default())?,
         }),
     };
     let session = Session {
@@ -105,8 +112,16 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
         attach_epoch: row.get::<_, i64>(13)? as u64,
         surface: surface.and_then(|text| serde_json::from_str(&text).ok()),
         snapshot,
+        handed_to: row.get::<_, Option<[u8; 16]>>(19)?.map(SessionId::from_bytes),
     };
     Ok((row.get(0)?, session))
+}
+
+fn snapshot_kind(name: &str) -> Result<SnapshotKind> {
+    [SnapshotKind::PreAction, SnapshotKind::PostAction, SnapshotKind::Checkpoint]
+        .into_iter()
+        .find(|kind| kind.as_str() == name)
+        .ok_or_else(|| corrupt("a snapshot of an unknown kind"))
 }
 
 /// The entries that `rest` (WHERE …) finds, until `fits` says stop.
@@ -117,8 +132,8 @@ pub(super) fn entries(
     mut fits: impl FnMut(&Entry) -> bool,
 ) -> Result<Vec<Entry>> {
     let sql = format!(
-        "SELECT place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at \
-         FROM entries {rest}"
+        "SELECT place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at, \
+         agent_id, carried FROM entries {rest}"
     );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params)?;
@@ -138,6 +153,7 @@ fn entry_of(row: &Row<'_>) -> Result<Entry> {
         0 => EntryKind::Message,
         1 => EntryKind::Turn,
         2 => EntryKind::Note,
+        3 => EntryKind::Action,
         _ => return Err(corrupt("an entry of an unknown kind")),
     };
     let status: String = row.get(6)?;
@@ -152,6 +168,8 @@ fn entry_of(row: &Row<'_>) -> Result<Entry> {
         step: row.get::<_, i64>(7)? as u64,
         tethered: row.get::<_, Option<i64>>(8)?.is_some(),
         created_at: timestamp(row.get(9)?)?,
+        agent_id: row.get_ref(10)?.as_str_or_null().ok().flatten().and_then(|id| id.parse().ok()),
+        carried: row.get(11)?,
     })
 }
 
@@ -160,6 +178,7 @@ pub(super) fn kind_number(kind: EntryKind) -> i64 {
         EntryKind::Message => 0,
         EntryKind::Turn => 1,
         EntryKind::Note => 2,
+        EntryKind::Action => 3,
     }
 }
 

@@ -5,7 +5,8 @@ use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::rows::{self, Key, millis, place};
+use super::rows::{self, Key, millis};
+use super::trunks;
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -14,13 +15,13 @@ pub(super) fn create(
     key: Option<&IdempotencyKey>,
 ) -> Result<Created> {
     if let Some(known) = key.map(|key| known_key(conn, key)).transpose()?.flatten() {
-        let session = rows::sessions(conn, "WHERE key = ?1", [known.session])?.pop();
-        let session = session.ok_or(Error::NoSession)?.1;
+        let session = rows::with_key(conn, known.session)?;
         return Ok(Created { session, replayed: true });
     }
     let row = insert(conn, new, Status::Idle)?;
     if let Some(key) = key {
-        remember_key(conn, key, row, None, new.at)?;
+        let known = Known { session: row, turn_id: None, result: None };
+        remember_key(conn, key, &known, new.at)?;
     }
     Ok(Created { session: Session::made(new, Status::Idle), replayed: false })
 }
@@ -75,6 +76,9 @@ pub(super) fn change_status(
     let (key, mut session) = rows::existing(conn, id)?;
     session.status = session.status.after(change)?;
     session.updated_at = at;
+    if let (Status::Running, Some(successor)) = (session.status, session.handed_to) {
+        return Err(Error::HandedOver(successor));
+    }
     set_status(conn, key, session.status, at)?;
     Ok(session)
 }
@@ -92,19 +96,19 @@ pub(super) fn delete(conn: &Connection, id: SessionId) -> Result<bool> {
 }
 
 pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
-    let places = [place(key, 0), place(key + 1, 0)];
-    conn.prepare_cached("DELETE FROM entries WHERE place >= ?1 AND place < ?2")?.execute(places)?;
     for sql in [
         "DELETE FROM turns WHERE session = ?1",
         "DELETE FROM keys WHERE session = ?1",
-        "DELETE FROM sessions WHERE key = ?1",
+        "DELETE FROM carried WHERE session = ?1",
+        "DELETE FROM bundles WHERE export IN (SELECT number FROM exports
+         WHERE session_id = (SELECT id FROM sessions WHERE key = ?1))",
     ] {
         conn.prepare_cached(sql)?.execute([key])?;
     }
-    Ok(())
+    trunks::leave(conn, key)
 }
 
-/// What an idempotency key stood for.
+/// What an idempotency key stands for.
 pub(super) struct Known {
     pub(super) session: Key,
     pub(super) turn_id: Option<[u8; 16]>,
@@ -132,14 +136,32 @@ pub(super) fn known_key(conn: &Connection, key: &IdempotencyKey) -> Result<Optio
 pub(super) fn remember_key(
     conn: &Connection,
     key: &IdempotencyKey,
-    session: Key,
-    turn: Option<&[u8; 16]>,
+    known: &Known,
     at: Timestamp,
 ) -> Result<()> {
     conn.prepare_cached(
-        "INSERT INTO keys (scope, key, body_hash, session, turn_id, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO keys (scope, key, body_hash, session, turn_id, result, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
-    .execute(params![key.scope, key.key, key.body_hash, session, turn, millis(at)])?;
+    .execute(params![
+        key.scope,
+        key.key,
+        key.body_hash,
+        known.session,
+        known.turn_id,
+        known.result,
+        millis(at),
+    ])?;
     Ok(())
+}
+
+pub(super) fn forget_keys(conn: &Connection, before: Timestamp) -> Result<u64> {
+    // A key of a turn that still runs is needed until it ends.
+    let forgotten = conn
+        .prepare_cached(
+            "DELETE FROM keys WHERE created_at < ?1
+             AND (turn_id IS NULL OR turn_id NOT IN (SELECT id FROM turns))",
+        )?
+        .execute([millis(before)])?;
+    Ok(forgotten as u64)
 }

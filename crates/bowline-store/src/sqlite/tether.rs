@@ -15,7 +15,10 @@ const PAGE_BYTES: usize = 1 << 20;
 pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
     let (key, mut session) = rows::existing(conn, attach.session_id)?;
     session.attach_epoch += 1;
-    session.status = session.status.after(Change::SurfaceAttached)?;
+    // One that was handed over can be looked at; that does not wake it (G8).
+    if session.handed_to.is_none() {
+        session.status = session.status.after(Change::SurfaceAttached)?;
+    }
     session.updated_at = attach.at;
     session.surface = Some(attach.surface.clone());
     let surface = serde_json::to_string(&attach.surface)

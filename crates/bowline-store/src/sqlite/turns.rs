@@ -5,19 +5,20 @@ use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{self, Key, kind_number, millis, place};
-use super::sessions;
+use super::log::Log;
+use super::memory;
+use super::rows::{self, Key, millis};
+use super::sessions::{self, Known};
 use crate::{
-    Accepted, EntryKind, Error, Finish, InstanceId, NewTurn, Result, Session, TurnSession,
-    Unfinished,
+    Accepted, Advance, Error, Finish, InstanceId, NewTurn, Result, Session, SnapshotKind,
+    TurnSession, Unfinished,
 };
 
 pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
     if let Some(known) =
         turn.key.as_ref().map(|key| sessions::known_key(conn, key)).transpose()?.flatten()
     {
-        let session = rows::sessions(conn, "WHERE key = ?1", [known.session])?.pop();
-        let (_, session) = session.ok_or(Error::NoSession)?;
+        let session = rows::with_key(conn, known.session)?;
         // The key made a session and nothing else: as a turn it is another request.
         let turn_id = TurnId::from_bytes(known.turn_id.ok_or(Error::KeyReused)?);
         return Ok(Accepted::Known { turn_id, session, result: known.result });
@@ -32,6 +33,9 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
             let found = session.status;
             if !found.is_open() {
                 return Err(Error::Ended(found));
+            }
+            if let Some(successor) = session.handed_to {
+                return Err(Error::HandedOver(successor));
             }
             if found == Status::Suspended && !resume {
                 return Ok(Accepted::Suspended { session });
@@ -62,9 +66,12 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
         millis(turn.at),
     ])?;
     if let Some(name) = &turn.key {
-        sessions::remember_key(conn, name, key, Some(turn.id.as_bytes()), turn.at)?;
+        let known = Known { session: key, turn_id: Some(*turn.id.as_bytes()), result: None };
+        sessions::remember_key(conn, name, &known, turn.at)?;
     }
-    Ok(Accepted::Fresh { session })
+    let agent = turn.agent_id.as_ref().unwrap_or(&session.agent_id);
+    let remembers = memory::has_any(conn, agent)?;
+    Ok(Accepted::Fresh { session, remembers })
 }
 
 pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
@@ -91,64 +98,28 @@ fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<Owned> {
         .ok_or(Error::Superseded)
 }
 
+pub(super) fn advance(conn: &Connection, advance: &Advance) -> Result<Session> {
+    let Owned { session: key, .. } = owned(conn, advance.turn_id, advance.owner)?;
+    let mut log = Log::open(conn, key)?;
+    if let Some((agent, memories)) = &advance.memories {
+        memory::remember(conn, agent, memories)?;
+    }
+    log.append(conn, advance.turn_id, &advance.entries, advance.at)?;
+    log.take_snapshot(advance.snapshot, advance.at);
+    let session = log.close(conn, advance.at)?;
+    conn.prepare_cached("UPDATE turns SET advanced = 1 WHERE id = ?1")?
+        .execute([advance.turn_id.as_bytes()])?;
+    Ok(session)
+}
+
 pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
     let Owned { session: key, keyed, .. } = owned(conn, finish.turn_id, finish.owner)?;
-    let mut found = rows::sessions(conn, "WHERE key = ?1", [key])?;
-    let (_, mut session) = found.pop().ok_or(Error::NoSession)?;
-    let mut tether_last: i64 = conn
-        .prepare_cached("SELECT tether_last FROM sessions WHERE key = ?1")?
-        .query_row([key], |row| row.get(0))?;
-    let at = millis(finish.at);
-
-    let mut insert = conn.prepare_cached(
-        "INSERT INTO entries
-         (place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    )?;
-    for entry in &finish.entries {
-        session.last_seq += 1;
-        session.cost_usd += entry.cost_usd;
-        if entry.kind == EntryKind::Turn {
-            session.step_count += 1;
-        }
-        let tether_no = entry.tethered.then(|| {
-            tether_last += 1;
-            session.pending_turns += 1;
-            tether_last
-        });
-        insert.execute(params![
-            place(key, session.last_seq),
-            kind_number(entry.kind),
-            finish.turn_id.as_bytes(),
-            entry.message.as_json(),
-            entry.model,
-            entry.cost_usd,
-            entry.status.as_str(),
-            session.step_count as i64,
-            tether_no,
-            at,
-        ])?;
+    let mut log = Log::open(conn, key)?;
+    log.append(conn, finish.turn_id, &finish.entries, finish.at)?;
+    if log.session.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
+        log.take_snapshot((SnapshotKind::Checkpoint, finish.checkpoint), finish.at);
     }
-    if session.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
-        session.snapshot =
-            Some(crate::Snapshot { id: finish.checkpoint, seq: session.last_seq, at: finish.at });
-    }
-    session.updated_at = finish.at;
-    conn.prepare_cached(
-        "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4, tether_last = ?5,
-         cost_usd = ?6, snapshot_id = ?7, snapshot_seq = ?8, snapshot_at = ?9 WHERE key = ?1",
-    )?
-    .execute(params![
-        key,
-        session.step_count as i64,
-        at,
-        session.last_seq as i64,
-        tether_last,
-        session.cost_usd,
-        session.snapshot.as_ref().map(|s| s.id.as_bytes()),
-        session.snapshot.map(|s| s.seq as i64),
-        session.snapshot.map(|s| millis(s.at)),
-    ])?;
+    let session = log.close(conn, finish.at)?;
     conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([finish.turn_id.as_bytes()])?;
     match &finish.result {
         _ if !keyed => 0,
@@ -200,7 +171,8 @@ pub(super) fn take_over(
     conn.prepare_cached("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
         .execute([me])?;
     let mut statement = conn.prepare_cached(
-        "SELECT t.id, s.id, t.request, t.attempt FROM turns t JOIN sessions s ON s.key = t.session
+        "SELECT t.id, s.id, t.request, t.attempt, t.advanced
+         FROM turns t JOIN sessions s ON s.key = t.session
          WHERE t.owner <> ?1 ORDER BY t.number",
     )?;
     let found = statement
@@ -210,6 +182,7 @@ pub(super) fn take_over(
                 session_id: SessionId::from_bytes(row.get(1)?),
                 request: row.get(2)?,
                 attempt: row.get(3)?,
+                advanced: row.get(4)?,
             })
         })?
         .collect::<Result<Vec<_>, _>>()?;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{Error, Result};
+use crate::{Error, Result, failpoint};
 
 /// The most operations in one transaction: bounds how long the first one waits for the rest.
 const BATCH: usize = 512;
@@ -154,7 +154,10 @@ fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
             }
         }
     }
-    execute(conn, "COMMIT")
+    failpoint::pass("commit");
+    execute(conn, "COMMIT")?;
+    failpoint::committed();
+    Ok(())
 }
 
 fn execute(conn: &Connection, sql: &str) -> Result<()> {

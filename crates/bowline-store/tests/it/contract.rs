@@ -1,27 +1,12 @@
-//! What every backend must do. A new backend adds one line to `backends!`.
+//! What every backend must do with sessions, turns and surfaces.
 
 use std::sync::Arc;
 
 use bowline_sbp::lifecycle::{Change, Status};
-use bowline_store::sqlite::Sqlite;
 use bowline_store::{Accepted, EntryKind, Error, Page, Store, TurnSession};
 
+use crate::backends::backends;
 use crate::fixture::*;
-
-/// Runs each named promise against each backend.
-macro_rules! backends {
-    ($($promise:ident)*) => {
-        mod sqlite_keeps {
-            use super::{Arc, Sqlite};
-
-            $(#[tokio::test]
-            async fn $promise() {
-                let folder = tempfile::tempdir().unwrap();
-                super::$promise(Arc::new(Sqlite::open(folder.path()).unwrap())).await;
-            })*
-        }
-    };
-}
 
 backends! {
     sbp_l1_01_a_session_is_made_idle_and_found_again
@@ -103,7 +88,7 @@ async fn g3_the_same_key_and_body_give_the_same_turn(store: S) {
     let me = instance();
     let mut first = turn(TurnSession::New(new_session()), me);
     first.key = Some(key("caller", "k", 1));
-    let Accepted::Fresh { session } = store.accept_turn(first.clone()).await.unwrap() else {
+    let Accepted::Fresh { session, .. } = store.accept_turn(first.clone()).await.unwrap() else {
         panic!()
     };
     let mut again = turn(TurnSession::New(new_session()), me);
@@ -313,7 +298,7 @@ async fn sbp_l2_15_a_suspended_session_is_not_run_unasked(store: S) {
     };
     assert_eq!(session.step_count, 1);
     assert!(store.take_over(instance(), at()).await.unwrap().is_empty(), "nothing was stored");
-    let Accepted::Fresh { session } = store.accept_turn(turn_in(id, me)).await.unwrap() else {
+    let Accepted::Fresh { session, .. } = store.accept_turn(turn_in(id, me)).await.unwrap() else {
         panic!()
     };
     assert_eq!(session.status, Status::Running);

@@ -1,11 +1,11 @@
 //! Short names for what every test needs.
 
-use bowline_sbp::frame::TurnStatus;
-use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_store::{
-    Accepted, Attach, EntryKind, Finish, IdempotencyKey, InstanceId, NewEntry, NewSession, NewTurn,
-    Session, Store, TokenHash, TurnSession,
+    Accepted, Attach, EdgeKind, EntryKind, Finish, IdempotencyKey, Imported, InstanceId, NewEntry,
+    NewExport, NewFork, NewHandoff, NewImport, NewSession, NewTurn, Session, Store, TokenHash,
+    TurnSession,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -47,6 +47,7 @@ pub(crate) fn turn(session: TurnSession, owner: InstanceId) -> NewTurn {
         request: r#"{"messages":[]}"#.into(),
         key: None,
         owner,
+        agent_id: None,
         started: true,
         at: at(),
     }
@@ -62,12 +63,10 @@ pub(crate) fn said(text: &str) -> NewEntry {
 
 pub(crate) fn answered(text: &str) -> NewEntry {
     NewEntry {
-        kind: EntryKind::Turn,
-        message: Message::text("assistant", text),
         model: Some("m".into()),
         cost_usd: 0.5,
-        status: TurnStatus::Complete,
         tethered: true,
+        ..NewEntry::new(EntryKind::Turn, Message::text("assistant", text))
     }
 }
 
@@ -113,4 +112,76 @@ pub(crate) async fn pending(store: &dyn Store, id: SessionId) -> Vec<String> {
     }
     assert_eq!(session.pending_turns, turns.len() as u64, "the counter agrees with the log");
     turns
+}
+
+/// Everything in the log, as text.
+pub(crate) async fn texts(store: &dyn Store, id: SessionId) -> Vec<String> {
+    store.history(id).await.unwrap().iter().map(|message| message.content()).collect()
+}
+
+pub(crate) fn fork_of(origin: SessionId, at_step: Option<u64>) -> NewFork {
+    let NewSession { id, token_hash, .. } = new_session();
+    NewFork {
+        id,
+        token_hash,
+        origin,
+        at_step,
+        detail: "{}".into(),
+        snapshot: SnapshotId(Uuid::new_v4()),
+        key: None,
+        at: at(),
+    }
+}
+
+pub(crate) fn export_of(session_id: SessionId) -> NewExport {
+    NewExport {
+        id: ExportId(Uuid::now_v7()),
+        session_id,
+        cid: [7; 32],
+        label: Some("for the road".into()),
+        message_count: 2,
+        bundle: b"{}".into(),
+        at: at(),
+        expires_at: at().checked_add(jiff::SignedDuration::from_hours(1)).unwrap(),
+    }
+}
+
+pub(crate) fn imported(entry: NewEntry) -> Imported {
+    Imported { entry, turn_id: TurnId(Uuid::now_v7()), at: at() }
+}
+
+/// An import of so many turns, the first one called "1".
+pub(crate) fn import_of(origin: &str, turns: u64) -> NewImport {
+    let turn = |n: u64| [said(&format!("ask {n}")), answered(&n.to_string())];
+    NewImport {
+        session: new_session(),
+        step_count: turns,
+        entries: (1..=turns).flat_map(turn).map(imported).collect(),
+        carried: None,
+        memories: Vec::new(),
+        snapshot: SnapshotId(Uuid::new_v4()),
+        origin: origin.into(),
+        export_id: None,
+        consume: false,
+        kind: EdgeKind::Import,
+        detail: "{}".into(),
+        key: None,
+    }
+}
+
+pub(crate) fn handoff_of(source: &Session) -> NewHandoff {
+    let NewSession { id, token_hash, .. } = new_session();
+    NewHandoff {
+        id,
+        token_hash,
+        to_agent: "successor".parse().unwrap(),
+        source: source.id,
+        last_seq: source.last_seq,
+        export: export_of(source.id),
+        bridge: vec![said("go on")],
+        bridge_turn: TurnId(Uuid::now_v7()),
+        detail: "{}".into(),
+        snapshot: SnapshotId(Uuid::new_v4()),
+        key: None,
+    }
 }

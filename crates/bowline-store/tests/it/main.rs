@@ -2,7 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backends;
 mod contract;
 mod fixture;
+mod forks;
+mod handoffs;
+mod memory;
 mod model;
+mod roaming;
 mod sqlite;

@@ -6,9 +6,11 @@
 
 mod bare;
 mod gateway;
+mod large;
 mod load;
 mod mock;
 mod report;
+mod roaming;
 mod seed;
 mod surfaces;
 
@@ -24,9 +26,16 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         eprintln!("warning: this is a debug build; its figures mean little");
     }
     match args.command {
-        BenchCommand::Gateway { seconds, only, json } => {
+        BenchCommand::Gateway { seconds, only, large, json } => {
             let mut report = Report::new(json);
-            gateway::run(Duration::from_secs(seconds), &only, &mut report).await.map_err(failed)?;
+            gateway::run(Duration::from_secs(seconds), &only, large, &mut report)
+                .await
+                .map_err(failed)?;
+            report.print();
+        }
+        BenchCommand::Roaming { json } => {
+            let mut report = Report::new(json);
+            roaming::run(&mut report).await.map_err(failed)?;
             report.print();
         }
         BenchCommand::Mock => mock::serve().await.map_err(failed)?,

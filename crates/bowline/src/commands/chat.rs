@@ -259,6 +259,9 @@ fn closed(reason: &CloseReason) -> Failure {
         }
         CloseReason::NotFound => failure.hint("`bowline sessions list` shows what is there"),
         CloseReason::Replaced => failure.hint("take it back with `bowline chat --last`"),
+        CloseReason::HandedOff { session, .. } => {
+            failure.hint(format!("go on with `bowline chat --session {session}`"))
+        }
         CloseReason::Protocol { .. } => {
             failure.hint("gateway and chat may be of different versions")
         }

@@ -1,16 +1,17 @@
-//! Bad disks: full ones, and ones that do not keep what they were given.
+//! Bad disks: full ones, read-only ones, and ones that do not keep what they were given.
 //!
-//! The gateway runs in a mount namespace of its own with a small file system under its data
-//! folder. Where the machine allows no such namespaces (some containers), say
-//! `BOWLINE_NO_MOUNT=1` to leave these tests out.
+//! For the full one the gateway runs in a mount namespace of its own with a small file system
+//! under its data folder. Where the machine allows no such namespaces (some containers), say
+//! `BOWLINE_NO_MOUNT=1` to leave it out. For the others, strace makes system calls fail.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use reqwest::StatusCode;
-use serde_json::Value;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
 
-use crate::process::{Process, bowline, session_of, turn};
+use crate::process::{DEADLINE, Process, bowline, session_of, turn};
 
 /// A gateway on a file system of 3 MB, of which a ballast takes 1 MB.
 struct Small {
@@ -48,54 +49,72 @@ impl Small {
         let path = self.folder.path().join(name);
         PathBuf::from(format!("/proc/{}/root{}", self.gateway.pid(), path.display()))
     }
+}
 
-    async fn ask(&self, session: Option<&str>, text: &str) -> (StatusCode, Value) {
-        let url = format!("{}/v1/chat/completions", self.gateway.url);
-        let request = reqwest::Client::new().post(url).json(&turn(session, text));
-        let response = request.send().await.unwrap();
-        (response.status(), response.json().await.unwrap())
+async fn ask(gateway: &Process, session: Option<&str>, text: &str) -> (StatusCode, Value) {
+    call(gateway, Method::POST, "/v1/chat/completions", turn(session, text)).await
+}
+
+/// A request; a `Null` body is none.
+async fn call(gateway: &Process, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    let mut request = reqwest::Client::new().request(method, format!("{}{path}", gateway.url));
+    if !body.is_null() {
+        request = request.json(&body);
     }
+    let response = request.send().await.unwrap();
+    (response.status(), response.json().await.unwrap())
+}
 
-    async fn is_ready(&self) -> bool {
-        let ready = reqwest::get(format!("{}/readyz", self.gateway.url)).await.unwrap();
-        ready.status() == StatusCode::OK
+async fn is_ready(gateway: &Process) -> bool {
+    call(gateway, Method::GET, "/readyz", Value::Null).await.0 == StatusCode::OK
+}
+
+/// Everything that was answered is there, and writing works again by itself.
+async fn is_well(gateway: &Process, session: &str, told: &[String]) {
+    let begun = Instant::now();
+    while !is_ready(gateway).await {
+        assert!(begun.elapsed() < DEADLINE, "never ready again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    // A turn whose end waited for the disk may still be writing; it is before the next one.
+    let (status, answer) = ask(gateway, Some(session), "echo after").await;
+    assert_eq!(status, 200, "{answer}");
+    let log = gateway.log(session).await;
+    has_all(&log, told);
+    assert_eq!(log.last().unwrap(), "after");
+}
 
-    /// Everything that was answered is there, and writing works again by itself.
-    async fn is_well(&self, session: &str, told: &[String]) {
-        let begun = std::time::Instant::now();
-        while !self.is_ready().await {
-            assert!(begun.elapsed() < crate::process::DEADLINE, "never ready again");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-        // A turn whose end waited for space may still be writing; it is before the next one.
-        let (status, answer) = self.ask(Some(session), "echo after").await;
-        assert_eq!(status, 200, "{answer}");
-        let log = self.gateway.log(session).await;
-        let mut rest = log.iter();
-        for text in told {
-            assert!(
-                rest.any(|entry| entry == text),
-                "in order and not lost: {}",
-                &text[..20.min(text.len())]
-            );
-        }
-        assert_eq!(log.last().unwrap(), "after");
+fn has_all(log: &[String], told: &[String]) {
+    let mut rest = log.iter();
+    for text in told {
+        let start = &text[..20.min(text.len())];
+        assert!(rest.any(|entry| entry == text), "in order and not lost: {start}");
     }
 }
 
 #[tokio::test]
 async fn g4_a_full_disk_is_refused_clearly_and_recovers_by_itself() {
+    fill(false).await;
+}
+
+#[tokio::test]
+async fn g4_turns_behind_one_that_waits_for_space_are_told_and_run_when_there_is_some() {
+    fill(true).await;
+}
+
+/// Fills the disk, by turns of one session or of a new one each, and makes room again.
+async fn fill(same: bool) {
     let Some(small) = Small::start() else { return };
-    let (_, first) = small.ask(None, "echo first").await;
+    let (_, first) = ask(&small.gateway, None, "echo first").await;
     let session = session_of(&first);
-    let mut told = vec!["first".to_owned()];
+    let mut told = Vec::new();
     let mut refused = 0;
     for n in 0..100 {
         let text = format!("{n}{}", "x".repeat(60_000));
-        let (status, answer) = small.ask(Some(&session), &format!("echo {text}")).await;
+        let target = Some(session.as_str()).filter(|_| same);
+        let (status, answer) = ask(&small.gateway, target, &format!("echo {text}")).await;
         match status.as_u16() {
-            200 => told.push(text),
+            200 => told.push((session_of(&answer), text)),
             503 => {
                 assert_eq!(answer["error"]["code"], "SBP_INTERNAL", "{answer}");
                 refused += 1;
@@ -108,9 +127,12 @@ async fn g4_a_full_disk_is_refused_clearly_and_recovers_by_itself() {
     }
     assert_eq!(refused, 3, "the disk never filled up");
     let seen = small.gateway.get(&format!("/v1/sessions/{session}")).await;
-    assert_eq!(seen["status"], "running", "reading still works");
+    assert_eq!(seen["session_id"], session.as_str(), "reading still works");
     std::fs::remove_file(small.inside("ballast")).unwrap();
-    small.is_well(&session, &told).await;
+    is_well(&small.gateway, &session, &["first".to_owned()]).await;
+    for (session, text) in told {
+        assert!(small.gateway.log(&session).await.contains(&text), "not lost");
+    }
 }
 
 #[tokio::test]
@@ -149,4 +171,134 @@ async fn g4_a_failed_flush_stops_acknowledging_exits_and_recovers() {
     for (session, text) in told {
         assert_eq!(gateway.log(&session).await.last(), Some(&text), "acknowledged, so it is there");
     }
+}
+
+/// A file system that has become read-only under a running process.
+///
+/// A real one cannot be had: a mount with files open for writing refuses to become read-only, and
+/// one that the kernel made so after an error never becomes writable again without a restart.
+struct ReadOnly {
+    strace: Child,
+}
+
+impl ReadOnly {
+    /// Nothing if this machine lets nobody look into other processes.
+    fn make(gateway: &Process) -> Option<Self> {
+        let strace = Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-p", &gateway.pid().to_string()])
+            .args(["-e", "trace=pwrite64,pwritev,ftruncate,fallocate"])
+            .args(["-e", "inject=pwrite64,pwritev,ftruncate,fallocate:error=EROFS"])
+            .stderr(Stdio::null())
+            .spawn();
+        let mut read_only = Self { strace: strace.ok()? };
+        let begun = Instant::now();
+        while read_only.strace.try_wait().unwrap().is_none() {
+            if is_traced(gateway) {
+                return Some(read_only);
+            }
+            assert!(begun.elapsed() < DEADLINE, "strace never attached");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    /// Writable again.
+    fn end(mut self) {
+        // It lets go of the process before it ends.
+        let pid = self.strace.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        self.strace.wait().unwrap();
+    }
+}
+
+/// Whether every thread is being watched.
+fn is_traced(gateway: &Process) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
+    threads.flatten().all(|thread| {
+        // A thread that has just ended writes nothing.
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        !status.contains("\nTracerPid:\t0\n")
+    })
+}
+
+#[tokio::test]
+async fn g4_a_disk_that_becomes_read_only_is_told_clearly_and_recovers_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let session = session_of(&gateway.say(None, "echo first").await);
+    let mut told = vec!["first".to_owned()];
+    for round in 0..2 {
+        told.push(format!("before {round}"));
+        gateway.say(Some(&session), &format!("echo before {round}")).await;
+        let Some(read_only) = ReadOnly::make(&gateway) else {
+            eprintln!("not run: a read-only disk needs strace, and leave to use it");
+            return;
+        };
+        let path = format!("/v1/sessions/{session}");
+        let mut streamed = turn(Some(&session), "echo streamed");
+        streamed["stream"] = json!(true);
+        for (method, path, body) in [
+            (Method::POST, "/v1/chat/completions", turn(Some(&session), "echo refused")),
+            (Method::POST, "/v1/chat/completions", turn(None, "echo refused")),
+            (Method::POST, "/v1/chat/completions", streamed),
+            (Method::POST, "/v1/sessions", json!({})),
+            (Method::DELETE, &path, Value::Null),
+        ] {
+            let (status, answer) = call(&gateway, method.clone(), path, body).await;
+            assert_eq!(status, 503, "{method} {path}: {answer}");
+            assert_eq!(answer["error"]["code"], "SBP_INTERNAL", "{method} {path}: {answer}");
+        }
+        assert!(!is_ready(&gateway).await, "it cannot take turns");
+        for path in [&path, "/v1/sessions", "/healthz"] {
+            let (status, answer) = call(&gateway, Method::GET, path, Value::Null).await;
+            assert_eq!(status, 200, "reading still works: {path}: {answer}");
+        }
+        has_all(&gateway.log(&session).await, &told);
+        read_only.end();
+        is_well(&gateway, &session, &told).await;
+        told.push("after".to_owned());
+    }
+    let log = gateway.log(&session).await;
+    assert!(!log.iter().any(|entry| entry.contains("refused")), "{log:?}");
+    assert_eq!(gateway.get("/v1/sessions").await["sessions"].as_array().unwrap().len(), 1);
+    let gateway = gateway.crash_and_restart();
+    assert_eq!(gateway.log(&session).await, log, "and all of it is on disk");
+}
+
+#[tokio::test]
+async fn g4_a_turn_that_runs_when_its_disk_becomes_read_only_ends_once_when_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::paced(folder.path(), "5ms");
+    let session = session_of(&gateway.say(None, "echo first").await);
+    // Long enough to be still running when the disk turns read-only.
+    let request = reqwest::Client::new()
+        .post(format!("{}/v1/chat/completions", gateway.url))
+        .header("Idempotency-Key", "once")
+        .json(&turn(Some(&session), "count to 300"));
+    let asked = tokio::spawn(request.try_clone().unwrap().send());
+    gateway.until(&session, |seen| seen["status"] == "running").await;
+    let Some(read_only) = ReadOnly::make(&gateway) else {
+        eprintln!("not run: a read-only disk needs strace, and leave to use it");
+        return;
+    };
+    let answer = asked.await.unwrap().unwrap();
+    assert_eq!(answer.status(), 503, "its end is not on disk");
+    assert_eq!(gateway.log(&session).await.len(), 2, "and nobody sees it");
+    read_only.end();
+    // The turn tries again after a pause of its own; until then its outcome is unknown.
+    let begun = Instant::now();
+    let answer = loop {
+        let answer = request.try_clone().unwrap().send().await.unwrap();
+        if answer.status() == 200 {
+            break answer;
+        }
+        assert_eq!(answer.status(), 503);
+        assert!(begun.elapsed() < DEADLINE, "the turn never ends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let answer: Value = answer.json().await.unwrap();
+    let words = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    assert!(words.starts_with("1\n2\n") && words.ends_with("\n300\n"), "{words}");
+    let log = gateway.log(&session).await;
+    assert_eq!(log, ["echo first", "first", "count to 300", words], "once, and whole");
 }

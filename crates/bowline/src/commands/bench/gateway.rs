@@ -12,22 +12,24 @@ use tokio::process::{Child, Command};
 
 use super::report::Report;
 use super::surfaces::{self, Door};
-use super::{bare, load, mock, seed};
+use super::{bare, large, load, mock, seed};
 
-const CHAT: &str = "/v1/chat/completions";
+pub(super) const CHAT: &str = "/v1/chat/completions";
 /// Between two turns whose own work is measured.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Surfaces that stay attached while memory is looked at.
 const IDLE: usize = 5000;
 
-struct Gateway {
+pub(super) struct Gateway {
     child: Child,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     ready: Duration,
+    /// Turns of the one before it that it took up.
+    pub(super) recovered: u64,
 }
 
 impl Gateway {
-    async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
+    pub(super) async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
         let begun = Instant::now();
         let mut child = Command::new(std::env::current_exe()?)
             .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
@@ -40,10 +42,17 @@ impl Gateway {
             .spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let line = BufReader::new(stdout).lines().next_line().await?;
+        let took = begun.elapsed();
         let ready: Value = serde_json::from_str(&line.context("the gateway did not start")?)?;
         let url = ready["url"].as_str().context("no address")?;
         let address = url.trim_start_matches("http://").parse()?;
-        Ok(Self { child, address, ready: begun.elapsed() })
+        let recovered = ready["recovered_turns"].as_u64().unwrap_or(0);
+        Ok(Self { child, address, ready: took, recovered })
+    }
+
+    /// kill -9.
+    pub(super) async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
     }
 
     /// Resident memory, in bytes.
@@ -55,8 +64,13 @@ impl Gateway {
     }
 }
 
-/// Runs the parts named, or all.
-pub(super) async fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()> {
+/// Runs the parts named, or all; the start on a large database only if its size is given.
+pub(super) async fn run(
+    length: Duration,
+    only: &[String],
+    large: Option<u64>,
+    report: &mut Report,
+) -> Result<()> {
     const PARTS: [&str; 7] = ["ready", "http", "stream", "attach", "drain", "turns", "idle"];
     if let Some(unknown) = only.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
@@ -66,6 +80,9 @@ pub(super) async fn run(length: Duration, only: &[String], report: &mut Report) 
     let mock = upstream.address;
     if wanted("ready") {
         ready(mock, report).await?;
+    }
+    if let Some(megabytes) = large {
+        large::ready(mock, megabytes, report).await?;
     }
     if wanted("http") || wanted("stream") {
         let folder = tempfile::tempdir()?;

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::Result;
 use bowline_gateway::auth::hash_token;
-use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_store::sqlite::Sqlite;
@@ -58,6 +57,7 @@ async fn fill(store: &Sqlite, id: SessionId, turns: usize) -> Result<()> {
         request: "{}".into(),
         key: None,
         owner,
+        agent_id: None,
         started: true,
         at: Timestamp::now(),
     };
@@ -65,12 +65,9 @@ async fn fill(store: &Sqlite, id: SessionId, turns: usize) -> Result<()> {
     store.accept_turn(turn).await?;
     let question = NewEntry::message(Message::text("user", "And what else?"));
     let answer = NewEntry {
-        kind: EntryKind::Turn,
-        message: Message::text("assistant", WORDS),
         model: Some("bench".into()),
-        cost_usd: 0.0,
-        status: TurnStatus::Complete,
         tethered: true,
+        ..NewEntry::new(EntryKind::Turn, Message::text("assistant", WORDS))
     };
     let entries = std::iter::repeat_n([question, answer], turns).flatten().collect();
     store

@@ -1,0 +1,186 @@
+//! Having a model speak: one round of a turn, published as it comes.
+
+use bowline_sbp::completion::{Answer, Assembly, ToolCall, as_chunk};
+use bowline_sbp::error::Code;
+use bowline_sbp::frame::TurnStatus;
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::run::Run;
+use super::tools::Tools;
+use crate::hub::Failure;
+use crate::model::{Call, Chunks, Model, Reply};
+
+/// How much larger than its text a streamed answer may be: every word travels in its own JSON.
+const CHUNK_OVERHEAD: usize = 64;
+
+/// What a model gave before it ended, was stopped, or failed.
+pub(super) struct Round {
+    /// The turn so far, this round included.
+    pub(super) assembly: Assembly,
+    /// The model's own text, where one whole answer is all there is.
+    pub(super) verbatim: Option<Answer>,
+    /// Calls of tools that are the gateway's to run.
+    pub(super) calls: Vec<ToolCall>,
+    pub(super) status: TurnStatus,
+    /// Why it is not complete.
+    pub(super) failure: Option<Failure>,
+    /// The last chunk, kept back until the turn is on disk.
+    pub(super) held: Option<Bytes>,
+}
+
+impl Round {
+    fn complete(assembly: Assembly) -> Self {
+        Self {
+            assembly,
+            verbatim: None,
+            calls: Vec::new(),
+            status: TurnStatus::Complete,
+            failure: None,
+            held: None,
+        }
+    }
+
+    /// Cancelled, or failed in the middle: what came is kept.
+    fn stopped(assembly: Assembly, failure: Option<Failure>) -> Self {
+        let status = if failure.is_some() { TurnStatus::Failed } else { TurnStatus::Cancelled };
+        Self { status, failure, ..Self::complete(assembly) }
+    }
+
+    /// The answer, for the log and for whoever asked.
+    pub(super) fn answer(assembly: Assembly, verbatim: Option<Answer>) -> Answer {
+        verbatim.unwrap_or_else(|| assembly.finish())
+    }
+}
+
+impl Run<'_> {
+    /// Has the model speak until it ends, fails, or someone says stop. It goes on from what
+    /// earlier rounds have put together.
+    pub(super) async fn generate(
+        &self,
+        model: &Model,
+        call: Call,
+        assembly: Assembly,
+        tools: &Tools,
+    ) -> Result<Round, Failure> {
+        let reply = tokio::select! {
+            reply = model.call(call) => reply?,
+            () = self.turn.cancelled() => return Ok(Round::stopped(assembly, None)),
+        };
+        match reply {
+            Reply::Chunks(chunks) => self.listen(chunks, assembly, tools).await,
+            Reply::Whole(completion) => self.whole(completion, assembly, tools),
+        }
+    }
+
+    async fn listen(
+        &self,
+        mut chunks: Chunks,
+        mut assembly: Assembly,
+        tools: &Tools,
+    ) -> Result<Round, Failure> {
+        let hide_usage = !self.request.wants_usage();
+        let mut begun = false;
+        let mut received = 0;
+        // Chunks that may not be for the caller to see, or that end what it sees.
+        let mut tail = Vec::new();
+        loop {
+            let next = tokio::select! {
+                next = chunks.next() => next,
+                () = self.turn.cancelled() => return Ok(Round::stopped(assembly, None)),
+            };
+            let chunk = match next {
+                None => break,
+                Some(Ok(chunk)) => chunk,
+                Some(Err(failure)) if begun => return Ok(Round::stopped(assembly, Some(failure))),
+                Some(Err(failure)) => return Err(failure),
+            };
+            let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
+            let Some(added) = read else {
+                let failure = nonsense("a chunk cannot be read");
+                return if begun {
+                    Ok(Round::stopped(assembly, Some(failure)))
+                } else {
+                    Err(failure)
+                };
+            };
+            received += chunk.len();
+            let limit = self.engine.limits.answer;
+            if assembly.text().len() > limit || received > limit.saturating_mul(CHUNK_OVERHEAD) {
+                let failure = Failure::new(Code::Upstream, "the answer is over the size limit");
+                return Ok(Round::stopped(assembly, Some(failure)));
+            }
+            begun = true;
+            // The caller did not ask for a count of tokens; we did.
+            if hide_usage && !added.speaks {
+                continue;
+            }
+            // From the finishing chunk on, one is kept back: it will carry `sbp`. From a call on
+            // that may be ours, all are.
+            let calls = !tools.is_empty() && added.calls;
+            let ready = if tail.is_empty() && !assembly.has_finished() && !calls {
+                Some(chunk)
+            } else {
+                tail.push(chunk);
+                (tools.is_empty() && tail.len() > 1).then(|| tail.remove(0))
+            };
+            // Chunks are kept only for someone who reads them.
+            self.publish(ready.filter(|_| self.request.stream), &added.text);
+        }
+        if !begun {
+            return Err(nonsense("it is empty"));
+        }
+        let calls = assembly.take_calls(|name| tools.has(name));
+        let held = match (calls.is_empty(), assembly.has_calls()) {
+            (true, _) => {
+                let held = tail.pop();
+                let rest = tail.into_iter().filter(|_| self.request.stream);
+                rest.for_each(|chunk| self.publish(Some(chunk), ""));
+                held
+            }
+            (false, true) => Some(Bytes::from(assembly.calls_as_chunk())),
+            (false, false) => None,
+        };
+        Ok(Round { calls, held, ..Round::complete(assembly) })
+    }
+
+    /// A model that answers all at once.
+    fn whole(
+        &self,
+        completion: String,
+        mut assembly: Assembly,
+        tools: &Tools,
+    ) -> Result<Round, Failure> {
+        let answer = Answer::read(completion).map_err(nonsense)?;
+        self.publish(None, &answer.message.content());
+        let chunk = as_chunk(&answer.completion);
+        if tools.is_empty() && !assembly.has_begun() {
+            let held = chunk.filter(|_| self.request.stream).map(Bytes::from);
+            return Ok(Round { verbatim: Some(answer), held, ..Round::complete(assembly) });
+        }
+        let fresh = !assembly.has_begun();
+        let chunk = chunk.ok_or_else(|| nonsense("it has no choices"))?;
+        assembly.push(&chunk).map_err(nonsense)?;
+        assembly.count(answer.usage);
+        let calls = assembly.take_calls(|name| tools.has(name));
+        let last = Some(chunk).filter(|_| self.request.stream);
+        let held = match (calls.is_empty(), assembly.has_calls()) {
+            (true, _) => last.map(Bytes::from),
+            (false, true) => Some(Bytes::from(assembly.calls_as_chunk())),
+            (false, false) => None,
+        };
+        let verbatim = Some(answer).filter(|_| fresh && calls.is_empty());
+        Ok(Round { verbatim, calls, held, ..Round::complete(assembly) })
+    }
+
+    fn publish(&self, chunk: Option<Bytes>, text: &str) {
+        if chunk.is_some() || !text.is_empty() {
+            self.turn.push(chunk, text);
+            self.channel.grew();
+        }
+    }
+}
+
+fn nonsense(what: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::Upstream, format!("the upstream's answer makes no sense: {what}"))
+}

@@ -1,0 +1,98 @@
+//! What an agent remembers that has to do with what it was just asked.
+
+use std::collections::BTreeSet;
+
+use bowline_sbp::message::Message;
+use bowline_store::{Memory, MemoryKind};
+
+use super::run::Run;
+
+/// The most memories that go into one turn, and the most bytes of them.
+const MOST_MEMORIES: u32 = 16;
+const MOST_BYTES: usize = 8 << 10;
+/// The most words that are looked for.
+const MOST_WORDS: usize = 64;
+
+impl Run<'_> {
+    /// A note for the model. Memory helps, and is never worth a failed turn.
+    pub(super) async fn recalled(&self) -> Option<Message> {
+        if !self.request.recall || self.remembers == Some(false) {
+            return None;
+        }
+        let asked = self.request.messages.iter().rev().find(|message| message.role() == "user")?;
+        let (store, agent) = (&self.engine.store, self.agent());
+        let words = words(&asked.content());
+        let found = match store.recall(agent.clone(), words, MOST_MEMORIES).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "memory could not be looked through");
+                return None;
+            }
+        };
+        // Few facts are worth knowing whatever is asked.
+        let newest = store.memories(agent.clone(), None, MOST_MEMORIES).await.unwrap_or_default();
+        let facts = newest.into_iter().filter(|memory| memory.kind == MemoryKind::Semantic);
+        note(found.into_iter().chain(facts))
+    }
+}
+
+fn note(memories: impl Iterator<Item = Memory>) -> Option<Message> {
+    let mut text = String::from("What you remember from earlier conversations:");
+    let mut seen = BTreeSet::new();
+    for memory in memories {
+        if seen.len() == MOST_MEMORIES as usize || text.len() + memory.text.len() > MOST_BYTES {
+            break;
+        }
+        if !seen.insert(memory.id) {
+            continue;
+        }
+        let when = match memory.kind {
+            MemoryKind::Semantic => String::new(),
+            MemoryKind::Episodic => format!("{}: ", memory.created_at.strftime("%Y-%m-%d")),
+        };
+        text.push_str(&format!("\n- {when}{}", memory.text));
+    }
+    (!seen.is_empty()).then(|| Message::text("system", &text))
+}
+
+/// The different words of a text, in its order.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .filter(|word| seen.insert(word.clone()))
+        .take(MOST_WORDS)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_sbp::id::MemoryId;
+    use jiff::Timestamp;
+
+    #[test]
+    fn words_are_taken_apart_and_counted_once() {
+        assert_eq!(words("Was heißt das? \"das\" — DAS Öl!"), ["was", "heißt", "das", "öl"]);
+        assert!(words("… !").is_empty());
+        assert_eq!(words(&(0..999).map(|n| format!("w{n} ")).collect::<String>()).len(), 64);
+    }
+
+    #[test]
+    fn g11_a_note_is_bounded_and_says_a_thing_once() {
+        let memory = |n: u128, text: &str| Memory {
+            id: MemoryId(uuid::Uuid::from_u128(n)),
+            kind: if n == 1 { MemoryKind::Episodic } else { MemoryKind::Semantic },
+            text: text.into(),
+            session_id: None,
+            created_at: Timestamp::UNIX_EPOCH,
+        };
+        let same = [memory(1, "We moved."), memory(2, "Tea."), memory(1, "We moved.")];
+        let note = note(same.into_iter()).unwrap().content();
+        assert!(note.ends_with("\n- 1970-01-01: We moved.\n- Tea."), "{note}");
+        let many = (0..99).map(|n| memory(n, &"x".repeat(1000)));
+        assert!(super::note(many).unwrap().content().len() <= MOST_BYTES);
+        assert!(super::note(std::iter::empty()).is_none());
+    }
+}

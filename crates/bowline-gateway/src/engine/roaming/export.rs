@@ -1,0 +1,198 @@
+//! Leaving: a session is packed into a bundle, and a token opens it (SBP-L3-01).
+
+use bowline_sbp::api::{ExportList, ExportView, Exported, TokenView};
+use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
+use bowline_sbp::cid::Cid;
+use bowline_sbp::error::Code;
+use bowline_sbp::id::{ExportId, SessionId};
+use bowline_sbp::roaming_token::RoamingClaims;
+use bowline_store::{Entry, Error, Export, Memory, NewExport, Packed};
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::super::{Engine, internal};
+use crate::clock;
+use crate::hub::Failure;
+
+/// How much of the last request names the task.
+const TASK_CHARS: usize = 200;
+/// All that an agent can remember.
+const ALL_MEMORIES: u32 = 10_000;
+
+impl Engine {
+    /// Packs the session as it is now.
+    pub(crate) async fn export(
+        &self,
+        id: SessionId,
+        ttl: SignedDuration,
+        label: Option<String>,
+    ) -> Result<Exported, Failure> {
+        let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
+        let export = self.bundle(packed, ttl, label).await?;
+        let export = self.store.keep_export(export).await?;
+        metrics::counter!("bowline_exports_total").increment(1);
+        let claims = RoamingClaims {
+            sub: export.id,
+            sid: id,
+            iat: export.created_at.as_second(),
+            exp: export.expires_at.as_second(),
+        };
+        let roaming_token = self.keys.sign(&claims).ok_or_else(internal)?;
+        let cid = Cid::from_bytes(export.cid);
+        Ok(Exported {
+            export_id: export.id,
+            roaming_token,
+            session_id: id,
+            expires_at: export.expires_at,
+            bundle_cid: cid,
+            bundle_hash: cid,
+            message_count: export.message_count,
+            label: export.label,
+        })
+    }
+
+    /// The bundle of a packed session, ready to be kept.
+    pub(super) async fn bundle(
+        &self,
+        packed: Packed,
+        ttl: SignedDuration,
+        label: Option<String>,
+    ) -> Result<NewExport, Failure> {
+        let memories =
+            self.store.memories(packed.session.agent_id.clone(), None, ALL_MEMORIES).await?;
+        // Whole seconds: that is all a token can say.
+        let now = Timestamp::from_second(clock::now().as_second()).map_err(|_| internal())?;
+        let (id, session_id) = (ExportId(Uuid::now_v7()), packed.session.id);
+        let contents = contents(packed, memories, id, label.clone(), now);
+        let message_count = contents.messages.len() as u64;
+        // Hashing a long history takes a while; others go on meanwhile.
+        let sealed = tokio::task::spawn_blocking(move || contents.seal()).await;
+        let Sealed { cid, text } = sealed.map_err(|_| internal())?;
+        if text.len() > self.limits.import_body {
+            return Err(Failure::new(Code::TooLarge, too_large(self.limits.import_body)));
+        }
+        Ok(NewExport {
+            id,
+            session_id,
+            cid: *cid.as_bytes(),
+            label,
+            message_count,
+            bundle: text.into_bytes(),
+            at: now,
+            expires_at: now.checked_add(ttl).map_err(|_| internal())?,
+        })
+    }
+
+    /// What a token refers to. Looking does not use it up (SBP-L3-09).
+    pub(crate) async fn inspect(&self, token: &str) -> Result<TokenView, Failure> {
+        let claims = self.keys.read_expired(token)?;
+        let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
+        let expired = claims.exp <= clock::now().as_second();
+        let consumed = export.imported.is_some();
+        Ok(TokenView {
+            export_id: export.id,
+            session_id: export.session_id,
+            label: export.label,
+            message_count: export.message_count,
+            bundle_cid: Cid::from_bytes(export.cid),
+            created_at: export.created_at,
+            expires_at: export.expires_at,
+            expired,
+            consumed,
+            valid: bundle.is_some() && !expired && !consumed,
+        })
+    }
+
+    /// The bundle of one of the session's exports, for a file. Looking does not use it up.
+    pub(crate) async fn bundle_of(
+        &self,
+        session: SessionId,
+        export: ExportId,
+    ) -> Result<Vec<u8>, Failure> {
+        match self.store.export(export).await? {
+            Some((export, Some(bundle))) if export.session_id == session => Ok(bundle),
+            _ => {
+                Err(Failure::new(Code::NotFound, "the session has no such bundle, or not any more"))
+            }
+        }
+    }
+
+    pub(crate) async fn exports(&self, session_id: SessionId) -> Result<ExportList, Failure> {
+        let exports = self.store.exports(session_id).await?;
+        Ok(ExportList { session_id, exports: exports.into_iter().map(view).collect() })
+    }
+}
+
+pub(super) fn view(export: Export) -> ExportView {
+    ExportView {
+        export_id: export.id,
+        label: export.label,
+        bundle_cid: Cid::from_bytes(export.cid),
+        message_count: export.message_count,
+        created_at: export.created_at,
+        expires_at: export.expires_at,
+        imported_at: export.imported.map(|(at, _)| at),
+        import_session_id: export.imported.map(|(_, session)| session),
+    }
+}
+
+fn too_large(limit: usize) -> String {
+    format!("the bundle is over {limit} bytes; raise limits.import_body here and where it goes")
+}
+
+fn contents(
+    packed: Packed,
+    memories: Vec<Memory>,
+    export: ExportId,
+    label: Option<String>,
+    now: Timestamp,
+) -> Contents {
+    let Packed { session, entries, carried } = packed;
+    let asked = entries.iter().rev().find(|entry| entry.message.role() == "user");
+    let memory: Vec<_> = memories
+        .into_iter()
+        .rev()
+        .map(|memory| MemoryPart {
+            kind: memory.kind.as_str().to_owned(),
+            text: memory.text,
+            created_at: memory.created_at,
+        })
+        .collect();
+    Contents {
+        export_id: export.to_string(),
+        exported_at: now,
+        label,
+        session: SessionPart {
+            id: session.id.to_string(),
+            agent: session.agent_id.as_str().to_owned(),
+            status: session.status.as_str().to_owned(),
+            last_task: asked
+                .map(|entry| entry.message.content().chars().take(TASK_CHARS).collect()),
+            created_at: session.created_at,
+            step_count: session.step_count,
+            metadata: Some(session.metadata).filter(|metadata| metadata != "{}"),
+        },
+        messages: entries.into_iter().map(message).collect(),
+        memory: Some(memory).filter(|memory| !memory.is_empty()),
+        snapshot: session.snapshot.map(|snapshot| SnapshotPart {
+            id: snapshot.id.to_string(),
+            kind: snapshot.kind.as_str().to_owned(),
+            seq: snapshot.seq,
+            at: snapshot.at,
+        }),
+        carried,
+    }
+}
+
+fn message(entry: Entry) -> MessagePart {
+    MessagePart {
+        kind: entry.kind,
+        message: entry.message,
+        model: entry.model,
+        cost_usd: entry.cost_usd,
+        created_at: entry.created_at,
+        status: entry.status,
+        agent_id: entry.agent_id,
+        carried: entry.carried,
+    }
+}

@@ -1,0 +1,211 @@
+//! Arriving: a bundle becomes a session, and its token is used up in the same step (SBP-L3-05).
+
+use bowline_sbp::api::{Imported, Provenance};
+use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, OpenError};
+use bowline_sbp::cid::Cid;
+use bowline_sbp::error::Code;
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::message::{EntryKind, Message};
+use bowline_sbp::roaming_token::TokenError;
+use bowline_store::{
+    Derived, EdgeKind, Error, IdempotencyKey, Imported as ImportedEntry, MemoryKind, NewEntry,
+    NewImport, NewMemory, NewSession, failpoint,
+};
+use jiff::Timestamp;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::super::{Engine, internal};
+use crate::auth::hash_token;
+use crate::clock;
+use crate::hub::Failure;
+
+/// Where a bundle comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// From here, by its token.
+    Token(String),
+    /// Carried by hand, and opened already.
+    Bundle(Box<Contents>, Cid),
+}
+
+/// A bundle that was checked, and the export it is, if it was made here.
+struct Checked {
+    contents: Contents,
+    cid: Cid,
+    export_id: Option<ExportId>,
+}
+
+impl Engine {
+    /// Makes a session from a bundle. `reuse`: the token stays good, and the session is a fork
+    /// (SBP-L3-07).
+    pub(crate) async fn import(
+        &self,
+        source: Source,
+        agent: Option<AgentId>,
+        reuse: bool,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Imported, Failure> {
+        let consume = matches!(source, Source::Token(_)) && !reuse;
+        let checked = self.check(source, consume && key.is_none()).await?;
+        let Checked { contents, cid, export_id } = checked;
+        let now = clock::now();
+        let id = SessionId(Uuid::now_v7());
+        let agent_id =
+            agent.or_else(|| contents.session.agent.parse().ok()).unwrap_or_else(AgentId::fallback);
+        let provenance = Provenance {
+            origin_session_id: contents.session.id.clone(),
+            origin_agent_id: contents.session.agent.clone(),
+            origin_export_id: contents.export_id.clone(),
+            bundle_cid: cid,
+            exported_at: contents.exported_at,
+            imported_at: now,
+        };
+        let message_count = contents.messages.len() as u64;
+        let memory_restored = contents.memory.is_some();
+        let mut entries = entries(contents.messages, now);
+        entries.push(ImportedEntry {
+            entry: NewEntry::message(Message::text("system", &told(&provenance, message_count))),
+            turn_id: TurnId(Uuid::now_v7()),
+            at: now,
+        });
+        let kind = if reuse && export_id.is_some() { EdgeKind::Fork } else { EdgeKind::Import };
+        let detail = json!({
+            "label": contents.label, "bundle_cid": cid, "from_agent_id": provenance.origin_agent_id,
+            "to_agent_id": agent_id, "origin_export_id": provenance.origin_export_id,
+        });
+        let import = NewImport {
+            session: NewSession {
+                id,
+                token_hash: hash_token(&self.access.token_for(id)),
+                listed: false,
+                agent_id,
+                metadata: contents.session.metadata.unwrap_or_else(|| "{}".into()),
+                at: now,
+            },
+            // More than anyone takes; a stranger may claim anything.
+            step_count: contents.session.step_count.min(u64::from(u32::MAX)),
+            entries,
+            carried: contents.carried,
+            memories: memories(contents.memory.unwrap_or_default(), id),
+            snapshot: SnapshotId(Uuid::now_v7()),
+            origin: contents.session.id,
+            export_id,
+            consume,
+            kind,
+            detail: detail.to_string(),
+            key,
+        };
+        let Derived { session: made, point: (_, step_count), .. } =
+            self.store.import(import).await?;
+        failpoint::pass_as("import", "answer");
+        metrics::counter!("bowline_imports_total").increment(1);
+        Ok(Imported {
+            session_id: made.id,
+            new_session_id: made.id,
+            session_token: self.access.token_for(made.id),
+            agent_id: made.agent_id,
+            // As it was then: under a key this may be answered again, much later (G3).
+            step_count,
+            message_count,
+            messages_restored: message_count,
+            origin_export_id: provenance.origin_export_id.clone(),
+            memory_restored,
+            provenance: Provenance { imported_at: made.created_at, ..provenance },
+        })
+    }
+
+    /// The token first, then the bundle: nothing of it counts before its content id is right.
+    async fn check(&self, source: Source, once: bool) -> Result<Checked, Failure> {
+        let token = match source {
+            Source::Bundle(contents, cid) => {
+                return Ok(Checked { contents: *contents, cid, export_id: None });
+            }
+            Source::Token(token) => token,
+        };
+        let claims = self.keys.read(&token, clock::now())?;
+        let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
+        if once && export.imported.is_some() {
+            return Err(Error::Consumed.into());
+        }
+        let text = String::from_utf8(bundle.ok_or(Error::NoExport)?);
+        let text = text.map_err(|_| OpenError::WrongCid)?;
+        // Hashing a long history takes a while; others go on meanwhile.
+        let opened = tokio::task::spawn_blocking(move || Contents::open(&text)).await;
+        let (contents, cid) = opened.map_err(|_| internal())??;
+        if export.cid != *cid.as_bytes() {
+            return Err(OpenError::WrongCid.into());
+        }
+        Ok(Checked { contents, cid, export_id: Some(export.id) })
+    }
+}
+
+/// The messages as entries of a log; a turn and what led to it belong together.
+fn entries(messages: Vec<MessagePart>, now: Timestamp) -> Vec<ImportedEntry> {
+    let mut turn_id = TurnId(Uuid::now_v7());
+    let place = |part: MessagePart| {
+        let ends = part.kind == EntryKind::Turn;
+        let at = if part.created_at == Timestamp::UNIX_EPOCH { now } else { part.created_at };
+        let entry = NewEntry {
+            model: part.model,
+            cost_usd: part.cost_usd,
+            status: part.status,
+            agent_id: part.agent_id,
+            carried: part.carried,
+            ..NewEntry::new(part.kind, part.message)
+        };
+        let entry = ImportedEntry { entry, turn_id, at };
+        if ends {
+            turn_id = TurnId(Uuid::now_v7());
+        }
+        entry
+    };
+    messages.into_iter().map(place).collect()
+}
+
+fn memories(parts: Vec<MemoryPart>, session: SessionId) -> Vec<NewMemory> {
+    let known = |part: MemoryPart| {
+        Some(NewMemory {
+            id: MemoryId(Uuid::now_v7()),
+            kind: MemoryKind::named(&part.kind)?,
+            text: part.text,
+            session_id: Some(session),
+            at: part.created_at,
+        })
+    };
+    parts.into_iter().filter_map(known).collect()
+}
+
+/// What the next model is told of where it is.
+fn told(provenance: &Provenance, messages: u64) -> String {
+    format!(
+        "This session was imported. Its {messages} messages so far come from session {} (agent \
+         {}), exported at {} and imported at {}; the bundle's content id is {}. Go on from there.",
+        provenance.origin_session_id,
+        provenance.origin_agent_id,
+        provenance.exported_at,
+        provenance.imported_at,
+        provenance.bundle_cid,
+    )
+}
+
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Self {
+        let code = match error {
+            TokenError::Invalid => Code::TokenInvalid,
+            TokenError::Expired => Code::TokenExpired,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let code = match &error {
+            OpenError::NoCid | OpenError::WrongCid => Code::TokenIntegrity,
+            OpenError::NotJson(_) => Code::MalformedRequest,
+            OpenError::Version(_) | OpenError::Malformed(_) => Code::InvalidRequest,
+        };
+        Failure::new(code, error.to_string())
+    }
+}

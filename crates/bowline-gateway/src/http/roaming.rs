@@ -1,0 +1,295 @@
+//! Sessions that travel, over HTTP (SBP-L3).
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bowline_sbp::api::{
+    ExportList, ExportRequest, Exported, ForkRequest, Forked, HandedOff, HandoffRequest, Imported,
+    KeyRotated, Lineage, TokenView,
+};
+use bowline_sbp::bundle::{Contents, OpenError};
+use bowline_sbp::error::Code;
+use bowline_sbp::id::{AgentId, ExportId};
+use bowline_sbp::pyjson::Value;
+use bowline_sbp::roaming_token::LONGEST_TTL;
+use bowline_store::IdempotencyKey;
+use jiff::SignedDuration;
+use sha2::{Digest, Sha256};
+
+use super::completions::{named_key, new_scope};
+use super::error::ApiError;
+use super::sessions::Named;
+use super::{App, body, find};
+use crate::engine::{Handoff, Source};
+use crate::hub::Failure;
+
+type Api<T> = Result<T, ApiError>;
+
+const SHORTEST_TTL: u32 = 60;
+const USUAL_TTL: u32 = 24 * 3600;
+const LONGEST_LABEL: usize = 120;
+const LONGEST_HANDOFF_MESSAGE: usize = 2000;
+const LONGEST_REASON: usize = 500;
+
+/// Pack a session into a bundle.
+///
+/// The bundle stays here; the token opens it, once, on this gateway.
+#[utoipa::path(
+    post, path = "/v1/sessions/{id}/export", tag = "roaming", request_body = ExportRequest,
+    responses(
+        (status = 201, body = Exported),
+        (status = 404, body = bowline_sbp::api::ErrorBody),
+        (status = 422, body = bowline_sbp::api::ErrorBody),
+    ),
+)]
+pub(crate) async fn export(
+    State(app): State<Arc<App>>,
+    Named(id): Named,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<(StatusCode, Json<Exported>)> {
+    let engine = &app.engine;
+    find(engine, id, &body::credentials(&headers)).await?;
+    let asked: ExportRequest = body::json(&body::read(body, &engine.limits).await?)?;
+    let ttl = asked.ttl_seconds.unwrap_or(USUAL_TTL);
+    if !(SHORTEST_TTL..=LONGEST_TTL).contains(&ttl) {
+        let message = format!("`ttl_seconds` must be {SHORTEST_TTL} to {LONGEST_TTL}");
+        return Err(ApiError::new(Code::InvalidRequest, message).param("ttl_seconds"));
+    }
+    let label = text("label", asked.label, LONGEST_LABEL)?;
+    let exported = engine.export(id, SignedDuration::from_secs(ttl.into()), label).await?;
+    Ok((StatusCode::CREATED, Json(exported)))
+}
+
+/// Make a session from a bundle.
+///
+/// With a `roaming_token` from this gateway, or with the `bundle` itself. Nothing is written unless
+/// the token is good and the bundle is what its content id says.
+#[utoipa::path(
+    post, path = "/v1/sbp/sessions/import", tag = "roaming",
+    request_body(content = Object, description = "`roaming_token` or `bundle`; `target_agent_id`; \
+        `allow_reuse`: fork, and leave the token good"),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Same key, same body: same session")),
+    responses(
+        (status = 201, body = Imported),
+        (status = 410, description = "The token has expired or was used", body = bowline_sbp::api::ErrorBody),
+        (status = 422, description = "The token or the bundle is not right", body = bowline_sbp::api::ErrorBody),
+    ),
+)]
+pub(crate) async fn import(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<(StatusCode, Json<Imported>)> {
+    let engine = &app.engine;
+    let shown = body::credentials(&headers);
+    engine.access.may_use(&shown)?;
+    let limits = &engine.limits;
+    let bytes = body::read_within(body, limits.import_body, "limits.import_body", limits).await?;
+    // Reading and hashing a long history takes a while; others go on meanwhile.
+    let asked = tokio::task::spawn_blocking(move || {
+        let hash: [u8; 32] = Sha256::digest(&bytes).into();
+        read_import(&bytes).map(|asked| (asked, hash))
+    });
+    let (asked, hash) = asked.await.map_err(|_| ApiError::internal())??;
+    let key = named_key(&headers, None, new_scope(&shown), hash)?;
+    let agent = asked.agent.map(|agent| agent_id(&app, &agent, "target_agent_id")).transpose()?;
+    let imported = engine.import(asked.source, agent, asked.reuse, key).await?;
+    Ok((StatusCode::CREATED, Json(imported)))
+}
+
+struct ImportAsked {
+    source: Source,
+    agent: Option<String>,
+    reuse: bool,
+}
+
+/// The request, read as bundles are: what only Python takes for JSON may be in it.
+fn read_import(bytes: &[u8]) -> Api<ImportAsked> {
+    let invalid = |what: &str| ApiError::new(Code::InvalidRequest, what.to_owned());
+    let body = Value::parse_bytes(bytes).map_err(|e| Failure::from(OpenError::NotJson(e)))?;
+    let Value::Object(mut body) = body else { return Err(invalid("the body must be an object")) };
+    let mut text = |name: &'static str| match body.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.to_string_lossy().into_owned())),
+        Some(_) => Err(invalid(&format!("`{name}` must be a string")).param(name)),
+    };
+    let (token, agent) = (text("roaming_token")?, text("target_agent_id")?);
+    let reuse = match body.remove("allow_reuse") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(reuse)) => reuse,
+        Some(_) => return Err(invalid("`allow_reuse` must be true or false").param("allow_reuse")),
+    };
+    let bundle = body.remove("bundle").filter(|bundle| !bundle.is_null());
+    let source = match (token, bundle) {
+        (Some(token), None) => Source::Token(token),
+        (None, Some(bundle)) => {
+            let (contents, cid) = Contents::open_value(bundle).map_err(Failure::from)?;
+            Source::Bundle(Box::new(contents), cid)
+        }
+        _ => return Err(invalid("send a `roaming_token` or a `bundle`").param("roaming_token")),
+    };
+    Ok(ImportAsked { source, agent, reuse })
+}
+
+/// Look at a roaming token without using it up.
+#[utoipa::path(
+    get, path = "/v1/sbp/token/{token}", tag = "roaming",
+    responses((status = 200, body = TokenView), (status = 422, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn inspect(
+    State(app): State<Arc<App>>,
+    token: Result<Path<String>, PathRejection>,
+) -> Api<Json<TokenView>> {
+    let token = token.map(|Path(token)| token).unwrap_or_default();
+    // Whoever has the token may know what it is for.
+    Ok(Json(app.engine.inspect(&token).await?))
+}
+
+/// The session's exports, newest first.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}/exports", tag = "roaming",
+    responses((status = 200, body = ExportList), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn exports(
+    State(app): State<Arc<App>>,
+    Named(id): Named,
+    headers: HeaderMap,
+) -> Api<Json<ExportList>> {
+    find(&app.engine, id, &body::credentials(&headers)).await?;
+    Ok(Json(app.engine.exports(id).await?))
+}
+
+/// The bundle of an export, to be carried by hand (ours).
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}/exports/{export_id}/bundle", tag = "roaming",
+    responses((status = 200, body = Object), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn bundle(
+    State(app): State<Arc<App>>,
+    names: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+) -> Api<Response> {
+    // A path that is no text names nothing.
+    let (id, export) = names.map(|Path(names)| names).unwrap_or_default();
+    let id = body::session_id(&id)?;
+    find(&app.engine, id, &body::credentials(&headers)).await?;
+    let export: ExportId = export
+        .parse()
+        .map_err(|_| ApiError::new(Code::InvalidUuid, "the export id is not a UUID"))?;
+    let bundle = app.engine.bundle_of(id, export).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], bundle).into_response())
+}
+
+/// Hand a session over to another agent.
+///
+/// The new session has all the history; this one takes no more turns and says where it went.
+#[utoipa::path(
+    post, path = "/v1/sessions/{id}/handoff", tag = "roaming", request_body = HandoffRequest,
+    responses(
+        (status = 201, body = HandedOff),
+        (status = 409, description = "It was handed over before", body = bowline_sbp::api::ErrorBody),
+        (status = 422, body = bowline_sbp::api::ErrorBody),
+    ),
+)]
+pub(crate) async fn handoff(
+    State(app): State<Arc<App>>,
+    Named(id): Named,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<(StatusCode, Json<HandedOff>)> {
+    let engine = &app.engine;
+    find(engine, id, &body::credentials(&headers)).await?;
+    let bytes = body::read(body, &engine.limits).await?;
+    let asked: HandoffRequest = body::json(&bytes)?;
+    let handoff = Handoff {
+        to_agent: agent_id(&app, &asked.to_agent_id, "to_agent_id")?,
+        message: text("handoff_message", asked.handoff_message, LONGEST_HANDOFF_MESSAGE)?,
+        reason: text("reason", asked.reason, LONGEST_REASON)?,
+    };
+    let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
+    Ok((StatusCode::CREATED, Json(engine.hand_off(id, handoff, key).await?)))
+}
+
+/// Fork a session.
+///
+/// The fork shares the history up to its point; from there both go their own ways.
+#[utoipa::path(
+    post, path = "/v1/sessions/{id}/fork", tag = "roaming", request_body = ForkRequest,
+    responses((status = 201, body = Forked), (status = 422, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn fork(
+    State(app): State<Arc<App>>,
+    Named(id): Named,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<(StatusCode, Json<Forked>)> {
+    let engine = &app.engine;
+    find(engine, id, &body::credentials(&headers)).await?;
+    let bytes = body::read(body, &engine.limits).await?;
+    let asked: ForkRequest = body::json(&bytes)?;
+    let label = text("label", asked.label, LONGEST_LABEL)?;
+    let key = session_key(&headers, "fork", &id.to_string(), &bytes)?;
+    Ok((StatusCode::CREATED, Json(engine.fork(id, label, asked.at_step, key).await?)))
+}
+
+/// Where a session comes from, and what became of it.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}/lineage", tag = "roaming",
+    responses((status = 200, body = Lineage), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn lineage(
+    State(app): State<Arc<App>>,
+    Named(id): Named,
+    headers: HeaderMap,
+) -> Api<Json<Lineage>> {
+    find(&app.engine, id, &body::credentials(&headers)).await?;
+    Ok(Json(app.engine.lineage(id).await?))
+}
+
+/// Sign roaming tokens with a new key from now on. Tokens that are out stay good until they expire.
+#[utoipa::path(
+    post, path = "/v1/sbp/keys/rotate", tag = "roaming",
+    responses((status = 200, body = KeyRotated), (status = 401, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn rotate(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Api<Json<KeyRotated>> {
+    app.engine.access.may_use(&body::credentials(&headers))?;
+    Ok(Json(app.engine.keys.rotate(&*app.engine.store).await?))
+}
+
+/// A caller's name for what it wants done to this session, apart from the names of its turns.
+fn session_key(
+    headers: &HeaderMap,
+    what: &str,
+    session: &str,
+    body: &[u8],
+) -> Api<Option<IdempotencyKey>> {
+    named_key(headers, None, format!("{what}:{session}"), Sha256::digest(body).into())
+}
+
+fn text(name: &'static str, text: Option<String>, longest: usize) -> Api<Option<String>> {
+    match text {
+        Some(text) if text.chars().count() > longest => {
+            let message = format!("`{name}` is over {longest} characters");
+            Err(ApiError::new(Code::InvalidRequest, message).param(name))
+        }
+        text => Ok(text.filter(|text| !text.is_empty())),
+    }
+}
+
+fn agent_id(app: &App, text: &str, name: &'static str) -> Api<AgentId> {
+    let invalid = |why: String| ApiError::new(Code::InvalidRequest, why).param(name);
+    let agent: AgentId = text.parse().map_err(|error| invalid(format!("`{name}`: {error}")))?;
+    if app.agents.is_empty() || app.agents.contains(&agent) {
+        return Ok(agent);
+    }
+    Err(invalid(format!("`{name}`: there is no agent {text} here; `agents.known` lists them")))
+}

@@ -1,0 +1,209 @@
+//! The JSON of sessions that travel (SBP-L3). Where the protocol and its test suite name a field
+//! differently, an answer has both.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::cid::Cid;
+use crate::id::{AgentId, ExportId, SessionId};
+
+/// Body of `POST /v1/sbp/sessions/{id}/export` (SBP-L3-01).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ExportRequest {
+    /// How long the token is good for: 60 to 604800 seconds, a day unless said.
+    pub ttl_seconds: Option<u32>,
+    /// At most 120 characters.
+    pub label: Option<String>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Exported {
+    pub export_id: ExportId,
+    /// Opens the bundle once. Keep it like a password.
+    pub roaming_token: String,
+    pub session_id: SessionId,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub expires_at: Timestamp,
+    pub bundle_cid: Cid,
+    pub bundle_hash: Cid,
+    pub message_count: u64,
+    pub label: Option<String>,
+}
+
+/// Answer to `POST /v1/sbp/sessions/import` (SBP-L3-05).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Imported {
+    pub session_id: SessionId,
+    pub new_session_id: SessionId,
+    pub session_token: String,
+    pub agent_id: AgentId,
+    pub step_count: u64,
+    pub message_count: u64,
+    pub messages_restored: u64,
+    pub origin_export_id: String,
+    /// Whether the bundle's memory is one this gateway knows.
+    pub memory_restored: bool,
+    pub provenance: Provenance,
+}
+
+/// Where an imported session comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Provenance {
+    pub origin_session_id: String,
+    pub origin_agent_id: String,
+    pub origin_export_id: String,
+    pub bundle_cid: Cid,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub exported_at: Timestamp,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub imported_at: Timestamp,
+}
+
+/// Answer to `GET /v1/sbp/token/{token}` (SBP-L3-09).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TokenView {
+    pub export_id: ExportId,
+    pub session_id: SessionId,
+    pub label: Option<String>,
+    pub message_count: u64,
+    pub bundle_cid: Cid,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub expires_at: Timestamp,
+    pub expired: bool,
+    pub consumed: bool,
+    /// Whether an import would succeed now.
+    pub valid: bool,
+}
+
+/// Body of `POST /v1/sbp/sessions/{id}/handoff` (SBP-L3-10).
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct HandoffRequest {
+    pub to_agent_id: String,
+    /// What the next agent is told, at most 2000 characters.
+    #[serde(default)]
+    pub handoff_message: Option<String>,
+    /// Why, at most 500 characters.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct HandedOff {
+    pub session_id: SessionId,
+    pub new_session_id: SessionId,
+    pub session_token: String,
+    pub new_session_token: String,
+    pub from_session_id: SessionId,
+    pub source_session_id: SessionId,
+    pub to_agent_id: AgentId,
+    pub export_id: ExportId,
+    pub origin_export_id: ExportId,
+}
+
+/// Body of `POST /v1/sbp/sessions/{id}/fork` (SBP-L3-11).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ForkRequest {
+    /// At most 120 characters.
+    pub label: Option<String>,
+    /// Begin after this many steps; now, if none is said (ours).
+    pub at_step: Option<u64>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Forked {
+    pub fork_session_id: SessionId,
+    pub session_token: String,
+    pub fork_session_token: String,
+    pub origin_session_id: SessionId,
+    pub fork_label: Option<String>,
+    /// How many messages both share.
+    pub fork_point_msg: u64,
+    /// How many steps both share.
+    pub fork_point_step: u64,
+}
+
+/// One export in a list or a lineage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ExportView {
+    pub export_id: ExportId,
+    pub label: Option<String>,
+    pub bundle_cid: Cid,
+    pub message_count: u64,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub expires_at: Timestamp,
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "date-time"))]
+    pub imported_at: Option<Timestamp>,
+    pub import_session_id: Option<SessionId>,
+}
+
+/// Answer to `GET /v1/sbp/sessions/{id}/exports`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ExportList {
+    pub session_id: SessionId,
+    /// Newest first.
+    pub exports: Vec<ExportView>,
+}
+
+/// How one session came from another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LineageEdge {
+    /// `import`, `fork` or `handoff`.
+    pub kind: String,
+    /// The session it was; perhaps another gateway's.
+    pub from_session_id: String,
+    pub to_session_id: String,
+    pub export_id: Option<ExportId>,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub created_at: Timestamp,
+    /// What else is known: label, agents, reason, fork point.
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub detail: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Answer to `GET /v1/sbp/sessions/{id}/lineage` (SBP-L3-12).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Lineage {
+    pub session_id: SessionId,
+    pub exports: Vec<ExportView>,
+    pub outgoing_handoffs: Vec<LineageEdge>,
+    pub incoming_handoffs: Vec<LineageEdge>,
+    pub forks: Vec<LineageEdge>,
+    /// How this session came to be, if it came from another.
+    pub origin: Option<LineageEdge>,
+    /// The whole family, oldest first: every session that this one is related to (ours).
+    pub tree: Vec<LineageEdge>,
+    /// The family is larger than what is shown.
+    pub truncated: bool,
+}
+
+/// Answer to `POST /v1/sbp/keys/rotate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct KeyRotated {
+    /// The key that signs from now on.
+    pub key_id: String,
+    /// Keys whose tokens are still good.
+    pub known_keys: Vec<String>,
+}

@@ -1,0 +1,141 @@
+//! From contents to the text of a bundle.
+
+use super::{BUNDLE_VERSION, Contents, MEMORY_SCHEMA, MessagePart, OURS, Sealed, SnapshotPart};
+use crate::cid::{BUNDLE_CID, Cid};
+use crate::frame::TurnStatus;
+use crate::message::EntryKind;
+use crate::pyjson::{MAX_DEPTH, Object, Value};
+
+impl Contents {
+    /// The text of the bundle, with its content id.
+    pub fn seal(&self) -> Sealed {
+        let carried = self.carried.as_deref().and_then(object).unwrap_or_default();
+        let part = |name: &str| carried.get(name).cloned().unwrap_or_default();
+        let mut bundle = members(part("bundle"));
+        bundle.insert("sbp_version", BUNDLE_VERSION);
+        bundle.insert("exported_at", self.exported_at.to_string());
+        bundle.insert("label", self.label.as_deref());
+        bundle.insert("session", self.session(part("session"), part("last_task")));
+        let messages: Vec<Value<'_>> = self.messages.iter().map(message).collect();
+        bundle.insert("messages", messages);
+        bundle.insert("memory", self.memory(part("memory")));
+        bundle.insert("state_snapshot", snapshot(self.snapshot.as_ref(), part("state_snapshot")));
+        let mut metadata = members(part("metadata"));
+        metadata.insert("export_id", self.export_id.as_str());
+        metadata.insert("message_count", self.messages.len() as u64);
+        metadata.insert("total_cost_usd", self.messages.iter().map(|m| m.cost_usd).sum::<f64>());
+        bundle.insert("metadata", metadata);
+        let mut bundle = Value::Object(bundle);
+        let cid = Cid::of(&bundle);
+        if let Some(bundle) = bundle.as_object_mut() {
+            bundle.insert(BUNDLE_CID, cid.to_string());
+        }
+        Sealed { cid, text: bundle.to_json() }
+    }
+
+    fn session<'t>(&'t self, carried: Value<'t>, task: Value<'t>) -> Object<'t> {
+        let session = &self.session;
+        let mut part = members(carried);
+        if let Some(metadata) = session.metadata.as_deref().and_then(object) {
+            part.insert(OURS, Object::from_iter([("metadata", metadata)]));
+        }
+        part.insert("id", session.id.as_str());
+        part.insert("agent_external_id", session.agent.as_str());
+        part.insert("status", session.status.as_str());
+        part.insert("last_task", self.last_task(task));
+        part.insert("created_at", session.created_at.to_string());
+        part.insert("step_count", session.step_count);
+        part
+    }
+
+    /// A task that came along stands until someone says something new.
+    fn last_task<'t>(&'t self, carried: Value<'t>) -> Value<'t> {
+        let ours = || self.session.last_task.as_deref().into();
+        let [Value::Int(known), task] = carried.as_array().unwrap_or_default() else {
+            return ours();
+        };
+        let known = known.as_i64().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
+        let asked = self.messages.iter().skip(known).any(|part| part.message.role() == "user");
+        if asked { ours() } else { task.clone() }
+    }
+
+    fn memory<'t>(&'t self, carried: Value<'t>) -> Value<'t> {
+        let Some(memories) = &self.memory else { return carried };
+        let of_kind = |kind: &str| -> Value<'t> {
+            let part = memories.iter().filter(|memory| memory.kind == kind);
+            let part = part.map(|memory| {
+                Object::from_iter([
+                    ("text", Value::from(memory.text.as_str())),
+                    ("created_at", Value::from(memory.created_at.to_string())),
+                ])
+            });
+            part.collect()
+        };
+        let payload = Object::from_iter([
+            ("semantic", of_kind("semantic")),
+            ("episodic", of_kind("episodic")),
+        ]);
+        let memory = [("schema_id", Value::from(MEMORY_SCHEMA)), ("payload", payload.into())];
+        let mut memory = Object::from_iter(memory);
+        // Memory of another make goes along inside ours.
+        if !carried.is_null() {
+            memory.insert(OURS, Object::from_iter([("carried", carried)]));
+        }
+        Value::Object(memory)
+    }
+}
+
+fn message(part: &MessagePart) -> Value<'_> {
+    let mut fields = object(part.message.as_json()).unwrap_or_default();
+    fields.insert("model_used", part.model.as_deref());
+    fields.insert("cost_usd", part.cost_usd);
+    fields.insert("created_at", part.created_at.to_string());
+    let mut ours = Object::new();
+    if part.kind != EntryKind::of_role(part.message.role()) {
+        ours.insert("kind", part.kind.as_str());
+    }
+    if part.status != TurnStatus::Complete {
+        ours.insert("status", part.status.as_str());
+    }
+    if let Some(agent) = &part.agent_id {
+        ours.insert("agent_id", agent.as_str());
+    }
+    if !ours.is_empty() {
+        fields.insert(OURS, ours);
+    }
+    // What came with the message goes with it, as it was spelled: of two the later one counts.
+    let carried = part.carried.as_deref().and_then(object).unwrap_or_default();
+    Value::Object(fields.into_iter().chain(carried).collect())
+}
+
+fn snapshot<'t>(snapshot: Option<&'t SnapshotPart>, carried: Value<'t>) -> Value<'t> {
+    let Some(snapshot) = snapshot else { return carried };
+    let ours = Object::from_iter([
+        ("snapshot_id", Value::from(snapshot.id.as_str())),
+        ("kind", Value::from(snapshot.kind.as_str())),
+        ("seq", Value::from(snapshot.seq)),
+        ("created_at", Value::from(snapshot.at.to_string())),
+    ]);
+    let mut part = match carried {
+        Value::Null => Object::new(),
+        Value::Object(part) => part,
+        // A stranger's snapshot that is no object has no room for ours.
+        other => return other,
+    };
+    part.insert(OURS, ours);
+    Value::Object(part)
+}
+
+fn object(text: &str) -> Option<Object<'_>> {
+    match Value::parse_within(text, MAX_DEPTH) {
+        Ok(Value::Object(object)) => Some(object),
+        _ => None,
+    }
+}
+
+fn members(value: Value<'_>) -> Object<'_> {
+    match value {
+        Value::Object(object) => object,
+        _ => Object::new(),
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a text is not JSON.
+
+use super::MAX_INT_DIGITS;
+
+/// What is wrong with a text, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} at byte {at}")]
+pub struct ParseError {
+    pub problem: Problem,
+    /// The offset of the byte that cannot stand where it is.
+    pub at: usize,
+}
+
+/// What is wrong with a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("the text is not UTF-8")]
+    NotUtf8,
+    #[error("a value is missing")]
+    NoValue,
+    #[error("a key in quotes is missing")]
+    NoKey,
+    #[error("a colon is missing")]
+    NoColon,
+    #[error("a comma or the end of the array is missing")]
+    OpenArray,
+    #[error("a comma or the end of the object is missing")]
+    OpenObject,
+    #[error("a string has no end")]
+    OpenString,
+    #[error("a string holds a raw control character")]
+    ControlCharacter,
+    #[error("a string holds an escape that does not exist")]
+    BadEscape,
+    #[error("an integer has more than {MAX_INT_DIGITS} digits")]
+    LongInteger,
+    #[error("arrays and objects nest deeper than {limit}")]
+    TooDeep { limit: usize },
+    #[error("something follows the value")]
+    TrailingText,
+}

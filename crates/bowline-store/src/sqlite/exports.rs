@@ -1,0 +1,125 @@
+//! Bundles that were made here, kept for whoever comes with their token.
+//!
+//! An export outlives its bundle: lineage still tells of it when there is nothing to import.
+
+use bowline_sbp::id::{ExportId, SessionId};
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::rows::{self, millis};
+use crate::{Error, Export, NewExport, Result};
+
+/// The most exports of one session in a list.
+const MOST: u32 = 1000;
+/// The most bundles dropped in one go: giving back the pages of large ones takes the writer a while.
+pub(super) const DROPPED_AT_ONCE: u64 = 16;
+
+pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
+    rows::key_of(conn, new.session_id)?.ok_or(Error::NoSession)?;
+    insert(conn, new)?;
+    let found = find(conn, new.id)?;
+    found
+        .map(|(_, export)| export)
+        .ok_or_else(|| rows::corrupt("an export that was just made is gone"))
+}
+
+pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        new.id.as_bytes(),
+        new.session_id.as_bytes(),
+        new.cid,
+        new.label,
+        new.message_count as i64,
+        millis(new.at),
+        millis(new.expires_at),
+    ])?;
+    conn.prepare_cached("INSERT INTO bundles (export, expires_at, bundle) VALUES (?1, ?2, ?3)")?
+        .execute(params![conn.last_insert_rowid(), millis(new.expires_at), new.bundle])?;
+    Ok(())
+}
+
+pub(super) fn read(conn: &Connection, id: ExportId) -> Result<Option<(Export, Option<Vec<u8>>)>> {
+    let Some((number, export)) = find(conn, id)? else { return Ok(None) };
+    let bundle = conn
+        .prepare_cached("SELECT bundle FROM bundles WHERE export = ?1")?
+        .query_row([number], |row| row.get(0))
+        .optional()?;
+    Ok(Some((export, bundle)))
+}
+
+/// Whether the export can still be used up (G7).
+pub(super) fn check_unused(conn: &Connection, id: ExportId) -> Result<()> {
+    let (number, export) = find(conn, id)?.ok_or(Error::NoExport)?;
+    if export.imported.is_some() {
+        return Err(Error::Consumed);
+    }
+    let kept = conn.prepare_cached("SELECT 1 FROM bundles WHERE export = ?1")?.exists([number])?;
+    if kept { Ok(()) } else { Err(Error::NoExport) }
+}
+
+pub(super) fn use_up(conn: &Connection, id: ExportId, by: SessionId, at: Timestamp) -> Result<()> {
+    conn.prepare_cached("UPDATE exports SET imported_at = ?2, imported_as = ?3 WHERE id = ?1")?
+        .execute(params![id.as_bytes(), millis(at), by.as_bytes()])?;
+    Ok(())
+}
+
+/// The exports of a session, newest first; also when the session is gone.
+pub(super) fn list(conn: &Connection, session: SessionId) -> Result<Vec<Export>> {
+    let rest = "WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2";
+    let found = select(conn, rest, params![session.as_bytes(), MOST])?;
+    Ok(found.into_iter().map(|(_, export)| export).collect())
+}
+
+/// Drops some of the bundles that expired before then, and says how many.
+pub(super) fn drop_expired(conn: &Connection, before: Timestamp) -> Result<u64> {
+    let dropped = conn
+        .prepare_cached(
+            "DELETE FROM bundles WHERE export IN (
+                 SELECT export FROM bundles WHERE expires_at < ?1 LIMIT ?2)",
+        )?
+        .execute(params![millis(before), DROPPED_AT_ONCE as i64])?;
+    Ok(dropped as u64)
+}
+
+fn find(conn: &Connection, id: ExportId) -> Result<Option<(i64, Export)>> {
+    Ok(select(conn, "WHERE id = ?1", [id.as_bytes()])?.pop())
+}
+
+fn select(
+    conn: &Connection,
+    rest: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<(i64, Export)>> {
+    let sql = format!(
+        "SELECT number, id, session_id, cid, label, messages, created_at, expires_at, imported_at,
+         imported_as FROM exports {rest}"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push((row.get(0)?, export_of(row)?));
+    }
+    Ok(found)
+}
+
+fn export_of(row: &Row<'_>) -> Result<Export> {
+    let imported = match row.get::<_, Option<i64>>(8)? {
+        None => None,
+        Some(at) => Some((rows::timestamp(at)?, SessionId::from_bytes(row.get(9)?))),
+    };
+    Ok(Export {
+        id: ExportId::from_bytes(row.get(1)?),
+        session_id: SessionId::from_bytes(row.get(2)?),
+        cid: row.get(3)?,
+        label: row.get(4)?,
+        message_count: row.get::<_, i64>(5)? as u64,
+        created_at: rows::timestamp(row.get(6)?)?,
+        expires_at: rows::timestamp(row.get(7)?)?,
+        imported,
+    })
+}

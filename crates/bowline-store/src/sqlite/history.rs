@@ -1,0 +1,206 @@
+//! Reading a log, wherever its entries lie: the first ones of a fork are another session's.
+//!
+//! Apart, because everyone who reads needs this and nobody should have to know it. A session
+//! without a base costs one row and one range, as if there were no forks.
+//!
+//! Invariants
+//! - What a log is based on is there, as a session or as a trunk, with all its entries up to there.
+//! - A base is cut behind its own base: every log on the way adds at least one entry, so a way is
+//!   never longer than the log.
+
+use bowline_sbp::id::{AgentId, Seq, SessionId};
+use bowline_sbp::message::Message;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::rows::{self, Key, kind_number, place};
+use crate::{Entry, EntryKind, Error, Packed, Result, Session};
+
+/// Another log, and how far it is shared.
+pub(super) type Base = (Key, Seq);
+
+pub(super) fn messages(conn: &Connection, id: SessionId) -> Result<Vec<Message>> {
+    let Some(end) = end_of(conn, id)? else { return Ok(Vec::new()) };
+    let mut statement = conn.prepare_cached(
+        "SELECT message, kind FROM entries
+         WHERE place > ?1 AND place <= ?2 AND kind <> 2 ORDER BY place",
+    )?;
+    let mut history = Vec::new();
+    for stretch in stretches(conn, end.log, 0, Seq::MAX)? {
+        let mut rows = statement.query(stretch.places())?;
+        while let Some(row) = rows.next()? {
+            let message = rows::message_of(row.get(0)?)?;
+            let hidden = row.get::<_, i64>(1)? == kind_number(EntryKind::Action);
+            history.push(if hidden { message.hidden() } else { message });
+        }
+    }
+    Ok(history)
+}
+
+/// The `limit` entries after `after`. Positions are contiguous (G1), so their last one is known.
+pub(super) fn after(
+    conn: &Connection,
+    id: SessionId,
+    after: Seq,
+    limit: u32,
+) -> Result<Vec<Entry>> {
+    let Some(end) = end_of(conn, id)? else { return Ok(Vec::new()) };
+    entries(conn, end.log, after, after.saturating_add(limit.into()))
+}
+
+/// The `limit` entries before `before`.
+pub(super) fn before(
+    conn: &Connection,
+    id: SessionId,
+    before: Seq,
+    limit: u32,
+) -> Result<Vec<Entry>> {
+    let Some(end) = end_of(conn, id)? else { return Ok(Vec::new()) };
+    let to = before.saturating_sub(1).min(end.last_seq);
+    entries(conn, end.log, to.saturating_sub(limit.into()), to)
+}
+
+/// Everything a session is.
+pub(super) fn pack(conn: &Connection, id: SessionId) -> Result<Option<Packed>> {
+    let Some((key, session)) = rows::session(conn, id)? else { return Ok(None) };
+    let entries = entries(conn, log_of(conn, key)?, 0, Seq::MAX)?;
+    let carried = conn
+        .prepare_cached("SELECT payload FROM carried WHERE session = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()?;
+    Ok(Some(Packed { session, entries, carried }))
+}
+
+/// What a log has to be based on to share another one up to `to`: the very log that holds that
+/// entry, however many forks lie between. Nothing, if there is nothing to share.
+pub(super) fn base_at(conn: &Connection, key: Key, to: Seq) -> Result<Option<Base>> {
+    if to == 0 {
+        return Ok(None);
+    }
+    let holding = stretches(conn, log_of(conn, key)?, to - 1, to)?.pop();
+    let holding = holding.ok_or_else(|| rows::corrupt("a log with a gap"))?;
+    Ok(Some((holding.key, to)))
+}
+
+/// Where a log stood after so many steps: the position of the turn that made the last of them.
+/// Looked up like a word in a dictionary: steps only grow along a log.
+pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64) -> Result<Seq> {
+    if step > session.step_count {
+        return Err(Error::NoStep(session.step_count));
+    }
+    if step == 0 {
+        return Ok(0);
+    }
+    let stretches = stretches(conn, log_of(conn, key)?, 0, session.last_seq)?;
+    let mut statement = conn.prepare_cached("SELECT step, kind FROM entries WHERE place = ?1")?;
+    let mut look_at = |seq: Seq| -> Result<(u64, i64)> {
+        let holding = stretches.partition_point(|stretch| stretch.to < seq);
+        let key = stretches.get(holding).map(|stretch| stretch.key);
+        let place = place(key.ok_or_else(|| rows::corrupt("a log with a gap"))?, seq);
+        Ok(statement.query_row([place], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
+    };
+    let (mut low, mut high) = (1, session.last_seq + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if look_at(middle)?.0 < step {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    // The steps that an imported session took before its log begins left no turn in it: after
+    // those the log is still empty.
+    let made_it = (step, kind_number(EntryKind::Turn));
+    let found = low <= session.last_seq && look_at(low)? == made_it;
+    Ok(if found { low } else { low - 1 })
+}
+
+/// A log, without what it shares.
+struct Log {
+    key: Key,
+    base: Option<Base>,
+    agent: String,
+}
+
+/// A session's log, and where it ends.
+struct End {
+    log: Log,
+    last_seq: Seq,
+}
+
+fn end_of(conn: &Connection, id: SessionId) -> Result<Option<End>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT key, base_key, base_seq, agent_id, last_seq FROM sessions WHERE id = ?1",
+    )?;
+    let end =
+        |row: &Row<'_>| Ok(End { log: read_log(row)?, last_seq: row.get::<_, i64>(4)? as Seq });
+    Ok(statement.query_row([id.as_bytes()], end).optional()?)
+}
+
+fn log_of(conn: &Connection, key: Key) -> Result<Log> {
+    let mut statement = conn.prepare_cached(
+        "SELECT key, base_key, base_seq, agent_id FROM sessions WHERE key = ?1
+         UNION ALL SELECT key, base_key, base_seq, agent_id FROM trunks WHERE key = ?1",
+    )?;
+    let found = statement.query_row([key], read_log).optional()?;
+    found.ok_or_else(|| rows::corrupt("a log that is based on nothing"))
+}
+
+fn read_log(row: &Row<'_>) -> rusqlite::Result<Log> {
+    let base: Option<Key> = row.get(1)?;
+    let base = base.map(|key| row.get::<_, i64>(2).map(|seq| (key, seq as Seq))).transpose()?;
+    Ok(Log { key: row.get(0)?, base, agent: row.get(3)? })
+}
+
+/// Entries of one log that lie side by side.
+struct Stretch {
+    key: Key,
+    after: Seq,
+    to: Seq,
+    /// Whose turns these are, if not the reader's own agent's: it was theirs before a handoff.
+    agent: Option<AgentId>,
+}
+
+impl Stretch {
+    fn places(&self) -> [i64; 2] {
+        [place(self.key, self.after), place(self.key, self.to)]
+    }
+}
+
+/// Where the entries after `after` and up to `to` lie, oldest first.
+fn stretches(conn: &Connection, last: Log, after: Seq, mut to: Seq) -> Result<Vec<Stretch>> {
+    let mut found = Vec::with_capacity(1);
+    let reader = last.agent.clone();
+    let mut log = last;
+    loop {
+        let begins = log.base.map_or(0, |(_, seq)| seq).max(after);
+        if begins < to {
+            let agent = (log.agent != reader).then(|| log.agent.parse()).transpose();
+            let agent = agent.map_err(|_| rows::corrupt("an agent id"))?;
+            found.push(Stretch { key: log.key, after: begins, to, agent });
+        }
+        match log.base {
+            Some((key, seq)) if seq > after => {
+                to = to.min(seq);
+                log = log_of(conn, key)?;
+            }
+            _ => break,
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+fn entries(conn: &Connection, last: Log, after: Seq, to: Seq) -> Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    for stretch in stretches(conn, last, after, to)? {
+        let rest = "WHERE place > ?1 AND place <= ?2 ORDER BY place";
+        let mut part = rows::entries(conn, rest, stretch.places(), |_| true)?;
+        if let Some(agent) = stretch.agent {
+            for entry in &mut part {
+                entry.agent_id.get_or_insert_with(|| agent.clone());
+            }
+        }
+        found.append(&mut part);
+    }
+    Ok(found)
+}

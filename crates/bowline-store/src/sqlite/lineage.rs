@@ -1,0 +1,84 @@
+//! Where sessions come from: one edge per import, fork or handoff, and the families they make.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use bowline_sbp::id::ExportId;
+use rusqlite::{Connection, Row, params};
+
+use super::rows::{self, millis};
+use crate::{Edge, EdgeKind, Family, Result};
+
+pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO edges (kind, origin, session, export_id, detail, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        edge.kind.as_str(),
+        edge.origin,
+        edge.session,
+        edge.export_id.as_ref().map(ExportId::as_bytes),
+        edge.detail,
+        millis(edge.at),
+    ])?;
+    Ok(())
+}
+
+/// Everyone who is related to the session, the nearest first, at most so many.
+pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Family> {
+    let mut members = HashSet::from([session.clone()]);
+    let mut to_visit = VecDeque::from([session]);
+    let mut edges = BTreeMap::new();
+    let mut cut = false;
+    while let Some(member) = to_visit.pop_front() {
+        let mut near = select(conn, "WHERE session = ?1", [&member])?;
+        // With the family full only the edges inside it are missing, and each of those is found
+        // from where it leads.
+        if !cut {
+            let some = "WHERE origin = ?1 ORDER BY number LIMIT ?2";
+            near.append(&mut select(conn, some, params![member, i64::from(most) + 1])?);
+        }
+        for (number, edge) in near {
+            let other = if edge.origin == member { &edge.session } else { &edge.origin };
+            if !members.contains(other) {
+                if members.len() >= most as usize {
+                    cut = true;
+                    continue;
+                }
+                members.insert(other.clone());
+                to_visit.push_back(other.clone());
+            }
+            edges.insert(number, edge);
+        }
+    }
+    Ok(Family { edges: edges.into_values().collect(), cut })
+}
+
+fn select(
+    conn: &Connection,
+    rest: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<(i64, Edge)>> {
+    let sql = format!(
+        "SELECT number, kind, origin, session, export_id, detail, created_at FROM edges {rest}"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push((row.get(0)?, edge_of(row)?));
+    }
+    Ok(found)
+}
+
+fn edge_of(row: &Row<'_>) -> Result<Edge> {
+    let kind = row.get_ref(1)?.as_str().ok().and_then(EdgeKind::named);
+    Ok(Edge {
+        kind: kind.ok_or_else(|| rows::corrupt("an edge of an unknown kind"))?,
+        origin: row.get(2)?,
+        session: row.get(3)?,
+        export_id: row.get::<_, Option<[u8; 16]>>(4)?.map(ExportId::from_bytes),
+        detail: row.get(5)?,
+        at: rows::timestamp(row.get(6)?)?,
+    })
+}

@@ -1,0 +1,133 @@
+//! What agents remember, and finding it by its words (FTS5).
+
+use bowline_sbp::id::{AgentId, MemoryId, SessionId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::rows::{self, millis};
+use crate::{Error, Memory, MemoryKind, NewMemory, Result};
+
+/// The most an agent remembers: bounds what one search can touch.
+const MOST: u32 = 10_000;
+
+/// Whether there is anything to recall at all.
+pub(super) fn has_any(conn: &Connection, agent: &AgentId) -> Result<bool> {
+    let mut any = conn.prepare_cached("SELECT 1 FROM memories WHERE agent_id = ?1 LIMIT 1")?;
+    Ok(any.exists([agent.as_str()])?)
+}
+
+/// Whether the agent can remember so many things more.
+pub(super) fn check_room(conn: &Connection, agent: &AgentId, more: usize) -> Result<()> {
+    let known: u32 = conn
+        .prepare_cached("SELECT count(*) FROM memories WHERE agent_id = ?1")?
+        .query_row([agent.as_str()], |row| row.get(0))?;
+    if known as usize + more > MOST as usize {
+        return Err(Error::MemoryFull(MOST));
+    }
+    Ok(())
+}
+
+/// Adds to what the agent remembers. Looks before it writes: what does not fit changes nothing.
+pub(super) fn remember(
+    conn: &Connection,
+    agent: &AgentId,
+    memories: &[NewMemory],
+) -> Result<Vec<Memory>> {
+    check_room(conn, agent, memories.len())?;
+    memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
+}
+
+/// Puts these in the place of all the agent remembered.
+pub(super) fn replace(
+    conn: &Connection,
+    agent: &AgentId,
+    memories: &[NewMemory],
+) -> Result<Vec<Memory>> {
+    if memories.len() > MOST as usize {
+        return Err(Error::MemoryFull(MOST));
+    }
+    forget(conn, agent, None)?;
+    memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
+}
+
+fn remember_one(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<Memory> {
+    conn.prepare_cached(
+        "INSERT INTO memories (id, agent_id, kind, text, session_id, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (agent_id, kind, text) DO NOTHING",
+    )?
+    .execute(params![
+        memory.id.as_bytes(),
+        agent.as_str(),
+        memory.kind.as_str(),
+        memory.text,
+        memory.session_id.as_ref().map(SessionId::as_bytes),
+        millis(memory.at),
+    ])?;
+    let rest = "m WHERE agent_id = ?1 AND kind = ?2 AND text = ?3";
+    let found = select(conn, rest, params![agent.as_str(), memory.kind.as_str(), memory.text])?;
+    found.into_iter().next().ok_or_else(|| rows::corrupt("a memory that was just made is gone"))
+}
+
+pub(super) fn list(
+    conn: &Connection,
+    agent: &AgentId,
+    before: Option<MemoryId>,
+    limit: u32,
+) -> Result<Vec<Memory>> {
+    let before: i64 = match before {
+        None => i64::MAX,
+        Some(id) => conn
+            .prepare_cached("SELECT number FROM memories WHERE id = ?1")?
+            .query_row([id.as_bytes()], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0),
+    };
+    let rest = "m WHERE agent_id = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3";
+    select(conn, rest, params![agent.as_str(), before, limit])
+}
+
+pub(super) fn recall(
+    conn: &Connection,
+    agent: &AgentId,
+    words: &[String],
+    limit: u32,
+) -> Result<Vec<Memory>> {
+    if words.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Quoted, a word is a word, whatever the query language would make of it.
+    let quoted: Vec<_> =
+        words.iter().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
+    let rest = "m JOIN memory_words w ON w.rowid = m.number
+                WHERE memory_words MATCH ?2 AND m.agent_id = ?1 ORDER BY rank LIMIT ?3";
+    select(conn, rest, params![agent.as_str(), quoted.join(" OR "), limit])
+}
+
+pub(super) fn forget(conn: &Connection, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {
+    let forgotten = conn
+        .prepare_cached("DELETE FROM memories WHERE agent_id = ?1 AND (?2 IS NULL OR id = ?2)")?
+        .execute(params![agent.as_str(), memory.as_ref().map(MemoryId::as_bytes)])?;
+    Ok(forgotten as u64)
+}
+
+fn select(conn: &Connection, rest: &str, params: impl rusqlite::Params) -> Result<Vec<Memory>> {
+    let sql =
+        format!("SELECT m.id, m.kind, m.text, m.session_id, m.created_at FROM memories {rest}");
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(memory_of(row)?);
+    }
+    Ok(found)
+}
+
+fn memory_of(row: &Row<'_>) -> Result<Memory> {
+    let kind = row.get_ref(1)?.as_str().ok().and_then(MemoryKind::named);
+    Ok(Memory {
+        id: MemoryId::from_bytes(row.get(0)?),
+        kind: kind.ok_or_else(|| rows::corrupt("a memory of an unknown kind"))?,
+        text: row.get(2)?,
+        session_id: row.get::<_, Option<[u8; 16]>>(3)?.map(SessionId::from_bytes),
+        created_at: rows::timestamp(row.get(4)?)?,
+    })
+}

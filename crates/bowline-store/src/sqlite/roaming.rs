@@ -1,0 +1,237 @@
+//! Sessions that arrive, split and change hands: each in one step, all of it or nothing (G7, G8).
+//!
+//! Everything that can be refused is looked at first; making the new session is the first write.
+
+use bowline_sbp::id::{ExportId, Seq};
+use bowline_sbp::lifecycle::{Change, Status};
+use rusqlite::{Connection, params};
+
+use super::log::Log;
+use super::rows::{self, Key, millis};
+use super::sessions::{self, Known};
+use super::{exports, history, lineage, memory};
+use crate::failpoint;
+use crate::{
+    Derived, Edge, EdgeKind, Error, IdempotencyKey, NewEntry, NewFork, NewHandoff, NewImport,
+    NewSession, Result, Session, SnapshotKind,
+};
+
+/// A position in a log and the step it stands at.
+type Point = (Seq, u64);
+/// What is kept under an idempotency key, to be given again.
+type Kept = (Point, Option<ExportId>);
+
+pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
+    if let Some(derived) = replayed(conn, import.key.as_ref())? {
+        return Ok(derived);
+    }
+    let NewImport { session: new, export_id, .. } = import;
+    let used_up = if import.consume { Some(export_id.ok_or(Error::NoExport)?) } else { None };
+    if let Some(export) = used_up {
+        exports::check_unused(conn, export)?;
+    }
+    memory::check_room(conn, &new.agent_id, import.memories.len())?;
+
+    failpoint::begin("import");
+    let status = status_with(!import.entries.is_empty())?;
+    let key = sessions::insert(conn, &new, status)?;
+    failpoint::pass("session");
+    let mut log = Log::open(conn, key)?;
+    // What its entries cost is the session's cost, wherever it was paid.
+    log.restore(conn, import.step_count, import.entries)?;
+    log.take_snapshot((SnapshotKind::Checkpoint, import.snapshot), new.at);
+    let session = log.close(conn, new.at)?;
+    failpoint::pass("entries");
+    conn.prepare_cached("UPDATE sessions SET delivered_seq = last_seq WHERE key = ?1")?
+        .execute([key])?;
+    failpoint::pass("delivered");
+    if let Some(payload) = import.carried {
+        conn.prepare_cached("INSERT INTO carried (session, payload) VALUES (?1, ?2)")?
+            .execute(params![key, payload])?;
+    }
+    failpoint::pass("carried");
+    memory::remember(conn, &new.agent_id, &import.memories)?;
+    failpoint::pass("memories");
+    if let Some(export) = used_up {
+        exports::use_up(conn, export, new.id, new.at)?;
+    }
+    failpoint::pass("used-up");
+    let edge = Edge {
+        kind: import.kind,
+        origin: import.origin,
+        session: new.id.to_string(),
+        export_id,
+        detail: import.detail,
+        at: new.at,
+    };
+    let point = (session.last_seq, session.step_count);
+    derived(conn, key, point, &edge, import.key.as_ref())
+}
+
+pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {
+    if let Some(derived) = replayed(conn, fork.key.as_ref())? {
+        return Ok(derived);
+    }
+    let (origin, session) = rows::existing(conn, fork.origin)?;
+    let point = match fork.at_step {
+        None => (session.last_seq, session.step_count),
+        Some(step) => (history::at_step(conn, origin, &session, step)?, step),
+    };
+    let new = NewSession {
+        id: fork.id,
+        token_hash: fork.token_hash,
+        listed: false,
+        agent_id: session.agent_id,
+        metadata: session.metadata,
+        at: fork.at,
+    };
+    failpoint::begin("fork");
+    let (key, mut log) = branch(conn, origin, point, &new)?;
+    log.take_snapshot((SnapshotKind::Checkpoint, fork.snapshot), fork.at);
+    log.close(conn, fork.at)?;
+    failpoint::pass("log");
+    let edge = Edge {
+        kind: EdgeKind::Fork,
+        origin: session.id.to_string(),
+        session: new.id.to_string(),
+        export_id: None,
+        detail: fork.detail,
+        at: fork.at,
+    };
+    derived(conn, key, point, &edge, fork.key.as_ref())
+}
+
+pub(super) fn hand_off(conn: &Connection, handoff: NewHandoff) -> Result<Derived> {
+    if let Some(derived) = replayed(conn, handoff.key.as_ref())? {
+        return Ok(derived);
+    }
+    let (source, session) = rows::existing(conn, handoff.source)?;
+    if let Some(successor) = session.handed_to {
+        return Err(Error::HandedOver(successor));
+    }
+    let mut busy =
+        conn.prepare_cached("SELECT 1 FROM turns WHERE session = ?1 AND started LIMIT 1")?;
+    if session.last_seq != handoff.last_seq || busy.exists([source])? {
+        return Err(Error::MovedOn);
+    }
+    let at = handoff.export.at;
+    let point = (session.last_seq, session.step_count);
+    let new = NewSession {
+        id: handoff.id,
+        token_hash: handoff.token_hash,
+        listed: false,
+        agent_id: handoff.to_agent,
+        metadata: session.metadata.clone(),
+        at,
+    };
+    failpoint::begin("handoff");
+    let (key, mut log) = branch(conn, source, point, &new)?;
+    let untethered = |entry| NewEntry { tethered: false, ..entry };
+    let bridge: Vec<_> = handoff.bridge.into_iter().map(untethered).collect();
+    log.append(conn, handoff.bridge_turn, &bridge, at)?;
+    log.take_snapshot((SnapshotKind::Checkpoint, handoff.snapshot), at);
+    log.close(conn, at)?;
+    failpoint::pass("log");
+    exports::insert(conn, &handoff.export)?;
+    failpoint::pass("export");
+    exports::use_up(conn, handoff.export.id, new.id, at)?;
+    failpoint::pass("used-up");
+    retire(conn, source, &session, &new)?;
+    failpoint::pass("retired");
+    let edge = Edge {
+        kind: EdgeKind::Handoff,
+        origin: session.id.to_string(),
+        session: new.id.to_string(),
+        export_id: Some(handoff.export.id),
+        detail: handoff.detail,
+        at,
+    };
+    derived(conn, key, point, &edge, handoff.key.as_ref())
+}
+
+/// Makes a session whose log is another one's up to `point`. What that log brought along comes
+/// along; what it cost was paid there.
+fn branch(conn: &Connection, origin: Key, point: Point, new: &NewSession) -> Result<(Key, Log)> {
+    let (seq, step) = point;
+    let base = history::base_at(conn, origin, seq)?;
+    let key = sessions::insert(conn, new, status_with(step > 0)?)?;
+    failpoint::pass("session");
+    conn.prepare_cached(
+        "UPDATE sessions SET base_key = ?2, base_seq = ?3, last_seq = ?4, delivered_seq = ?4,
+         step_count = ?5 WHERE key = ?1",
+    )?
+    .execute(params![
+        key,
+        base.map(|(key, _)| key),
+        base.map(|(_, seq)| seq as i64),
+        seq as i64,
+        step as i64,
+    ])?;
+    failpoint::pass("base");
+    conn.prepare_cached(
+        "INSERT INTO carried (session, payload) SELECT ?1, payload FROM carried WHERE session = ?2",
+    )?
+    .execute([key, origin])?;
+    failpoint::pass("carried");
+    Ok((key, Log::open(conn, key)?))
+}
+
+/// Another session goes on in this one's place: never two that take turns (G8). A socket that was
+/// attached to it has no rights any more (G6).
+fn retire(conn: &Connection, key: Key, session: &Session, successor: &NewSession) -> Result<()> {
+    let status = match session.status {
+        open if open.is_open() => open.after(Change::Suspend)?,
+        ended => ended,
+    };
+    conn.prepare_cached(
+        "UPDATE sessions SET status = ?2, handed_to = ?3, updated_at = ?4, attached_by = NULL,
+         surface = NULL, attach_epoch = attach_epoch + 1 WHERE key = ?1",
+    )?
+    .execute(params![key, status.as_str(), successor.id.as_bytes(), millis(successor.at)])?;
+    Ok(())
+}
+
+/// A session with a past may take turns at once; one without is new.
+fn status_with(past: bool) -> Result<Status> {
+    Ok(if past { Status::Idle.after(Change::TurnTaken)? } else { Status::Idle })
+}
+
+/// Notes where a new session comes from, and under which key.
+fn derived(
+    conn: &Connection,
+    key: Key,
+    point: Point,
+    edge: &Edge,
+    name: Option<&IdempotencyKey>,
+) -> Result<Derived> {
+    lineage::add(conn, edge)?;
+    failpoint::pass("edge");
+    if let Some(name) = name {
+        let kept: Kept = (point, edge.export_id);
+        let result = serde_json::to_string(&kept);
+        let result = result.map_err(|_| rows::corrupt("a position that is not JSON"))?;
+        let known = Known { session: key, turn_id: None, result: Some(result) };
+        sessions::remember_key(conn, name, &known, edge.at)?;
+    }
+    failpoint::pass("key");
+    Ok(Derived {
+        session: rows::with_key(conn, key)?,
+        point,
+        export_id: edge.export_id,
+        replayed: false,
+    })
+}
+
+/// What came of the same request before, if it came before.
+fn replayed(conn: &Connection, name: Option<&IdempotencyKey>) -> Result<Option<Derived>> {
+    let Some(known) = name.map(|name| sessions::known_key(conn, name)).transpose()?.flatten()
+    else {
+        return Ok(None);
+    };
+    // A turn, or a session out of nothing: under this key that is another request.
+    let (None, Some(result)) = (known.turn_id, &known.result) else { return Err(Error::KeyReused) };
+    let (point, export_id): Kept =
+        serde_json::from_str(result).map_err(|_| rows::corrupt("a position that is not JSON"))?;
+    let session = rows::with_key(conn, known.session)?;
+    Ok(Some(Derived { session, point, export_id, replayed: true }))
+}

@@ -1,0 +1,61 @@
+//! What is left of deleted sessions: the entries that forks still share.
+//!
+//! Apart, because deleting a session must never take anything from another one. A trunk has no id,
+//! no token and no counters; it goes when the last fork that needs it goes.
+//!
+//! Invariants
+//! - Where there are entries, there is a session or a trunk with their key, and never both.
+//! - The key of a trunk is not given out again: SQLite gives a new session a key above all others,
+//!   so a fork's is above its base's, and above every trunk there is a session.
+
+use bowline_sbp::id::Seq;
+use rusqlite::Connection;
+
+use super::rows::{Key, place};
+use crate::Result;
+
+/// Leaves the log of a session, whose row goes now, to those who share it.
+pub(super) fn leave(conn: &Connection, key: Key) -> Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO trunks (key, agent_id, base_key, base_seq)
+         SELECT key, agent_id, base_key, base_seq FROM sessions WHERE key = ?1",
+    )?
+    .execute([key])?;
+    conn.prepare_cached("DELETE FROM sessions WHERE key = ?1")?.execute([key])?;
+    prune(conn, key)
+}
+
+/// Cuts a trunk down to what is shared of it; with nothing left, what it stands on is next.
+fn prune(conn: &Connection, mut trunk: Key) -> Result<()> {
+    loop {
+        let shared = shared_up_to(conn, trunk)?;
+        conn.prepare_cached("DELETE FROM entries WHERE place > ?1 AND place < ?2")?
+            .execute([place(trunk, shared.unwrap_or(0)), place(trunk + 1, 0)])?;
+        if shared.is_some() {
+            return Ok(());
+        }
+        let base: Option<Key> = conn
+            .prepare_cached("DELETE FROM trunks WHERE key = ?1 RETURNING base_key")?
+            .query_row([trunk], |row| row.get(0))?;
+        match base {
+            Some(base) if is_trunk(conn, base)? => trunk = base,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// How far into this log the longest of those reaches that are based on it.
+fn shared_up_to(conn: &Connection, key: Key) -> Result<Option<Seq>> {
+    let shared: Option<i64> = conn
+        .prepare_cached(
+            "SELECT max(shared) FROM (
+                 SELECT max(base_seq) AS shared FROM sessions WHERE base_key = ?1
+                 UNION ALL SELECT max(base_seq) FROM trunks WHERE base_key = ?1)",
+        )?
+        .query_row([key], |row| row.get(0))?;
+    Ok(shared.map(|seq| seq as Seq))
+}
+
+fn is_trunk(conn: &Connection, key: Key) -> Result<bool> {
+    Ok(conn.prepare_cached("SELECT 1 FROM trunks WHERE key = ?1")?.exists([key])?)
+}

@@ -1,0 +1,20 @@
+//! Every promise is kept by every backend. A new one adds a module here.
+
+/// Runs each named promise against each backend.
+macro_rules! backends {
+    ($($promise:ident)*) => {
+        mod sqlite_keeps {
+            use std::sync::Arc;
+
+            use bowline_store::sqlite::Sqlite;
+
+            $(#[tokio::test]
+            async fn $promise() {
+                let folder = tempfile::tempdir().unwrap();
+                super::$promise(Arc::new(Sqlite::open(folder.path()).unwrap())).await;
+            })*
+        }
+    };
+}
+
+pub(crate) use backends;

@@ -1,0 +1,318 @@
+//! What every backend must do with sessions that leave and arrive, and with their families.
+
+use std::sync::Arc;
+
+use bowline_sbp::id::{ExportId, MemoryId, SessionId};
+use bowline_sbp::lifecycle::Status;
+use bowline_store::{
+    EdgeKind, Error, Family, MemoryKind, NewImport, NewMemory, SnapshotKind, Store,
+};
+use jiff::SignedDuration;
+use uuid::Uuid;
+
+use crate::backends::backends;
+use crate::fixture::*;
+
+backends! {
+    sbp_l3_02_a_signing_key_is_made_once_and_old_ones_last_as_long_as_their_tokens
+    sbp_l3_05_an_import_is_the_session_as_it_was
+    sbp_l3_05_an_import_counts_steps_back_from_the_last
+    sbp_l3_05_memories_come_along_or_nothing_comes
+    sbp_l3_06_an_export_is_used_once
+    sbp_l3_06_of_many_imports_one_wins
+    sbp_l3_07_reuse_uses_nothing_up
+    sbp_l3_12_exports_are_listed_newest_first
+    sbp_l3_12_a_family_is_found_from_every_member
+    sbp_l3_12_a_family_is_cut_where_it_was_asked_to_be
+    g3_an_import_under_a_key_is_made_once
+    g7_an_export_ends_with_its_session
+    g7_bundles_go_when_they_have_expired
+}
+
+type S = Arc<dyn Store>;
+
+/// An import that uses that export up.
+fn using_up(export: ExportId) -> NewImport {
+    NewImport { export_id: Some(export), consume: true, ..import_of("elsewhere", 2) }
+}
+
+async fn exported(store: &dyn Store) -> ExportId {
+    let session = made(store).await;
+    store.keep_export(export_of(session.id)).await.unwrap().id
+}
+
+async fn sbp_l3_05_an_import_is_the_session_as_it_was(store: S) {
+    let mut import = import_of("elsewhere", 2);
+    let then = at().checked_sub(SignedDuration::from_hours(1)).unwrap();
+    import.entries[0].at = then;
+    import.entries[0].entry.carried = Some(r#"{"x":1}"#.into());
+    import.carried = Some(r#"{"y":2}"#.into());
+    let made = store.import(import.clone()).await.unwrap();
+    assert_eq!((made.point, made.export_id, made.replayed), ((4, 2), None, false));
+    let session = made.session;
+    assert_eq!((session.id, session.status), (import.session.id, Status::Running));
+    assert_eq!((session.last_seq, session.delivered_seq, session.pending_turns), (4, 4, 0));
+    assert_eq!((session.step_count, session.cost_usd), (2, 1.0), "its entries' cost is its cost");
+    let snapshot = session.snapshot.unwrap();
+    assert_eq!((snapshot.id, snapshot.seq), (import.snapshot, 4));
+    assert_eq!(snapshot.kind, SnapshotKind::Checkpoint);
+    let packed = store.pack(session.id).await.unwrap().unwrap();
+    assert_eq!(packed.carried, import.carried);
+    for (entry, imported) in packed.entries.iter().zip(&import.entries) {
+        assert_eq!(entry.message.as_json(), imported.entry.message.as_json());
+        assert_eq!((entry.turn_id, entry.created_at), (imported.turn_id, imported.at));
+        assert_eq!((&entry.carried, entry.kind), (&imported.entry.carried, imported.entry.kind));
+        assert!(!entry.tethered);
+    }
+    assert!(pending(&*store, session.id).await.is_empty(), "it was all delivered elsewhere");
+    take_turn(&*store, session.id, instance(), "here").await;
+    assert_eq!(pending(&*store, session.id).await, ["here"]);
+
+    let empty = store.import(import_of("elsewhere", 0)).await.unwrap().session;
+    assert_eq!((empty.status, empty.last_seq), (Status::Idle, 0));
+    assert!(store.pack(new_session().id).await.unwrap().is_none());
+}
+
+async fn sbp_l3_05_an_import_counts_steps_back_from_the_last(store: S) {
+    for (turns, steps, expected) in [
+        (2, 2, [0, 1, 1, 2].as_slice()),
+        (2, 9, &[7, 8, 8, 9]),
+        (3, 1, &[0, 0, 0, 0, 0, 1]),
+        (0, 4, &[]),
+    ] {
+        let import = NewImport { step_count: steps, ..import_of("elsewhere", turns) };
+        let session = store.import(import).await.unwrap().session;
+        assert_eq!(session.step_count, steps);
+        let entries = store.entries_after(session.id, 0, 99).await.unwrap();
+        assert_eq!(entries.iter().map(|e| e.step).collect::<Vec<_>>(), expected);
+        let next = take_turn(&*store, session.id, instance(), "next").await;
+        assert_eq!(next.step_count, steps + 1);
+    }
+}
+
+async fn sbp_l3_05_memories_come_along_or_nothing_comes(store: S) {
+    let fact = |n: usize| NewMemory {
+        id: MemoryId(Uuid::now_v7()),
+        kind: MemoryKind::Semantic,
+        text: format!("fact {n}"),
+        session_id: None,
+        at: at(),
+    };
+    let export = exported(&*store).await;
+    let too_many = (0..10_001).map(fact).collect();
+    let full = NewImport { memories: too_many, ..using_up(export) };
+    let refused = store.import(full.clone()).await.unwrap_err();
+    assert!(matches!(refused, Error::MemoryFull(_)), "{refused:?}");
+    assert!(store.session(full.session.id).await.unwrap().is_none());
+    assert_eq!(store.export(export).await.unwrap().unwrap().0.imported, None, "still to be had");
+
+    let some = NewImport { memories: vec![fact(1), fact(2)], ..using_up(export) };
+    let agent = store.import(some).await.unwrap().session.agent_id;
+    assert_eq!(store.memories(agent, None, 9).await.unwrap().len(), 2);
+}
+
+async fn sbp_l3_06_an_export_is_used_once(store: S) {
+    let export = exported(&*store).await;
+    // One that is refused has used nothing up.
+    let mut taken = using_up(export);
+    taken.session.token_hash =
+        store.create_session(new_session(), None).await.unwrap().session.token_hash;
+    assert_eq!(store.import(taken).await.unwrap_err(), Error::TokenTaken);
+    let first = using_up(export);
+    let made = store.import(first.clone()).await.unwrap();
+    assert_eq!(made.export_id, Some(export));
+    let imported = store.export(export).await.unwrap().unwrap().0.imported;
+    assert_eq!(imported, Some((at(), first.session.id)));
+    let second = using_up(export);
+    assert_eq!(store.import(second.clone()).await.unwrap_err(), Error::Consumed);
+    assert!(store.session(second.session.id).await.unwrap().is_none());
+    let unknown = using_up(ExportId(Uuid::now_v7()));
+    assert_eq!(store.import(unknown).await.unwrap_err(), Error::NoExport);
+    let nameless = NewImport { export_id: None, ..using_up(export) };
+    assert_eq!(store.import(nameless).await.unwrap_err(), Error::NoExport);
+}
+
+async fn sbp_l3_06_of_many_imports_one_wins(store: S) {
+    let exports = [exported(&*store).await, exported(&*store).await, exported(&*store).await];
+    let tries: Vec<_> = (0..64 * exports.len())
+        .map(|n| {
+            let (store, export) = (Arc::clone(&store), exports[n % exports.len()]);
+            tokio::spawn(async move { (export, store.import(using_up(export)).await) })
+        })
+        .collect();
+    let mut won: Vec<(ExportId, SessionId)> = Vec::new();
+    for attempt in tries {
+        match attempt.await.unwrap() {
+            (export, Ok(made)) => won.push((export, made.session.id)),
+            (_, Err(refused)) => assert_eq!(refused, Error::Consumed),
+        }
+    }
+    for export in exports {
+        let winners: Vec<_> =
+            won.iter().filter(|(of, _)| *of == export).map(|(_, id)| *id).collect();
+        let imported = store.export(export).await.unwrap().unwrap().0.imported;
+        assert_eq!(winners, [imported.unwrap().1]);
+    }
+    let all = bowline_store::Page { before: None, limit: 1000, status: None };
+    assert_eq!(store.sessions(all).await.unwrap().len(), 6, "the losers left nothing");
+}
+
+async fn sbp_l3_07_reuse_uses_nothing_up(store: S) {
+    let export = exported(&*store).await;
+    for _ in 0..3 {
+        let reuse = NewImport { consume: false, ..using_up(export) };
+        store.import(reuse).await.unwrap();
+    }
+    assert_eq!(store.export(export).await.unwrap().unwrap().0.imported, None);
+    store.import(using_up(export)).await.unwrap();
+}
+
+async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
+    let session = made(&*store).await.id;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let new = export_of(session);
+        let kept = store.keep_export(new.clone()).await.unwrap();
+        assert_eq!((kept.id, kept.session_id, kept.cid), (new.id, session, new.cid));
+        assert_eq!((kept.label, kept.message_count), (new.label, 2));
+        assert_eq!((kept.created_at, kept.expires_at), (new.at, new.expires_at));
+        let (read, bundle) = store.export(new.id).await.unwrap().unwrap();
+        assert_eq!((read.imported, bundle), (None, Some(new.bundle)));
+        ids.insert(0, new.id);
+    }
+    exported(&*store).await;
+    let listed: Vec<_> =
+        store.exports(session).await.unwrap().iter().map(|export| export.id).collect();
+    assert_eq!(listed, ids);
+    let nobody = export_of(new_session().id);
+    assert_eq!(store.keep_export(nobody.clone()).await.unwrap_err(), Error::NoSession);
+    assert!(store.export(nobody.id).await.unwrap().is_none());
+    assert!(store.exports(nobody.session_id).await.unwrap().is_empty());
+}
+
+async fn family(store: &dyn Store, of: &str, most: u32) -> Family {
+    store.family(of.to_owned(), most).await.unwrap()
+}
+
+async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {
+    let root = store.import(import_of("a stranger", 2)).await.unwrap().session;
+    let fork = store.fork(fork_of(root.id, None)).await.unwrap().session;
+    let handoff = store.hand_off(handoff_of(&fork)).await.unwrap();
+    // Its own bundle comes back to it, twice, and once it says that it is its own origin.
+    let back = store.keep_export(export_of(root.id)).await.unwrap().id;
+    let import = NewImport {
+        origin: root.id.to_string(),
+        detail: r#"{"label":"back"}"#.into(),
+        ..using_up(back)
+    };
+    let back = store.import(import).await.unwrap();
+    let mut ring = import_of("", 1);
+    ring.origin = ring.session.id.to_string();
+    let ring = store.import(ring).await.unwrap().session.id.to_string();
+    store.import(import_of("someone else", 1)).await.unwrap();
+
+    let [root, fork] = [root.id.to_string(), fork.id.to_string()];
+    let [next, again] = [handoff.session.id.to_string(), back.session.id.to_string()];
+    let expected = [
+        (EdgeKind::Import, "a stranger", &*root, None),
+        (EdgeKind::Fork, &*root, &*fork, None),
+        (EdgeKind::Handoff, &*fork, &*next, handoff.export_id),
+        (EdgeKind::Import, &*root, &*again, back.export_id),
+    ];
+    for member in ["a stranger", &root, &fork, &next, &again] {
+        let found = family(&*store, member, 5).await;
+        let edges: Vec<_> = found
+            .edges
+            .iter()
+            .map(|edge| (edge.kind, &*edge.origin, &*edge.session, edge.export_id))
+            .collect();
+        assert_eq!((edges.as_slice(), found.cut), (&expected[..], false), "{member}");
+        assert_eq!(found.edges[3].detail, r#"{"label":"back"}"#);
+        assert_eq!(found.edges[3].at, at());
+    }
+    let found = family(&*store, &ring, 9).await;
+    assert_eq!((found.edges.len(), found.cut), (1, false), "a ring ends");
+    let nobody = family(&*store, "nobody", 9).await;
+    assert_eq!(nobody, Family { edges: Vec::new(), cut: false });
+
+    // Families outlive their members.
+    store.delete_session(root.parse().unwrap()).await.unwrap();
+    assert_eq!(family(&*store, &again, 9).await.edges.len(), 4);
+}
+
+async fn sbp_l3_12_a_family_is_cut_where_it_was_asked_to_be(store: S) {
+    let root = store.import(import_of("a stranger", 1)).await.unwrap().session.id;
+    for _ in 0..5 {
+        let child = store.fork(fork_of(root, None)).await.unwrap().session.id;
+        store.fork(fork_of(child, None)).await.unwrap();
+    }
+    // Twelve sessions: the root, a stranger, five children, five grandchildren.
+    for most in 0..=13 {
+        let found = family(&*store, &root.to_string(), most).await;
+        assert_eq!(found.cut, most < 12, "{most}");
+        let sessions = most.clamp(1, 12) as usize;
+        assert_eq!(found.edges.len(), sessions - 1, "a tree has one edge less, at {most}");
+    }
+    // The nearest are kept.
+    let near = family(&*store, &root.to_string(), 7).await;
+    let root = root.to_string();
+    assert!(near.edges.iter().all(|edge| edge.origin == root || edge.session == root));
+}
+
+async fn g3_an_import_under_a_key_is_made_once(store: S) {
+    let export = exported(&*store).await;
+    let first = NewImport { key: Some(key("s", "k", 1)), ..using_up(export) };
+    store.import(first.clone()).await.unwrap();
+    take_turn(&*store, first.session.id, instance(), "since").await;
+    let mut again = NewImport { key: first.key.clone(), ..using_up(export) };
+    let same = store.import(again.clone()).await.unwrap();
+    assert_eq!((same.session.id, same.replayed), (first.session.id, true));
+    assert_eq!((same.point, same.export_id), ((4, 2), Some(export)));
+    again.key = Some(key("s", "k", 2));
+    assert_eq!(store.import(again).await.unwrap_err(), Error::KeyReused);
+}
+
+async fn g7_an_export_ends_with_its_session(store: S) {
+    let session = made(&*store).await.id;
+    let used = store.keep_export(export_of(session)).await.unwrap().id;
+    let waiting = store.keep_export(export_of(session)).await.unwrap().id;
+    store.import(using_up(used)).await.unwrap();
+    store.delete_session(session).await.unwrap();
+    let (export, bundle) = store.export(waiting).await.unwrap().unwrap();
+    assert_eq!((export.session_id, bundle), (session, None), "lineage still tells of it");
+    assert_eq!(store.exports(session).await.unwrap().len(), 2);
+    assert_eq!(store.import(using_up(waiting)).await.unwrap_err(), Error::NoExport);
+    assert_eq!(store.import(using_up(used)).await.unwrap_err(), Error::Consumed);
+    let late = export_of(session);
+    assert_eq!(store.keep_export(late).await.unwrap_err(), Error::NoSession);
+}
+
+async fn g7_bundles_go_when_they_have_expired(store: S) {
+    let session = made(&*store).await.id;
+    let end = export_of(session).expires_at;
+    let later = end.checked_add(SignedDuration::from_secs(1)).unwrap();
+    for _ in 0..40 {
+        store.keep_export(export_of(session)).await.unwrap();
+    }
+    let mut lasting = export_of(session);
+    lasting.expires_at = later;
+    let lasting = store.keep_export(lasting).await.unwrap().id;
+    assert_eq!(store.forget_bundles(end).await.unwrap(), 0, "not yet");
+    assert_eq!(store.forget_bundles(later).await.unwrap(), 40);
+    assert_eq!(store.forget_bundles(later).await.unwrap(), 0, "once");
+    assert!(store.export(lasting).await.unwrap().unwrap().1.is_some());
+    assert_eq!(store.exports(session).await.unwrap().len(), 41);
+}
+
+async fn sbp_l3_02_a_signing_key_is_made_once_and_old_ones_last_as_long_as_their_tokens(store: S) {
+    let day = |n: i64| at() + jiff::SignedDuration::from_hours(24 * n);
+    let ids = |keys: Vec<bowline_sbp::roaming_token::SigningKey>| -> Vec<u8> {
+        keys.iter().map(|key| key.secret[0]).collect()
+    };
+    assert_eq!(ids(store.signing_keys([1; 32], day(0)).await.unwrap()), [1]);
+    assert_eq!(ids(store.signing_keys([9; 32], day(1)).await.unwrap()), [1]);
+    assert_eq!(ids(store.add_signing_key([2; 32], day(2)).await.unwrap()), [1, 2]);
+    assert_eq!(ids(store.add_signing_key([3; 32], day(8)).await.unwrap()), [1, 2, 3]);
+    assert_eq!(ids(store.add_signing_key([4; 32], day(10)).await.unwrap()), [2, 3, 4]);
+    assert_eq!(ids(store.signing_keys([9; 32], day(99)).await.unwrap()), [2, 3, 4]);
+}

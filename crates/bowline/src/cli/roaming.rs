@@ -1,0 +1,160 @@
+//! What can be typed about sessions that travel.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::GatewayArgs;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --out the bundle stays on the gateway, and the token opens it there, once.
+
+Examples:
+  bowline export last
+  bowline export 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f --label 'before the flight' --ttl 7d
+  bowline export last --out trip.sbp.json")]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The session's id, or `last`
+    pub(crate) session: String,
+    /// A name for the bundle
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// How long the token is good for: 60s to 7d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = seconds)]
+    pub(crate) ttl: u32,
+    /// Write the bundle to a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Files are understood by their content: an SBP bundle, a ChatGPT `conversations.json`, OpenAI-style
+messages (JSON or JSONL), a Letta agent file (.af). What has no place here is listed.
+
+Examples:
+  bowline import trip.sbp.json
+  bowline import eyJ0eXAiOi… --agent booking
+  bowline import eyJ0eXAiOi… --fork                 leaves the token good
+  bowline import conversations.json --dry-run")]
+pub(crate) struct ImportArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// A file, `-` for standard input, or a roaming token
+    pub(crate) source: String,
+    /// The agent that goes on; the bundle's own unless said
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Take a copy and leave the token good
+    #[arg(long)]
+    pub(crate) fork: bool,
+    /// Only say what would be imported
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bowline inspect trip.sbp.json
+  bowline inspect eyJ0eXAiOi…")]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// A file, `-` for standard input, or a roaming token
+    pub(crate) source: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  bowline handoff last --to booking --message 'The itinerary is approved. Book the flights.'")]
+pub(crate) struct HandoffArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The session's id, or `last`
+    pub(crate) session: String,
+    /// The agent that goes on
+    #[arg(long, value_name = "AGENT")]
+    pub(crate) to: String,
+    /// What it is told
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bowline fork last --label 'plan B'
+  bowline fork 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f --at-step 3")]
+pub(crate) struct ForkArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The session's id, or `last`
+    pub(crate) session: String,
+    /// Begin after this many steps, not now
+    #[arg(long, value_name = "N")]
+    pub(crate) at_step: Option<u64>,
+    /// A name for the fork
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bowline lineage last
+  bowline lineage last --dot | dot -Tsvg > lineage.svg")]
+pub(crate) struct LineageArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The session's id, or `last`
+    pub(crate) session: String,
+    /// Print a Graphviz graph
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) dot: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A whole number and a unit, in seconds.
+fn seconds(text: &str) -> Result<u32, String> {
+    let form = || "write it like 60s, 90m, 24h or 7d".to_owned();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u32 = number.parse().map_err(|_| form())?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return Err(form()),
+    };
+    let seconds = number.checked_mul(unit).ok_or_else(form)?;
+    match seconds {
+        60..=604_800 => Ok(seconds),
+        _ => Err("a token is good for 60s to 7d".into()),
+    }
+}

@@ -1,0 +1,69 @@
+//! `bowline export`: a session, packed.
+
+use std::process::ExitCode;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cli::roaming::ExportArgs;
+use crate::failure::Failure;
+
+pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
+    let api = Api::new(&args.gateway)?;
+    let id = api.session(&args.session).await?;
+    let asked = json!({ "ttl_seconds": args.ttl, "label": args.label });
+    let path = format!("/v1/sbp/sessions/{id}/export");
+    let mut exported = api.call(Method::POST, &path, Some(asked)).await?;
+    if let Some(file) = &args.out {
+        let export = exported["export_id"].as_str().unwrap_or_default();
+        let path = format!("/v1/sbp/sessions/{id}/exports/{export}/bundle");
+        let bundle = api.send(Method::GET, &path, None).await?;
+        write_private(file, &bundle)?;
+        exported["file"] = json!(file);
+    }
+    if args.json {
+        println!("{exported}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |name: &str| exported[name].as_str().unwrap_or("-").to_owned();
+    eprintln!("packed {} messages of session {id}", exported["message_count"]);
+    eprintln!("content id  {}", text("bundle_cid"));
+    match &args.out {
+        Some(file) => {
+            println!("{}", file.display());
+            eprintln!("\nTake it in anywhere with `bowline import {}`.", file.display());
+        }
+        None => {
+            eprintln!("good until  {}\n", text("expires_at"));
+            println!("{}", text("roaming_token"));
+            eprintln!("\nWhoever has this token can take the session in, once:");
+            eprintln!("  bowline import TOKEN");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A conversation is its owner's alone, on disk too.
+fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let write = || options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    write().map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", path.display()))
+            .hint("choose another place with --out")
+    })
+}
+
+/// The answer's JSON, or a few lines for people.
+pub(super) fn show(answer: &Value, json: bool, lines: &[String]) -> ExitCode {
+    if json {
+        println!("{answer}");
+    } else {
+        lines.iter().for_each(|line| println!("{line}"));
+    }
+    ExitCode::SUCCESS
+}

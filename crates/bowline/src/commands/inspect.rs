@@ -1,0 +1,54 @@
+//! `bowline inspect`: a token or a file, looked at and not used up.
+
+use std::process::ExitCode;
+
+use bowline_sbp::bundle::Contents;
+use serde_json::{Value, json};
+
+use super::export::show;
+use super::import::{Given, given};
+use crate::api::Api;
+use crate::cli::roaming::InspectArgs;
+use crate::failure::Failure;
+use crate::foreign::{self, Format};
+
+pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
+    let seen = match given(&args.source)? {
+        Given::Token(token) => {
+            Api::new(&args.gateway)?.get(&format!("/v1/sbp/token/{token}")).await?
+        }
+        Given::Text(text) => look(&text)?,
+    };
+    let shown = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let fields = seen.as_object().into_iter().flatten();
+    let lines: Vec<_> =
+        fields.map(|(name, value)| format!("{name:16}  {}", shown(value))).collect();
+    Ok(show(&seen, args.json, &lines))
+}
+
+fn look(text: &str) -> Result<Value, Failure> {
+    let found = foreign::read(text, jiff::Timestamp::now()).map_err(Failure::new)?;
+    if !matches!(found.format, Format::Bundle) {
+        let messages: usize = found.sessions.iter().map(|s| s.contents.messages.len()).sum();
+        return Ok(json!({
+            "format": found.format.to_string(), "sessions": found.sessions.len(),
+            "messages": messages, "without_place": found.report.len(),
+        }));
+    }
+    let (contents, cid) = Contents::open(text).map_err(Failure::new)?;
+    Ok(json!({
+        "format": found.format.to_string(),
+        "bundle_cid": cid,
+        "session_id": contents.session.id,
+        "agent_id": contents.session.agent,
+        "label": contents.label,
+        "exported_at": contents.exported_at,
+        "step_count": contents.session.step_count,
+        "message_count": contents.messages.len(),
+        "memories": contents.memory.map(|memory| memory.len()),
+        "intact": true,
+    }))
+}

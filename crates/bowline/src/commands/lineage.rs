@@ -1,0 +1,206 @@
+//! `bowline lineage`: a family of sessions, drawn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use bowline_sbp::api::{Lineage, LineageEdge};
+
+use super::sessions::printable;
+use crate::api::Api;
+use crate::cli::roaming::LineageArgs;
+use crate::failure::Failure;
+
+pub(crate) async fn run(args: LineageArgs) -> Result<ExitCode, Failure> {
+    let api = Api::new(&args.gateway)?;
+    let id = api.session(&args.session).await?;
+    let seen = api.get(&format!("/v1/sbp/sessions/{id}/lineage")).await?;
+    if args.json {
+        println!("{seen}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lineage: Lineage = serde_json::from_value(seen)
+        .map_err(|_| Failure::new("the gateway's answer makes no sense"))?;
+    print!("{}", if args.dot { dot(&lineage) } else { tree(&lineage) });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The family from its oldest known member down, the asked one marked.
+fn tree(lineage: &Lineage) -> String {
+    let me = lineage.session_id.to_string();
+    let mut children: BTreeMap<&str, Vec<&LineageEdge>> = BTreeMap::new();
+    for edge in &lineage.tree {
+        children.entry(&edge.from_session_id).or_default().push(edge);
+    }
+    let born: BTreeSet<&str> = lineage.tree.iter().map(|e| e.to_session_id.as_str()).collect();
+    let mut roots: Vec<&str> =
+        children.keys().copied().filter(|session| !born.contains(session)).collect();
+    if roots.is_empty() {
+        roots.push(&me);
+    }
+    let mut drawing = Drawing { me: &me, children, drawn: BTreeSet::new(), out: String::new() };
+    for root in roots {
+        let line = drawing.named(root);
+        drawing.out.push_str(&format!("{line}\n"));
+        drawing.drawn.insert(root);
+        drawing.below(root);
+    }
+    let mut out = drawing.out;
+    for export in &lineage.exports {
+        let used = match (&export.import_session_id, export.imported_at) {
+            (Some(session), _) => format!("taken in as {session}"),
+            (None, _) => format!("good until {}", export.expires_at),
+        };
+        let label = export.label.as_deref().map(|l| format!(" \"{}\"", printable(l)));
+        out.push_str(&format!(
+            "export {}{}: {used}\n",
+            export.export_id,
+            label.unwrap_or_default()
+        ));
+    }
+    if lineage.truncated {
+        out.push_str("… the family is larger than what is shown\n");
+    }
+    out
+}
+
+struct Drawing<'a> {
+    me: &'a str,
+    children: BTreeMap<&'a str, Vec<&'a LineageEdge>>,
+    drawn: BTreeSet<&'a str>,
+    out: String,
+}
+
+impl<'a> Drawing<'a> {
+    fn named(&self, session: &str) -> String {
+        let mark = if session == self.me { "  ◀ this one" } else { "" };
+        format!("{}{mark}", printable(session))
+    }
+
+    /// Everything below a session. A stack, not recursion: families can be deep.
+    fn below(&mut self, root: &'a str) {
+        let edges = |drawing: &Self, of: &str| {
+            drawing.children.get(of).cloned().unwrap_or_default().into_iter()
+        };
+        let mut stack = vec![(edges(self, root), String::new())];
+        while let Some((waiting, indent)) = stack.last_mut() {
+            let Some(edge) = waiting.next() else {
+                stack.pop();
+                continue;
+            };
+            let last = waiting.len() == 0;
+            let (arm, below) = if last { ("└── ", "    ") } else { ("├── ", "│   ") };
+            let (line, indent) = (format!("{indent}{arm}"), format!("{indent}{below}"));
+            let session = edge.to_session_id.as_str();
+            let again = if self.drawn.insert(session) { "" } else { "  (shown above)" };
+            let named = self.named(session);
+            self.out.push_str(&format!("{line}{} {named}{again}\n", how(edge)));
+            if again.is_empty() {
+                stack.push((edges(self, session), indent));
+            }
+        }
+    }
+}
+
+/// What happened, in a word or two.
+fn how(edge: &LineageEdge) -> String {
+    let text = |name: &str| edge.detail.get(name).and_then(|value| value.as_str()).map(printable);
+    let label = text("label").map(|label| format!(" \"{label}\"")).unwrap_or_default();
+    match edge.kind.as_str() {
+        "handoff" => format!("handed to {} as", text("to_agent_id").unwrap_or_default()),
+        "fork" => format!("forked{label} as"),
+        _ => format!("imported{label} as"),
+    }
+}
+
+fn dot(lineage: &Lineage) -> String {
+    let quoted = |text: &str| format!("\"{}\"", printable(text).replace(['"', '\\'], "_"));
+    let mut out = String::from("digraph lineage {\n  node [shape=box, fontname=monospace];\n");
+    out.push_str(&format!("  {} [style=bold];\n", quoted(&lineage.session_id.to_string())));
+    for edge in &lineage.tree {
+        out.push_str(&format!(
+            "  {} -> {} [label={}];\n",
+            quoted(&edge.from_session_id),
+            quoted(&edge.to_session_id),
+            quoted(&edge.kind)
+        ));
+    }
+    if lineage.truncated {
+        out.push_str("  more [label=\"…\", shape=none];\n");
+    }
+    out.push_str("}\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_sbp::id::SessionId;
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    fn id(n: u128) -> String {
+        Uuid::from_u128(n).to_string()
+    }
+
+    fn edge(kind: &str, from: &str, to: &str) -> LineageEdge {
+        let detail = serde_json::json!({ "label": "plan\u{1b}B", "to_agent_id": "booking" });
+        LineageEdge {
+            kind: kind.into(),
+            from_session_id: from.into(),
+            to_session_id: to.into(),
+            export_id: None,
+            created_at: Timestamp::UNIX_EPOCH,
+            detail: detail.as_object().unwrap().clone(),
+        }
+    }
+
+    fn lineage(tree: Vec<LineageEdge>) -> Lineage {
+        Lineage {
+            session_id: SessionId(Uuid::from_u128(3)),
+            exports: vec![],
+            outgoing_handoffs: vec![],
+            incoming_handoffs: vec![],
+            forks: vec![],
+            origin: None,
+            tree,
+            truncated: false,
+        }
+    }
+
+    #[test]
+    fn sbp_l3_12_a_family_is_drawn_as_a_tree() {
+        let drawn = tree(&lineage(vec![
+            edge("import", "ses_theirs", &id(1)),
+            edge("fork", &id(1), &id(2)),
+            edge("handoff", &id(2), &id(3)),
+            edge("fork", &id(1), &id(4)),
+        ]));
+        let (one, two, three, four) = (id(1), id(2), id(3), id(4));
+        let expected = format!(
+            "ses_theirs\n\
+             └── imported \"planB\" as {one}\n    \
+                 ├── forked \"planB\" as {two}\n    \
+                 │   └── handed to booking as {three}  ◀ this one\n    \
+                 └── forked \"planB\" as {four}\n"
+        );
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn sbp_l3_12_a_loop_ends_and_a_lonely_session_is_shown() {
+        let drawn =
+            tree(&lineage(vec![edge("import", &id(3), &id(4)), edge("import", &id(4), &id(3))]));
+        assert_eq!(drawn.lines().count(), 3, "{drawn}");
+        assert!(drawn.ends_with("(shown above)\n"), "{drawn}");
+        assert_eq!(tree(&lineage(vec![])), format!("{}  ◀ this one\n", id(3)));
+    }
+
+    #[test]
+    fn sbp_l3_12_a_graph_names_every_edge() {
+        let mut all = lineage(vec![edge("fork", "a\"b", &id(3))]);
+        all.truncated = true;
+        let drawn = dot(&all);
+        assert!(drawn.contains(&format!("\"a_b\" -> \"{}\" [label=\"fork\"]", id(3))), "{drawn}");
+        assert!(drawn.contains("more ["), "{drawn}");
+    }
+}
