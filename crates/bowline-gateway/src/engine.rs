@@ -26,7 +26,7 @@ use bowline_store::{
     Accepted, IdempotencyKey, InstanceId, NewSession, NewTurn, Session, Store, TurnSession,
 };
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -88,6 +88,15 @@ struct Begin {
     advanced: bool,
 }
 
+/// A turn that was accepted, and all it needs to run.
+#[derive(Debug)]
+struct Begun {
+    turn: Arc<LiveTurn>,
+    request: TurnRequest,
+    ticket: Ticket,
+    begin: Begin,
+}
+
 /// What became of a request for a turn.
 #[derive(Debug)]
 pub(crate) enum Submitted {
@@ -128,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// Takes a turn on. In a task of its own, so that a caller who hangs up between the turn's
-    /// acceptance and its start cannot leave it lying.
+    /// Takes a turn on. In a task of its own, which then runs it: a caller who hangs up in between
+    /// cannot leave it lying.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         target: Target,
@@ -137,16 +146,31 @@ impl Engine {
         key: Option<IdempotencyKey>,
     ) -> Result<Submitted, Failure> {
         let engine = Arc::clone(self);
-        let task = self.tasks.spawn(async move { engine.accept(target, request, key).await });
-        task.await.unwrap_or_else(|_| Err(internal()))
+        let (tell, told) = oneshot::channel();
+        self.tasks.spawn(async move {
+            match engine.accept(target, request, key).await {
+                Ok((submitted, begun)) => {
+                    // Nobody may be there to hear it; the turn runs all the same.
+                    let _ = tell.send(Ok(submitted));
+                    if let Some(Begun { turn, request, ticket, begin }) = begun {
+                        engine.run_in_lane(turn, request, ticket, begin).await;
+                    }
+                }
+                Err(failure) => {
+                    let _ = tell.send(Err(failure));
+                }
+            }
+        });
+        told.await.unwrap_or_else(|_| Err(internal()))
     }
 
+    /// What became of the request, and the turn to be run if it is a new one.
     async fn accept(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         target: Target,
         request: TurnRequest,
         key: Option<IdempotencyKey>,
-    ) -> Result<Submitted, Failure> {
+    ) -> Result<(Submitted, Option<Begun>), Failure> {
         if self.stop.is_cancelled() {
             return Err(stopping());
         }
@@ -201,21 +225,23 @@ impl Engine {
                         },
                         false => Begin::default(),
                     };
-                    let turn = self.begin(turn, request, ticket, begin);
-                    return Ok(Submitted::Running { turn, session: Box::new(session) });
+                    let turn = self.known(turn);
+                    let running =
+                        Submitted::Running { turn: Arc::clone(&turn), session: Box::new(session) };
+                    return Ok((running, Some(Begun { turn, request, ticket, begin })));
                 }
                 Accepted::Suspended { session } => {
-                    return Ok(Submitted::Suspended { session: Box::new(session) });
+                    return Ok((Submitted::Suspended { session: Box::new(session) }, None));
                 }
                 Accepted::Known { session, result: Some(result), .. } => {
                     let done = Done::from_json(&result).ok_or_else(internal)?;
                     let done = Arc::new(done);
-                    return Ok(Submitted::Replayed { done, session: Box::new(session) });
+                    return Ok((Submitted::Replayed { done, session: Box::new(session) }, None));
                 }
                 Accepted::Known { turn_id, session, result: None } => {
                     if let Some(turn) = self.active(turn_id) {
                         let session = Box::new(session);
-                        return Ok(Submitted::Running { turn, session });
+                        return Ok((Submitted::Running { turn, session }, None));
                     }
                     // It ended between the look at the store and the look here: look again. One
                     // that nobody runs any more (a panic, a corrupt row) waits for a restart.
@@ -252,18 +278,10 @@ impl Engine {
         })
     }
 
-    /// Makes the turn known and lets it run when its lane calls it.
-    fn begin(
-        self: &Arc<Self>,
-        turn: LiveTurn,
-        request: TurnRequest,
-        ticket: Ticket,
-        begin: Begin,
-    ) -> Arc<LiveTurn> {
+    /// Makes the turn known to whoever asks for it again.
+    fn known(&self, turn: LiveTurn) -> Arc<LiveTurn> {
         let turn = Arc::new(turn);
         self.lock_active().insert(turn.id, Arc::clone(&turn));
-        let (engine, running) = (Arc::clone(self), Arc::clone(&turn));
-        self.tasks.spawn(async move { engine.run_in_lane(running, request, ticket, begin).await });
         turn
     }
 

@@ -14,6 +14,7 @@ mod hub;
 mod input;
 mod lanes;
 pub mod limits;
+mod meters;
 pub mod model;
 mod serve;
 mod socket;

@@ -3,6 +3,8 @@
 //! A message is raw JSON text with a role read out of it: unknown fields, number spellings and
 //! key order survive storage, history and export untouched. What is compared is the meaning.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -13,7 +15,7 @@ use serde_json::value::RawValue;
 pub struct Message {
     raw: Box<RawValue>,
     #[serde(skip)]
-    role: String,
+    role: Cow<'static, str>,
     #[serde(skip)]
     hidden: bool,
 }
@@ -86,18 +88,21 @@ impl Message {
         if !raw.get().starts_with('{') {
             return Err(InvalidMessage::NotAnObject);
         }
+        if let Some(role) = usual_role(raw.get()) {
+            return Ok(Self { raw, role: Cow::Borrowed(role), hidden: false });
+        }
         let head: Head = serde_json::from_str(raw.get()).map_err(|_| InvalidMessage::NoRole)?;
         if head.role.is_empty() || head.role.len() > 64 {
             return Err(InvalidMessage::NoRole);
         }
-        Ok(Self { raw, role: head.role, hidden: false })
+        Ok(Self { raw, role: Cow::Owned(head.role), hidden: false })
     }
 
     /// A plain text message.
     pub fn text(role: &str, content: &str) -> Self {
         let body = serde_json::json!({ "role": role, "content": content });
         let raw = serde_json::value::to_raw_value(&body).expect("a JSON value always serialises");
-        Self { raw, role: role.to_owned(), hidden: false }
+        Self { raw, role: Cow::Owned(role.to_owned()), hidden: false }
     }
 
     /// Marks it as something between gateway and model that callers never saw.
@@ -160,6 +165,16 @@ impl Message {
         }
         Some(kept)
     }
+}
+
+/// The role, where it stands first and alone, as most writers have it.
+fn usual_role(json: &str) -> Option<&'static str> {
+    let rest = json.strip_prefix("{\"role\":\"")?;
+    let role = ["assistant", "user", "system", "tool"].into_iter().find(|role| {
+        rest.strip_prefix(role).is_some_and(|rest| rest.starts_with("\",") || rest == "\"}")
+    })?;
+    // A message that speaks of roles further on is read with care.
+    (!rest.contains("\"role\"") && !rest.contains("\\u")).then_some(role)
 }
 
 impl PartialEq for Message {
@@ -252,6 +267,25 @@ mod tests {
         assert!(user("a").means(&raw(r#"{"role":"user","content":[{"type":"text","text":"a"}]}"#)));
         assert!(!user("a").means(&user("b")));
         assert!(!user("a").means(&assistant("a")));
+    }
+
+    #[test]
+    fn the_role_is_found_fast_and_always_rightly() {
+        for (json, role) in [
+            (r#"{"role":"user"}"#, "user"),
+            (r#"{"role":"assistant","content":"x"}"#, "assistant"),
+            (r#"{"role":"user","content":"say \"role\""}"#, "user"),
+            (r#"{"content":"x","role":"system"}"#, "system"),
+            (r#"{"role":"users","content":"x"}"#, "users"),
+        ] {
+            assert_eq!(raw(json).role(), role, "{json}");
+        }
+        for twice in
+            [r#"{"role":"user","content":"a","role":"tool"}"#, r#"{"role":"user","r\u006fle":"x"}"#]
+        {
+            let value = RawValue::from_string(twice.into()).unwrap();
+            assert_eq!(Message::read(value).unwrap_err(), InvalidMessage::NoRole, "{twice}");
+        }
     }
 
     #[test]

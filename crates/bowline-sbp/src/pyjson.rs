@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! - [`Value::parse`] takes and refuses exactly the texts that `json.loads(str)` does, except
-//!   that nesting is bounded by an argument rather than by Python's stack.
+//!   that nesting is bounded by an argument rather than by Python's stack, and the number of
+//!   values by [`MAX_VALUES`].
 //! - The canonical form is a function of the value alone: reading it back and writing it again
 //!   gives the same bytes.
 //! - No text, however hostile, costs more than O(n log n) time or recurses past the depth limit.
@@ -31,6 +32,10 @@ pub use value::Value;
 
 /// How deep a bundle may nest unless the caller says otherwise.
 pub const DEFAULT_DEPTH: usize = 512;
+
+/// The most values a document may have: 64 MiB of `0,0,0,…` would otherwise take more than a
+/// gigabyte of memory. Real bundles have a few for every message.
+pub const MAX_VALUES: usize = 4_000_000;
 
 /// The deepest nesting that can be asked for. CPython gives up just below its recursion limit of
 /// 1,000, so nothing deeper has a content id there; and values are dropped recursively.

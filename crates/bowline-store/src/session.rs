@@ -64,6 +64,8 @@ pub struct Session {
     pub delivered_seq: Seq,
     /// Turns that were produced but not yet delivered.
     pub pending_turns: u64,
+    /// Turns that were ever produced for a surface.
+    pub tethered_turns: u64,
     pub cost_usd: f64,
     /// Counts attachments; only the newest may act (G6).
     pub attach_epoch: u64,
@@ -90,6 +92,7 @@ impl Session {
             last_seq: 0,
             delivered_seq: 0,
             pending_turns: 0,
+            tethered_turns: 0,
             cost_usd: 0.0,
             attach_epoch: 0,
             surface: None,

@@ -22,6 +22,8 @@ mod writer;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
@@ -43,12 +45,16 @@ use crate::{
 pub const FILE: &str = "bowline.db";
 /// Threads that read. Two keep two cores busy; more only queue elsewhere.
 const READERS: usize = 2;
+/// How long the write-ahead log grows, in pages of 4 KiB, before it is folded into the file.
+const CHECKPOINT_PAGES: i64 = 4000;
 
 /// A data folder that this process owns.
 #[derive(Debug)]
 pub struct Sqlite {
     writer: Writer,
     readers: Readers,
+    /// Whether anyone remembers anything. Most never do, and then no turn has to look.
+    remembers: Arc<AtomicBool>,
     _lock: File,
 }
 
@@ -67,7 +73,11 @@ impl Sqlite {
         let mut conn = connect(&path, false)?;
         schema::migrate(&mut conn, &path.display().to_string())?;
         let readers = (0..READERS).map(|_| connect(&path, true)).collect::<Result<_, _>>()?;
+        let any = "SELECT EXISTS (SELECT 1 FROM memories)";
+        let remembers = conn.query_row(any, [], |row| row.get::<_, bool>(0));
+        let remembers = remembers.map_err(|error| OpenError::Database(error.to_string()))?;
         Ok(Self {
+            remembers: Arc::new(AtomicBool::new(remembers)),
             writer: Writer::start(conn).map_err(unusable)?,
             readers: Readers::start(readers).map_err(unusable)?,
             _lock: lock,
@@ -118,6 +128,8 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
         }
         conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         conn.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
+        // Pages that change again and again are folded into the file less often.
+        conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     }
     Ok(conn)
 }
@@ -195,7 +207,10 @@ impl Store for Sqlite {
     }
 
     async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
-        self.writer.run(move |conn| turns::accept(conn, &turn)).await
+        let remembers = Arc::clone(&self.remembers);
+        self.writer
+            .run(move |conn| turns::accept(conn, &turn, remembers.load(Ordering::Acquire)))
+            .await
     }
 
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
@@ -203,6 +218,7 @@ impl Store for Sqlite {
     }
 
     async fn advance_turn(&self, advance: Advance) -> Result<Session> {
+        self.will_remember(advance.memories.is_some());
         self.writer.run(move |conn| turns::advance(conn, &advance)).await
     }
 
@@ -247,6 +263,7 @@ impl Store for Sqlite {
     }
 
     async fn import(&self, import: NewImport) -> Result<Derived> {
+        self.will_remember(!import.memories.is_empty());
         self.writer.run(move |conn| roaming::import(conn, import)).await
     }
 
@@ -268,6 +285,7 @@ impl Store for Sqlite {
         memories: Vec<NewMemory>,
         instead: bool,
     ) -> Result<Vec<Memory>> {
+        self.will_remember(!memories.is_empty());
         let write = if instead { memory::replace } else { memory::remember };
         self.writer.run(move |conn| write(conn, &agent, &memories)).await
     }
@@ -347,6 +365,13 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
+    /// Said before it is written, so that no turn after it fails to look.
+    fn will_remember(&self, something: bool) {
+        if something {
+            self.remembers.store(true, Ordering::Release);
+        }
+    }
+
     /// How many turns are accepted and not ended; for those who watch the machine.
     pub async fn unfinished_turns(&self) -> Result<usize> {
         let count = |conn: &Connection| {

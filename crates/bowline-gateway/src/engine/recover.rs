@@ -28,7 +28,10 @@ impl Engine {
             let Ok(ticket) = self.lanes.enter(turn.session_id, usize::MAX) else { continue };
             let live = LiveTurn::new(turn.id, turn.session_id, turn.attempt, request.tether);
             let begin = Begin { advanced: turn.advanced, ..Begin::default() };
-            self.begin(live, request, ticket, begin);
+            let (engine, turn) = (Arc::clone(self), self.known(live));
+            self.tasks.spawn(async move {
+                engine.run_in_lane(turn, request, ticket, begin).await;
+            });
         }
         Ok(count)
     }

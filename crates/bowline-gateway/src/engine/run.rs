@@ -22,6 +22,7 @@ use super::tools::Tools;
 use super::{Begin, Engine, internal, stopping};
 use crate::hub::{Channel, Done, Failure, LiveTurn, Outcome};
 use crate::lanes::Ticket;
+use crate::meters;
 use crate::model::{Call, Model};
 
 /// A turn is run again once after a crash; a second crash ends it (SBP-L2-13).
@@ -32,7 +33,7 @@ const MOST_ROUNDS: u32 = 8;
 impl Engine {
     /// Waits for the lane, runs the turn, and tells everyone how it ended.
     pub(super) async fn run_in_lane(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         turn: Arc<LiveTurn>,
         request: TurnRequest,
         mut ticket: Ticket,
@@ -70,8 +71,7 @@ impl Engine {
             Ok(done) => done.info.turn_status,
             Err(_) => TurnStatus::Failed,
         };
-        metrics::counter!("bowline_turns_total", "status" => status.as_str()).increment(1);
-        metrics::histogram!("bowline_turn_seconds").record(begun.elapsed().as_secs_f64());
+        meters::turn(status, begun.elapsed());
         self.lock_active().remove(&turn.id);
         turn.end(outcome);
         drop(ticket);
@@ -266,7 +266,7 @@ impl Run<'_> {
             let call = self.call(model, history, notes.clone(), &tools);
             let asked = Instant::now();
             let round = self.generate(model, call, assembly, &tools).await;
-            metrics::histogram!("bowline_model_seconds").record(asked.elapsed().as_secs_f64());
+            meters::model(asked.elapsed());
             let mut round = match round {
                 Ok(round) => round,
                 Err(failure) => return self.give_up(failure).await,

@@ -14,6 +14,7 @@ use super::body::ChatBody;
 use super::completions::event_stream;
 use super::error::ApiError;
 use crate::engine::Engine;
+use crate::meters;
 use crate::model::{Call, Model, Reply};
 
 /// Sends the body as it came, and the answer as it comes.
@@ -23,7 +24,7 @@ pub(super) async fn pass(
     bytes: Bytes,
     path: &'static str,
 ) -> Result<Response, ApiError> {
-    metrics::counter!("bowline_passthrough_total").increment(1);
+    meters::passed_through();
     let model = chat.model()?;
     let upstream = match engine.models.route(&model)? {
         Model::Upstream(upstream) => upstream,
@@ -34,6 +35,10 @@ pub(super) async fn pass(
     let mut response = (status, Body::from_stream(answer.body)).into_response();
     if let Some(kind) = answer.content_type {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    // Its length is known, so it need not travel in chunks.
+    if let Some(length) = answer.content_length {
+        response.headers_mut().insert(header::CONTENT_LENGTH, length);
     }
     if let Some(wait) = answer.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, wait);

@@ -11,7 +11,7 @@ use axum::routing::{any, delete, get, patch, post};
 
 use super::guard::{Guard, guard};
 use super::{App, completions, memory, ops, roaming, sessions};
-use crate::attach;
+use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
     let one_session = Router::new()
@@ -63,12 +63,10 @@ async fn observe(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let status = response.status().as_u16();
     let took = begun.elapsed();
-    metrics::counter!("bowline_http_requests_total", "route" => route.to_owned(), "status" => status.to_string())
-        .increment(1);
-    metrics::histogram!("bowline_http_seconds").record(took.as_secs_f64());
+    meters::request(route.as_ref(), status, took);
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     tracing::debug!(%method, route, status, ms = took.as_millis() as u64, "request");
     response
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bowline_sbp::error::Code;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 
@@ -37,6 +37,7 @@ impl std::fmt::Debug for Upstream {
 pub struct PassedThrough {
     pub status: u16,
     pub content_type: Option<HeaderValue>,
+    pub content_length: Option<HeaderValue>,
     /// When a refused caller may come again; SDKs pace their retries by it.
     pub retry_after: Option<HeaderValue>,
     pub body: std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>,
@@ -135,6 +136,7 @@ impl Upstream {
         Ok(PassedThrough {
             status: response.status().as_u16(),
             content_type: response.headers().get(CONTENT_TYPE).cloned(),
+            content_length: response.headers().get(CONTENT_LENGTH).cloned(),
             retry_after: response.headers().get(RETRY_AFTER).cloned(),
             body: Box::pin(
                 response.bytes_stream().map(|piece| piece.map_err(std::io::Error::other)),

@@ -1,8 +1,46 @@
-//! A surface's frames as JSON text: the inverse of [`ClientFrame::read`].
+//! Frames as JSON text, where deriving is not enough: a surface's, the inverse of
+//! [`ClientFrame::read`], and the turns of a drain.
+
+use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::ClientFrame;
+use super::{ClientFrame, TetherTurn};
+
+/// A `TETHER_TURN`. By hand, because drains are made of them: the text, most of each, is escaped
+/// once and goes out twice.
+pub(super) fn tether_turn(turn: &TetherTurn) -> String {
+    let TetherTurn { turn_index, turn_id, seq, session_id, .. } = turn;
+    let status = turn.status.as_str();
+    let mut json = Vec::with_capacity(2 * turn.content.len() + 512);
+    let mut said = Vec::with_capacity(turn.content.len() + 96);
+    said.extend_from_slice(b"\"role\":");
+    string(&mut said, &turn.role);
+    said.extend_from_slice(b",\"content\":");
+    string(&mut said, &turn.content);
+    said.extend_from_slice(b",\"model_used\":");
+    match &turn.model_used {
+        Some(model) => string(&mut said, model),
+        None => said.extend_from_slice(b"null"),
+    }
+    write!(
+        json,
+        "{{\"type\":\"TETHER_TURN\",\"turn_index\":{turn_index},\"turn_id\":\"{turn_id}\",\
+         \"seq\":{seq},\"session_id\":\"{session_id}\",\"status\":\"{status}\",\
+         \"created_at\":\"{}\",",
+        turn.created_at
+    )
+    .expect("memory takes everything");
+    json.extend_from_slice(&said);
+    json.extend_from_slice(b",\"turn\":{");
+    json.extend_from_slice(&said);
+    json.extend_from_slice(b"}}");
+    String::from_utf8(json).expect("JSON is UTF-8")
+}
+
+fn string(json: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(json, text).expect("memory takes everything");
+}
 
 impl ClientFrame {
     /// The frame as JSON text.

@@ -1,6 +1,6 @@
 //! Why a text is not JSON.
 
-use super::MAX_INT_DIGITS;
+use super::{MAX_INT_DIGITS, MAX_VALUES};
 
 /// What is wrong with a text, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,8 @@ pub enum Problem {
     LongInteger,
     #[error("arrays and objects nest deeper than {limit}")]
     TooDeep { limit: usize },
+    #[error("there are more than {MAX_VALUES} values")]
+    TooMany,
     #[error("something follows the value")]
     TrailingText,
 }

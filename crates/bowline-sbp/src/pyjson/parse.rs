@@ -5,13 +5,14 @@
 //! container takes its tail in one exact allocation when it closes.
 
 use super::cursor::Cursor;
-use super::{Object, ParseError, Problem, Text, Value};
+use super::{MAX_VALUES, Object, ParseError, Problem, Text, Value};
 
 /// Reads one document that nests at most `depth` deep.
 pub(super) fn parse(text: &str, depth: usize) -> Result<Value<'_>, ParseError> {
     let mut parser = Parser {
         cursor: Cursor::new(text),
         depth,
+        values: 0,
         open: Vec::new(),
         items: Vec::new(),
         members: Vec::new(),
@@ -26,6 +27,8 @@ pub(super) fn parse(text: &str, depth: usize) -> Result<Value<'_>, ParseError> {
 struct Parser<'t> {
     cursor: Cursor<'t>,
     depth: usize,
+    /// How many values were begun: a value takes more memory than the shortest text of one.
+    values: usize,
     open: Vec<Open>,
     /// Finished items of the open arrays, outermost first.
     items: Vec<Value<'t>>,
@@ -68,6 +71,10 @@ impl<'t> Parser<'t> {
     }
 
     fn begin(&mut self) -> Result<Option<Value<'t>>, ParseError> {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(self.cursor.error(Problem::TooMany));
+        }
         let value = match self.cursor.peek() {
             Some(b'"') => Value::String(self.cursor.string()?),
             Some(b'{') => return self.open_object(),
@@ -152,6 +159,14 @@ impl<'t> Parser<'t> {
 mod tests {
     use super::super::{DEFAULT_DEPTH, MAX_DEPTH};
     use super::*;
+
+    #[test]
+    fn g11_a_document_of_many_tiny_values_is_refused() {
+        let many = |n: usize| format!("[{}]", vec!["0"; n].join(","));
+        assert!(parse(&many(1000), 9).is_ok());
+        let error = parse(&many(MAX_VALUES), 9).unwrap_err();
+        assert_eq!(error.problem, Problem::TooMany);
+    }
 
     fn problem(text: &str) -> (Problem, usize) {
         let error = Value::parse(text).unwrap_err();

@@ -14,17 +14,11 @@ use crate::{EntryKind, Imported, NewEntry, Result, Session, Snapshot, SnapshotKi
 pub(super) struct Log {
     key: Key,
     pub(super) session: Session,
-    /// How many turns the session has ever had to deliver.
-    tether_last: i64,
 }
 
 impl Log {
     pub(super) fn open(conn: &Connection, key: Key) -> Result<Self> {
-        let session = rows::with_key(conn, key)?;
-        let tether_last = conn
-            .prepare_cached("SELECT tether_last FROM sessions WHERE key = ?1")?
-            .query_row([key], |row| row.get(0))?;
-        Ok(Self { key, session, tether_last })
+        Ok(Self { key, session: rows::with_key(conn, key)? })
     }
 
     /// Adds entries that were all written at the same time.
@@ -75,9 +69,9 @@ impl Log {
         session.last_seq += 1;
         session.cost_usd += entry.cost_usd;
         let tether_no = entry.tethered.then(|| {
-            self.tether_last += 1;
+            session.tethered_turns += 1;
             session.pending_turns += 1;
-            self.tether_last
+            session.tethered_turns as i64
         });
         conn.prepare_cached(
             "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
@@ -120,7 +114,7 @@ impl Log {
             session.step_count as i64,
             millis(at),
             session.last_seq as i64,
-            self.tether_last,
+            session.tethered_turns as i64,
             session.cost_usd,
             snapshot.map(|snapshot| snapshot.id.as_bytes()),
             snapshot.map(|snapshot| snapshot.seq as i64),

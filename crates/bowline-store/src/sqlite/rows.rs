@@ -35,7 +35,8 @@ pub(super) fn corrupt(what: &str) -> Error {
 
 const SESSION_COLUMNS: &str = "key, id, token_hash, agent_id, status, step_count, metadata, \
      created_at, updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, \
-     attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, handed_to";
+     attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, handed_to, \
+     tether_last";
 
 /// The sessions that `rest` (WHERE …) finds.
 pub(super) fn sessions(
@@ -108,6 +109,7 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
         last_seq: row.get::<_, i64>(9)? as Seq,
         delivered_seq: row.get::<_, i64>(10)? as Seq,
         pending_turns: row.get::<_, i64>(11)? as u64,
+        tethered_turns: row.get::<_, i64>(20)? as u64,
         cost_usd: row.get(12)?,
         attach_epoch: row.get::<_, i64>(13)? as u64,
         surface: surface.and_then(|text| serde_json::from_str(&text).ok()),
@@ -156,7 +158,6 @@ fn entry_of(row: &Row<'_>) -> Result<Entry> {
         3 => EntryKind::Action,
         _ => return Err(corrupt("an entry of an unknown kind")),
     };
-    let status: String = row.get(6)?;
     Ok(Entry {
         seq: seq_of(row.get(0)?),
         kind,
@@ -164,7 +165,7 @@ fn entry_of(row: &Row<'_>) -> Result<Entry> {
         message: message_of(row.get(3)?)?,
         model: row.get(4)?,
         cost_usd: row.get(5)?,
-        status: TurnStatus::named(&status),
+        status: TurnStatus::named(row.get_ref(6)?.as_str().unwrap_or_default()),
         step: row.get::<_, i64>(7)? as u64,
         tethered: row.get::<_, Option<i64>>(8)?.is_some(),
         created_at: timestamp(row.get(9)?)?,

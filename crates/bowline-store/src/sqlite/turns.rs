@@ -14,7 +14,8 @@ use crate::{
     TurnSession, Unfinished,
 };
 
-pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
+/// `remembers`: somebody has memories, so it is worth a look whether this turn's agent does.
+pub(super) fn accept(conn: &Connection, turn: &NewTurn, remembers: bool) -> Result<Accepted> {
     if let Some(known) =
         turn.key.as_ref().map(|key| sessions::known_key(conn, key)).transpose()?.flatten()
     {
@@ -70,7 +71,7 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
         sessions::remember_key(conn, name, &known, turn.at)?;
     }
     let agent = turn.agent_id.as_ref().unwrap_or(&session.agent_id);
-    let remembers = memory::has_any(conn, agent)?;
+    let remembers = remembers && memory::has_any(conn, agent)?;
     Ok(Accepted::Fresh { session, remembers })
 }
 

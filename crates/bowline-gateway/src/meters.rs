@@ -1,0 +1,60 @@
+//! Counters that every request touches, looked up once: finding one by its name and labels costs
+//! more than counting.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::extract::MatchedPath;
+use bowline_sbp::frame::TurnStatus;
+use metrics::{Counter, Histogram, counter, histogram};
+
+static REQUEST_SECONDS: LazyLock<Histogram> = LazyLock::new(|| histogram!("bowline_http_seconds"));
+static TURN_SECONDS: LazyLock<Histogram> = LazyLock::new(|| histogram!("bowline_turn_seconds"));
+static MODEL_SECONDS: LazyLock<Histogram> = LazyLock::new(|| histogram!("bowline_model_seconds"));
+static PASSED_THROUGH: LazyLock<Counter> = LazyLock::new(|| counter!("bowline_passthrough_total"));
+static COMPLETE: LazyLock<Counter> = LazyLock::new(|| turns(TurnStatus::Complete));
+
+type Routes = HashMap<(String, u16), Counter>;
+/// Routes are those of the router and statuses those of HTTP: it stays small.
+static REQUESTS: LazyLock<RwLock<Routes>> = LazyLock::new(RwLock::default);
+
+/// A request was answered.
+pub(crate) fn request(route: Option<&MatchedPath>, status: u16, took: Duration) {
+    let route = route.map_or("unmatched", MatchedPath::as_str);
+    REQUEST_SECONDS.record(took.as_secs_f64());
+    let known = |routes: &Routes| {
+        routes.iter().find(|((r, s), _)| *s == status && r == route).map(|(_, c)| c.clone())
+    };
+    let found = known(&REQUESTS.read().unwrap_or_else(PoisonError::into_inner));
+    let counter = found.unwrap_or_else(|| {
+        let labels = [("route", route.to_owned()), ("status", status.to_string())];
+        let counter = counter!("bowline_http_requests_total", &labels);
+        let mut routes = REQUESTS.write().unwrap_or_else(PoisonError::into_inner);
+        routes.insert((route.to_owned(), status), counter.clone());
+        counter
+    });
+    counter.increment(1);
+}
+
+/// A turn ended.
+pub(crate) fn turn(status: TurnStatus, took: Duration) {
+    TURN_SECONDS.record(took.as_secs_f64());
+    match status {
+        TurnStatus::Complete => COMPLETE.increment(1),
+        other => turns(other).increment(1),
+    }
+}
+
+/// A model spoke, or was asked to.
+pub(crate) fn model(took: Duration) {
+    MODEL_SECONDS.record(took.as_secs_f64());
+}
+
+pub(crate) fn passed_through() {
+    PASSED_THROUGH.increment(1);
+}
+
+fn turns(status: TurnStatus) -> Counter {
+    counter!("bowline_turns_total", "status" => status.as_str())
+}
