@@ -20,7 +20,8 @@ pub(super) fn frames(bytes: &[u8]) -> bool {
 pub(super) fn surface_context(bytes: &[u8]) -> bool {
     let Ok(said) = serde_json::from_slice::<Value>(bytes) else { return false };
     let surface = SurfaceContext::read(Some(&said));
-    let texts = surface.ui_capabilities.iter().chain(&surface.mcp_tools);
+    let texts =
+        surface.ui_capabilities.iter().chain(surface.mcp_tools.iter().map(|tool| &tool.name));
     let texts = texts.chain(&surface.locale).chain(&surface.surface_id).map(String::as_str);
     for text in texts.chain([surface.device_type.as_str()]) {
         assert!((1..=256).contains(&text.len()), "{text}");

@@ -32,8 +32,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::auth::Credentials;
 use crate::clock;
+use crate::errands::{self, Errands};
 use crate::http::{ApiError, App, credentials};
-use crate::hub::Channel;
+use crate::hub::{Channel, Errand, Link};
 use crate::input;
 use crate::serve::Place;
 use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
@@ -113,22 +114,38 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         channel.handed_over(to, successor.agent_id);
     }
     let epoch = attached.epoch;
+    let (link, errands) = tools_of(app, &frame, epoch);
+    let registered = link.tools.iter().map(|tool| tool.name.clone()).collect();
+    if !link.tools.is_empty() {
+        channel.linked(Arc::new(link));
+    }
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
 
     let first = first.unwrap_or_default();
-    let mut surface = Surface::new(app, &mut socket, channel, &frame, attached, first);
+    let errands = Errands::new(errands);
+    let mut surface =
+        Surface::new(app, &mut socket, Arc::clone(&channel), &frame, attached, first, errands);
     // A panic ends this surface, not the gateway, and not without detaching.
-    let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame)).catch_unwind();
+    let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame, registered)).catch_unwind();
     let end = live.await.unwrap_or_else(|_| {
         metrics::counter!("bowline_panics_total").increment(1);
         End::Bare(Close::TryAgain)
     });
+    channel.unlinked(epoch);
+    drop(surface);
     metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
     // A no-op when a newer surface has the session.
     if let Err(error) = app.engine.store.detach(session_id, epoch, clock::now()).await {
         tracing::warn!(%error, "a surface could not be detached");
     }
     socket.end(end).await;
+}
+
+/// The tools that the surface declares and the configuration allows (SBP-L5-01).
+fn tools_of(app: &App, frame: &AttachFrame, epoch: u64) -> (Link, mpsc::Receiver<Errand>) {
+    let (calls, errands) = mpsc::channel(errands::MOST);
+    let allowed = frame.surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
+    (Link { epoch, tools: allowed.cloned().collect(), calls }, errands)
 }
 
 /// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03)
@@ -191,6 +208,7 @@ struct Surface<'a> {
     keepalive: Keepalive,
     replies: (mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>),
     inputs: Arc<Semaphore>,
+    errands: Errands,
 }
 
 impl<'a> Surface<'a> {
@@ -201,6 +219,7 @@ impl<'a> Surface<'a> {
         frame: &AttachFrame,
         attached: Attached,
         first: Vec<Entry>,
+        errands: Errands,
     ) -> Self {
         let session = attached.session;
         let mode = if frame.surface.streams() { Mode::Chunks } else { Mode::Whole };
@@ -220,6 +239,7 @@ impl<'a> Surface<'a> {
             keepalive: Keepalive::new(rhythm, Instant::now()),
             replies: mpsc::channel(INPUTS),
             inputs: Arc::new(Semaphore::new(INPUTS)),
+            errands,
         }
     }
 
@@ -228,6 +248,7 @@ impl<'a> Surface<'a> {
         &mut self,
         mut pulse: tokio::sync::watch::Receiver<u64>,
         frame: &AttachFrame,
+        registered: Vec<String>,
     ) -> End {
         let hello = ServerFrame::SessionAttached(SessionAttached {
             session_id: self.session_id,
@@ -235,7 +256,7 @@ impl<'a> Surface<'a> {
             device_type: frame.surface.device_type.as_str().to_owned(),
             queued_turns: self.pending,
             tether_turns_pending: self.pending,
-            mcp_tools_registered: Vec::new(),
+            mcp_tools_registered: registered,
             sbp_version: match frame.sbp_version.as_deref() {
                 Some(SBP_VERSION_0_9) => SBP_VERSION_0_9.into(),
                 Some(_) => SBP_VERSION.into(),
@@ -264,6 +285,11 @@ impl<'a> Surface<'a> {
                 changed = pulse.changed() => {
                     if changed.is_err() {
                         return End::Bare(Close::TryAgain);
+                    }
+                }
+                Some(call) = self.errands.next() => {
+                    if let Err(end) = self.socket.send(&call).await {
+                        return end;
                     }
                 }
                 Some(reply) = self.replies.1.recv() => {
@@ -401,11 +427,12 @@ impl<'a> Surface<'a> {
                 self.app.engine.cancel(self.session_id);
                 Ok(())
             }
-            // A repeated attach changes nothing (SBP-L2-16); the rest is not for this level.
-            ClientFrame::Attach(_)
-            | ClientFrame::Pong
-            | ClientFrame::ToolResult { .. }
-            | ClientFrame::Unknown => Ok(()),
+            ClientFrame::ToolResult { call_id, result, error } => {
+                self.errands.done(&call_id, error.map_or(Ok(result), Err));
+                Ok(())
+            }
+            // A repeated attach changes nothing (SBP-L2-16).
+            ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),
         }
     }
 

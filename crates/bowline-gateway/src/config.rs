@@ -31,6 +31,7 @@ pub struct Config {
     pub offline: Offline,
     pub memory: Memory,
     pub agents: Agents,
+    pub tools: Tools,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` where the upstream does not say.
@@ -51,6 +52,7 @@ impl Default for Config {
             offline: Offline::default(),
             memory: Memory::default(),
             agents: Agents::default(),
+            tools: Tools::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
@@ -166,6 +168,44 @@ pub struct Agents {
     /// Agents that a handoff or an import may name; others are refused. Empty: any.
     pub known: Vec<AgentId>,
 }
+
+/// Tools on surfaces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// Tools of surfaces that agents may call, by name; `*` stands for anything.
+    pub surface: Vec<String>,
+    /// How long a surface may take to answer a call.
+    #[serde(with = "human")]
+    pub timeout: Duration,
+    /// The same for tools of these names.
+    pub timeouts: BTreeMap<String, Timeout>,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            surface: vec!["*".into()],
+            timeout: Duration::from_secs(30),
+            timeouts: BTreeMap::new(),
+        }
+    }
+}
+
+impl Tools {
+    pub fn allows(&self, tool: &str) -> bool {
+        self.surface.iter().any(|pattern| matches(pattern, tool))
+    }
+
+    pub fn timeout_of(&self, tool: &str) -> Duration {
+        self.timeouts.get(tool).map_or(self.timeout, |timeout| timeout.0)
+    }
+}
+
+/// A duration that stands alone, such as `60s`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timeout(#[serde(with = "human")] pub Duration);
 
 /// One OpenAI-compatible server.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]

@@ -38,7 +38,7 @@ pub(crate) use self::roaming::{Handoff, Keyring, Source};
 pub(crate) use self::tools::LONGEST_MEMORY;
 use crate::auth::{self, Access, hash_token};
 use crate::clock;
-use crate::config::Remember;
+use crate::config::{self, Config, Remember};
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
@@ -58,6 +58,7 @@ pub(crate) struct Engine {
     pub instance: InstanceId,
     pub keys: Keyring,
     memory: Remember,
+    pub tools: config::Tools,
     lanes: Arc<Lanes>,
     histories: Histories,
     /// Turns accepted here that have not ended.
@@ -114,10 +115,10 @@ impl Engine {
         models: Models,
         access: Access,
         keys: Keyring,
-        limits: Limits,
-        memory: Remember,
+        config: &Config,
         stop: CancellationToken,
     ) -> Self {
+        let limits = config.limits.clone();
         let histories = Histories::new(limits.history_memory);
         Self {
             store,
@@ -128,7 +129,8 @@ impl Engine {
             limits,
             instance: InstanceId(Uuid::new_v4()),
             keys,
-            memory,
+            memory: config.memory.remember,
+            tools: config.tools.clone(),
             lanes: Arc::default(),
             active: Mutex::default(),
             troubles: watch::Sender::new(0),

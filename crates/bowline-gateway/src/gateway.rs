@@ -85,15 +85,7 @@ impl Gateway {
         let stop = CancellationToken::new();
         let open = access.is_open();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
-        let engine = Engine::new(
-            Arc::clone(&store),
-            models,
-            access,
-            keys,
-            config.limits.clone(),
-            config.memory.remember,
-            stop.clone(),
-        );
+        let engine = Engine::new(Arc::clone(&store), models, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);
         let recovered = engine.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();

@@ -17,8 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
+use bowline_sbp::surface::SurfaceTool;
 use bytes::Bytes;
-use tokio::sync::watch;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// All sessions that someone is watching or running.
@@ -70,6 +72,8 @@ pub(crate) struct Now {
     pub epoch: u64,
     /// The session was deleted.
     pub gone: bool,
+    /// The attached surface's tools, and the way to them.
+    pub link: Option<Arc<Link>>,
     /// The session that goes on in this one's place, and its agent.
     pub handed_to: Option<(SessionId, AgentId)>,
 }
@@ -113,6 +117,22 @@ impl Channel {
         self.change(|now| now.epoch = now.epoch.max(epoch));
     }
 
+    /// A surface offers tools.
+    pub(crate) fn linked(&self, link: Arc<Link>) {
+        self.change(|now| {
+            if now.link.as_ref().is_none_or(|known| known.epoch <= link.epoch) {
+                now.link = Some(link);
+            }
+        });
+    }
+
+    /// The surface is gone, and its tools with it.
+    pub(crate) fn unlinked(&self, epoch: u64) {
+        self.change(|now| {
+            now.link.take_if(|link| link.epoch == epoch);
+        });
+    }
+
     /// The session goes on as another one.
     pub(crate) fn handed_over(&self, to: SessionId, agent: AgentId) {
         self.change(|now| now.handed_to = Some((to, agent)));
@@ -143,6 +163,23 @@ impl Drop for Channel {
             channels.remove(&self.session);
         }
     }
+}
+
+/// The way to the tools of one attachment (SBP-L5-02).
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub epoch: u64,
+    pub tools: Vec<SurfaceTool>,
+    pub calls: mpsc::Sender<Errand>,
+}
+
+/// A call on its way to a device. The answer may never come: whoever waits has a deadline.
+#[derive(Debug)]
+pub(crate) struct Errand {
+    pub call_id: String,
+    pub tool: String,
+    pub input: Value,
+    pub answer: oneshot::Sender<Result<Value, String>>,
 }
 
 /// A turn from its acceptance to its end, for all who wait for it.

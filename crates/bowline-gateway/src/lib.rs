@@ -8,6 +8,7 @@ pub mod auth;
 mod clock;
 pub mod config;
 mod engine;
+mod errands;
 mod gateway;
 pub mod http;
 mod hub;

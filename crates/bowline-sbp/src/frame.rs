@@ -215,6 +215,12 @@ pub enum ServerFrame {
         code: String,
         message: String,
     },
+    /// The agent asks for a tool on the device; `TOOL_RESULT` answers it (SBP-L5-02).
+    ToolCall {
+        call_id: String,
+        tool_name: String,
+        tool_input: Value,
+    },
     /// The session was handed over while the surface was attached (ours).
     SessionHandedOff {
         session_id: SessionId,

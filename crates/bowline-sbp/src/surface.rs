@@ -3,6 +3,10 @@
 //! Parsed leniently, once, at the edge: a field of the wrong type is as good as absent, and one
 //! bad field never spoils the others.
 
+mod tools;
+
+pub use tools::SurfaceTool;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,7 +31,7 @@ pub struct SurfaceContext {
     /// A stable name of the device.
     pub surface_id: Option<String>,
     /// Tools that run on the device.
-    pub mcp_tools: Vec<String>,
+    pub mcp_tools: Vec<SurfaceTool>,
 }
 
 /// The kind of device, kept as it was said.
@@ -74,7 +78,7 @@ impl SurfaceContext {
             ui_capabilities: list("ui_capabilities"),
             locale: text("locale"),
             surface_id: text("surface_id"),
-            mcp_tools: list("mcp_tools"),
+            mcp_tools: tools::declared(fields.get("mcp_tools")),
         }
     }
 
@@ -89,9 +93,8 @@ fn bounded(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= LONGEST).then(|| text.to_owned())
 }
 
-/// A list entry's name: a string, or the `name` of an object (typed tools).
 fn named(item: &Value) -> Option<String> {
-    item.as_str().or_else(|| item.get("name").and_then(Value::as_str)).and_then(bounded)
+    item.as_str().and_then(bounded)
 }
 
 #[cfg(test)]

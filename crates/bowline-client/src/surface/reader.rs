@@ -87,6 +87,8 @@ impl Reader {
                 return Err(Ending::HandedOff { session, agent });
             }
             ServerFrame::Ping {} => vec![Step::Say(ClientFrame::Pong)],
+            // It declares no tools, so nobody may ask for one.
+            ServerFrame::ToolCall { .. } => vec![],
             ServerFrame::Pong {} | ServerFrame::Unknown => vec![],
         })
     }

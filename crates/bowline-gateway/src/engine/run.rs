@@ -256,13 +256,17 @@ impl Run<'_> {
         // A crash may have come between a call and its result.
         let interrupted = history.messages().last().map(ToolCall::all_of).unwrap_or_default();
         if self.advanced && !interrupted.is_empty() {
-            self.act(interrupted, history).await?;
+            self.act(interrupted, &Tools::default(), history).await?;
         }
-        let tools = Tools::offered(&self.request, model, self.engine.memory);
         let notes: Vec<_> = self.recalled().await.into_iter().collect();
         let mut assembly = Assembly::default();
         for rounds_left in (0..=MOST_ROUNDS).rev() {
-            let tools = if rounds_left == 0 { Tools::default() } else { tools.clone() };
+            // A device may have come or gone meanwhile.
+            let link = self.channel.now().link;
+            let tools = match rounds_left {
+                0 => Tools::default(),
+                _ => Tools::offered(&self.request, model, self.engine.memory, link),
+            };
             let call = self.call(model, history, notes.clone(), &tools);
             let asked = Instant::now();
             let round = self.generate(model, call, assembly, &tools).await;
@@ -279,7 +283,7 @@ impl Run<'_> {
             let ends = round.assembly.has_calls();
             let usage = if ends { Usage::default() } else { round.assembly.next_round() };
             self.log_calls(&calls, usage, history).await?;
-            self.act(calls, history).await?;
+            self.act(calls, &tools, history).await?;
             if ends {
                 return self.keep(round, model.name()).await;
             }

@@ -1,19 +1,23 @@
 //! Tools that the gateway runs for a model, and what is put on record around them.
 //!
 //! Before anything with an effect is done, the log says what is about to be done; after it, what
-//! came of it (SBP-L2-14). A crash in between is found at the next start, and the call is made
-//! again: what `remember` does twice, it does once.
+//! came of it (SBP-L2-14). A crash in between is found at the next start: `remember` is done again,
+//! because done twice it is done once; a call to a device is reported to the model as lost, because
+//! nobody knows what the device did.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bowline_sbp::completion::{ToolCall, Usage};
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{MemoryId, SnapshotId};
 use bowline_sbp::message::Message;
+use bowline_sbp::surface::SurfaceTool;
 use bowline_store::{Advance, EntryKind, MemoryKind, NewEntry, NewMemory, SnapshotKind};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::histories::History;
@@ -21,7 +25,7 @@ use super::request::TurnRequest;
 use super::run::Run;
 use crate::clock;
 use crate::config::Remember;
-use crate::hub::Failure;
+use crate::hub::{Errand, Failure, Link};
 use crate::model::Model;
 
 /// The longest text of one memory, in bytes.
@@ -29,44 +33,89 @@ pub(crate) const LONGEST_MEMORY: usize = 4096;
 
 const REMEMBER: &str = "remember";
 
-/// The gateway's tools that a model is offered in this turn.
+/// What stands before the name of a surface's tool in a model's tool list (SBP-L5-01).
+const SURFACE: &str = "surface_";
+/// The largest answer of a tool, in bytes.
+const LARGEST_RESULT: usize = 1 << 20;
+
+/// The tools that a model is offered in this round: ours, and the attached surface's.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
     remember: bool,
+    link: Option<Arc<Link>>,
 }
 
 impl Tools {
-    pub(super) fn offered(request: &TurnRequest, model: &Model, memory: Remember) -> Self {
+    pub(super) fn offered(
+        request: &TurnRequest,
+        model: &Model,
+        memory: Remember,
+        link: Option<Arc<Link>>,
+    ) -> Self {
         let wanted = match memory {
             Remember::Never => false,
             Remember::Always => true,
             // Not every model takes tools, so they are offered to those who are known to.
             Remember::Asked => request.remember || matches!(model, Model::Offline(_)),
         };
-        Self { remember: wanted && request.recall && !request.speaks_of_tool(REMEMBER) }
+        let theirs = |link: &Arc<Link>| {
+            link.tools.iter().any(|tool| request.speaks_of_tool(&format!("{SURFACE}{}", tool.name)))
+        };
+        Self {
+            remember: wanted && request.recall && !request.speaks_of_tool(REMEMBER),
+            link: link.filter(|link| !theirs(link)),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.remember
+        !self.remember && self.link.is_none()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.remember && name == REMEMBER
+        (self.remember && name == REMEMBER) || self.on_surface(name).is_some()
+    }
+
+    /// The tool of the attached surface that a model calls by this name, and the way to it.
+    fn on_surface(&self, name: &str) -> Option<(&SurfaceTool, &Arc<Link>)> {
+        let (link, name) = (self.link.as_ref()?, name.strip_prefix(SURFACE)?);
+        link.tools.iter().find(|tool| tool.name == name).map(|tool| (tool, link))
     }
 
     /// As a model's server wants to be told of them.
     pub(super) fn definitions(&self) -> Arc<[Box<RawValue>]> {
-        let remember = json!({"type": "function", "function": {
-            "name": REMEMBER,
-            "description": "Keep something for later conversations: a fact, or what happened.",
-            "parameters": {"type": "object", "required": ["text"], "properties": {
-                "text": {"type": "string", "description": "One thing, in a sentence of its own."},
-                "kind": {"type": "string", "enum": ["semantic", "episodic"],
-                         "description": "semantic: a fact. episodic: something that happened."},
-            }},
-        }});
-        let all = self.remember.then(|| to_raw_value(&remember).expect("JSON serialises"));
-        all.into_iter().collect()
+        let remember = self.remember.then(|| {
+            json!({"type": "function", "function": {
+                "name": REMEMBER,
+                "description": "Keep something for later conversations: a fact, or what happened.",
+                "parameters": {"type": "object", "required": ["text"], "properties": {
+                    "text": {"type": "string",
+                             "description": "One thing, in a sentence of its own."},
+                    "kind": {"type": "string", "enum": ["semantic", "episodic"],
+                             "description": "semantic: a fact. episodic: something that happened."},
+                }},
+            }})
+        });
+        let surface = self.link.iter().flat_map(|link| &link.tools).map(|tool| {
+            let schema = tool.input_schema.clone().unwrap_or_default();
+            let any = || json!({"type": "object", "properties": {}});
+            let schema = if schema.is_empty() { any() } else { schema.into() };
+            let description = tool.description.as_deref().unwrap_or("A tool on the user's device.");
+            json!({"type": "function", "function": {
+                "name": format!("{SURFACE}{}", tool.name),
+                "description": description, "parameters": schema,
+            }})
+        });
+        let all = remember.into_iter().chain(surface);
+        all.map(|tool| to_raw_value(&tool).expect("JSON serialises")).collect()
+    }
+}
+
+/// A result as models read it: text is text, the rest is JSON.
+fn as_content(result: Result<Value, String>) -> String {
+    match result {
+        Ok(Value::String(text)) => text,
+        Ok(value) => value.to_string(),
+        Err(why) => json!({ "error": why }).to_string(),
     }
 }
 
@@ -101,32 +150,48 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs the tools, and puts on record what came of it.
+    /// Runs the tools, all at once, and puts on record what came of it. The first answer of each
+    /// counts, and each has one by its deadline (G9).
     pub(super) async fn act(
         &mut self,
         calls: Vec<ToolCall>,
+        tools: &Tools,
         history: &mut History,
     ) -> Result<(), Failure> {
         let mut memories = Vec::new();
-        let results: Vec<_> = calls
-            .iter()
-            .map(|call| {
-                let result = match self.to_remember(call) {
-                    Ok(memory) => {
-                        memories.push(memory);
-                        json!({"remembered": true})
-                    }
-                    Err(why) => json!({ "error": why }),
-                };
-                call.result(&result.to_string())
-            })
+        let mut results = Vec::with_capacity(calls.len());
+        let mut errands = Vec::new();
+        for (n, call) in calls.iter().enumerate() {
+            let result = match call.name.as_str() {
+                REMEMBER => self.to_remember(call).map(|memory| {
+                    memories.push(memory);
+                    json!({"remembered": true})
+                }),
+                _ => {
+                    errands.push((n, call));
+                    Ok(Value::Null)
+                }
+            };
+            results.push(result.map_err(str::to_owned));
+        }
+        let answers =
+            errands.into_iter().map(async |(n, call)| (n, self.errand(call, tools).await));
+        for (n, answer) in futures_util::future::join_all(answers).await {
+            results[n] = answer;
+        }
+        let results: Vec<_> = std::iter::zip(&calls, results)
+            .map(|(call, result)| call.result(&as_content(result)))
             .collect();
         let done = self.log_results(&results, memories).await;
         let results = match done {
             // The agent's memory is full: that is for the model to know, and nothing to fail for.
             Err(full) if full.code == Code::InvalidRequest => {
-                let why = json!({ "error": full.message }).to_string();
-                let results: Vec<_> = calls.iter().map(|call| call.result(&why)).collect();
+                let why = as_content(Err(full.message));
+                let told = |(call, result): (&ToolCall, Message)| match call.name.as_str() {
+                    REMEMBER => call.result(&why),
+                    _ => result,
+                };
+                let results: Vec<_> = std::iter::zip(&calls, results).map(told).collect();
                 self.log_results(&results, Vec::new()).await?;
                 results
             }
@@ -134,6 +199,38 @@ impl Run<'_> {
         };
         results.into_iter().for_each(|message| history.push(message.hidden()));
         Ok(())
+    }
+
+    /// Has the device do something, and waits for it no longer than it may take (SBP-L5-03).
+    async fn errand(&self, call: &ToolCall, tools: &Tools) -> Result<Value, String> {
+        let Some((tool, link)) = tools.on_surface(&call.name) else {
+            return Err("the call is lost: the device is not here any more".into());
+        };
+        let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
+        let input = serde_json::from_str(arguments)
+            .map_err(|_| "the arguments are not JSON; call it again".to_owned())?;
+        let (answer, answered) = oneshot::channel();
+        let errand =
+            Errand { call_id: Uuid::new_v4().to_string(), tool: tool.name.clone(), input, answer };
+        let gone = || "the device went away before it answered".to_owned();
+        // A device that is busy beyond measure is as good as away.
+        link.calls.try_send(errand).map_err(|_| gone())?;
+        let patience = self.engine.tools.timeout_of(&tool.name);
+        let begun = Instant::now();
+        let outcome = tokio::select! {
+            answered = tokio::time::timeout(patience, answered) => match answered {
+                Ok(answered) => answered.unwrap_or_else(|_| Err(gone())),
+                Err(_) => Err(format!("the device did not answer within {} s", patience.as_secs())),
+            },
+            () = self.turn.cancelled() => Err("the turn was cancelled".into()),
+        };
+        metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
+        match outcome {
+            Ok(result) if result.to_string().len() > LARGEST_RESULT => {
+                Err(format!("the device's answer is over {LARGEST_RESULT} bytes"))
+            }
+            outcome => outcome,
+        }
     }
 
     async fn log_results(

@@ -12,6 +12,8 @@
 //! - `tools`: asks for the tool `look_up`, and once its result is there says what it got
 //! - `remembers`: says "One moment. ", asks for the tool `remember` with what it was told (and for
 //!   `look_up`, if it was told to do both), and once its result is there says what it got
+//! - `calls`: asks for the tools whose calls the last message lists as JSON, in two fragments each if
+//!   it streams, and once there are results says what it got
 //! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], whose spelling no serialiser would choose
 //!
 //! Every answer counts 1000 tokens in and 100 out.
@@ -142,6 +144,7 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
         "odd" => ([(header::CONTENT_TYPE, "application/json; charset=odd")], ODD).into_response(),
         "tools" => tools(&body),
         "remembers" => remembers(&body),
+        "calls" => calls(&body),
         "gated" => {
             let gate = mock.gates.lock().unwrap().remove(0);
             gated(model, gate)
@@ -234,6 +237,34 @@ fn remembers(body: &Value) -> Response {
     events.extend(calls.iter().map(|call| piece(json!({ "tool_calls": [call] }), Value::Null)));
     events.push(piece(json!({}), json!(reason)));
     events.push(Ok(event("remembers", json!([]), usage) + "data: [DONE]\n\n"));
+    stream(events)
+}
+
+fn calls(body: &Value) -> Response {
+    let messages = body["messages"].as_array().unwrap();
+    let results: Vec<_> = messages.iter().rev().take_while(|m| m["role"] == "tool").collect();
+    if !results.is_empty() {
+        let said: Vec<_> = results.iter().rev().map(|m| m["content"].as_str().unwrap()).collect();
+        let choice = json!([{ "index": 0, "delta": { "content": said.join(" | ") },
+                              "finish_reason": "stop" }]);
+        return stream(vec![Ok(event("calls", choice, Value::Null) + "data: [DONE]\n\n")]);
+    }
+    // `[["name", "arguments"], …]`
+    let asked = messages.last().unwrap()["content"].as_str().unwrap();
+    let asked: Vec<(String, String)> = serde_json::from_str(asked).unwrap();
+    let piece =
+        |delta: Value| Ok(event("calls", json!([{ "index": 0, "delta": delta }]), Value::Null));
+    let mut events = Vec::new();
+    for (n, (name, arguments)) in asked.iter().enumerate() {
+        let (head, tail) = arguments.split_at(arguments.len() / 2);
+        let call = json!({ "index": n, "id": format!("call_{n}"), "type": "function",
+                           "function": { "name": name, "arguments": head } });
+        events.push(piece(json!({ "tool_calls": [call] })));
+        let rest = json!({ "index": n, "function": { "arguments": tail } });
+        events.push(piece(json!({ "tool_calls": [rest] })));
+    }
+    let end = json!([{ "index": 0, "delta": {}, "finish_reason": "tool_calls" }]);
+    events.push(Ok(event("calls", end, Value::Null) + "data: [DONE]\n\n"));
     stream(events)
 }
 

@@ -1,0 +1,124 @@
+//! Tools that a device offers (SBP-L5-01).
+//!
+//! What a device says of them goes into a model's tool list: it is data there, cut to size and free
+//! of control characters, whatever it was.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The most tools of one device.
+const MOST: usize = 64;
+/// With `surface_` before it, a name that model servers take.
+const LONGEST_NAME: usize = 56;
+const LONGEST_DESCRIPTION: usize = 1024;
+/// The largest schema, as text.
+const LARGEST_SCHEMA: usize = 8 << 10;
+
+/// A tool on a device: a name, or a name with what it takes (ours).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Said", into = "Said")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SurfaceTool {
+    pub name: String,
+    pub description: Option<String>,
+    /// A JSON schema of its input.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
+    pub input_schema: Option<Map<String, Value>>,
+}
+
+/// Both ways to say it.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Name(String),
+    Typed {
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_schema: Option<Map<String, Value>>,
+    },
+}
+
+impl From<Said> for SurfaceTool {
+    fn from(said: Said) -> Self {
+        match said {
+            Said::Name(name) => Self { name, description: None, input_schema: None },
+            Said::Typed { name, description, input_schema } => {
+                Self { name, description, input_schema }
+            }
+        }
+    }
+}
+
+impl From<SurfaceTool> for Said {
+    fn from(tool: SurfaceTool) -> Self {
+        match tool {
+            SurfaceTool { name, description: None, input_schema: None } => Said::Name(name),
+            SurfaceTool { name, description, input_schema } => {
+                Said::Typed { name, description, input_schema }
+            }
+        }
+    }
+}
+
+/// The tools of a list, whatever it holds; of two with one name the first counts.
+pub(super) fn declared(list: Option<&Value>) -> Vec<SurfaceTool> {
+    let mut tools: Vec<SurfaceTool> = Vec::new();
+    for item in list.and_then(Value::as_array).into_iter().flatten() {
+        let Some(tool) = tool(item) else { continue };
+        if tools.len() < MOST && !tools.iter().any(|known| known.name == tool.name) {
+            tools.push(tool);
+        }
+    }
+    tools
+}
+
+fn tool(item: &Value) -> Option<SurfaceTool> {
+    let name = item.as_str().or_else(|| item.get("name")?.as_str())?;
+    let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(usable) {
+        return None;
+    }
+    let description = item.get("description").and_then(Value::as_str).map(|text| {
+        let plain = text.chars().filter(|c| !c.is_control());
+        plain.take(LONGEST_DESCRIPTION).collect::<String>()
+    });
+    let schema = item.get("input_schema").and_then(Value::as_object);
+    let schema = schema.filter(|schema| {
+        serde_json::to_string(schema).is_ok_and(|text| text.len() <= LARGEST_SCHEMA)
+    });
+    Some(SurfaceTool { name: name.to_owned(), description, input_schema: schema.cloned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sbp_l5_01_tools_are_names_or_typed_and_nonsense_is_passed_over() {
+        let said = json!([
+            "camera", { "name": "gps", "description": "Where\u{7} am I", "input_schema": {"a": 1} },
+            7, null, "", "two words", {"name": "x".repeat(57)}, "camera", {"nam": "x"},
+        ]);
+        let tools = declared(Some(&said));
+        assert_eq!(tools.len(), 2);
+        assert_eq!(tools[1].description.as_deref(), Some("Where am I"));
+        let again: Vec<SurfaceTool> =
+            serde_json::from_value(serde_json::to_value(&tools).unwrap()).unwrap();
+        assert_eq!(again, tools);
+        assert!(declared(Some(&json!("camera"))).is_empty() && declared(None).is_empty());
+    }
+
+    #[test]
+    fn g11_what_a_device_says_of_its_tools_is_bounded() {
+        let many: Vec<_> = (0..99).map(|n| format!("t{n}")).collect();
+        assert_eq!(declared(Some(&json!(many))).len(), MOST);
+        let large = json!([{ "name": "t", "description": "d".repeat(5000),
+                             "input_schema": { "x": "y".repeat(9000) } }]);
+        let tool = declared(Some(&large)).pop().unwrap();
+        assert_eq!(tool.description.unwrap().len(), LONGEST_DESCRIPTION);
+        assert_eq!(tool.input_schema, None);
+    }
+}
