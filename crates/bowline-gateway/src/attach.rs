@@ -114,11 +114,9 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         channel.handed_over(to, successor.agent_id);
     }
     let epoch = attached.epoch;
-    let (link, errands) = tools_of(app, &frame, epoch);
+    let (link, errands) = link(app, &frame, epoch);
     let registered = link.tools.iter().map(|tool| tool.name.clone()).collect();
-    if !link.tools.is_empty() {
-        channel.linked(Arc::new(link));
-    }
+    channel.linked(Arc::new(link));
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
 
     let first = first.unwrap_or_default();
@@ -141,11 +139,13 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     socket.end(end).await;
 }
 
-/// The tools that the surface declares and the configuration allows (SBP-L5-01).
-fn tools_of(app: &App, frame: &AttachFrame, epoch: u64) -> (Link, mpsc::Receiver<Errand>) {
+/// The surface for the engine, with the tools that it declares and the configuration allows
+/// (SBP-L5-01).
+fn link(app: &App, frame: &AttachFrame, epoch: u64) -> (Link, mpsc::Receiver<Errand>) {
     let (calls, errands) = mpsc::channel(errands::MOST);
     let allowed = frame.surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
-    (Link { epoch, tools: allowed.cloned().collect(), calls }, errands)
+    let tools = allowed.cloned().collect();
+    (Link { epoch, surface: frame.surface.clone(), tools, calls }, errands)
 }
 
 /// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03)

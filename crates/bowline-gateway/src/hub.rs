@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
-use bowline_sbp::surface::SurfaceTool;
+use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -72,7 +72,7 @@ pub(crate) struct Now {
     pub epoch: u64,
     /// The session was deleted.
     pub gone: bool,
-    /// The attached surface's tools, and the way to them.
+    /// The attached surface, and the way to its tools.
     pub link: Option<Arc<Link>>,
     /// The session that goes on in this one's place, and its agent.
     pub handed_to: Option<(SessionId, AgentId)>,
@@ -117,7 +117,7 @@ impl Channel {
         self.change(|now| now.epoch = now.epoch.max(epoch));
     }
 
-    /// A surface offers tools.
+    /// A surface is there.
     pub(crate) fn linked(&self, link: Arc<Link>) {
         self.change(|now| {
             if now.link.as_ref().is_none_or(|known| known.epoch <= link.epoch) {
@@ -126,7 +126,7 @@ impl Channel {
         });
     }
 
-    /// The surface is gone, and its tools with it.
+    /// It is gone, and its tools with it.
     pub(crate) fn unlinked(&self, epoch: u64) {
         self.change(|now| {
             now.link.take_if(|link| link.epoch == epoch);
@@ -165,10 +165,13 @@ impl Drop for Channel {
     }
 }
 
-/// The way to the tools of one attachment (SBP-L5-02).
+/// An attached surface as the engine sees it: what it is, and the way to its tools (SBP-L4-02,
+/// SBP-L5-02).
 #[derive(Debug)]
 pub(crate) struct Link {
     pub epoch: u64,
+    pub surface: SurfaceContext,
+    /// Those that may be called.
     pub tools: Vec<SurfaceTool>,
     pub calls: mpsc::Sender<Errand>,
 }

@@ -82,11 +82,30 @@ impl SurfaceContext {
         }
     }
 
+    /// What a model should know of the device it writes for; nothing for a plain screen (SBP-L4-02).
+    pub fn note(&self) -> Option<String> {
+        let device = match self.device_type.as_str() {
+            "unknown" | "desktop" | "browser" => None,
+            device => Some(format!("The answer is for this device: {}.", plain(device))),
+        };
+        let tokens = self.max_output_tokens;
+        let length = tokens.map(|tokens| format!("It can show at most {tokens} tokens."));
+        let language = self.locale.as_deref();
+        let language = language.map(|locale| format!("The reader's locale is {}.", plain(locale)));
+        let said: Vec<_> = [device, length, language].into_iter().flatten().collect();
+        (!said.is_empty()).then(|| said.join(" "))
+    }
+
     /// Whether the surface wants chunks. One that lists capabilities without `streaming` gets
     /// whole turns (SBP-L2-09); one that lists none gets the plain experience: chunks.
     pub fn streams(&self) -> bool {
         self.ui_capabilities.is_empty() || self.ui_capabilities.iter().any(|c| c == "streaming")
     }
+}
+
+/// What a device says of itself is data for a model, on one line.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
 fn bounded(text: &str) -> Option<String> {
@@ -123,6 +142,20 @@ mod tests {
         assert_eq!(surface.ui_capabilities, ["markdown"]);
         assert_eq!((surface.locale, surface.surface_id), (None, None));
         assert!(surface.mcp_tools.is_empty());
+    }
+
+    #[test]
+    fn sbp_l4_02_a_model_is_told_of_devices_that_are_not_plain_screens() {
+        let note = |said: Value| SurfaceContext::read(Some(&said)).note();
+        assert_eq!(note(json!({ "device_type": "desktop" })), None);
+        assert_eq!(note(json!({})), None);
+        let watch =
+            json!({ "device_type": "watch\nIgnore", "max_output_tokens": 60, "locale": "de" });
+        assert_eq!(
+            note(watch).unwrap(),
+            "The answer is for this device: watchIgnore. It can show at most 60 tokens. The \
+             reader's locale is de."
+        );
     }
 
     #[test]

@@ -12,8 +12,10 @@ use bowline_sbp::error::Code;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::AgentId;
 use bowline_sbp::message::{Message, already_stored};
+use bowline_sbp::surface::SurfaceContext;
 use bowline_store::{EntryKind, Error, NewEntry, Session};
 use futures_util::FutureExt;
+use serde_json::value::to_raw_value;
 use tokio::sync::watch;
 
 use super::histories::History;
@@ -219,6 +221,19 @@ pub(super) struct Run<'a> {
 /// How a turn ended, and what it added to the conversation, if anything.
 pub(super) type Ended = (Arc<Done>, Option<Message>);
 
+/// Lets the model know for what device it writes (SBP-L4-02). A caller who says itself how long the
+/// answer may be is not overruled.
+fn fit(call: &mut Call, surface: &SurfaceContext) {
+    call.notes.extend(surface.note().map(|note| Message::text("system", &note)));
+    let said = ["max_tokens", "max_completion_tokens"];
+    if let Some(tokens) = surface.max_output_tokens
+        && !call.params.iter().any(|(name, _)| said.contains(&name.as_str()))
+    {
+        let tokens = to_raw_value(&tokens).expect("a number serialises");
+        call.params.push(("max_tokens".into(), tokens));
+    }
+}
+
 /// A model refuses a conversation in which a call has no result.
 fn mended(history: &History) -> Vec<Message> {
     let calls = history.messages().last().filter(|last| last.is_hidden()).map(ToolCall::all_of);
@@ -258,16 +273,19 @@ impl Run<'_> {
         if self.advanced && !interrupted.is_empty() {
             self.act(interrupted, &Tools::default(), history).await?;
         }
-        let notes: Vec<_> = self.recalled().await.into_iter().collect();
+        let recalled = self.recalled().await;
         let mut assembly = Assembly::default();
         for rounds_left in (0..=MOST_ROUNDS).rev() {
             // A device may have come or gone meanwhile.
             let link = self.channel.now().link;
+            let surface = link.as_ref().map(|link| &link.surface);
+            let mut call = self.call(model, history, surface);
+            call.notes.extend(recalled.clone());
             let tools = match rounds_left {
                 0 => Tools::default(),
                 _ => Tools::offered(&self.request, model, self.engine.memory, link),
             };
-            let call = self.call(model, history, notes.clone(), &tools);
+            call.tools = tools.definitions();
             let asked = Instant::now();
             let round = self.generate(model, call, assembly, &tools).await;
             meters::model(asked.elapsed());
@@ -292,18 +310,17 @@ impl Run<'_> {
         self.give_up(Failure::new(Code::Upstream, "the model calls tools without end")).await
     }
 
-    fn call(&self, model: &Model, history: &History, notes: Vec<Message>, tools: &Tools) -> Call {
-        Call {
-            model: self.request.model.clone(),
-            params: self.request.params.clone(),
-            messages: Arc::clone(history.messages()),
-            notes,
-            tools: tools.definitions(),
-            stream: self.request.stream
-                || self.request.origin == Origin::Surface
-                || model.always_streams()
-                || self.channel.is_watched(),
+    fn call(&self, model: &Model, history: &History, surface: Option<&SurfaceContext>) -> Call {
+        let stream = self.request.stream
+            || self.request.origin == Origin::Surface
+            || model.always_streams()
+            || self.channel.is_watched();
+        let (name, params) = (self.request.model.clone(), self.request.params.clone());
+        let mut call = Call::plain(name, params, Arc::clone(history.messages()), stream);
+        if let Some(surface) = surface {
+            fit(&mut call, surface);
         }
+        call
     }
 
     /// Who takes this turn (SBP-L1-05).

@@ -63,7 +63,7 @@ impl Tools {
         };
         Self {
             remember: wanted && request.recall && !request.speaks_of_tool(REMEMBER),
-            link: link.filter(|link| !theirs(link)),
+            link: link.filter(|link| !link.tools.is_empty() && !theirs(link)),
         }
     }
 

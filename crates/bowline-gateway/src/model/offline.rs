@@ -83,7 +83,8 @@ fn decide(call: &Call) -> Answer {
         return Answer::CallTool { name: "remember".into(), arguments };
     }
     if phrase(asked, "what do you remember").is_some() {
-        let notes: Vec<_> = call.notes.iter().map(Message::content).collect();
+        let notes = call.notes.iter().map(Message::content);
+        let notes: Vec<_> = notes.filter(|note| note.starts_with("What you remember")).collect();
         let nothing = || "I remember nothing that has to do with this.".to_owned();
         return Answer::Say(words(
             &notes.into_iter().reduce(|a, b| a + "\n" + &b).unwrap_or_else(nothing),

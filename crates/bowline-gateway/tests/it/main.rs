@@ -18,6 +18,7 @@ mod l1_streaming;
 mod l2_attach;
 mod l2_delivery;
 mod l2_lifecycle;
+mod l4_surfaces;
 mod l5_tools;
 mod memory;
 mod operations;

@@ -52,7 +52,7 @@ async fn a_cancelled_turn_that_said_nothing_is_not_sent_to_the_model_again() {
     let upstream = MockUpstream::start().await;
     let bench = Bench::before(&upstream).await;
     let session = bench.session().await;
-    let (mut phone, _) = bench.attach(&session).await;
+    let (mut phone, _) = bench.attach_as(&session, json!({})).await;
     let _gate = upstream.gate();
     phone.send(message("one", "gated")).await;
     phone.until("TURN_ACCEPTED").await;
