@@ -25,6 +25,7 @@ use bowline_sbp::error::{Close, Code};
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
+use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
 use bowline_store::{Attach, Attached, Entry, Session};
 use futures_util::FutureExt;
@@ -114,7 +115,9 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         channel.handed_over(to, successor.agent_id);
     }
     let epoch = attached.epoch;
-    let (link, errands) = link(app, &frame, epoch);
+    // What the device is: what it said now, and before.
+    let context = attached.session.surface.clone().unwrap_or_else(|| frame.surface.clone());
+    let (link, errands) = link(app, context, epoch);
     let registered = link.tools.iter().map(|tool| tool.name.clone()).collect();
     channel.linked(Arc::new(link));
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
@@ -141,11 +144,11 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
 
 /// The surface for the engine, with the tools that it declares and the configuration allows
 /// (SBP-L5-01).
-fn link(app: &App, frame: &AttachFrame, epoch: u64) -> (Link, mpsc::Receiver<Errand>) {
+fn link(app: &App, surface: SurfaceContext, epoch: u64) -> (Link, mpsc::Receiver<Errand>) {
     let (calls, errands) = mpsc::channel(errands::MOST);
-    let allowed = frame.surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
+    let allowed = surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
     let tools = allowed.cloned().collect();
-    (Link { epoch, surface: frame.surface.clone(), tools, calls }, errands)
+    (Link { epoch, surface, tools, calls }, errands)
 }
 
 /// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03)
@@ -222,7 +225,8 @@ impl<'a> Surface<'a> {
         errands: Errands,
     ) -> Self {
         let session = attached.session;
-        let mode = if frame.surface.streams() { Mode::Chunks } else { Mode::Whole };
+        let streams = session.surface.as_ref().unwrap_or(&frame.surface).streams();
+        let mode = if streams { Mode::Chunks } else { Mode::Whole };
         let limits = &app.engine.limits;
         let rhythm = Rhythm { every: limits.ping_every, patience: limits.pong_timeout };
         Self {

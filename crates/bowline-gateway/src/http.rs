@@ -13,6 +13,7 @@ mod passthrough;
 mod roaming;
 mod router;
 mod sessions;
+mod surfaces;
 
 pub(crate) use self::body::credentials;
 pub(crate) use self::error::ApiError;

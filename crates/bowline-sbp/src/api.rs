@@ -108,6 +108,30 @@ pub struct MessageList {
     pub more: bool,
 }
 
+/// One device that a session knows (SBP-L4-05).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SurfaceView {
+    /// What it last said of itself.
+    #[serde(flatten)]
+    pub context: SurfaceContext,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub first_seen: Timestamp,
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
+    pub last_seen: Timestamp,
+    /// Whether it is attached now.
+    pub attached: bool,
+}
+
+/// Answer to `GET /v1/sessions/{id}/surfaces`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SurfaceList {
+    pub session_id: SessionId,
+    /// Devices that gave themselves a name, the newest first.
+    pub surfaces: Vec<SurfaceView>,
+}
+
 /// Body of `PATCH /v1/sessions/{id}/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -82,6 +82,21 @@ impl SurfaceContext {
         }
     }
 
+    /// The same, with what `before` says wherever this says nothing. Tools are only what is declared
+    /// now: they run on what is attached now.
+    pub fn or(self, before: Self) -> Self {
+        let unknown = self.device_type == DeviceType::default();
+        let silent = self.ui_capabilities.is_empty();
+        Self {
+            device_type: if unknown { before.device_type } else { self.device_type },
+            max_output_tokens: self.max_output_tokens.or(before.max_output_tokens),
+            ui_capabilities: if silent { before.ui_capabilities } else { self.ui_capabilities },
+            locale: self.locale.or(before.locale),
+            surface_id: self.surface_id,
+            mcp_tools: self.mcp_tools,
+        }
+    }
+
     /// What a model should know of the device it writes for; nothing for a plain screen (SBP-L4-02).
     pub fn note(&self) -> Option<String> {
         let device = match self.device_type.as_str() {

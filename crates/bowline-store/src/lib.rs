@@ -29,7 +29,7 @@ pub use session::{
     Created, IdempotencyKey, NewSession, Page, Session, Snapshot, SnapshotKind, TokenHash,
 };
 pub use store::Store;
-pub use surface::{Attach, Attached};
+pub use surface::{Attach, Attached, KnownSurface};
 pub use turn::{Accepted, Advance, Finish, InstanceId, NewTurn, TurnSession, Unfinished};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

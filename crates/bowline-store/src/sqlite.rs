@@ -15,6 +15,7 @@ mod rows;
 mod schema;
 mod sessions;
 mod signing;
+mod surfaces;
 mod tether;
 mod trunks;
 mod turns;
@@ -37,8 +38,9 @@ use self::readers::Readers;
 use self::writer::Writer;
 use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Entry, Error, Export, Family, Finish,
-    IdempotencyKey, InstanceId, Memory, NewExport, NewFork, NewHandoff, NewImport, NewMemory,
-    NewSession, NewTurn, OpenError, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
+    NewMemory, NewSession, NewTurn, OpenError, Packed, Page, Result, Session, Store, TokenHash,
+    Unfinished,
 };
 
 /// The database's name inside the data folder.
@@ -236,6 +238,24 @@ impl Store for Sqlite {
 
     async fn attach(&self, attach: Attach) -> Result<Attached> {
         self.writer.run(move |conn| tether::attach(conn, &attach)).await
+    }
+
+    async fn surfaces(&self, id: SessionId) -> Result<Vec<KnownSurface>> {
+        self.readers
+            .ask(move |conn| {
+                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
+                surfaces::list(conn, key)
+            })
+            .await
+    }
+
+    async fn forget_surface(&self, id: SessionId, surface_id: String) -> Result<bool> {
+        self.writer
+            .run(move |conn| {
+                let key = rows::key_of(conn, id)?.ok_or(Error::NoSession)?;
+                surfaces::forget(conn, key, &surface_id)
+            })
+            .await
     }
 
     async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {

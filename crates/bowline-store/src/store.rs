@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Entry, Export, Family, Finish,
-    IdempotencyKey, InstanceId, Memory, NewExport, NewFork, NewHandoff, NewImport, NewMemory,
-    NewSession, NewTurn, Packed, Page, Result, Session, TokenHash, Unfinished,
+    IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
+    NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, TokenHash, Unfinished,
 };
 
 /// The durable session log. `Ok` means on disk (G4).
@@ -70,8 +70,15 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// given to `owner`, oldest first per session.
     async fn take_over(&self, owner: InstanceId, at: Timestamp) -> Result<Vec<Unfinished>>;
 
-    /// Attaches a surface; an older attachment loses its rights (SBP-L2-16).
+    /// Attaches a surface. A device that was here before is recognised: what it does not say now, it
+    /// said then (SBP-L4-05). An older attachment loses its rights (SBP-L2-16).
     async fn attach(&self, attach: Attach) -> Result<Attached>;
+
+    /// The devices that were attached to a session under a name of their own, newest first.
+    async fn surfaces(&self, id: SessionId) -> Result<Vec<KnownSurface>>;
+
+    /// Forgets one of them. `false` if there was none.
+    async fn forget_surface(&self, id: SessionId, surface_id: String) -> Result<bool>;
 
     /// Ends an attachment. `false`, and nothing else, if a newer one has taken over.
     async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool>;

@@ -23,3 +23,12 @@ pub struct Attached {
     pub epoch: u64,
     pub session: Session,
 }
+
+/// A device that a session knows by the name it gave itself (SBP-L4-05).
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownSurface {
+    /// What it last said of itself.
+    pub context: SurfaceContext,
+    pub first_seen: Timestamp,
+    pub last_seen: Timestamp,
+}

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{completions, memory, ops, roaming, sessions};
+use super::{completions, memory, ops, roaming, sessions, surfaces};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,6 +24,8 @@ use super::{completions, memory, ops, roaming, sessions};
         sessions::patch_status,
         sessions::cancel,
         sessions::messages,
+        surfaces::list,
+        surfaces::forget,
         roaming::export,
         roaming::exports,
         roaming::bundle,

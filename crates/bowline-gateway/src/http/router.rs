@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
 
 use super::guard::{Guard, guard};
-use super::{App, completions, memory, ops, roaming, sessions};
+use super::{App, completions, memory, ops, roaming, sessions, surfaces};
 use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
@@ -19,6 +19,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/status", patch(sessions::patch_status))
         .route("/cancel", post(sessions::cancel))
         .route("/messages", get(sessions::messages))
+        .route("/surfaces", get(surfaces::list))
+        .route("/surfaces/{surface_id}", delete(surfaces::forget))
         .route("/export", post(roaming::export))
         .route("/exports", get(roaming::exports))
         .route("/exports/{export_id}/bundle", get(roaming::bundle))

@@ -9,8 +9,8 @@ use bowline_sbp::roaming_token::SigningKey;
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Accepted, Advance, Attach, Attached, Created, Derived, Entry, Error, Export, Family, Finish,
-    IdempotencyKey, InstanceId, Memory, NewExport, NewFork, NewHandoff, NewImport, NewMemory,
-    NewSession, NewTurn, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
+    NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 use jiff::Timestamp;
 
@@ -75,6 +75,8 @@ fails_when_told! {
     abandon_turn(turn: TurnId, owner: InstanceId) -> ();
     take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
     attach(attach: Attach) -> Attached;
+    surfaces(id: SessionId) -> Vec<KnownSurface>;
+    forget_surface(id: SessionId, surface_id: String) -> bool;
     detach(id: SessionId, epoch: u64, at: Timestamp) -> bool;
     confirm(id: SessionId, epoch: u64, seq: Seq) -> ();
     pack(id: SessionId) -> Option<Packed>;

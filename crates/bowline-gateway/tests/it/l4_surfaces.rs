@@ -1,5 +1,6 @@
 //! SBP L4: what a device is reaches those who write for it.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, turn};
@@ -47,4 +48,40 @@ async fn sbp_l4_04_a_bad_or_minimal_context_changes_nothing() {
         drop(phone);
         bench.until_status(&session, "suspended").await;
     }
+}
+
+#[tokio::test]
+async fn sbp_l4_05_a_returning_device_is_recognised_and_listed() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let whole = json!({ "surface_id": "annas-watch", "device_type": "watch", "locale": "de",
+                        "max_output_tokens": 60, "ui_capabilities": ["text"], "mcp_tools": ["t"] });
+    let (phone, _) = bench.attach_as(&session, whole).await;
+    drop(phone);
+    bench.until(&session, "let go", |seen| seen["surface"].is_null()).await;
+    // It says only who it is, and who it was comes back; tools have to be there now.
+    let (mut phone, welcome) =
+        bench.attach_as(&session, json!({ "surface_id": "annas-watch", "locale": "fr" })).await;
+    assert_eq!(welcome["device_type"], "unknown", "an echo of what was said");
+    assert_eq!(welcome["mcp_tools_registered"], json!([]));
+    bench.say(&session, "hi").await;
+    assert_eq!(upstream.calls()[0].body["max_tokens"], 60);
+    assert!(upstream.calls()[0].said()[0].contains("fr"));
+    assert_eq!(phone.next().await["type"], "TETHER_TURN", "it does not stream, as it said once");
+
+    let path = format!("/v1/sessions/{}/surfaces", session.id);
+    let list = async || bench.get(&path).await.body["surfaces"].clone();
+    let known = list().await;
+    assert_eq!(known[0]["surface_id"], "annas-watch");
+    assert_eq!((&known[0]["locale"], &known[0]["device_type"]), (&json!("fr"), &json!("watch")));
+    assert_eq!((&known[0]["attached"], &known[1]), (&json!(true), &Value::Null));
+    let (_other, _) = bench.attach_as(&session, json!({ "surface_id": "desk" })).await;
+    let known = list().await;
+    assert_eq!((&known[0]["surface_id"], &known[0]["attached"]), (&json!("desk"), &json!(true)));
+    assert_eq!(known[1]["attached"], false);
+    let one = format!("{path}/annas-watch");
+    assert_eq!(bench.call(Method::DELETE, &one, &[], &Value::Null).await.status, 204);
+    assert_eq!(bench.call(Method::DELETE, &one, &[], &Value::Null).await.status, 404);
+    assert!(list().await[1].is_null());
 }

@@ -73,12 +73,14 @@ async fn every_documented_address_is_served() {
     assert!(documented.len() >= 13, "{documented:?}");
     for (method, path) in documented {
         let session = bench.session().await;
+        bench.attach_as(&session, json!({ "surface_id": "phone" })).await;
         let memory = json!({ "memories": [{ "text": "x" }] });
         let memory = bench.post("/v1/agents/a/memory", memory).await.body["memories"][0].clone();
         let exported = bench.post(&format!("/v1/sessions/{}/export", session.id), json!({})).await;
         let exported = |name: &str| exported.body[name].as_str().unwrap().to_owned();
         let address = path
             .replace("{id}", &session.id)
+            .replace("{surface_id}", "phone")
             .replace("{token}", &exported("roaming_token"))
             .replace("{export_id}", &exported("export_id"))
             .replace("{agent_id}", "a")

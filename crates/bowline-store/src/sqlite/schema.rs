@@ -196,6 +196,16 @@ const TRAVEL: &str = "
         created_at  INTEGER NOT NULL
     ) STRICT;
 
+    -- Devices that were attached under a name of their own.
+    CREATE TABLE surfaces (
+        session     INTEGER NOT NULL,
+        surface_id  TEXT NOT NULL,
+        context     TEXT NOT NULL,
+        first_seen  INTEGER NOT NULL,
+        last_seen   INTEGER NOT NULL,
+        PRIMARY KEY (session, surface_id)
+    ) STRICT, WITHOUT ROWID;
+
     CREATE TABLE memories (
         number      INTEGER PRIMARY KEY,
         id          BLOB NOT NULL UNIQUE,

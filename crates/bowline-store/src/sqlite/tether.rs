@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, Key, millis, place};
+use super::surfaces;
 use crate::{Attach, Attached, Entry, Result};
 
 /// The most turns in one page, and the most bytes of text (one turn always fits).
@@ -20,9 +21,10 @@ pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
         session.status = session.status.after(Change::SurfaceAttached)?;
     }
     session.updated_at = attach.at;
-    session.surface = Some(attach.surface.clone());
-    let surface = serde_json::to_string(&attach.surface)
-        .map_err(|_| rows::corrupt("a surface that is not JSON"))?;
+    let context = surfaces::meet(conn, key, &attach.surface, attach.at)?;
+    let surface =
+        serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
+    session.surface = Some(context);
     conn.prepare_cached(
         "UPDATE sessions SET attach_epoch = ?2, attached_by = ?3, surface = ?4, status = ?5,
          updated_at = ?6 WHERE key = ?1",
