@@ -32,10 +32,9 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::histories::Histories;
-pub(crate) use self::recall::words;
+pub(crate) use self::recall::{REMEMBERED, words};
 pub(crate) use self::request::{Origin, TurnRequest};
 pub(crate) use self::roaming::{Handoff, Keyring, Source};
-pub(crate) use self::tools::LONGEST_MEMORY;
 use crate::auth::{self, Access, hash_token};
 use crate::clock;
 use crate::config::{self, Config, Remember};
@@ -59,6 +58,8 @@ pub(crate) struct Engine {
     pub keys: Keyring,
     memory: Remember,
     pub tools: config::Tools,
+    /// The agents that sessions may be given to; any, if none is listed.
+    agents: Vec<AgentId>,
     lanes: Arc<Lanes>,
     histories: Histories,
     /// Turns accepted here that have not ended.
@@ -131,6 +132,7 @@ impl Engine {
             keys,
             memory: config.memory.remember,
             tools: config.tools.clone(),
+            agents: config.agents.known.clone(),
             lanes: Arc::default(),
             active: Mutex::default(),
             troubles: watch::Sender::new(0),
@@ -322,6 +324,11 @@ impl Engine {
         change: Change,
     ) -> Result<Session, Failure> {
         Ok(self.store.change_status(session, change, clock::now()).await?)
+    }
+
+    /// Whether sessions may be given to this agent.
+    pub(crate) fn knows(&self, agent: &AgentId) -> bool {
+        self.agents.is_empty() || self.agents.contains(agent)
     }
 
     /// Whether turns that ran wait for the disk to take them.

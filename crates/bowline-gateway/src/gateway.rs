@@ -95,7 +95,6 @@ impl Gateway {
             engine,
             mode: config.sessions.mode,
             default_model: config.default_model.clone(),
-            agents: config.agents.known.clone(),
             wire_version: config.wire_version,
             ready: AtomicBool::new(false),
             stop: stop.clone(),

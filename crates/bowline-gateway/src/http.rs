@@ -24,7 +24,7 @@ pub(crate) use self::router::router;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::id::SessionId;
 use bowline_store::Session;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,8 +40,6 @@ pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) mode: SessionMode,
     pub(crate) default_model: String,
-    /// The agents that sessions may be given to; any, if none is listed.
-    pub(crate) agents: Vec<AgentId>,
     pub(crate) wire_version: WireVersion,
     pub(crate) ready: AtomicBool,
     /// The gateway is stopping.

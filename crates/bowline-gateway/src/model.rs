@@ -4,10 +4,12 @@ pub mod offline;
 mod sse;
 mod upstream;
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bowline_sbp::completion::Usage;
+use bowline_sbp::conversation::in_order;
 use bowline_sbp::error::Code;
 use bowline_sbp::message::Message;
 use bytes::Bytes;
@@ -47,12 +49,12 @@ impl Call {
     }
 
     /// The conversation as the model gets it: the notes stand behind the opening instructions,
-    /// where models expect them.
-    pub fn conversation(&self) -> impl Iterator<Item = &Message> {
+    /// where models expect them, and results behind their calls.
+    pub fn conversation(&self) -> impl Iterator<Item = Cow<'_, Message>> {
         let opening = self.messages.iter().take_while(|message| message.role() == "system").count();
         let opening = if self.notes.is_empty() { 0 } else { opening };
         let (first, rest) = self.messages.split_at(opening);
-        first.iter().chain(&self.notes).chain(rest)
+        in_order(first.iter().chain(&self.notes).chain(rest))
     }
 }
 

@@ -27,6 +27,13 @@ use crate::pyjson::ParseError;
 pub const BUNDLE_VERSION: &str = "1.0";
 /// The kind of memory that agents have here.
 pub const MEMORY_SCHEMA: &str = "urn:bowline:memory:1";
+/// The longest text of one memory, in bytes.
+pub const LONGEST_MEMORY: usize = 4096;
+/// The longest label, in characters, and the longest names of things that a bundle may bring.
+const LONGEST_LABEL: usize = 120;
+const LONGEST_NAME: usize = 256;
+/// The most a session's metadata may take: it is written anew with every turn.
+pub const LARGEST_METADATA: usize = 16 << 10;
 /// The member in which a bundle keeps what only this house understands.
 const OURS: &str = "bowline";
 

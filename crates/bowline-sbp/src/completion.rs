@@ -65,6 +65,16 @@ impl ToolCall {
         calling.map(|c| c.tool_calls.iter().map(Self::read).collect()).unwrap_or_default()
     }
 
+    /// The call that a tool's message answers.
+    pub fn answered_by(result: &Message) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Answering {
+            tool_call_id: String,
+        }
+        let answering = serde_json::from_str::<Answering>(result.as_json()).ok()?;
+        Some(answering.tool_call_id)
+    }
+
     /// An assistant's message that makes these calls and says nothing.
     pub fn message(calls: &[Self]) -> Message {
         let calls: Vec<_> = calls
@@ -267,6 +277,16 @@ impl Assembly {
     /// What the round took, where a chunk does not say.
     pub fn count(&mut self, usage: Usage) {
         self.usage = Some(usage);
+    }
+
+    /// More text as a chunk, for a reader who has seen what came before it.
+    pub fn text_as_chunk(&self, text: &str) -> String {
+        json!({
+            "id": self.id, "object": "chat.completion.chunk", "created": self.created,
+            "model": self.model,
+            "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}],
+        })
+        .to_string()
     }
 
     /// The model will be asked again. Gives what the round took.

@@ -7,6 +7,7 @@ pub mod api;
 pub mod bundle;
 pub mod cid;
 pub mod completion;
+pub mod conversation;
 pub mod delivery;
 pub mod error;
 pub mod frame;

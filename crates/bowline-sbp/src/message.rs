@@ -18,6 +18,9 @@ pub struct Message {
     role: Cow<'static, str>,
     #[serde(skip)]
     hidden: bool,
+    /// Whether it may call tools: looked for once, because models want the whole history each time.
+    #[serde(skip)]
+    calls: bool,
 }
 
 /// What an entry of a session's log is.
@@ -88,21 +91,22 @@ impl Message {
         if !raw.get().starts_with('{') {
             return Err(InvalidMessage::NotAnObject);
         }
+        let calls = raw.get().contains("\"tool_calls\"");
         if let Some(role) = usual_role(raw.get()) {
-            return Ok(Self { raw, role: Cow::Borrowed(role), hidden: false });
+            return Ok(Self { raw, role: Cow::Borrowed(role), hidden: false, calls });
         }
         let head: Head = serde_json::from_str(raw.get()).map_err(|_| InvalidMessage::NoRole)?;
         if head.role.is_empty() || head.role.len() > 64 {
             return Err(InvalidMessage::NoRole);
         }
-        Ok(Self { raw, role: Cow::Owned(head.role), hidden: false })
+        Ok(Self { raw, role: Cow::Owned(head.role), hidden: false, calls })
     }
 
     /// A plain text message.
     pub fn text(role: &str, content: &str) -> Self {
         let body = serde_json::json!({ "role": role, "content": content });
         let raw = serde_json::value::to_raw_value(&body).expect("a JSON value always serialises");
-        Self { raw, role: Cow::Owned(role.to_owned()), hidden: false }
+        Self { raw, role: Cow::Owned(role.to_owned()), hidden: false, calls: false }
     }
 
     /// Marks it as something between gateway and model that callers never saw.
@@ -112,6 +116,11 @@ impl Message {
 
     pub fn is_hidden(&self) -> bool {
         self.hidden
+    }
+
+    /// Whether it calls tools, or looks so at a glance.
+    pub fn may_call(&self) -> bool {
+        self.calls
     }
 
     pub fn role(&self) -> &str {

@@ -26,6 +26,7 @@ pub struct NewExport {
     pub cid: [u8; 32],
     pub label: Option<String>,
     pub message_count: u64,
+    /// Empty: nobody will ask for it.
     pub bundle: Vec<u8>,
     pub at: Timestamp,
     pub expires_at: Timestamp,

@@ -37,10 +37,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::{
-    Accepted, Advance, Attach, Attached, Created, Derived, Entry, Error, Export, Family, Finish,
-    IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
-    NewMemory, NewSession, NewTurn, OpenError, Packed, Page, Result, Session, Store, TokenHash,
-    Unfinished,
+    Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
+    Finish, IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff,
+    NewImport, NewMemory, NewSession, NewTurn, OpenError, Packed, Page, Result, Session, Store,
+    TokenHash, Unfinished,
 };
 
 /// The database's name inside the data folder.
@@ -285,6 +285,16 @@ impl Store for Sqlite {
     async fn import(&self, import: NewImport) -> Result<Derived> {
         self.will_remember(!import.memories.is_empty());
         self.writer.run(move |conn| roaming::import(conn, import)).await
+    }
+
+    async fn made_under(&self, key: IdempotencyKey) -> Result<Option<(Derived, Edge)>> {
+        self.readers
+            .ask(move |conn| {
+                let Some(made) = roaming::replayed(conn, Some(&key))? else { return Ok(None) };
+                let edge = lineage::birth(conn, &made.session.id.to_string())?;
+                Ok(edge.map(|edge| (made, edge)))
+            })
+            .await
     }
 
     async fn fork(&self, fork: NewFork) -> Result<Derived> {

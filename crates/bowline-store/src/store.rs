@@ -7,7 +7,7 @@ use bowline_sbp::roaming_token::SigningKey;
 use jiff::Timestamp;
 
 use crate::{
-    Accepted, Advance, Attach, Attached, Created, Derived, Entry, Export, Family, Finish,
+    Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Export, Family, Finish,
     IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
     NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, TokenHash, Unfinished,
 };
@@ -102,6 +102,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Makes a session from a bundle and uses its export up, in one step. Of many who try to use
     /// one export up, one succeeds (G7).
     async fn import(&self, import: NewImport) -> Result<Derived>;
+
+    /// What an import, a fork or a handoff under this key made before, and how it came to be.
+    async fn made_under(&self, key: IdempotencyKey) -> Result<Option<(Derived, Edge)>>;
 
     /// Makes a session that begins where another one was. Their history is shared, not copied:
     /// it costs the same however long that is.

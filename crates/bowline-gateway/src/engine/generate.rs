@@ -41,8 +41,10 @@ impl Round {
         }
     }
 
-    /// Cancelled, or failed in the middle: what came is kept.
-    fn stopped(assembly: Assembly, failure: Option<Failure>) -> Self {
+    /// Cancelled, or failed in the middle: what came is kept, but for calls of tools. Half a call is
+    /// worth nothing, and nobody will answer it.
+    fn stopped(mut assembly: Assembly, failure: Option<Failure>) -> Self {
+        assembly.take_calls(|_| true);
         let status = if failure.is_some() { TurnStatus::Failed } else { TurnStatus::Cancelled };
         Self { status, failure, ..Self::complete(assembly) }
     }
@@ -64,12 +66,13 @@ impl Run<'_> {
         tools: &Tools,
     ) -> Result<Round, Failure> {
         let reply = tokio::select! {
-            reply = model.call(call) => reply?,
+            reply = model.call(call) => reply,
             () = self.turn.cancelled() => return Ok(Round::stopped(assembly, None)),
         };
         match reply {
-            Reply::Chunks(chunks) => self.listen(chunks, assembly, tools).await,
-            Reply::Whole(completion) => self.whole(completion, assembly, tools),
+            Ok(Reply::Chunks(chunks)) => self.listen(chunks, assembly, tools).await,
+            Ok(Reply::Whole(completion)) => self.whole(completion, assembly, tools),
+            Err(failure) => failed(assembly, failure),
         }
     }
 
@@ -80,29 +83,31 @@ impl Run<'_> {
         tools: &Tools,
     ) -> Result<Round, Failure> {
         let hide_usage = !self.request.wants_usage();
-        let mut begun = false;
+        let mut begun = assembly.has_begun();
         let mut received = 0;
         // Chunks that may not be for the caller to see, or that end what it sees.
         let mut tail = Vec::new();
+        let mut withheld = String::new();
         loop {
             let next = tokio::select! {
                 next = chunks.next() => next,
-                () = self.turn.cancelled() => return Ok(Round::stopped(assembly, None)),
+                () = self.turn.cancelled() => {
+                    self.say_beside_calls(&assembly, &withheld);
+                    return Ok(Round::stopped(assembly, None));
+                }
             };
             let chunk = match next {
                 None => break,
                 Some(Ok(chunk)) => chunk,
-                Some(Err(failure)) if begun => return Ok(Round::stopped(assembly, Some(failure))),
-                Some(Err(failure)) => return Err(failure),
+                Some(Err(failure)) => {
+                    self.say_beside_calls(&assembly, &withheld);
+                    return failed(assembly, failure);
+                }
             };
             let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
             let Some(added) = read else {
                 let failure = nonsense("a chunk cannot be read");
-                return if begun {
-                    Ok(Round::stopped(assembly, Some(failure)))
-                } else {
-                    Err(failure)
-                };
+                return failed(assembly, failure);
             };
             received += chunk.len();
             let limit = self.engine.limits.answer;
@@ -122,6 +127,9 @@ impl Run<'_> {
                 Some(chunk)
             } else {
                 tail.push(chunk);
+                if !tools.is_empty() {
+                    withheld.push_str(&added.text);
+                }
                 (tools.is_empty() && tail.len() > 1).then(|| tail.remove(0))
             };
             // Chunks are kept only for someone who reads them.
@@ -131,6 +139,9 @@ impl Run<'_> {
             return Err(nonsense("it is empty"));
         }
         let calls = assembly.take_calls(|name| tools.has(name));
+        if !calls.is_empty() {
+            self.say_beside_calls(&assembly, &withheld);
+        }
         let held = match (calls.is_empty(), assembly.has_calls()) {
             (true, _) => {
                 let held = tail.pop();
@@ -151,8 +162,12 @@ impl Run<'_> {
         mut assembly: Assembly,
         tools: &Tools,
     ) -> Result<Round, Failure> {
-        let answer = Answer::read(completion).map_err(nonsense)?;
-        self.publish(None, &answer.message.content());
+        let answer = match Answer::read(completion) {
+            Ok(answer) => answer,
+            Err(error) => return failed(assembly, nonsense(error)),
+        };
+        let text = answer.message.content();
+        self.publish(None, &text);
         let chunk = as_chunk(&answer.completion);
         if tools.is_empty() && !assembly.has_begun() {
             let held = chunk.filter(|_| self.request.stream).map(Bytes::from);
@@ -163,6 +178,9 @@ impl Run<'_> {
         assembly.push(&chunk).map_err(nonsense)?;
         assembly.count(answer.usage);
         let calls = assembly.take_calls(|name| tools.has(name));
+        if !calls.is_empty() {
+            self.say_beside_calls(&assembly, &text);
+        }
         let last = Some(chunk).filter(|_| self.request.stream);
         let held = match (calls.is_empty(), assembly.has_calls()) {
             (true, _) => last.map(Bytes::from),
@@ -173,12 +191,27 @@ impl Run<'_> {
         Ok(Round { verbatim, calls, held, ..Round::complete(assembly) })
     }
 
+    /// Calls may not be for the caller to see; what was said beside them is.
+    fn say_beside_calls(&self, assembly: &Assembly, text: &str) {
+        if !text.is_empty() && self.request.stream {
+            self.turn.push(Some(Bytes::from(assembly.text_as_chunk(text))), "");
+        }
+    }
+
     fn publish(&self, chunk: Option<Bytes>, text: &str) {
         if chunk.is_some() || !text.is_empty() {
             self.turn.push(chunk, text);
             self.channel.grew();
         }
     }
+}
+
+/// A failure before the first word is an error; after it, what came is kept. Earlier rounds count.
+fn failed(assembly: Assembly, failure: Failure) -> Result<Round, Failure> {
+    if assembly.has_begun() {
+        return Ok(Round::stopped(assembly, Some(failure)));
+    }
+    Err(failure)
 }
 
 fn nonsense(what: impl std::fmt::Display) -> Failure {

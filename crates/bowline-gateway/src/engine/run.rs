@@ -13,7 +13,7 @@ use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::AgentId;
 use bowline_sbp::message::{Message, already_stored};
 use bowline_sbp::surface::SurfaceContext;
-use bowline_store::{EntryKind, Error, NewEntry, Session};
+use bowline_store::{Error, NewEntry, Session};
 use futures_util::FutureExt;
 use serde_json::value::to_raw_value;
 use tokio::sync::watch;
@@ -141,10 +141,8 @@ impl Engine {
             request.messages[known..].to_vec()
         };
         let before = (history.messages().len(), session.last_seq);
-        let mended = if begin.advanced { Vec::new() } else { mended(&history) };
-        mended.iter().cloned().for_each(|message| history.push(message.hidden()));
         new.iter().cloned().for_each(|message| history.push(message));
-        turn.set_seq(session.last_seq + (mended.len() + new.len()) as u64 + 1);
+        turn.set_seq(session.last_seq + new.len() as u64 + 1);
 
         let channel = self.hub.channel(turn.session);
         let mut run = Run {
@@ -152,7 +150,6 @@ impl Engine {
             turn,
             request,
             session,
-            mended,
             new,
             advanced: begin.advanced,
             remembers: begin.remembers,
@@ -205,8 +202,6 @@ pub(super) struct Run<'a> {
     pub(super) request: TurnRequest,
     /// The session as the log has it. Nothing else appends to it meanwhile: the lane is ours.
     pub(super) session: Session,
-    /// Results for calls that a fork in the middle of a turn left without any.
-    pub(super) mended: Vec<Message>,
     /// The messages that the turn adds and the log does not have yet.
     pub(super) new: Vec<Message>,
     /// Something of this turn is in the log.
@@ -234,20 +229,10 @@ fn fit(call: &mut Call, surface: &SurfaceContext) {
     }
 }
 
-/// A model refuses a conversation in which a call has no result.
-fn mended(history: &History) -> Vec<Message> {
-    let calls = history.messages().last().filter(|last| last.is_hidden()).map(ToolCall::all_of);
-    let lost = r#"{"error":"this call was not finished here"}"#;
-    calls.unwrap_or_default().iter().map(|call| call.result(lost)).collect()
-}
-
 impl Run<'_> {
     /// What the turn adds to the log before its end, as entries.
     pub(super) fn take_new(&mut self) -> Vec<NewEntry> {
-        let mended = std::mem::take(&mut self.mended).into_iter();
-        let mended = mended.map(|message| NewEntry::new(EntryKind::Action, message));
-        let new = std::mem::take(&mut self.new).into_iter().map(NewEntry::message);
-        mended.chain(new).collect()
+        std::mem::take(&mut self.new).into_iter().map(NewEntry::message).collect()
     }
 
     async fn carry_out(&mut self, history: &mut History) -> Result<Ended, Failure> {
@@ -262,6 +247,12 @@ impl Run<'_> {
             let failure = Failure::from(Error::HandedOver(successor));
             return self.refuse(&format!("{failure}. Send it there."), failure.clone()).await;
         }
+        if !self.session.status.is_open() {
+            let failure = Failure::from(Error::Ended(self.session.status));
+            return self
+                .refuse(&format!("This was not answered: {failure}."), failure.clone())
+                .await;
+        }
         // Served when it was accepted; a restart may have changed that.
         let model = match self.engine.models.route(&self.request.model) {
             Ok(model) => model,
@@ -269,23 +260,28 @@ impl Run<'_> {
         };
         self.channel.begin(self.turn);
         // A crash may have come between a call and its result.
-        let interrupted = history.messages().last().map(ToolCall::all_of).unwrap_or_default();
-        if self.advanced && !interrupted.is_empty() {
-            self.act(interrupted, &Tools::default(), history).await?;
+        if self.advanced {
+            let interrupted = history.messages().last().map(ToolCall::all_of).unwrap_or_default();
+            if !interrupted.is_empty() {
+                self.act(interrupted, &Tools::default(), history).await?;
+            }
         }
         let recalled = self.recalled().await;
         let mut assembly = Assembly::default();
-        for rounds_left in (0..=MOST_ROUNDS).rev() {
+        let mut rounds = 0;
+        loop {
             // A device may have come or gone meanwhile.
             let link = self.channel.now().link;
             let surface = link.as_ref().map(|link| &link.surface);
             let mut call = self.call(model, history, surface);
             call.notes.extend(recalled.clone());
-            let tools = match rounds_left {
-                0 => Tools::default(),
-                _ => Tools::offered(&self.request, model, self.engine.memory, link),
-            };
-            call.tools = tools.definitions();
+            let tools = Tools::offered(&self.request, model, self.engine.memory, link);
+            // Time to come to an end: tools that are asked for all the same are not run.
+            let last = rounds == MOST_ROUNDS;
+            rounds += 1;
+            if !last {
+                call.tools = tools.definitions();
+            }
             let asked = Instant::now();
             let round = self.generate(model, call, assembly, &tools).await;
             meters::model(asked.elapsed());
@@ -294,7 +290,7 @@ impl Run<'_> {
                 Err(failure) => return self.give_up(failure).await,
             };
             let calls = std::mem::take(&mut round.calls);
-            if calls.is_empty() {
+            if calls.is_empty() || last {
                 return self.keep(round, model.name()).await;
             }
             // Calls that are left are the caller's: they end the turn, and it pays for the round.
@@ -307,7 +303,6 @@ impl Run<'_> {
             }
             assembly = round.assembly;
         }
-        self.give_up(Failure::new(Code::Upstream, "the model calls tools without end")).await
     }
 
     fn call(&self, model: &Model, history: &History, surface: Option<&SurfaceContext>) -> Call {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::completion::{ToolCall, Usage};
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{MemoryId, SnapshotId};
@@ -27,9 +28,6 @@ use crate::clock;
 use crate::config::Remember;
 use crate::hub::{Errand, Failure, Link};
 use crate::model::Model;
-
-/// The longest text of one memory, in bytes.
-pub(crate) const LONGEST_MEMORY: usize = 4096;
 
 const REMEMBER: &str = "remember";
 

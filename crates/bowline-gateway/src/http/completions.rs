@@ -83,7 +83,11 @@ async fn complete(
 
     let options = chat.sbp()?;
     let agent = agent(headers)?;
-    let target = target(app, &options, &shown, agent.clone()).await?;
+    let (target, own_agent) = target(app, &options, &shown, agent.clone()).await?;
+    // Another agent than the session's remembers other things: that takes more than its token.
+    if agent.is_some() && own_agent.is_some() && agent != own_agent {
+        engine.access.may_use(&shown)?;
+    }
     let key = idempotency_key(headers, &options, &shown, &target, &bytes)?;
     let is_prompt = chat.has("prompt") && !chat.has("messages");
     let request = TurnRequest {
@@ -145,13 +149,13 @@ pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
     Ok(Some(agent))
 }
 
-/// Which session the call is for (SBP-L1-05, SBP-L1-06, SBP-L2-15).
+/// Which session the call is for (SBP-L1-05, SBP-L1-06, SBP-L2-15), and its agent if it is there.
 async fn target(
     app: &App,
     options: &SbpOptions,
     shown: &Credentials,
     agent: Option<AgentId>,
-) -> Result<Target, ApiError> {
+) -> Result<(Target, Option<AgentId>), ApiError> {
     let engine = &app.engine;
     let by_token = match &shown.session_token {
         None => None,
@@ -161,19 +165,22 @@ async fn target(
         engine.access.may_use(shown)?;
         let earlier = by_token.map(|session| session.agent_id);
         let agent_id = agent.or(earlier).unwrap_or_else(AgentId::fallback);
-        return Ok(Target::New { agent_id });
+        return Ok((Target::New { agent_id }, None));
     }
     if let Some(id) = &options.session_id {
         let id = body::session_id(id)?;
-        super::find(engine, id, shown).await?;
-        return Ok(Target::Existing { id, resume: true });
+        let session = super::find(engine, id, shown).await?;
+        return Ok((Target::Existing { id, resume: true }, Some(session.agent_id)));
     }
     match (by_token, &shown.session_token) {
-        (Some(session), _) => Ok(Target::Existing { id: session.id, resume: false }),
+        (Some(session), _) => {
+            let target = Target::Existing { id: session.id, resume: false };
+            Ok((target, Some(session.agent_id)))
+        }
         (None, Some(_)) => Err(Denied::Wrong.into()),
         (None, None) => {
             engine.access.may_use(shown)?;
-            Ok(Target::New { agent_id: agent.unwrap_or_else(AgentId::fallback) })
+            Ok((Target::New { agent_id: agent.unwrap_or_else(AgentId::fallback) }, None))
         }
     }
 }

@@ -8,6 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use bowline_sbp::api::{MemoryList, MemoryView, NewMemories};
+use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, MemoryId};
 use bowline_store::{Memory, MemoryKind, NewMemory};
@@ -18,7 +19,7 @@ use super::error::ApiError;
 use super::sessions::bad_query;
 use super::{App, body};
 use crate::clock;
-use crate::engine::{LONGEST_MEMORY, words};
+use crate::engine::words;
 
 type Api<T> = Result<T, ApiError>;
 

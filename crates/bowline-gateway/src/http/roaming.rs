@@ -54,7 +54,8 @@ pub(crate) async fn export(
     body: Body,
 ) -> Api<(StatusCode, Json<Exported>)> {
     let engine = &app.engine;
-    find(engine, id, &body::credentials(&headers)).await?;
+    let shown = body::credentials(&headers);
+    find(engine, id, &shown).await?;
     let asked: ExportRequest = body::json(&body::read(body, &engine.limits).await?)?;
     let ttl = asked.ttl_seconds.unwrap_or(USUAL_TTL);
     if !(SHORTEST_TTL..=LONGEST_TTL).contains(&ttl) {
@@ -62,7 +63,9 @@ pub(crate) async fn export(
         return Err(ApiError::new(Code::InvalidRequest, message).param("ttl_seconds"));
     }
     let label = text("label", asked.label, LONGEST_LABEL)?;
-    let exported = engine.export(id, SignedDuration::from_secs(ttl.into()), label).await?;
+    let ttl = SignedDuration::from_secs(ttl.into());
+    // A session's token does not open what its agent remembers elsewhere.
+    let exported = engine.export(id, ttl, label, engine.access.may_use(&shown).is_ok()).await?;
     Ok((StatusCode::CREATED, Json(exported)))
 }
 
@@ -288,7 +291,7 @@ fn text(name: &'static str, text: Option<String>, longest: usize) -> Api<Option<
 fn agent_id(app: &App, text: &str, name: &'static str) -> Api<AgentId> {
     let invalid = |why: String| ApiError::new(Code::InvalidRequest, why).param(name);
     let agent: AgentId = text.parse().map_err(|error| invalid(format!("`{name}`: {error}")))?;
-    if app.agents.is_empty() || app.agents.contains(&agent) {
+    if app.engine.knows(&agent) {
         return Ok(agent);
     }
     Err(invalid(format!("`{name}`: there is no agent {text} here; `agents.known` lists them")))

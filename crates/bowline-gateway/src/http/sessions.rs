@@ -12,6 +12,7 @@ use bowline_sbp::api::{
     Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList, SessionView,
     StatusPatch,
 };
+use bowline_sbp::bundle::LARGEST_METADATA;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::{Change, Status};
@@ -28,8 +29,6 @@ use super::error::ApiError;
 use crate::auth::{SHORTEST_TOKEN, hash_token};
 use crate::clock;
 
-/// The most metadata a session may carry, in bytes of JSON.
-const LARGEST_METADATA: usize = 16 << 10;
 const LONGEST_TOKEN: usize = 512;
 
 type Api<T> = Result<T, ApiError>;

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Call, Chunks};
+use crate::engine::REMEMBERED;
 use crate::hub::Failure;
 
 /// The model's name.
@@ -84,7 +85,7 @@ fn decide(call: &Call) -> Answer {
     }
     if phrase(asked, "what do you remember").is_some() {
         let notes = call.notes.iter().map(Message::content);
-        let notes: Vec<_> = notes.filter(|note| note.starts_with("What you remember")).collect();
+        let notes: Vec<_> = notes.filter(|note| note.starts_with(REMEMBERED)).collect();
         let nothing = || "I remember nothing that has to do with this.".to_owned();
         return Answer::Say(words(
             &notes.into_iter().reduce(|a, b| a + "\n" + &b).unwrap_or_else(nothing),

@@ -8,9 +8,10 @@ use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
-    Accepted, Advance, Attach, Attached, Created, Derived, Entry, Error, Export, Family, Finish,
-    IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
-    NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
+    Finish, IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff,
+    NewImport, NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, Store, TokenHash,
+    Unfinished,
 };
 use jiff::Timestamp;
 
@@ -84,6 +85,7 @@ fails_when_told! {
     export(id: ExportId) -> Option<(Export, Option<Vec<u8>>)>;
     exports(session: SessionId) -> Vec<Export>;
     import(import: NewImport) -> Derived;
+    made_under(key: IdempotencyKey) -> Option<(Derived, Edge)>;
     fork(fork: NewFork) -> Derived;
     hand_off(handoff: NewHandoff) -> Derived;
     family(session: String, most: u32) -> Family;

@@ -219,3 +219,29 @@ async fn g13_a_turn_whose_model_nobody_serves_any_more_is_recorded_not_left_lyin
     assert!(log[1].1.contains("no upstream serves"), "{log:?}");
     assert_eq!(bench.store.entries_waiting().await, 0);
 }
+
+#[tokio::test]
+async fn sbp_l3_14_a_turn_that_waited_is_not_run_in_a_session_that_ended_meanwhile() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let gate = upstream.gate();
+    let first = bench.say_to(&session, "gated", "one");
+    let second = async {
+        upstream.until_calls(1).await;
+        let waiting = bench.say(&session, "two");
+        let end = async {
+            while bench.store.entries_waiting().await < 2 {
+                tokio::task::yield_now().await;
+            }
+            let path = format!("/v1/sessions/{}/status", session.id);
+            let done = serde_json::json!({ "status": "completed" });
+            bench.call(reqwest::Method::PATCH, &path, &[], &done).await;
+            drop(gate);
+        };
+        tokio::join!(waiting, end).0
+    };
+    let (_, second) = tokio::join!(first, second);
+    assert_eq!(second.refusal(), (409, "SBP_SESSION_CONFLICT"), "{}", second.text);
+    assert_eq!(upstream.calls().len(), 1);
+}

@@ -192,6 +192,67 @@ async fn g11_a_full_memory_is_told_to_the_model_and_fails_nothing() {
     assert!(answer.content().contains("at most 10000"), "{}", answer.content());
 }
 
+#[tokio::test]
+async fn sbp_l2_07_a_failure_in_a_later_round_keeps_what_was_shown() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |c| c.memory.remember = Remember::Always).await;
+    let session = bench.session().await;
+    let (mut phone, _) = bench.attach_as(&session, json!({})).await;
+    let failed = bench.say_to(&session, "remembers-then-502", "x").await;
+    assert_eq!(failed.status, 502);
+    let frames = phone.until("TURN_COMPLETE").await;
+    assert_eq!(joined(&frames), "One moment. ");
+    assert_eq!(frames.last().unwrap()["status"], "failed");
+    let log = bench.log(&session).await;
+    assert_eq!(log.last().unwrap(), &("assistant".to_owned(), "One moment. ".to_owned()));
+}
+
+#[tokio::test]
+async fn half_a_call_is_not_kept_and_the_session_goes_on() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |c| c.memory.remember = Remember::Always).await;
+    let session = bench.session().await;
+    let mut body = turn(&session, "half-call", "x");
+    body["stream"] = json!(true);
+    let broken = bench.chat(body).await;
+    assert!(broken.text.contains("Wait. "), "said beside the call: {}", broken.text);
+    let kept = bench.entries(&session).await.pop().unwrap();
+    assert_eq!(kept["message"], json!({ "role": "assistant", "content": "Wait. " }));
+    bench.say(&session, "and now?").await;
+    assert!(!upstream.calls().pop().unwrap().text.contains("tool_calls"));
+}
+
+#[tokio::test]
+async fn another_agents_memory_takes_more_than_a_sessions_token() {
+    const KEY: &str = "a-key-of-twenty-chars";
+    let bench = Bench::with(|config| config.auth.api_keys = vec![KEY.into()]).await;
+    let key = ("Authorization", "Bearer a-key-of-twenty-chars");
+    let facts = json!({ "memories": [{ "text": "the safe is open" }] });
+    for agent in ["default", "other"] {
+        let path = format!("/v1/agents/{agent}/memory");
+        assert_eq!(bench.call(Method::PUT, &path, &[key], &facts).await.status, 200);
+    }
+    let made = bench.call(Method::POST, "/v1/sessions", &[key], &json!({})).await;
+    let session = Session::of(&made.body);
+    let token = ("X-Session-Token", session.token.as_str());
+    let ask = turn(&session, "m", "what do you remember of the safe?");
+    let own = bench.chat_as(&[token], ask.clone()).await;
+    assert!(own.content().contains("safe"), "{}", own.text);
+    let refused = bench.chat_as(&[token, ("X-Agent-ID", "other")], ask.clone()).await;
+    assert_eq!(refused.status, 401, "{}", refused.text);
+    assert_eq!(bench.chat_as(&[token, ("X-Agent-ID", "default")], ask.clone()).await.status, 200);
+    assert_eq!(bench.chat_as(&[key, ("X-Agent-ID", "other")], ask).await.status, 200);
+    let bundle = async |shown| {
+        let path = format!("/v1/sessions/{}/export", session.id);
+        let made = bench.call(Method::POST, &path, &[shown], &json!({})).await;
+        let export = made.body["export_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/sessions/{}/exports/{export}/bundle", session.id);
+        bench.call(Method::GET, &path, &[shown], &Value::Null).await.body["memory"].clone()
+    };
+    assert_eq!(bundle(token).await, Value::Null);
+    assert!(bundle(key).await.to_string().contains("safe"));
+}
+
 /// A store as a gateway leaves it that was killed between a tool's call and its result.
 async fn killed_while_acting() -> (Arc<Sqlite>, tempfile::TempDir, Session) {
     let folder = tempfile::tempdir().unwrap();

@@ -135,3 +135,18 @@ async fn g3_a_refused_import_leaves_its_key_free() {
     assert_eq!(bench.call(Method::POST, &of(&session, "fork"), &KEY, &far).await.status, 422);
     assert_eq!(bench.call(Method::POST, &of(&session, "fork"), &KEY, &json!({})).await.status, 201);
 }
+
+#[tokio::test]
+async fn g3_a_retry_of_an_import_is_answered_though_its_token_has_expired_or_its_origin_is_gone() {
+    let bench = Bench::start().await;
+    let session = bench.session_with(1).await;
+    let token = bench.token_of(&session).await;
+    let body = json!({ "roaming_token": token });
+    let first = bench.call(Method::POST, IMPORT, &KEY, &body).await;
+    assert_eq!(first.status, 201);
+    let gone = format!("/v1/sessions/{}", session.id);
+    assert_eq!(bench.call(Method::DELETE, &gone, &[], &Value::Null).await.status, 204);
+    let again = bench.call(Method::POST, IMPORT, &KEY, &body).await;
+    let ids = |answer: &Answer| text(&answer.body["session_id"]);
+    assert_eq!((again.status, ids(&again)), (201, ids(&first)), "{}", again.text);
+}

@@ -205,12 +205,13 @@ async fn g11_a_bundle_over_the_limit_is_refused_on_either_side() {
     assert!(refused.text.contains("limits.import_body"), "{}", refused.text);
     let session = bench.session().await;
     bench.say(&session, &"x".repeat(limit)).await;
-    for path in [of(&session, "export"), of(&session, "handoff")] {
-        let refused = bench.post(&path, json!({ "to_agent_id": "a" })).await;
-        assert_eq!(refused.refusal(), (413, "SBP_INVALID_REQUEST"), "{}", refused.text);
-    }
-    assert_eq!(bench.show(&session).await["handed_off_to"], Value::Null);
-    assert_eq!(bench.sessions().await.len(), 2);
+    let refused = bench.export(&session, json!({})).await;
+    assert_eq!(refused.refusal(), (413, "SBP_INVALID_REQUEST"), "{}", refused.text);
+    // A handoff goes nowhere: history is shared, however long it is, and no bundle is kept.
+    let handed = bench.hand_off(&session, "a").await;
+    let export = handed.body["export_id"].as_str().unwrap().to_owned();
+    let bundle = bench.get(&of(&session, &format!("exports/{export}/bundle"))).await;
+    assert_eq!((handed.status, bundle.status), (201, 404));
     // Other requests have a limit of their own.
     let bench = Bench::with(|config| config.limits.request_body = 100).await;
     let session = bench.session().await;

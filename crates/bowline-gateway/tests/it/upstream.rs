@@ -14,6 +14,8 @@
 //!   `look_up`, if it was told to do both), and once its result is there says what it got
 //! - `calls`: asks for the tools whose calls the last message lists as JSON, in two fragments each if
 //!   it streams, and once there are results says what it got
+//! - `remembers-then-502`: as `remembers`, but refuses to go on once there is a result
+//! - `half-call`: streams a word and half a call of `remember`, and cuts the connection
 //! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], whose spelling no serialiser would choose
 //!
 //! Every answer counts 1000 tokens in and 100 out.
@@ -143,7 +145,17 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
         "odd" if body["stream"] == true => event_stream(Body::from(ODD_STREAM)),
         "odd" => ([(header::CONTENT_TYPE, "application/json; charset=odd")], ODD).into_response(),
         "tools" => tools(&body),
-        "remembers" => remembers(&body),
+        "remembers-then-502" if body["messages"].to_string().contains("\"tool\"") => {
+            StatusCode::BAD_GATEWAY.into_response()
+        }
+        "half-call" => {
+            let call = json!({ "index": 0, "id": "h", "type": "function",
+                               "function": { "name": "remember", "arguments": "{\"te" } });
+            let delta = json!({ "content": "Wait. ", "tool_calls": [call] });
+            let piece = event("half-call", json!([{ "index": 0, "delta": delta }]), Value::Null);
+            stream(vec![Ok(piece), Err(std::io::Error::other("cut"))])
+        }
+        "remembers" | "remembers-then-502" => remembers(&body),
         "calls" => calls(&body),
         "gated" => {
             let gate = mock.gates.lock().unwrap().remove(0);

@@ -4,10 +4,12 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::{
-    Contents, MEMORY_SCHEMA, MemoryPart, MessagePart, OURS, OpenError, SessionPart, SnapshotPart,
+    Contents, LARGEST_METADATA, LONGEST_LABEL, LONGEST_MEMORY, LONGEST_NAME, MEMORY_SCHEMA,
+    MemoryPart, MessagePart, OURS, OpenError, SessionPart, SnapshotPart,
 };
 use crate::cid::{BUNDLE_CID, Cid};
 use crate::frame::TurnStatus;
+use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
 use crate::pyjson::{Object, Value};
 
@@ -25,6 +27,9 @@ pub const FOR_MODELS: [&str; 10] = [
     "reasoning",
     "reasoning_content",
 ];
+
+/// What a message can cost, in dollars; more is somebody's mistake.
+const MOST_COST: f64 = 1e6;
 
 impl Contents {
     /// Checks the bundle's content id, then takes it apart.
@@ -48,7 +53,8 @@ impl Contents {
         }
         let mut carried = Object::new();
         let exported_at = time_of(bundle.remove("exported_at")).unwrap_or_default();
-        let label = text_of(bundle.remove("label"));
+        let label =
+            text_of(bundle.remove("label")).map(|l| l.chars().take(LONGEST_LABEL).collect());
         let Some(Value::Array(messages)) = bundle.remove("messages") else {
             return Err(malformed("the bundle has no list `messages`"));
         };
@@ -70,6 +76,7 @@ impl Contents {
             _ => Object::new(),
         };
         let export_id = text_of(metadata.remove("export_id")).unwrap_or_default();
+        let export_id = export_id.chars().take(LONGEST_NAME).collect();
         metadata.remove("message_count");
         metadata.remove("total_cost_usd");
         carry(&mut carried, "metadata", metadata);
@@ -87,16 +94,22 @@ fn session_of<'t>(
 ) -> Result<SessionPart, OpenError> {
     let ours = session.remove(OURS);
     let metadata = ours.as_ref().and_then(|ours| ours.get("metadata")).filter(|m| is_strict(m));
+    let metadata = metadata.map(Value::to_json).filter(|text| text.len() <= LARGEST_METADATA);
+    if let Some(ours) = ours.filter(|_| metadata.is_none()) {
+        session.insert(OURS, ours);
+    }
     let id = text_of(session.remove("id")).filter(|id| !id.is_empty() && id.len() <= 256);
     let steps = session.remove("step_count").and_then(|n| n.as_i64()).unwrap_or_default();
     let part = SessionPart {
         id: id.ok_or_else(|| malformed("the bundle's session has no `id` of 1 to 256 bytes"))?,
-        agent: text_of(session.remove("agent_external_id")).unwrap_or_default(),
+        agent: text_of(session.remove("agent_external_id"))
+            .filter(|agent| agent.parse::<AgentId>().is_ok())
+            .unwrap_or_default(),
         status: text_of(session.remove("status")).unwrap_or_default(),
         last_task: text_of(session.remove("last_task")),
         created_at: time_of(session.remove("created_at")).unwrap_or_default(),
         step_count: u64::try_from(steps).unwrap_or_default(),
-        metadata: metadata.map(Value::to_json),
+        metadata,
     };
     carry(carried, "session", session);
     Ok(part)
@@ -126,7 +139,7 @@ fn message(n: usize, value: Value<'_>) -> Result<MessagePart, OpenError> {
         })
         .flatten(),
         cost_usd: take_if_same(&mut carried, "cost_usd", |value| {
-            let cost = value.as_f64().filter(|cost| cost.is_finite())?;
+            let cost = value.as_f64().filter(|cost| (0.0..=MOST_COST).contains(cost))?;
             Some((cost, Value::Float(cost)))
         })
         .unwrap_or_default(),
@@ -162,6 +175,7 @@ fn memory_of<'t>(memory: Option<Value<'t>>, carried: &mut Object<'t>) -> Option<
     let mut memory = memory.filter(|memory| !memory.is_null())?;
     let parts = our_memory(&memory);
     let stranger = match &parts {
+        // Of another make, or more than fits here: it goes along as it is.
         None => Some(memory),
         Some(_) => {
             let ours = memory.get_mut(OURS).and_then(Value::as_object_mut);
@@ -184,7 +198,10 @@ fn our_memory(memory: &Value<'_>) -> Option<Vec<MemoryPart>> {
     for (kind, memories) in payload.iter() {
         let kind = kind.as_str().filter(|kind| matches!(*kind, "semantic" | "episodic"))?;
         for memory in memories.as_array()? {
-            let text = memory.get("text")?.as_str()?.to_owned();
+            let text = memory.get("text")?.as_str()?.trim().to_owned();
+            if text.is_empty() || text.len() > LONGEST_MEMORY {
+                return None;
+            }
             let at = memory.get("created_at").and_then(Value::as_str);
             let created_at = at.and_then(|at| at.parse().ok()).unwrap_or_default();
             parts.push(MemoryPart { kind: kind.to_owned(), text, created_at });

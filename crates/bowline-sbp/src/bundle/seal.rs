@@ -86,7 +86,7 @@ impl Contents {
 }
 
 fn message(part: &MessagePart) -> Value<'_> {
-    let mut fields = object(part.message.as_json()).unwrap_or_default();
+    let mut fields = object(part.message.as_json()).unwrap_or_else(|| unreadable(part));
     fields.insert("model_used", part.model.as_deref());
     fields.insert("cost_usd", part.cost_usd);
     fields.insert("created_at", part.created_at.to_string());
@@ -106,6 +106,16 @@ fn message(part: &MessagePart) -> Value<'_> {
     // What came with the message goes with it, as it was spelled: of two the later one counts.
     let carried = part.carried.as_deref().and_then(object).unwrap_or_default();
     Value::Object(fields.into_iter().chain(carried).collect())
+}
+
+/// A message that JSON allows and Python does not read, such as a number of five thousand digits: its
+/// words, and the whole of it as text.
+fn unreadable(part: &MessagePart) -> Object<'_> {
+    Object::from_iter([
+        ("role", Value::from(part.message.role())),
+        ("content", Value::from(part.message.content())),
+        ("unreadable", Value::from(part.message.as_json())),
+    ])
 }
 
 fn snapshot<'t>(snapshot: Option<&'t SnapshotPart>, carried: Value<'t>) -> Value<'t> {

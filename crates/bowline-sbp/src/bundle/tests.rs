@@ -179,3 +179,37 @@ fn what_is_no_bundle_is_refused_and_named() {
         assert!(error.contains(why), "{error}");
     }
 }
+
+#[test]
+fn g11_what_a_bundle_claims_is_bounded_and_nothing_is_lost() {
+    let long = "x".repeat(5000);
+    let text = sealed(&format!(
+        r#"{{"sbp_version": "1.0", "label": "{long}", "metadata": {{"export_id": "{long}"}},
+        "session": {{"id": "s", "agent_external_id": "{long}",
+                     "bowline": {{"metadata": {{"a": "{}"}}}}}},
+        "messages": [{{"role": "user", "content": "a", "cost_usd": -1}},
+                     {{"role": "user", "content": "b", "cost_usd": 1.7e308}}],
+        "memory": {{"schema_id": "{MEMORY_SCHEMA}", "payload": {{"semantic": [{{"text": "{long}"}}]}}}}}}"#,
+        "y".repeat(20_000)
+    ));
+    let (opened, _) = Contents::open(&text).unwrap();
+    assert_eq!(opened.label.as_ref().unwrap().len(), 120);
+    assert_eq!((opened.export_id.len(), opened.session.agent.as_str()), (256, ""));
+    assert_eq!((opened.session.metadata.clone(), opened.memory.clone()), (None, None));
+    assert_eq!(opened.messages.iter().map(|m| m.cost_usd).sum::<f64>(), 0.0);
+    let again = opened.seal().text;
+    for kept in ["1.7e+308", "yyyy", &long] {
+        assert!(again.contains(kept), "{}", &kept[..8]);
+    }
+}
+
+#[test]
+fn a_message_that_python_cannot_read_goes_along_as_text() {
+    let raw = format!(r#"{{"role":"user","content":"hi","n":{}}}"#, "9".repeat(5000));
+    let raw = serde_json::value::RawValue::from_string(raw).unwrap();
+    let mut contents = contents();
+    contents.messages[0].message = Message::read(raw).unwrap();
+    let (opened, _) = Contents::open(&contents.seal().text).unwrap();
+    assert_eq!(opened.messages[0].message.as_json(), r#"{"role":"user","content":"hi"}"#);
+    assert!(opened.messages[0].carried.as_ref().unwrap().contains("99999"));
+}

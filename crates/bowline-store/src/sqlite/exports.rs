@@ -37,6 +37,10 @@ pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
         millis(new.at),
         millis(new.expires_at),
     ])?;
+    // One that is used up as it is made is for the record alone.
+    if new.bundle.is_empty() {
+        return Ok(());
+    }
     conn.prepare_cached("INSERT INTO bundles (export, expires_at, bundle) VALUES (?1, ?2, ?3)")?
         .execute(params![conn.last_insert_rowid(), millis(new.expires_at), new.bundle])?;
     Ok(())

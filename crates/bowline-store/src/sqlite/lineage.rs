@@ -24,6 +24,22 @@ pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
     Ok(())
 }
 
+/// The session is gone: that it was stays known, what was said about it does not.
+pub(super) fn forget_words(conn: &Connection, session: &str) -> Result<()> {
+    conn.prepare_cached(
+        "UPDATE edges SET detail = json_remove(detail, '$.label', '$.handoff_message', '$.reason')
+         WHERE origin = ?1 OR session = ?1",
+    )?
+    .execute([session])?;
+    Ok(())
+}
+
+/// How a session came to be.
+pub(super) fn birth(conn: &Connection, session: &str) -> Result<Option<Edge>> {
+    let found = select(conn, "WHERE session = ?1 ORDER BY number LIMIT 1", [session])?;
+    Ok(found.into_iter().next().map(|(_, edge)| edge))
+}
+
 /// Everyone who is related to the session, the nearest first, at most so many.
 pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Family> {
     let mut members = HashSet::from([session.clone()]);

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::rows::{self, millis};
 use crate::{Error, Memory, MemoryKind, NewMemory, Result};
 
-/// The most an agent remembers: bounds what one search can touch.
+/// The most an agent remembers.
 const MOST: u32 = 10_000;
 
 /// Whether there is anything to recall at all.
@@ -15,25 +15,53 @@ pub(super) fn has_any(conn: &Connection, agent: &AgentId) -> Result<bool> {
     Ok(any.exists([agent.as_str()])?)
 }
 
-/// Whether the agent can remember so many things more.
-pub(super) fn check_room(conn: &Connection, agent: &AgentId, more: usize) -> Result<()> {
-    let known: u32 = conn
-        .prepare_cached("SELECT count(*) FROM memories WHERE agent_id = ?1")?
-        .query_row([agent.as_str()], |row| row.get(0))?;
-    if known as usize + more > MOST as usize {
-        return Err(Error::MemoryFull(MOST));
-    }
-    Ok(())
-}
-
 /// Adds to what the agent remembers. Looks before it writes: what does not fit changes nothing.
 pub(super) fn remember(
     conn: &Connection,
     agent: &AgentId,
     memories: &[NewMemory],
 ) -> Result<Vec<Memory>> {
-    check_room(conn, agent, memories.len())?;
+    let mut new = 0;
+    for memory in memories {
+        new += usize::from(!is_known(conn, agent, memory)?);
+    }
+    if new > room(conn, agent)? {
+        return Err(Error::MemoryFull(MOST));
+    }
     memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
+}
+
+/// Adds as much as there is room for. A session is not turned away for what its agent remembers.
+pub(super) fn remember_what_fits(
+    conn: &Connection,
+    agent: &AgentId,
+    memories: &[NewMemory],
+) -> Result<()> {
+    let mut room = room(conn, agent)?;
+    for memory in memories {
+        if is_known(conn, agent, memory)? {
+            continue;
+        }
+        if room == 0 {
+            break;
+        }
+        room -= 1;
+        remember_one(conn, agent, memory)?;
+    }
+    Ok(())
+}
+
+fn room(conn: &Connection, agent: &AgentId) -> Result<usize> {
+    let known: u32 = conn
+        .prepare_cached("SELECT count(*) FROM memories WHERE agent_id = ?1")?
+        .query_row([agent.as_str()], |row| row.get(0))?;
+    Ok(MOST.saturating_sub(known) as usize)
+}
+
+fn is_known(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<bool> {
+    let mut known = conn
+        .prepare_cached("SELECT 1 FROM memories WHERE agent_id = ?1 AND kind = ?2 AND text = ?3")?;
+    Ok(known.exists(params![agent.as_str(), memory.kind.as_str(), memory.text])?)
 }
 
 /// Puts these in the place of all the agent remembered.
@@ -95,11 +123,15 @@ pub(super) fn recall(
         return Ok(Vec::new());
     }
     // Quoted, a word is a word, whatever the query language would make of it.
-    let quoted: Vec<_> =
-        words.iter().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
+    let quoted = |word: &str| format!("\"{}\"", word.replace('"', "\"\""));
+    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    // The agent is part of the search: other agents' memories are not even ranked.
+    let search =
+        format!("agent_id : {} AND text : ({})", quoted(agent.as_str()), words.join(" OR "));
     let rest = "m JOIN memory_words w ON w.rowid = m.number
-                WHERE memory_words MATCH ?2 AND m.agent_id = ?1 ORDER BY rank LIMIT ?3";
-    select(conn, rest, params![agent.as_str(), quoted.join(" OR "), limit])
+                WHERE memory_words MATCH ?2 AND m.agent_id = ?1
+                ORDER BY bm25(memory_words, 1.0, 0.0) LIMIT ?3";
+    select(conn, rest, params![agent.as_str(), search, limit])
 }
 
 pub(super) fn forget(conn: &Connection, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {

@@ -30,7 +30,6 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     if let Some(export) = used_up {
         exports::check_unused(conn, export)?;
     }
-    memory::check_room(conn, &new.agent_id, import.memories.len())?;
 
     failpoint::begin("import");
     let status = status_with(!import.entries.is_empty())?;
@@ -50,7 +49,7 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
             .execute(params![key, payload])?;
     }
     failpoint::pass("carried");
-    memory::remember(conn, &new.agent_id, &import.memories)?;
+    memory::remember_what_fits(conn, &new.agent_id, &import.memories)?;
     failpoint::pass("memories");
     if let Some(export) = used_up {
         exports::use_up(conn, export, new.id, new.at)?;
@@ -223,7 +222,10 @@ fn derived(
 }
 
 /// What came of the same request before, if it came before.
-fn replayed(conn: &Connection, name: Option<&IdempotencyKey>) -> Result<Option<Derived>> {
+pub(super) fn replayed(
+    conn: &Connection,
+    name: Option<&IdempotencyKey>,
+) -> Result<Option<Derived>> {
     let Some(known) = name.map(|name| sessions::known_key(conn, name)).transpose()?.flatten()
     else {
         return Ok(None);

@@ -217,15 +217,16 @@ const TRAVEL: &str = "
     ) STRICT;
     CREATE UNIQUE INDEX memories_agent ON memories (agent_id, kind, text);
     CREATE VIRTUAL TABLE memory_words USING fts5 (
-        text, content = 'memories', content_rowid = 'number',
+        text, agent_id, content = 'memories', content_rowid = 'number',
         tokenize = 'unicode61 remove_diacritics 2'
     );
     CREATE TRIGGER memory_made AFTER INSERT ON memories BEGIN
-        INSERT INTO memory_words (rowid, text) VALUES (new.number, new.text);
+        INSERT INTO memory_words (rowid, text, agent_id)
+        VALUES (new.number, new.text, new.agent_id);
     END;
     CREATE TRIGGER memory_forgotten AFTER DELETE ON memories BEGIN
-        INSERT INTO memory_words (memory_words, rowid, text)
-        VALUES ('delete', old.number, old.text);
+        INSERT INTO memory_words (memory_words, rowid, text, agent_id)
+        VALUES ('delete', old.number, old.text, old.agent_id);
     END;
 ";
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::rows::{self, Key, millis};
-use super::trunks;
+use super::{lineage, trunks};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -101,11 +101,13 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
         "DELETE FROM keys WHERE session = ?1",
         "DELETE FROM carried WHERE session = ?1",
         "DELETE FROM surfaces WHERE session = ?1",
+        "UPDATE exports SET label = NULL WHERE session_id = (SELECT id FROM sessions WHERE key = ?1)",
         "DELETE FROM bundles WHERE export IN (SELECT number FROM exports
          WHERE session_id = (SELECT id FROM sessions WHERE key = ?1))",
     ] {
         conn.prepare_cached(sql)?.execute([key])?;
     }
+    lineage::forget_words(conn, &rows::with_key(conn, key)?.id.to_string())?;
     trunks::leave(conn, key)
 }
 

@@ -20,15 +20,19 @@ const TASK_CHARS: usize = 200;
 const ALL_MEMORIES: u32 = 10_000;
 
 impl Engine {
-    /// Packs the session as it is now.
+    /// Packs the session as it is now; `memory`: with what its agent remembers.
     pub(crate) async fn export(
         &self,
         id: SessionId,
         ttl: SignedDuration,
         label: Option<String>,
+        memory: bool,
     ) -> Result<Exported, Failure> {
         let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
-        let export = self.bundle(packed, ttl, label).await?;
+        let export = self.bundle(packed, ttl, label, memory).await?;
+        if export.bundle.len() > self.limits.import_body {
+            return Err(Failure::new(Code::TooLarge, too_large(self.limits.import_body)));
+        }
         let export = self.store.keep_export(export).await?;
         metrics::counter!("bowline_exports_total").increment(1);
         let claims = RoamingClaims {
@@ -57,9 +61,14 @@ impl Engine {
         packed: Packed,
         ttl: SignedDuration,
         label: Option<String>,
+        memory: bool,
     ) -> Result<NewExport, Failure> {
-        let memories =
-            self.store.memories(packed.session.agent_id.clone(), None, ALL_MEMORIES).await?;
+        let memories = match memory {
+            true => {
+                self.store.memories(packed.session.agent_id.clone(), None, ALL_MEMORIES).await?
+            }
+            false => Vec::new(),
+        };
         // Whole seconds: that is all a token can say.
         let now = Timestamp::from_second(clock::now().as_second()).map_err(|_| internal())?;
         let (id, session_id) = (ExportId(Uuid::now_v7()), packed.session.id);
@@ -68,9 +77,6 @@ impl Engine {
         // Hashing a long history takes a while; others go on meanwhile.
         let sealed = tokio::task::spawn_blocking(move || contents.seal()).await;
         let Sealed { cid, text } = sealed.map_err(|_| internal())?;
-        if text.len() > self.limits.import_body {
-            return Err(Failure::new(Code::TooLarge, too_large(self.limits.import_body)));
-        }
         Ok(NewExport {
             id,
             session_id,

@@ -8,11 +8,11 @@ use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::roaming_token::TokenError;
 use bowline_store::{
-    Derived, EdgeKind, Error, IdempotencyKey, Imported as ImportedEntry, MemoryKind, NewEntry,
-    NewImport, NewMemory, NewSession, failpoint,
+    Derived, Edge, EdgeKind, Error, IdempotencyKey, Imported as ImportedEntry, MemoryKind,
+    NewEntry, NewImport, NewMemory, NewSession, failpoint,
 };
 use jiff::Timestamp;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::{Engine, internal};
@@ -46,34 +46,46 @@ impl Engine {
         reuse: bool,
         key: Option<IdempotencyKey>,
     ) -> Result<Imported, Failure> {
+        // A retry gets what it was denied, even if the token has expired meanwhile (G3).
+        if let Some(key) = &key
+            && let Some((made, edge)) = self.store.made_under(key.clone()).await?
+        {
+            return self.imported(made, &edge);
+        }
         let consume = matches!(source, Source::Token(_)) && !reuse;
         let checked = self.check(source, consume && key.is_none()).await?;
         let Checked { contents, cid, export_id } = checked;
         let now = clock::now();
         let id = SessionId(Uuid::now_v7());
-        let agent_id =
-            agent.or_else(|| contents.session.agent.parse().ok()).unwrap_or_else(AgentId::fallback);
-        let provenance = Provenance {
-            origin_session_id: contents.session.id.clone(),
-            origin_agent_id: contents.session.agent.clone(),
-            origin_export_id: contents.export_id.clone(),
+        let own = || contents.session.agent.parse().ok().filter(|own| self.knows(own));
+        let agent_id = agent.or_else(own).unwrap_or_else(AgentId::fallback);
+        let about = About {
+            label: contents.label,
             bundle_cid: cid,
+            from_agent_id: contents.session.agent.clone(),
+            to_agent_id: agent_id.clone(),
+            origin_export_id: contents.export_id.clone(),
             exported_at: contents.exported_at,
-            imported_at: now,
+            messages: contents.messages.len() as u64,
+            memory_restored: contents.memory.is_some(),
         };
-        let message_count = contents.messages.len() as u64;
-        let memory_restored = contents.memory.is_some();
         let mut entries = entries(contents.messages, now);
+        let told = told(&about, &contents.session.id, now);
         entries.push(ImportedEntry {
-            entry: NewEntry::message(Message::text("system", &told(&provenance, message_count))),
+            entry: NewEntry::message(Message::text("system", &told)),
             turn_id: TurnId(Uuid::now_v7()),
             at: now,
         });
         let kind = if reuse && export_id.is_some() { EdgeKind::Fork } else { EdgeKind::Import };
-        let detail = json!({
-            "label": contents.label, "bundle_cid": cid, "from_agent_id": provenance.origin_agent_id,
-            "to_agent_id": agent_id, "origin_export_id": provenance.origin_export_id,
-        });
+        let detail = serde_json::to_string(&about).map_err(|_| internal())?;
+        let edge = Edge {
+            kind,
+            origin: contents.session.id.clone(),
+            session: id.to_string(),
+            export_id,
+            detail: detail.clone(),
+            at: now,
+        };
         let import = NewImport {
             session: NewSession {
                 id,
@@ -93,25 +105,38 @@ impl Engine {
             export_id,
             consume,
             kind,
-            detail: detail.to_string(),
+            detail,
             key,
         };
-        let Derived { session: made, point: (_, step_count), .. } =
-            self.store.import(import).await?;
+        let made = self.store.import(import).await?;
         failpoint::pass_as("import", "answer");
         metrics::counter!("bowline_imports_total").increment(1);
+        self.imported(made, &edge)
+    }
+
+    /// The answer, from what is on record: under a key it may be given again, much later (G3).
+    fn imported(&self, made: Derived, edge: &Edge) -> Result<Imported, Failure> {
+        let Derived { session, point: (_, step_count), .. } = made;
+        // Another operation's key, or a session whose words were forgotten.
+        let about: About = serde_json::from_str(&edge.detail).map_err(|_| Error::KeyReused)?;
         Ok(Imported {
-            session_id: made.id,
-            new_session_id: made.id,
-            session_token: self.access.token_for(made.id),
-            agent_id: made.agent_id,
-            // As it was then: under a key this may be answered again, much later (G3).
+            session_id: session.id,
+            new_session_id: session.id,
+            session_token: self.access.token_for(session.id),
+            agent_id: session.agent_id,
             step_count,
-            message_count,
-            messages_restored: message_count,
-            origin_export_id: provenance.origin_export_id.clone(),
-            memory_restored,
-            provenance: Provenance { imported_at: made.created_at, ..provenance },
+            message_count: about.messages,
+            messages_restored: about.messages,
+            origin_export_id: about.origin_export_id.clone(),
+            memory_restored: about.memory_restored,
+            provenance: Provenance {
+                origin_session_id: edge.origin.clone(),
+                origin_agent_id: about.from_agent_id,
+                origin_export_id: about.origin_export_id,
+                bundle_cid: about.bundle_cid,
+                exported_at: about.exported_at,
+                imported_at: session.created_at,
+            },
         })
     }
 
@@ -176,16 +201,26 @@ fn memories(parts: Vec<MemoryPart>, session: SessionId) -> Vec<NewMemory> {
     parts.into_iter().filter_map(known).collect()
 }
 
+/// What lineage keeps of an import, and its answer is made of.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    label: Option<String>,
+    bundle_cid: Cid,
+    from_agent_id: String,
+    to_agent_id: AgentId,
+    origin_export_id: String,
+    exported_at: Timestamp,
+    messages: u64,
+    memory_restored: bool,
+}
+
 /// What the next model is told of where it is.
-fn told(provenance: &Provenance, messages: u64) -> String {
+fn told(about: &About, origin: &str, now: Timestamp) -> String {
+    let About { messages, from_agent_id, exported_at, bundle_cid, .. } = about;
     format!(
-        "This session was imported. Its {messages} messages so far come from session {} (agent \
-         {}), exported at {} and imported at {}; the bundle's content id is {}. Go on from there.",
-        provenance.origin_session_id,
-        provenance.origin_agent_id,
-        provenance.exported_at,
-        provenance.imported_at,
-        provenance.bundle_cid,
+        "This session was imported. Its {messages} messages so far come from session {origin} \
+         (agent {from_agent_id}), exported at {exported_at} and imported at {now}; the bundle's \
+         content id is {bundle_cid}. Go on from there.",
     )
 }
 

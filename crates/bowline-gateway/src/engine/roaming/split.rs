@@ -7,7 +7,9 @@ use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::LONGEST_TTL;
-use bowline_store::{Derived, Error, IdempotencyKey, NewEntry, NewFork, NewHandoff, failpoint};
+use bowline_store::{
+    Derived, Error, IdempotencyKey, NewEntry, NewExport, NewFork, NewHandoff, failpoint,
+};
 use jiff::SignedDuration;
 use serde_json::json;
 use uuid::Uuid;
@@ -126,7 +128,9 @@ impl Engine {
         let packed = self.store.pack(source).await?.ok_or(Error::NoSession)?;
         let (last_seq, from_agent) = (packed.session.last_seq, packed.session.agent_id.clone());
         let ttl = SignedDuration::from_secs(i64::from(LONGEST_TTL));
-        let export = self.bundle(packed, ttl, None).await?;
+        // Used up as it is made: the record of it is enough.
+        let export = self.bundle(packed, ttl, None, false).await?;
+        let export = NewExport { bundle: Vec::new(), ..export };
         let id = SessionId(Uuid::now_v7());
         let bridge = Message::text("system", &bridge(&from_agent, handoff));
         let detail = json!({
