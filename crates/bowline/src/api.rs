@@ -1,13 +1,21 @@
 //! The gateway, as the other commands see it: its HTTP interface, with readable failures.
+//!
+//! Invariants
+//! - What would be worse done twice goes as a [`Deed`], under a key: it is asked for again only with
+//!   the same key and the same body, and the gateway does it once.
+//! - Nobody is told that nothing happened after the gateway may have heard of it.
 
 use std::time::Duration;
 
 use bowline_sbp::api::ErrorBody;
-use reqwest::{Method, StatusCode};
+use bytes::Bytes;
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use url::Url;
+use uuid::Uuid;
 
 use crate::cli::GatewayArgs;
+use crate::commands::sessions::printable;
 use crate::failure::Failure;
 use crate::{local, settings};
 
@@ -17,6 +25,36 @@ pub(crate) struct Api {
     pub(crate) url: Url,
     key: Option<String>,
     http: reqwest::Client,
+    /// How long a deed may take.
+    patience: Duration,
+}
+
+/// Something to be done once, however often it is asked for.
+#[derive(Debug)]
+pub(crate) struct Deed<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) body: String,
+    /// What the gateway knows it by, if it has to be asked again.
+    pub(crate) key: String,
+    /// What people call it: `the fork`.
+    pub(crate) name: &'a str,
+    /// What to do if nobody can say whether it was done.
+    pub(crate) look: String,
+}
+
+/// A request without a good answer.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) what: String,
+    hint: Option<String>,
+    /// Whether the gateway said no. Otherwise it said nothing, and the next request may fare no
+    /// better.
+    pub(crate) refused: bool,
+}
+
+/// A key that nothing else is known by.
+pub(crate) fn fresh_key() -> String {
+    Uuid::new_v4().to_string()
 }
 
 impl Api {
@@ -39,7 +77,7 @@ impl Api {
             .timeout(Duration::from_secs(60))
             .build()
             .map_err(Failure::new)?;
-        Ok(Self { url, key, http })
+        Ok(Self { url, key, http, patience: PATIENCE })
     }
 
     pub(crate) fn key(&self) -> Option<&str> {
@@ -65,7 +103,47 @@ impl Api {
         path: &str,
         body: Option<String>,
     ) -> Result<String, Failure> {
-        let url = self.url.join(path).map_err(Failure::new)?;
+        let request = self.request(method, path, body.map(Bytes::from))?;
+        let (status, text) = exchange(request).await.map_err(|error| self.unheard(&error))?;
+        Ok(good(status, text)?)
+    }
+
+    /// Has something done once. If the gateway may have heard of it and does not answer, it is asked
+    /// again.
+    pub(crate) async fn once(&self, deed: Deed<'_>) -> Result<String, Trouble> {
+        let body = Bytes::from(deed.body);
+        let ask = || {
+            let request = self.request(Method::POST, deed.path, Some(body.clone()))?;
+            Ok::<_, Trouble>(request.header("idempotency-key", &deed.key).timeout(self.patience))
+        };
+        let (status, text) = match exchange(ask()?).await {
+            Ok(answer) => answer,
+            Err(error) if error.is_connect() || error.is_builder() => {
+                return Err(self.unheard(&error));
+            }
+            Err(_) => {
+                // A gateway that is being restarted is back by then.
+                tokio::time::sleep(PAUSE).await;
+                exchange(ask()?).await.map_err(|_| Trouble {
+                    what: format!(
+                        "{} may have happened: the gateway at {} was asked twice and did not answer",
+                        deed.name, self.url
+                    ),
+                    hint: Some(deed.look),
+                    refused: false,
+                })?
+            }
+        };
+        good(status, text)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<RequestBuilder, Trouble> {
+        let url = self.url.join(path).map_err(|error| Trouble::refused(error.to_string()))?;
         let mut request = self.http.request(method, url);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
@@ -73,10 +151,7 @@ impl Api {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        let status = response.status();
-        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
-        if status.is_success() { Ok(text) } else { Err(refused(status, &text)) }
+        Ok(request)
     }
 
     /// The session that was meant: `last` is the newest.
@@ -95,18 +170,67 @@ impl Api {
         self.call(Method::GET, path, None).await
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let why = if error.is_timeout() { "it does not answer" } else { "nothing answers there" };
-        Failure::new(format!("no gateway at {}: {why}", self.url))
-            .hint("start one with `bowline up`, or name another with --url")
+    fn unheard(&self, error: &reqwest::Error) -> Trouble {
+        let url = &self.url;
+        let (what, hint) = if error.is_builder() {
+            let what = format!("the gateway at {url} cannot be asked: {error}");
+            (what, "check --url and --key")
+        } else if error.is_connect() {
+            let why = match error.is_timeout() {
+                true => "it does not answer",
+                false => "nothing answers there",
+            };
+            let hint = "start one with `bowline up`, or name another with --url";
+            (format!("no gateway at {url}: {why}"), hint)
+        } else {
+            let why = match error.is_timeout() {
+                true => "does not answer in time",
+                false => "broke off without an answer",
+            };
+            (format!("the gateway at {url} {why}"), "`bowline doctor` says how it is")
+        };
+        Trouble { what, hint: Some(hint.into()), refused: false }
     }
 }
 
-fn refused(status: StatusCode, text: &str) -> Failure {
+impl Trouble {
+    /// What was answered cannot be used, or the answer was no.
+    pub(crate) fn refused(what: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: None, refused: true }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        let failure = Failure::new(trouble.what);
+        match trouble.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// Asks, and hears the answer out.
+async fn exchange(request: RequestBuilder) -> Result<(StatusCode, String), reqwest::Error> {
+    let response = request.send().await?;
+    Ok((response.status(), response.text().await?))
+}
+
+fn good(status: StatusCode, text: String) -> Result<String, Trouble> {
+    if status.is_success() { Ok(text) } else { Err(refused(status, &text)) }
+}
+
+fn refused(status: StatusCode, text: &str) -> Trouble {
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
-        return Failure::new(format!("the gateway answered {status}"));
+        return Trouble::refused(format!("the gateway answered {status}"));
     };
-    let failure = Failure::new(body.error.message);
+    // It may quote what a stranger wrote.
+    let failure = Trouble::refused(printable(&body.error.message));
     let again = "ask the sender to export again";
     match body.error.code.as_str() {
         "SBP_TOKEN_CONSUMED" => return failure.hint(format!("{again}, or import with --fork")),
@@ -121,7 +245,137 @@ fn refused(status: StatusCode, text: &str) -> Failure {
             failure.hint("give an API key with --key or BOWLINE_API_KEY")
         }
         (StatusCode::NOT_FOUND, _) => failure.hint("`bowline sessions list` shows what is there"),
-        (_, Some(detail)) => failure.hint(detail),
+        (_, Some(detail)) => failure.hint(printable(&detail)),
         (_, None) => failure,
+    }
+}
+
+/// The longest session there is goes over a slow line in that time.
+const PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinHandle;
+
+    /// What becomes of one connection.
+    enum Then {
+        /// It stays open, and nothing comes.
+        Silence,
+        Close,
+        Answer(&'static str),
+    }
+
+    /// A gateway that does this to one connection after the other, and gives what it was sent.
+    async fn gateway(script: Vec<Then>) -> (Api, JoinHandle<(Vec<String>, Vec<TcpStream>)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let api = Api {
+            url,
+            key: None,
+            http: reqwest::Client::new(),
+            patience: Duration::from_millis(200),
+        };
+        let heard = tokio::spawn(async move {
+            let (mut heard, mut open) = (Vec::new(), Vec::new());
+            for then in script {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                heard.push(request(&mut stream).await);
+                match then {
+                    Then::Silence => open.push(stream),
+                    Then::Close => drop(stream),
+                    Then::Answer(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+                }
+            }
+            // What is silent stays open until the test has looked.
+            (heard, open)
+        });
+        (api, heard)
+    }
+
+    async fn request(stream: &mut TcpStream) -> String {
+        let mut text = String::new();
+        while !text.ends_with("{}") {
+            let mut piece = [0; 1024];
+            let read = stream.read(&mut piece).await.unwrap();
+            assert_ne!(read, 0, "{text}");
+            text.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+        }
+        text
+    }
+
+    fn deed() -> Deed<'static> {
+        Deed {
+            path: "/v1/do",
+            body: "{}".into(),
+            key: "only-once".into(),
+            name: "the deed",
+            look: "look for it".into(),
+        }
+    }
+
+    const MADE: &str = "HTTP/1.1 201 Created\r\ncontent-length: 4\r\n\r\nmade";
+
+    #[tokio::test]
+    async fn a_deed_is_asked_for_again_under_the_same_key_if_no_answer_comes() {
+        for first in [Then::Close, Then::Silence, Then::Answer("HTTP/1.1 201 Cre")] {
+            let (api, heard) = gateway(vec![first, Then::Answer(MADE)]).await;
+            assert_eq!(api.once(deed()).await.unwrap(), "made");
+            let (heard, _) = heard.await.unwrap();
+            assert!(heard[0].contains("idempotency-key: only-once\r\n"), "{}", heard[0]);
+            assert_eq!(heard[0], heard[1]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deed_that_nobody_confirmed_may_have_happened() {
+        let (api, heard) = gateway(vec![Then::Silence, Then::Close]).await;
+        let trouble = api.once(deed()).await.unwrap_err();
+        let url = &api.url;
+        let what = format!(
+            "the deed may have happened: the gateway at {url} was asked twice and did not answer"
+        );
+        assert_eq!((trouble.what, trouble.hint.as_deref()), (what, Some("look for it")));
+        assert!(!trouble.refused);
+        assert_eq!(heard.await.unwrap().0.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_refused_deed_is_not_asked_for_again() {
+        let no = "HTTP/1.1 409 Conflict\r\ncontent-length: 0\r\n\r\n";
+        let (api, heard) = gateway(vec![Then::Answer(no)]).await;
+        let trouble = api.once(deed()).await.unwrap_err();
+        assert_eq!(trouble.what, "the gateway answered 409 Conflict");
+        assert!(trouble.refused);
+        assert_eq!(heard.await.unwrap().0.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_deed_that_reached_nobody_did_not_happen() {
+        let (mut api, _) = gateway(vec![]).await;
+        api.url = "http://127.0.0.1:1".parse().unwrap();
+        let trouble = api.once(deed()).await.unwrap_err();
+        assert_eq!(trouble.what, "no gateway at http://127.0.0.1:1/: nothing answers there");
+        assert!(!trouble.refused);
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_takes_long_is_not_said_to_be_missing() {
+        let (mut api, _heard) = gateway(vec![Then::Silence]).await;
+        api.http = reqwest::Client::builder().timeout(api.patience).build().unwrap();
+        let request = api.request(Method::POST, "/", Some("{}".into())).unwrap();
+        let trouble = api.unheard(&exchange(request).await.unwrap_err());
+        assert_eq!(trouble.what, format!("the gateway at {} does not answer in time", api.url));
+    }
+
+    #[test]
+    fn what_a_gateway_quotes_cannot_play_with_the_terminal() {
+        let text =
+            r#"{"error":{"message":"no \u001b[2J","code":"X","type":"t","detail":"\u0007d"}}"#;
+        let trouble = refused(StatusCode::BAD_REQUEST, text);
+        assert_eq!((trouble.what.as_str(), trouble.hint.as_deref()), ("no [2J", Some("d")));
     }
 }

@@ -101,7 +101,7 @@ fn whole(file: Object<'_>, length: usize, now: Timestamp) -> Result<Found, NotUn
         Some(Shape::Bundle) => return Ok(Found::bundle()),
         Some(Shape::Tree) => vec![chatgpt::conversation(file, 1, now, &mut report)],
         Some(Shape::Dialogue) => {
-            vec![messages::dialogue(file, 1, String::new(), now, &mut report)]
+            vec![messages::dialogue(file, String::new(), now, &mut report)]
         }
         Some(Shape::Message) => {
             vec![messages::list(Unit::Line, vec![(1, file.into())], now, &mut report)]
@@ -142,7 +142,7 @@ fn listed(
         match item {
             Value::Object(item) if Shape::of(&item) == Some(shape) => sessions.push(match shape {
                 Shape::Tree => chatgpt::conversation(item, number, now, &mut report),
-                _ => messages::dialogue(item, number, unit.place(number), now, &mut report),
+                _ => messages::dialogue(item, unit.place(number), now, &mut report),
             }),
             other => {
                 let what =

@@ -37,6 +37,8 @@ pub(crate) struct ExportArgs {
 #[command(after_help = "\
 Files are understood by their content: an SBP bundle, a ChatGPT `conversations.json`, OpenAI-style
 messages (JSON or JSONL), a Letta agent file (.af). What has no place here is listed.
+Each conversation of another product's file is taken in once: the same file again within 24 hours
+(`limits.key_memory`) gives the same sessions. For a second copy use `bowline fork`.
 
 Examples:
   bowline import trip.sbp.json

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::export::show;
-use crate::api::Api;
+use crate::api::{Api, Deed, fresh_key};
 use crate::cli::roaming::ForkArgs;
 use crate::failure::Failure;
 
@@ -14,7 +13,17 @@ pub(crate) async fn run(args: ForkArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let id = api.session(&args.session).await?;
     let asked = json!({ "label": args.label, "at_step": args.at_step });
-    let made = api.call(Method::POST, &format!("/v1/sbp/sessions/{id}/fork"), Some(asked)).await?;
+    let deed = Deed {
+        path: &format!("/v1/sbp/sessions/{id}/fork"),
+        body: asked.to_string(),
+        key: fresh_key(),
+        name: "the fork",
+        look: format!(
+            "before you ask again, see with `bowline lineage {id}` or `bowline sessions list` \
+             whether it did"
+        ),
+    };
+    let made: Value = serde_json::from_str(&api.once(deed).await?).unwrap_or_default();
     let new = made["fork_session_id"].as_str().unwrap_or("-");
     let lines = [
         new.to_owned(),

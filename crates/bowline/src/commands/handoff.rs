@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::export::show;
-use crate::api::Api;
+use crate::api::{Api, Deed, fresh_key};
 use crate::cli::roaming::HandoffArgs;
 use crate::failure::Failure;
 
@@ -16,8 +15,17 @@ pub(crate) async fn run(args: HandoffArgs) -> Result<ExitCode, Failure> {
     let asked = json!({
         "to_agent_id": args.to, "handoff_message": args.message, "reason": args.reason,
     });
-    let made =
-        api.call(Method::POST, &format!("/v1/sbp/sessions/{id}/handoff"), Some(asked)).await?;
+    let deed = Deed {
+        path: &format!("/v1/sbp/sessions/{id}/handoff"),
+        body: asked.to_string(),
+        key: fresh_key(),
+        name: "the handoff",
+        look: format!(
+            "before you ask again, see with `bowline lineage {id}` or `bowline sessions list` \
+             whether it did"
+        ),
+    };
+    let made: Value = serde_json::from_str(&api.once(deed).await?).unwrap_or_default();
     let new = made["session_id"].as_str().unwrap_or("-");
     let lines = [
         format!("session {id} is suspended; agent {} goes on as", args.to),

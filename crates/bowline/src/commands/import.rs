@@ -1,60 +1,99 @@
 //! `bowline import`: a session from a token, a bundle, or another product's export.
+//!
+//! Invariants
+//! - Conversations of another product go under keys made of what is sent. So the same file, taken
+//!   in again while the gateway remembers them, gives the sessions that it gave before.
+//! - What a stranger's file says reaches the terminal without control characters.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbp::bundle::Contents;
-use reqwest::Method;
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::sessions::printable;
-use crate::api::Api;
+use crate::api::{Api, Deed, Trouble, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::Failure;
 use crate::foreign::{self, Conversation, Format, Found};
 
 /// What was named: a token, or a text.
+#[derive(Debug)]
 pub(super) enum Given {
     Token(String),
-    Text(String),
+    /// Without the mark that some editors put before the first character. `written` is the file's
+    /// date: unlike the time of day, it is the same when the file is read again.
+    Text {
+        text: String,
+        written: Timestamp,
+    },
 }
 
 /// A file, standard input, or else a token.
 pub(super) fn given(source: &str) -> Result<Given, Failure> {
     let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {source}: {error}"));
+    let mut text = String::new();
     if source == "-" {
-        let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
-        return Ok(Given::Text(text));
+        return Ok(Given::text(text, Timestamp::now()));
     }
-    let looks_like_a_token = source.split('.').count() == 3 && source.starts_with("ey");
-    if looks_like_a_token && !Path::new(source).exists() {
+    if !Path::new(source).exists() && is_token(source) {
         return Ok(Given::Token(source.to_owned()));
     }
-    let text = std::fs::read_to_string(source).map_err(|error| {
+    let read = |text: &mut String| {
+        let mut file = std::fs::File::open(source)?;
+        file.read_to_string(text)?;
+        file.metadata()?.modified()
+    };
+    let written = read(&mut text).map_err(|error| {
         unreadable(error).hint("give a file, `-`, or a roaming token from `bowline export`")
     })?;
-    Ok(Given::Text(text))
+    Ok(Given::text(text, written.try_into().unwrap_or_else(|_| Timestamp::now())))
+}
+
+impl Given {
+    fn text(text: String, written: Timestamp) -> Self {
+        let text = match text.strip_prefix('\u{feff}') {
+            Some(bare) => bare.to_owned(),
+            None => text,
+        };
+        Self::Text { text, written }
+    }
+}
+
+/// Three parts of which the first says how they are signed. Names of files can have two dots, too.
+fn is_token(text: &str) -> bool {
+    let mut parts = text.split('.');
+    let header = parts.next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let header = header.and_then(|header| serde_json::from_slice::<Value>(&header).ok());
+    parts.count() == 2 && header.is_some_and(|header| header["alg"].is_string())
 }
 
 pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
     match given(&args.source)? {
-        Given::Token(token) if args.dry_run => Err(Failure::new("--dry-run is for files")
-            .hint(format!("look at a token with `bowline inspect {}…`", &token[..8]))),
+        Given::Token(token) if args.dry_run => {
+            let begin: String = token.chars().take(8).collect();
+            Err(Failure::new("--dry-run is for files")
+                .hint(format!("look at a token with `bowline inspect {begin}…`")))
+        }
         Given::Token(token) => {
             let fields = json!({ "roaming_token": token, "allow_reuse": args.fork });
-            let made = post(&args, fields, None).await?;
-            report(&args, &[made], None)
+            let look = "before you ask again, see with `bowline inspect TOKEN` whether the token \
+                        was used, and with `bowline sessions list` what came of it";
+            take_one(&args, fields, None, look).await
         }
-        Given::Text(text) => {
-            // Some editors put a mark before the first character.
-            let text = text.trim_start_matches('\u{feff}');
-            let found = foreign::read(text, jiff::Timestamp::now()).map_err(|error| {
+        Given::Text { text, written } => {
+            let found = foreign::read(&text, written).map_err(|error| {
                 Failure::new(error).hint("`bowline import --help` lists what is understood")
             })?;
             match found.format {
-                Format::Bundle => take_bundle(&args, text).await,
+                Format::Bundle => take_bundle(&args, &text).await,
                 _ => take_foreign(&args, found).await,
             }
         }
@@ -63,8 +102,9 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
 
 /// Checked here before it is sent, and there again before it is written.
 async fn take_bundle(args: &ImportArgs, text: &str) -> Result<ExitCode, Failure> {
-    let (contents, cid) = Contents::open(text)
-        .map_err(|error| Failure::new(error).hint("ask the sender for the file again"))?;
+    let (contents, cid) = Contents::open(text).map_err(|error| {
+        Failure::new(printable(&error.to_string())).hint("ask the sender for the file again")
+    })?;
     if args.dry_run {
         let session = json!({
             "title": contents.label, "messages": contents.messages.len(), "bundle_cid": cid,
@@ -72,10 +112,29 @@ async fn take_bundle(args: &ImportArgs, text: &str) -> Result<ExitCode, Failure>
         });
         return would(args, Format::Bundle, &[session], &[]);
     }
-    let made = post(args, json!({}), Some(text)).await?;
-    report(args, &[made], None)
+    let look = "before you ask again, see with `bowline sessions list` and `bowline lineage last` \
+                whether it is there";
+    take_one(args, json!({}), Some(text), look).await
 }
 
+/// A token or a bundle: each import of it makes another session.
+async fn take_one(
+    args: &ImportArgs,
+    fields: Value,
+    bundle: Option<&str>,
+    look: &str,
+) -> Result<ExitCode, Failure> {
+    let api = Api::new(&args.gateway)?;
+    let made = post(&api, body(args, fields, bundle), fresh_key(), look).await?;
+    if args.json {
+        println!("{made}");
+    } else {
+        say_made(&[made]);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every conversation for itself: that one is refused is no reason to leave out the others.
 async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failure> {
     let Found { format, sessions, report: unplaced } = found;
     let mut lines: Vec<_> =
@@ -92,28 +151,107 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
             .collect();
         return would(args, format, &sessions, &lines);
     }
-    let mut made = Vec::new();
+    let api = Api::new(&args.gateway)?;
+    let mut keys = Keys::default();
+    let mut outcome = Outcome { without_place: lines, ..Outcome::default() };
     let count = sessions.len();
-    for session in sessions {
+    let mut sessions = (1..).zip(&sessions);
+    for (number, session) in &mut sessions {
         if count > 1 {
-            eprintln!("importing {} of {count}: {}", made.len() + 1, title(&session));
+            eprintln!("importing {number} of {count}: {}", title(session));
         }
-        let sealed = session.contents.seal();
-        made.push(post(args, json!({}), Some(&sealed.text)).await?);
+        let body = body(args, json!({}), Some(&session.contents.seal().text));
+        let key = keys.of(&body);
+        match post(&api, body, key, AGAIN).await {
+            Ok(made) => outcome.imported.push(made),
+            Err(trouble) => {
+                outcome.fail(session, &trouble.what);
+                let refused = trouble.refused;
+                outcome.trouble = Some(trouble);
+                if !refused {
+                    break;
+                }
+            }
+        }
     }
-    report(args, &made, Some(&lines))
+    for (_, session) in sessions {
+        outcome.fail(session, "not tried, since the gateway does not answer");
+    }
+    outcome.report(args)
+}
+
+/// What became of the conversations of a file.
+#[derive(Debug, Default)]
+struct Outcome {
+    imported: Vec<Value>,
+    failed: Vec<Value>,
+    without_place: Vec<String>,
+    /// The last one.
+    trouble: Option<Trouble>,
+}
+
+impl Outcome {
+    fn fail(&mut self, session: &Conversation, why: &str) {
+        let origin = &session.contents.session.id;
+        self.failed
+            .push(json!({ "title": title(session), "origin_session_id": origin, "error": why }));
+    }
+
+    fn report(self, args: &ImportArgs) -> Result<ExitCode, Failure> {
+        let Self { imported, failed, without_place, trouble } = self;
+        let count = imported.len() + failed.len();
+        if args.json {
+            let answer = json!({
+                "imported": imported, "failed": failed, "without_place": without_place,
+            });
+            println!("{answer}");
+        } else {
+            say_made(&imported);
+            say_unplaced(&without_place);
+        }
+        let Some(trouble) = trouble else { return Ok(ExitCode::SUCCESS) };
+        if count > 1 && !args.json {
+            eprintln!("\nNot imported:");
+            for failed in &failed {
+                let text = |name: &str| line(failed[name].as_str().unwrap_or_default());
+                eprintln!("  {}: {}", text("title"), text("error"));
+            }
+            eprintln!();
+        }
+        if imported.is_empty() {
+            return Err(trouble.into());
+        }
+        let what = format!("{} of {count} conversations could not be imported", failed.len());
+        Err(Failure::new(what).hint(AGAIN))
+    }
+}
+
+/// Names for what is asked, made of what is asked: the same again has the same name. Of two that
+/// are alike in one file each has its own, since each becomes a session.
+#[derive(Debug, Default)]
+struct Keys(HashMap<String, u32>);
+
+impl Keys {
+    fn of(&mut self, body: &str) -> String {
+        let digest = Sha256::digest(body);
+        let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let count = self.0.entry(hash.clone()).or_default();
+        *count += 1;
+        format!("import-{hash}-{count}")
+    }
 }
 
 fn title(session: &Conversation) -> String {
-    session.title.as_deref().map_or_else(|| session.contents.session.id.clone(), printable)
+    line(session.title.as_deref().unwrap_or(&session.contents.session.id))
 }
 
-/// Sends a bundle as the text it is: reading it into numbers would change them.
-async fn post(
-    args: &ImportArgs,
-    mut fields: Value,
-    bundle: Option<&str>,
-) -> Result<Value, Failure> {
+/// A text that stays on its line.
+pub(super) fn line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+/// A bundle goes as the text it is: reading it into numbers would change them.
+fn body(args: &ImportArgs, mut fields: Value, bundle: Option<&str>) -> String {
     if let Some(agent) = &args.agent {
         fields["target_agent_id"] = json!(agent);
     }
@@ -123,9 +261,14 @@ async fn post(
         body.truncate(body.len() - 1);
         body = format!("{body}{comma}\"bundle\":{bundle}}}");
     }
-    let api = Api::new(&args.gateway)?;
-    let made = api.send(Method::POST, "/v1/sbp/sessions/import", Some(body)).await?;
-    serde_json::from_str(&made).map_err(|_| Failure::new("the gateway's answer makes no sense"))
+    body
+}
+
+async fn post(api: &Api, body: String, key: String, look: &str) -> Result<Value, Trouble> {
+    let path = "/v1/sbp/sessions/import";
+    let deed = Deed { path, body, key, name: "the import", look: look.to_owned() };
+    let made = api.once(deed).await?;
+    serde_json::from_str(&made).map_err(|_| Trouble::refused("the gateway's answer makes no sense"))
 }
 
 fn would(
@@ -144,40 +287,31 @@ fn would(
     println!("This is {format}. It would become {} session(s):", sessions.len());
     for session in sessions {
         let title = session["title"].as_str().unwrap_or("(without a title)");
-        println!("  {} messages  {}", session["messages"], printable(title));
+        println!("  {} messages  {}", session["messages"], line(title));
     }
     say_unplaced(unplaced);
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(
-    args: &ImportArgs,
-    made: &[Value],
-    unplaced: Option<&[String]>,
-) -> Result<ExitCode, Failure> {
-    if args.json {
-        match (made, unplaced) {
-            ([one], None) => println!("{one}"),
-            _ => println!("{}", json!({ "imported": made, "without_place": unplaced })),
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
+fn say_made(made: &[Value]) {
+    let text = |session: &Value, name: &str| line(session[name].as_str().unwrap_or("-"));
     for session in made {
-        println!("{}", session["session_id"].as_str().unwrap_or("-"));
-        let agent = session["agent_id"].as_str().unwrap_or("-");
+        println!("{}", text(session, "session_id"));
+        let agent = text(session, "agent_id");
         eprintln!("  {} messages, agent {agent}", session["message_count"]);
     }
-    say_unplaced(unplaced.unwrap_or_default());
     if let [one] = made {
-        let id = one["session_id"].as_str().unwrap_or("-");
-        eprintln!("\nGo on with `bowline chat --session {id}`.");
+        eprintln!("\nGo on with `bowline chat --session {}`.", text(one, "session_id"));
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn say_unplaced(unplaced: &[String]) {
     if !unplaced.is_empty() {
         eprintln!("\nWithout a place here, or changed on the way:");
-        unplaced.iter().for_each(|line| eprintln!("  {}", printable(line)));
+        unplaced.iter().for_each(|unplaced| eprintln!("  {}", line(unplaced)));
     }
 }
+
+/// The gateway remembers keys for that long, unless it was set otherwise.
+const AGAIN: &str = "run the same command again: within 24 hours, what was imported from a file is \
+                     not imported a second time";

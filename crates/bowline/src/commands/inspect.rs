@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use bowline_sbp::bundle::Contents;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::export::show;
-use super::import::{Given, given};
+use super::import::{Given, given, line};
+use super::sessions::printable;
 use crate::api::Api;
 use crate::cli::roaming::InspectArgs;
 use crate::failure::Failure;
@@ -17,20 +19,21 @@ pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
         Given::Token(token) => {
             Api::new(&args.gateway)?.get(&format!("/v1/sbp/token/{token}")).await?
         }
-        Given::Text(text) => look(&text)?,
+        Given::Text { text, written } => look(&text, written)?,
     };
+    // A stranger wrote it: it must not play with the terminal, nor look like another field.
     let shown = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) => line(text),
+        other => line(&other.to_string()),
     };
     let fields = seen.as_object().into_iter().flatten();
     let lines: Vec<_> =
-        fields.map(|(name, value)| format!("{name:16}  {}", shown(value))).collect();
+        fields.map(|(name, value)| format!("{:16}  {}", line(name), shown(value))).collect();
     Ok(show(&seen, args.json, &lines))
 }
 
-fn look(text: &str) -> Result<Value, Failure> {
-    let found = foreign::read(text, jiff::Timestamp::now()).map_err(Failure::new)?;
+fn look(text: &str, written: Timestamp) -> Result<Value, Failure> {
+    let found = foreign::read(text, written).map_err(Failure::new)?;
     if !matches!(found.format, Format::Bundle) {
         let messages: usize = found.sessions.iter().map(|s| s.contents.messages.len()).sum();
         return Ok(json!({
@@ -38,7 +41,8 @@ fn look(text: &str) -> Result<Value, Failure> {
             "messages": messages, "without_place": found.report.len(),
         }));
     }
-    let (contents, cid) = Contents::open(text).map_err(Failure::new)?;
+    let (contents, cid) =
+        Contents::open(text).map_err(|error| Failure::new(printable(&error.to_string())))?;
     Ok(json!({
         "format": found.format.to_string(),
         "bundle_cid": cid,

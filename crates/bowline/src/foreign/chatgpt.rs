@@ -43,7 +43,7 @@ pub(super) fn conversation(
     if !reader.before.is_empty() {
         carried.insert("after", reader.before);
     }
-    reader.draft.finish(number, carried, now)
+    reader.draft.finish(carried, now)
 }
 
 /// One conversation while it is read.

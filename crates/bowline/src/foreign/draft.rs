@@ -4,10 +4,13 @@
 //! - A result of a tool stays one only right behind the call that it answers. Models' servers
 //!   refuse a whole history for one result without its call, so such a one is told as text.
 //! - A message without a time has that of the one before it, so that order and times agree.
+//! - `now` stands in for missing times only: what says its times comes out the same whenever it is
+//!   read, so that asking a gateway again is asking for the same thing.
 
 use std::collections::HashSet;
 
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, SessionPart};
+use bowline_sbp::cid::Cid;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::AgentId;
 use bowline_sbp::message::{EntryKind, Message};
@@ -131,7 +134,8 @@ impl Draft {
     }
 
     /// The conversation, with what is carried along as members of its bundle.
-    pub(super) fn finish(self, number: usize, rest: Object<'_>, now: Timestamp) -> Conversation {
+    pub(super) fn finish(self, rest: Object<'_>, now: Timestamp) -> Conversation {
+        let id = self.id.clone().unwrap_or_else(|| self.name());
         let carried = (!rest.is_empty())
             .then(|| Value::from(Object::from_iter([("bundle", self.carried(rest))])).to_json());
         let first = self.messages.iter().find_map(|(_, at)| *at);
@@ -145,13 +149,14 @@ impl Draft {
                 MessagePart { created_at: last, ..part }
             })
             .collect();
+        let newest = messages.iter().map(|part| part.created_at).fold(created_at, Timestamp::max);
         let turns = messages.iter().filter(|part| part.kind == EntryKind::Turn).count();
         let contents = Contents {
             export_id: String::new(),
-            exported_at: now,
+            exported_at: newest,
             label: self.title.clone(),
             session: SessionPart {
-                id: self.id.unwrap_or_else(|| format!("file:{number}")),
+                id,
                 agent: self.agent.unwrap_or_else(AgentId::fallback).as_str().to_owned(),
                 status: "idle".into(),
                 last_task: None,
@@ -165,6 +170,18 @@ impl Draft {
             carried,
         };
         Conversation { title: self.title, contents }
+    }
+
+    /// A name for what came without one, made of what it says. A number would do within its file,
+    /// but lineage takes sessions of one origin for a family, and every file has a first one.
+    fn name(&self) -> String {
+        let said = self.messages.iter().map(|(part, at)| -> Value<'_> {
+            let at = at.map(|at| at.to_string());
+            [Value::from(part.message.as_json()), Value::from(at)].into_iter().collect()
+        });
+        let title = Value::from(self.title.as_deref());
+        let cid = Cid::of(&[title].into_iter().chain(said).collect());
+        format!("file:{}", &cid.to_string()[..NAME_DIGITS])
     }
 }
 
@@ -220,5 +237,7 @@ pub(super) fn is_nothing(value: &Value<'_>) -> bool {
     }
 }
 
+/// How much of a hash tells conversations apart.
+const NAME_DIGITS: usize = 16;
 /// What a bundle takes for the name of a session.
 const LONGEST_ID: usize = 256;

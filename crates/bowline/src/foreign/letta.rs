@@ -106,7 +106,7 @@ fn read(
     if let Some(shared) = shared {
         carried.insert("file", shared);
     }
-    draft.finish(number, carried, now)
+    draft.finish(carried, now)
 }
 
 /// Says what is carried although somebody may expect it to work.

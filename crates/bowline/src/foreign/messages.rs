@@ -26,13 +26,12 @@ pub(super) fn list(
         };
         message(&mut draft, &place, item, report);
     }
-    draft.finish(1, Object::new(), now)
+    draft.finish(Object::new(), now)
 }
 
 /// An object with `messages`.
 pub(super) fn dialogue(
     mut dialogue: Object<'_>,
-    number: usize,
     place: String,
     now: Timestamp,
     report: &mut Report,
@@ -44,7 +43,7 @@ pub(super) fn dialogue(
     let agent = ["agent_id", "agent"].into_iter().find_map(|name| dialogue.get(name)?.as_str());
     draft.agent = agent.and_then(|agent| agent.parse().ok());
     let Some(Value::Array(messages)) = dialogue.remove("messages") else {
-        return draft.finish(number, dialogue, now);
+        return draft.finish(dialogue, now);
     };
     for (n, item) in (1..).zip(messages) {
         let place = match place.as_str() {
@@ -53,7 +52,7 @@ pub(super) fn dialogue(
         };
         message(&mut draft, &place, item, report);
     }
-    draft.finish(number, dialogue, now)
+    draft.finish(dialogue, now)
 }
 
 fn message(draft: &mut Draft, place: &str, item: Value<'_>, report: &mut Report) {

@@ -33,7 +33,9 @@ fn found(text: &str) -> Found {
             assert_eq!((&opened.model, opened.created_at), (&part.model, part.created_at));
             assert_eq!((opened.kind, opened.status), (part.kind, part.status));
         }
-        assert_eq!(contents.exported_at, now());
+        let times = contents.messages.iter().map(|part| part.created_at);
+        let newest = times.chain([contents.session.created_at]).max();
+        assert_eq!(Some(contents.exported_at), newest);
         assert_eq!((contents.export_id.as_str(), contents.session.status.as_str()), ("", "idle"));
         assert_eq!(contents.label, conversation.title);
     }
@@ -78,6 +80,46 @@ fn a_bundle_is_known_and_left_alone() {
     let deep = format!("{}{}", "[".repeat(DEFAULT_DEPTH - 1), "]".repeat(DEFAULT_DEPTH - 1));
     let deep = format!(r#"{{"sbp_version":"1.0","messages":[],"deep":{deep}}}"#);
     assert_eq!(read(&deep, now()).unwrap().format, Format::Bundle);
+}
+
+#[test]
+fn a_conversation_without_an_id_is_named_by_what_it_says() {
+    let id = |text: &str| found(text).sessions[0].contents.session.id.clone();
+    let hi = id(r#"[{"role":"user","content":"hi"}]"#);
+    assert_eq!(hi, "file:786299bd9a4c27f6");
+    // However it is spelled, wherever it stands.
+    assert_eq!(id(r#"[ {"role" : "user", "content":"\u0068i"} ]"#), hi);
+    assert_eq!(id(r#"{"messages":[{"role":"user","content":"hi"}]}"#), hi);
+    let two = found(
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"ho\"}]}\n\
+         {\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+    );
+    assert_eq!(two.sessions[1].contents.session.id, hi);
+    // Another text, title or time is another conversation.
+    for other in [
+        r#"[{"role":"user","content":"ho"}]"#,
+        r#"[{"role":"assistant","content":"hi"}]"#,
+        r#"[{"role":"user","content":"hi","created_at":1}]"#,
+        r#"{"title":"t","messages":[{"role":"user","content":"hi"}]}"#,
+    ] {
+        assert_ne!(id(other), hi, "{other}");
+    }
+}
+
+#[test]
+fn what_says_its_times_reads_the_same_at_any_time() {
+    let (sooner, later) = (now(), at("2027-01-01T00:00:00Z"));
+    for file in [
+        include_str!("../../tests/foreign/chatgpt.json"),
+        include_str!("../../tests/foreign/messages.json"),
+        include_str!("../../tests/foreign/dialogue.json"),
+        include_str!("../../tests/foreign/agent.af"),
+    ] {
+        let read = |now| read(file, now).unwrap().sessions;
+        for (one, other) in read(sooner).iter().zip(read(later)) {
+            assert_eq!(one.contents.seal(), other.contents.seal());
+        }
+    }
 }
 
 #[test]

@@ -12,4 +12,5 @@ mod power;
 mod process;
 mod readme;
 mod restart;
+mod roaming_cli;
 mod travel;

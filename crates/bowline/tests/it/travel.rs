@@ -141,8 +141,9 @@ fn check_tables(data: &Path, place: &str) -> i64 {
              AND imported_as NOT IN (SELECT id FROM sessions)",
         ),
         (
-            "exports without a bundle",
-            "SELECT count(*) FROM exports WHERE number NOT IN (SELECT export FROM bundles)",
+            "exports without a bundle; a handoff's has none to give",
+            "SELECT count(*) FROM exports WHERE number NOT IN (SELECT export FROM bundles)
+             AND id NOT IN (SELECT export_id FROM edges WHERE kind = 'handoff')",
         ),
         (
             "sessions that were handed to nobody",

@@ -128,7 +128,8 @@ impl Block {
         for piece in pieces(&self.value, LONGEST_MEMORY - before.len()) {
             memory.push(MemoryPart {
                 kind: "semantic".into(),
-                text: format!("{before}{piece}"),
+                // As gateways keep memories: without blanks around them.
+                text: format!("{before}{piece}").trim().to_owned(),
                 created_at: self.at.unwrap_or(since),
             });
         }

@@ -16,10 +16,8 @@ fn a_letta_agent_brings_its_messages_and_its_memory() {
     let [session] = &found.sessions[..] else { panic!("{}", found.sessions.len()) };
     assert_eq!(session.title.as_deref(), Some("knotty"));
     let contents = &session.contents;
-    assert_eq!(
-        (contents.session.id.as_str(), contents.session.agent.as_str()),
-        ("file:1", "knotty")
-    );
+    assert_eq!(contents.session.agent, "knotty");
+    assert!(contents.session.id.starts_with("file:"), "{}", contents.session.id);
     assert_eq!(contents.session.created_at, at("2025-04-01T03:47:27Z"));
     assert_eq!(
         messages(contents),
@@ -156,9 +154,9 @@ fn a_long_memory_block_is_remembered_in_pieces() {
     let contents = &found.sessions[0].contents;
     let pieces = memories(contents);
     assert_eq!(pieces.len(), 3);
-    let whole: String =
-        pieces.iter().map(|(text, _)| text.strip_prefix("persona: ").unwrap()).collect();
-    assert_eq!(whole, "A line about ropes.\n".repeat(500));
+    let whole = pieces.iter().map(|(text, _)| text.strip_prefix("persona: ").unwrap());
+    let whole = whole.collect::<Vec<_>>().join("\n");
+    assert_eq!(whole, "A line about ropes.\n".repeat(500).trim_end());
     // What no memory can hold stays where it was.
     let path = ["bundle", "letta", "agent", "core_memory", "1", "value"];
     assert_eq!(carried(&contents.carried, &path), r#""\ud800""#);
