@@ -1,0 +1,50 @@
+//! Messages that wait while the daemon is away (SBRP-CLIENT-05).
+
+use crate::sealed::Plaintext;
+
+/// How much waits at most; more is refused, so that the program notices.
+const MOST_MESSAGES: usize = 256;
+const MOST_BYTES: usize = 1 << 20;
+
+/// In the order they were sent; still plaintext, so that no sequence number is spent on them.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    messages: Vec<Plaintext>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Gives the message back if there is no room.
+    pub(super) fn push(&mut self, message: Plaintext) -> Result<(), Plaintext> {
+        let bytes = self.bytes + message.len();
+        if self.messages.len() >= MOST_MESSAGES || bytes > MOST_BYTES {
+            return Err(message);
+        }
+        self.bytes = bytes;
+        self.messages.push(message);
+        Ok(())
+    }
+
+    pub(super) fn into_messages(self) -> Vec<Plaintext> {
+        self.messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sbrp_client_05_what_waits_is_bounded_in_number_and_size() {
+        let mut held = Held::default();
+        for _ in 0..MOST_MESSAGES {
+            held.push(vec![1].into()).unwrap();
+        }
+        assert_eq!(held.push(vec![2].into()), Err(vec![2].into()));
+        let mut held = Held::default();
+        held.push(vec![0; MOST_BYTES].into()).unwrap();
+        assert_eq!(held.push(vec![2].into()), Err(vec![2].into()));
+        held.push(Plaintext::default()).unwrap();
+        assert_eq!(held.into_messages().len(), 2);
+    }
+}

@@ -1,0 +1,345 @@
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::handshake::{TIME_LIMIT, answer};
+use crate::identity::IdentitySecret;
+use crate::sealed::Channel;
+
+const PAUSED: ControlCode = ControlCode::SessionPaused;
+const PENDING: ControlCode = ControlCode::SessionPending;
+const RESUMED: ControlCode = ControlCode::SessionResumed;
+
+fn sid(id: u64) -> SessionId {
+    SessionId::from_wire(id).unwrap()
+}
+
+fn ephemeral(seed: u8) -> Ephemeral {
+    Ephemeral::from_random(Zeroizing::new([seed; 32]))
+}
+
+fn identity(seed: u8) -> IdentitySecret {
+    IdentitySecret::from_seed(&[seed; 32])
+}
+
+fn told(code: ControlCode) -> Event {
+    Event::Frame(Frame::control(code, Some(sid(1))))
+}
+
+fn say(text: &str) -> Event {
+    Event::Send(text.as_bytes().to_vec().into())
+}
+
+/// A client that waits for its accept, and the init it sent.
+fn handshaking(trust: Trust, now: Instant) -> (Client, Bytes) {
+    let mut client = Client::new(DaemonId::new("d_1"), trust);
+    assert_eq!(client.handle(Event::Connect, now), Ok(vec![Action::Connect]));
+    let opened = Event::Opened { session: sid(1), ephemeral: ephemeral(2) };
+    let actions = client.handle(opened, now).unwrap();
+    let [Action::Send(init)] = &actions[..] else { panic!("{actions:?}") };
+    let init = init.clone();
+    (client, init)
+}
+
+/// The daemon's answer to that init.
+fn accept(init: &Bytes, key: &IdentitySecret) -> (Event, Channel) {
+    let Ok(Frame::HandshakeInit { session, payload }) = Frame::decode(init.clone()) else {
+        panic!()
+    };
+    let done = answer(session, &payload, &DaemonId::new("d_1"), key, ephemeral(3)).unwrap();
+    (Event::Frame(done.accept), done.channel)
+}
+
+fn active(now: Instant) -> (Client, Channel) {
+    let (mut client, init) = handshaking(Trust::FirstUse, now);
+    let (accept, channel) = accept(&init, &identity(1));
+    client.handle(accept, now).unwrap();
+    assert_eq!(client.state(), "active");
+    (client, channel)
+}
+
+/// What the daemon reads of these actions.
+fn heard(channel: &mut Channel, actions: &[Action]) -> Vec<Vec<u8>> {
+    let frames = actions.iter().filter_map(|action| match action {
+        Action::Send(frame) => Some(frame),
+        _ => None,
+    });
+    frames.map(|frame| channel.opener.open_frame(frame).unwrap().plaintext.to_vec()).collect()
+}
+
+#[test]
+fn sbrp_client_01_the_first_identity_that_proves_itself_is_pinned() {
+    let now = Instant::now();
+    let (mut client, init) = handshaking(Trust::FirstUse, now);
+    let actions = client.handle(accept(&init, &identity(1)).0, now).unwrap();
+    let [Action::Pin(pinned), Action::Established] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(pinned.key(), &identity(1).public());
+
+    // From now on no other key will do, in the next session either.
+    client.handle(told(ControlCode::SessionExpired), now).unwrap();
+    client.handle(Event::Connect, now).unwrap();
+    let opened = Event::Opened { session: sid(2), ephemeral: ephemeral(4) };
+    let actions = client.handle(opened, now).unwrap();
+    let [Action::Send(init)] = &actions[..] else { panic!("{actions:?}") };
+    let actions = client.handle(accept(init, &identity(9)).0, now).unwrap();
+    let [Action::CloseSocket, Action::Failed(Failure::KeyChanged(change))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(change.pinned(), identity(1).public().fingerprint());
+    assert_eq!(change.offered(), identity(9).public().fingerprint());
+    assert_eq!(client.state(), "closed");
+}
+
+#[test]
+fn sbrp_client_01_a_signature_that_fails_pins_nothing() {
+    let now = Instant::now();
+    let (mut client, init) = handshaking(Trust::FirstUse, now);
+    let Event::Frame(Frame::HandshakeAccept { session, payload }) = accept(&init, &identity(1)).0
+    else {
+        panic!()
+    };
+    let mut payload = payload.to_vec();
+    payload[127] ^= 1;
+    let forged = Frame::HandshakeAccept { session, payload: payload.into() };
+    let failed = Action::Failed(Failure::Sdk(SdkCode::HandshakeFailed));
+    let actions = client.handle(Event::Frame(forged), now);
+    assert_eq!(actions, Ok(vec![Action::CloseSocket, failed]));
+    assert_eq!(client.trust, Trust::FirstUse);
+}
+
+#[test]
+fn sbrp_client_04_a_new_connection_is_a_new_session_with_new_keys() {
+    let now = Instant::now();
+    let (mut client, mut old) = active(now);
+    let lost = client.handle(Event::Lost { session: sid(1) }, now);
+    assert_eq!(lost, Ok(vec![Action::ConnectLater]));
+    assert!(client.handle(say("too early"), now).is_err());
+    assert_eq!(client.handle(Event::Connect, now), Ok(vec![Action::Connect]));
+    let opened = Event::Opened { session: sid(2), ephemeral: ephemeral(5) };
+    let actions = client.handle(opened, now).unwrap();
+    let [Action::Send(init)] = &actions[..] else { panic!("{actions:?}") };
+    client.handle(accept(init, &identity(1)).0, now).unwrap();
+    // The old daemon's frames and the old connection's end mean nothing any more.
+    let stale = Frame::decode(old.sealer.seal(b"old").unwrap()).unwrap();
+    assert!(client.handle(Event::Frame(stale), now).is_err());
+    assert_eq!(client.handle(Event::Lost { session: sid(1) }, now), Ok(vec![]));
+    assert_eq!((client.state(), client.session()), ("active", Some(sid(2))));
+    let actions = client.handle(say("new"), now).unwrap();
+    let [Action::Send(frame)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(old.opener.open_frame(frame).is_err());
+}
+
+#[test]
+fn sbrp_client_05_what_is_sent_in_a_pause_waits_and_goes_out_in_order() {
+    let now = Instant::now();
+    let (mut client, mut daemon) = active(now);
+    let sent = client.handle(say("0"), now).unwrap();
+    assert_eq!(heard(&mut daemon, &sent), [b"0"]);
+    assert_eq!(client.handle(told(PAUSED), now), Ok(vec![Action::Show(Notice::Paused)]));
+    assert_eq!(client.handle(say("1"), now), Ok(vec![]));
+    assert_eq!(client.handle(told(PENDING), now), Ok(vec![Action::Show(Notice::Pending)]));
+    assert_eq!(client.handle(say("2"), now), Ok(vec![]));
+    let resumed = client.handle(told(RESUMED), now).unwrap();
+    assert_eq!(resumed[0], Action::Show(Notice::Resumed));
+    assert_eq!(heard(&mut daemon, &resumed), [b"1", b"2"]);
+    assert_eq!(heard(&mut daemon, &client.handle(say("3"), now).unwrap()), [b"3"]);
+}
+
+#[test]
+fn sbrp_client_05_an_expired_session_gives_back_what_waited() {
+    let now = Instant::now();
+    for pause in [&[PAUSED][..], &[PAUSED, PENDING]] {
+        let (mut client, _) = active(now);
+        for code in pause {
+            client.handle(told(*code), now).unwrap();
+        }
+        client.handle(say("1"), now).unwrap();
+        let actions = client.handle(told(ControlCode::SessionExpired), now).unwrap();
+        assert_eq!(actions[0], Action::Unsent(vec![b"1".to_vec().into()]));
+        assert_eq!(actions[2..], [Action::CloseSocket, Action::ConnectLater]);
+        assert_eq!(client.state(), "reconnecting");
+    }
+}
+
+#[test]
+fn sbrp_client_05_a_full_queue_gives_the_message_back() {
+    let now = Instant::now();
+    let (mut client, _) = active(now);
+    client.handle(told(PAUSED), now).unwrap();
+    for _ in 0..256 {
+        assert_eq!(client.handle(say("x"), now), Ok(vec![]));
+    }
+    let full = client.handle(say("y"), now);
+    assert_eq!(full, Ok(vec![Action::Unsent(vec![b"y".to_vec().into()])]));
+}
+
+#[test]
+fn sbrp_relay_19_a_second_notice_means_a_discarded_message() {
+    let now = Instant::now();
+    let (mut client, _) = active(now);
+    for code in [PAUSED, PENDING] {
+        client.handle(told(code), now).unwrap();
+        assert_eq!(client.handle(told(code), now), Ok(vec![Action::Show(Notice::Discarded)]));
+    }
+}
+
+#[test]
+fn sbrp_client_06_a_handshake_ends_after_thirty_seconds() {
+    let start = Instant::now();
+    let (mut client, _) = handshaking(Trust::FirstUse, start);
+    assert_eq!(client.deadline(), Some(start + TIME_LIMIT));
+    let early = start + TIME_LIMIT - Duration::from_nanos(1);
+    assert_eq!(client.handle(Event::Tick, early), Ok(vec![]));
+    let late = client.handle(Event::Tick, start + TIME_LIMIT).unwrap();
+    assert_eq!(late[0], Action::Refused(SdkCode::HandshakeTimeout));
+    assert_eq!(client.state(), "reconnecting");
+}
+
+#[test]
+fn sbrp_client_05_a_session_that_resumes_without_us_is_given_up_at_once() {
+    let now = Instant::now();
+    let (mut client, _) = handshaking(Trust::FirstUse, now);
+    for code in [PAUSED, PENDING] {
+        client.handle(told(code), now).unwrap();
+        assert_eq!(client.state(), "handshaking");
+    }
+    let actions = client.handle(told(RESUMED), now).unwrap();
+    assert_eq!(actions[1..], [Action::CloseSocket, Action::ConnectLater]);
+    assert_eq!(client.state(), "reconnecting");
+}
+
+#[test]
+fn sbrp_client_07_text_changes_nothing() {
+    let now = Instant::now();
+    let text = |code, text: &str| {
+        let control = crate::frame::Control::with_text(code, text);
+        Event::Frame(Frame::Control { session: Some(sid(1)), control })
+    };
+    let (mut client, _) = active(now);
+    client.handle(text(PAUSED, "session_expired"), now).unwrap();
+    assert_eq!(client.state(), "paused");
+    client.handle(text(ControlCode::SessionExpired, "all is well"), now).unwrap();
+    assert_eq!(client.state(), "reconnecting");
+}
+
+#[test]
+fn sbrp_client_09_nothing_is_sealed_before_the_handshake_is_done() {
+    let now = Instant::now();
+    let mut client = Client::new(DaemonId::new("d_1"), Trust::FirstUse);
+    let refused = |state| Err(Impossible { state, event: "a message to send" });
+    assert_eq!(client.handle(say("x"), now), refused("idle"));
+    client.handle(Event::Connect, now).unwrap();
+    assert_eq!(client.handle(say("x"), now), refused("connecting"));
+    let (mut client, _) = handshaking(Trust::FirstUse, now);
+    assert_eq!(client.handle(say("x"), now), refused("handshaking"));
+    // Nor is anything opened.
+    let payload = Bytes::from_static(&[0; 28]);
+    let data = Event::Frame(Frame::Data { session: sid(1), payload });
+    assert!(client.handle(data, now).is_err());
+}
+
+#[test]
+fn what_a_terminal_code_leads_to() {
+    let now = Instant::now();
+    for code in ControlCode::ALL.into_iter().filter(|code| code.is_terminal()) {
+        let (mut client, _) = active(now);
+        client.handle(told(code), now).unwrap();
+        let again = worth_a_new_try(Code::Known(code));
+        assert_eq!(client.state(), if again { "reconnecting" } else { "closed" }, "{code:?}");
+    }
+    assert!(!worth_a_new_try(Code::Unknown(0x9999)));
+}
+
+#[test]
+fn a_failed_decryption_is_told_and_moves_nothing() {
+    let now = Instant::now();
+    let (mut client, mut daemon) = active(now);
+    let good = daemon.sealer.seal(b"hello").unwrap();
+    let mut bad = good.to_vec();
+    *bad.last_mut().unwrap() ^= 1;
+    let frame = |bytes: Bytes| Event::Frame(Frame::decode(bytes).unwrap());
+    let refused = Ok(vec![Action::Refused(SdkCode::DecryptFailed)]);
+    assert_eq!(client.handle(frame(bad.into()), now), refused);
+    let opened = Opened { seq: 0, plaintext: b"hello".to_vec().into() };
+    assert_eq!(client.handle(frame(good.clone()), now), Ok(vec![Action::Deliver(opened)]));
+    let replayed = Ok(vec![Action::Refused(SdkCode::SequenceError)]);
+    assert_eq!(client.handle(frame(good), now), replayed);
+}
+
+#[test]
+fn sbrp_crypto_06_an_exhausted_session_makes_way_for_a_new_one() {
+    let now = Instant::now();
+    let (mut client, _) = active(now);
+    client.state.channel().sealer.skip_to(u64::MAX);
+    let actions = client.handle(say("x"), now).unwrap();
+    assert_eq!(actions[0], Action::Refused(SdkCode::SequenceError));
+    assert_eq!(actions[1], Action::Unsent(vec![b"x".to_vec().into()]));
+    assert_eq!(client.state(), "reconnecting");
+
+    // The same in the middle of a flush: what fits is sent, the rest is given back.
+    let (mut client, _) = active(now);
+    client.handle(told(PAUSED), now).unwrap();
+    client.handle(told(PENDING), now).unwrap();
+    client.handle(say("1"), now).unwrap();
+    client.handle(say("2"), now).unwrap();
+    client.state.channel().sealer.skip_to(u64::MAX - 1);
+    let actions = client.handle(told(RESUMED), now).unwrap();
+    assert_eq!(actions[3], Action::Unsent(vec![b"2".to_vec().into()]));
+}
+
+#[test]
+fn sbrp_crypto_10_no_action_or_state_shows_plaintext() {
+    let now = Instant::now();
+    let (mut client, _) = active(now);
+    client.handle(told(PAUSED), now).unwrap();
+    let event = say("attack at dawn");
+    let shown = format!("{event:?}");
+    client.handle(event, now).unwrap();
+    let state = format!("{client:?}");
+    let actions = format!("{:?}", client.handle(Event::Close, now).unwrap());
+    for shown in [shown, state, actions] {
+        assert!(!shown.contains("attack") && !shown.contains("97, 116, 116"), "{shown}");
+    }
+}
+
+#[test]
+fn frames_of_others_are_typed_errors_and_change_nothing() {
+    let now = Instant::now();
+    let (mut client, _) = active(now);
+    let other = Some(sid(7));
+    let payload = Bytes::from_static(&[0; 32]);
+    for frame in [
+        Frame::control(ControlCode::SessionExpired, other),
+        Frame::control(ControlCode::SessionEnded, Some(sid(1))),
+        Frame::control(RESUMED, Some(sid(1))),
+        Frame::Data { session: sid(7), payload: payload.clone() },
+        Frame::HandshakeInit { session: sid(1), payload: payload.clone() },
+        Frame::HandshakeAccept { session: sid(1), payload },
+        Frame::Signal { session: sid(1), signal: crate::frame::Signal::READY },
+    ] {
+        assert!(client.handle(Event::Frame(frame.clone()), now).is_err(), "{frame:?}");
+        assert_eq!(client.state(), "active");
+    }
+    assert_eq!(client.handle(Event::Close, now), Ok(vec![Action::CloseSocket]));
+    assert!(client.handle(Event::Connect, now).is_err(), "closed is closed");
+}
+
+#[test]
+fn closing_gives_up_a_connection_that_is_being_made() {
+    let now = Instant::now();
+    let mut client = Client::new(DaemonId::new("d_1"), Trust::FirstUse);
+    client.handle(Event::Connect, now).unwrap();
+    assert_eq!(client.handle(Event::Close, now), Ok(vec![Action::CloseSocket]));
+    let opened = Event::Opened { session: sid(1), ephemeral: ephemeral(2) };
+    assert!(client.handle(opened, now).is_err());
+}
+
+#[test]
+fn a_message_past_the_limit_is_refused_at_once() {
+    let now = Instant::now();
+    let (mut client, _) = active(now);
+    let long = Event::Send(vec![0; crate::sealed::MAX_PLAINTEXT + 1].into());
+    assert!(client.handle(long, now).is_err());
+    assert_eq!(client.state(), "active");
+}

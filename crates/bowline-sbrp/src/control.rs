@@ -1,0 +1,245 @@
+//! Control codes: what a relay tells an endpoint, and what an endpoint tells its own user.
+//!
+//! One table says for each code its number, its name, whether the relay closes after it and
+//! whether it speaks of the connection or of one session (SBRP-RELAY-16). The codes that never
+//! travel have a type of their own, so that writing one into a frame does not compile.
+
+/// A code a relay sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ControlCode {
+    Unauthorized,
+    Forbidden,
+    DaemonNotFound,
+    DaemonOffline,
+    SessionNotFound,
+    SessionExpired,
+    MalformedFrame,
+    PayloadTooLarge,
+    InvalidFrameType,
+    InvalidSessionId,
+    DisallowedSender,
+    InternalError,
+    RateLimited,
+    Backpressure,
+    SessionPaused,
+    SessionResumed,
+    SessionEnded,
+    SessionPending,
+}
+
+/// What a code speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Session id 0.
+    Connection,
+    /// The session's id.
+    Session,
+}
+
+/// Who is at the other end of a relay's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Daemon,
+}
+
+struct Row(u16, &'static str, After, Scope);
+
+/// What the relay does with the connection after the code.
+enum After {
+    Close,
+    Stay,
+}
+
+impl ControlCode {
+    pub const ALL: [ControlCode; 18] = {
+        use ControlCode::*;
+        [
+            Unauthorized,
+            Forbidden,
+            DaemonNotFound,
+            DaemonOffline,
+            SessionNotFound,
+            SessionExpired,
+            MalformedFrame,
+            PayloadTooLarge,
+            InvalidFrameType,
+            InvalidSessionId,
+            DisallowedSender,
+            InternalError,
+            RateLimited,
+            Backpressure,
+            SessionPaused,
+            SessionResumed,
+            SessionEnded,
+            SessionPending,
+        ]
+    };
+
+    const fn row(self) -> Row {
+        use After::*;
+        use Scope::*;
+        match self {
+            Self::Unauthorized => Row(0x0101, "unauthorized", Close, Connection),
+            Self::Forbidden => Row(0x0102, "forbidden", Close, Connection),
+            Self::DaemonNotFound => Row(0x0201, "daemon_not_found", Close, Session),
+            Self::DaemonOffline => Row(0x0202, "daemon_offline", Close, Session),
+            Self::SessionNotFound => Row(0x0301, "session_not_found", Close, Session),
+            Self::SessionExpired => Row(0x0302, "session_expired", Close, Session),
+            Self::MalformedFrame => Row(0x0401, "malformed_frame", Close, Connection),
+            Self::PayloadTooLarge => Row(0x0402, "payload_too_large", Close, Connection),
+            Self::InvalidFrameType => Row(0x0403, "invalid_frame_type", Close, Connection),
+            Self::InvalidSessionId => Row(0x0404, "invalid_session_id", Close, Connection),
+            Self::DisallowedSender => Row(0x0405, "disallowed_sender", Close, Session),
+            Self::InternalError => Row(0x0601, "internal_error", Close, Connection),
+            Self::RateLimited => Row(0x0901, "rate_limited", Stay, Connection),
+            Self::Backpressure => Row(0x0902, "backpressure", Close, Connection),
+            Self::SessionPaused => Row(0x1001, "session_paused", Stay, Session),
+            Self::SessionResumed => Row(0x1002, "session_resumed", Stay, Session),
+            Self::SessionEnded => Row(0x1003, "session_ended", Stay, Session),
+            Self::SessionPending => Row(0x1004, "session_pending", Stay, Session),
+        }
+    }
+
+    /// The number on the wire.
+    pub const fn to_wire(self) -> u16 {
+        self.row().0
+    }
+
+    pub const fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Whether the relay closes after it, as the table has it.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self.row().2, After::Close)
+    }
+
+    pub const fn scope(self) -> Scope {
+        self.row().3
+    }
+
+    /// Whether the relay closes this connection after it. A daemon carries many sessions: the end
+    /// of one of them must not cut the others.
+    pub const fn closes(self, to: Role) -> bool {
+        match (to, self) {
+            (Role::Daemon, Self::SessionNotFound | Self::SessionExpired) => false,
+            _ => self.is_terminal(),
+        }
+    }
+}
+
+/// A code as read from a frame. Relays may be newer than we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    Known(ControlCode),
+    Unknown(u16),
+}
+
+impl Code {
+    pub fn from_wire(number: u16) -> Self {
+        ControlCode::ALL
+            .into_iter()
+            .find(|code| code.to_wire() == number)
+            .map_or(Self::Unknown(number), Self::Known)
+    }
+
+    pub fn to_wire(self) -> u16 {
+        match self {
+            Self::Known(code) => code.to_wire(),
+            Self::Unknown(number) => number,
+        }
+    }
+
+    /// What we do not know ends the connection: waiting on would be waiting for nothing.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Known(code) => code.is_terminal(),
+            Self::Unknown(_) => true,
+        }
+    }
+}
+
+/// What an endpoint tells its own user. Never on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SdkCode {
+    IdentityKeyChanged,
+    HandshakeFailed,
+    HandshakeTimeout,
+    DecryptFailed,
+    SequenceError,
+}
+
+impl SdkCode {
+    pub const ALL: [SdkCode; 5] = [
+        SdkCode::IdentityKeyChanged,
+        SdkCode::HandshakeFailed,
+        SdkCode::HandshakeTimeout,
+        SdkCode::DecryptFailed,
+        SdkCode::SequenceError,
+    ];
+
+    pub const fn number(self) -> u16 {
+        self.row().0
+    }
+
+    pub const fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    const fn row(self) -> (u16, &'static str) {
+        match self {
+            SdkCode::IdentityKeyChanged => (0xE001, "identity_key_changed"),
+            SdkCode::HandshakeFailed => (0xE002, "handshake_failed"),
+            SdkCode::HandshakeTimeout => (0xE003, "handshake_timeout"),
+            SdkCode::DecryptFailed => (0xE004, "decrypt_failed"),
+            SdkCode::SequenceError => (0xE005, "sequence_error"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vectors;
+
+    #[test]
+    fn sbrp_relay_16_the_table_is_the_vectors_table() {
+        let constants = vectors::section("constants");
+        let codes = constants["codes"].as_object().unwrap();
+        let stays = constants["nonterminal"].as_array().unwrap();
+        assert_eq!(codes.len(), ControlCode::ALL.len());
+        for code in ControlCode::ALL {
+            assert_eq!(codes[code.name()], format!("{:#06x}", code.to_wire()), "{code:?}");
+            let stay = stays.iter().any(|name| name == code.name());
+            assert_eq!(code.is_terminal(), !stay, "{code:?}");
+            assert_eq!(Code::from_wire(code.to_wire()), Code::Known(code));
+        }
+        for row in vectors::rows("frames", 36).iter().filter(|row| row["kind"] == "control") {
+            let code = ControlCode::ALL.into_iter().find(|code| row["name"] == code.name());
+            let scope = if row["sid_scope"] == "0" { Scope::Connection } else { Scope::Session };
+            assert_eq!(code.unwrap().scope(), scope, "{}", row["name"]);
+            assert_eq!(code.unwrap().is_terminal(), row["terminal"] == true, "{}", row["name"]);
+        }
+    }
+
+    #[test]
+    fn sbrp_relay_16_one_sessions_end_does_not_close_its_daemon() {
+        for code in [ControlCode::SessionNotFound, ControlCode::SessionExpired] {
+            assert!(code.closes(Role::Client) && !code.closes(Role::Daemon));
+        }
+        for code in ControlCode::ALL {
+            assert_eq!(code.closes(Role::Client), code.is_terminal());
+        }
+        assert!(ControlCode::DisallowedSender.closes(Role::Daemon));
+    }
+
+    #[test]
+    fn codes_of_the_sdk_mean_nothing_on_the_wire() {
+        for code in SdkCode::ALL {
+            let read = Code::from_wire(code.number());
+            assert_eq!(read, Code::Unknown(code.number()), "{}", code.name());
+            assert!(read.is_terminal());
+        }
+    }
+}

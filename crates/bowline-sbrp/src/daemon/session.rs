@@ -1,0 +1,209 @@
+//! One session at the daemon, as a table.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Progress;
+use crate::control::SdkCode;
+use crate::frame::{Frame, Reason, Signal};
+use crate::handshake::{self, Ephemeral, TIME_LIMIT};
+use crate::id::{DaemonId, SessionId};
+use crate::identity::IdentitySecret;
+use crate::impossible::Impossible;
+use crate::sealed::{Channel, Plaintext, SealError};
+
+#[derive(Debug)]
+pub struct Session(State);
+
+#[derive(Debug)]
+enum State {
+    /// A client asked; the program has not answered yet.
+    Handshaking {
+        init: Bytes,
+        until: Instant,
+    },
+    Active(Box<Channel>),
+    /// The connection is gone. What is said when it is back: ready, or why not.
+    Reconnecting(Result<Box<Channel>, Reason>),
+    Closed,
+}
+
+#[derive(Debug)]
+pub enum SessionEvent {
+    Answer {
+        ephemeral: Ephemeral,
+    },
+    Data(Bytes),
+    Send(Plaintext),
+    /// The program's wish.
+    Close(Reason),
+    /// The relay's word that the client is gone (SBRP-DAEMON-03).
+    Ended,
+    LinkLost {
+        resumable: bool,
+    },
+    LinkUp,
+    Tick,
+}
+
+#[derive(Debug)]
+pub enum SessionAction {
+    Send(Bytes),
+    Tell(Progress),
+}
+
+use SessionAction::{Send, Tell};
+
+impl Session {
+    pub(super) fn offered(init: Bytes, now: Instant) -> Self {
+        Self(State::Handshaking { init, until: now + TIME_LIMIT })
+    }
+
+    pub(super) fn forgotten() -> Self {
+        Self(State::Reconnecting(Err(Reason::StateLost)))
+    }
+
+    pub(super) fn handle(
+        &mut self,
+        event: SessionEvent,
+        id: SessionId,
+        daemon: &DaemonId,
+        identity: &IdentitySecret,
+        now: Instant,
+    ) -> Result<Vec<SessionAction>, Impossible> {
+        use SessionEvent as E;
+        use State::*;
+        let close = |reason| Send(signal(id, Signal::close(reason)));
+        let ended = |fault| Tell(Progress::Ended(fault));
+
+        let (next, actions) = match (std::mem::replace(&mut self.0, Closed), event) {
+            (Handshaking { init, .. }, E::Answer { ephemeral }) => {
+                match handshake::answer(id, &init, daemon, identity, ephemeral) {
+                    Ok(done) => (
+                        Active(Box::new(done.channel)),
+                        vec![Send(done.accept.encode()), Tell(Progress::Established)],
+                    ),
+                    Err(error) => (Closed, vec![close(Reason::Error), ended(Some(error.code()))]),
+                }
+            }
+            (Handshaking { until, .. }, E::Tick) if now >= until => {
+                (Closed, vec![close(Reason::Error), ended(Some(SdkCode::HandshakeTimeout))])
+            }
+            (Handshaking { .. }, E::LinkLost { resumable: true }) => {
+                (Reconnecting(Err(Reason::StateLost)), vec![ended(None)])
+            }
+
+            (Active(mut channel), E::Data(payload)) => {
+                let heard = match channel.opener.open(&payload) {
+                    Ok(opened) => Progress::Deliver(opened),
+                    Err(error) => Progress::Refused(error.code()),
+                };
+                (Active(channel), vec![Tell(heard)])
+            }
+            (Active(mut channel), E::Send(plaintext)) => match channel.sealer.seal(&plaintext) {
+                Ok(frame) => (Active(channel), vec![Send(frame)]),
+                Err(SealError::TooLong(_)) => {
+                    self.0 = Active(channel);
+                    return Err(Impossible { state: "active", event: "a message past the limit" });
+                }
+                Err(SealError::Exhausted) => {
+                    (Closed, vec![close(Reason::Error), ended(Some(SdkCode::SequenceError))])
+                }
+            },
+            (Active(channel), E::LinkLost { resumable: true }) => {
+                (Reconnecting(Ok(channel)), vec![Tell(Progress::Suspended)])
+            }
+
+            (Reconnecting(Ok(channel)), E::LinkUp) if channel.can_resume() => {
+                (Active(channel), vec![Send(signal(id, Signal::READY)), Tell(Progress::Resumed)])
+            }
+            (Reconnecting(Ok(_)), E::LinkUp) => {
+                (Closed, vec![close(Reason::StateLost), ended(None)])
+            }
+            // The program has heard the end of it already.
+            (Reconnecting(Err(reason)), E::LinkUp) => (Closed, vec![close(reason)]),
+            (Reconnecting(Ok(_)), E::Close(reason)) => {
+                (Reconnecting(Err(reason)), vec![ended(None)])
+            }
+            (Reconnecting(Err(_)), E::Ended) => (Closed, vec![]),
+
+            (Handshaking { .. } | Active(_), E::Close(reason)) => {
+                (Closed, vec![close(reason), ended(None)])
+            }
+            (Handshaking { .. } | Active(_), E::LinkLost { resumable: false }) => {
+                (Closed, vec![ended(None)])
+            }
+            (Handshaking { .. } | Active(_) | Reconnecting(_), E::Ended) => {
+                (Closed, vec![ended(None)])
+            }
+            (state @ (Handshaking { .. } | Active(_) | Reconnecting(_)), E::Tick) => {
+                (state, vec![])
+            }
+            // A stop while the connection is away closes what waits to be closed anyway.
+            (state @ Reconnecting(Err(_)), E::Close(_)) => (state, vec![]),
+            (state @ Reconnecting(_), E::LinkLost { .. }) => (state, vec![]),
+
+            (state, event) => {
+                let impossible = Impossible { state: state.name(), event: event.name() };
+                self.0 = state;
+                return Err(impossible);
+            }
+        };
+        self.0 = next;
+        Ok(actions)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.0, State::Closed)
+    }
+
+    pub fn is_active(&self) -> bool {
+        matches!(self.0, State::Active(_))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.0 {
+            State::Handshaking { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn channel(&mut self) -> &mut Channel {
+        match &mut self.0 {
+            State::Active(channel) | State::Reconnecting(Ok(channel)) => channel,
+            other => panic!("no channel while {}", other.name()),
+        }
+    }
+}
+
+fn signal(session: SessionId, signal: Signal) -> Bytes {
+    Frame::Signal { session, signal }.encode()
+}
+
+impl State {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Handshaking { .. } => "handshaking",
+            Self::Active(_) => "active",
+            Self::Reconnecting(_) => "reconnecting",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl SessionEvent {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Answer { .. } => "an answer",
+            Self::Data(_) => "data",
+            Self::Send(_) => "a message to send",
+            Self::Close(_) => "a wish to close",
+            Self::Ended => "the client's end",
+            Self::LinkLost { .. } => "the loss of the connection",
+            Self::LinkUp => "a connection",
+            Self::Tick => "a timer",
+        }
+    }
+}

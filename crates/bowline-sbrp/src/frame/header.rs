@@ -1,0 +1,145 @@
+//! The 13-byte header, and the rules that hold for every frame whoever reads it.
+
+use crate::control::{ControlCode, Role};
+use crate::id::SessionId;
+
+pub const HEADER_LEN: usize = 13;
+pub const MAX_PAYLOAD: usize = 65_536;
+/// The longest message there is: what a WebSocket reader has to be limited to.
+pub const MAX_FRAME: usize = HEADER_LEN + MAX_PAYLOAD;
+
+/// The types of frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FrameType {
+    HandshakeInit = 0x01,
+    HandshakeAccept = 0x02,
+    Data = 0x03,
+    Signal = 0x04,
+    Ping = 0x10,
+    Pong = 0x11,
+    Control = 0x20,
+}
+
+impl FrameType {
+    fn from_wire(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0x01 => Self::HandshakeInit,
+            0x02 => Self::HandshakeAccept,
+            0x03 => Self::Data,
+            0x04 => Self::Signal,
+            0x10 => Self::Ping,
+            0x11 => Self::Pong,
+            0x20 => Self::Control,
+            _ => return None,
+        })
+    }
+
+    /// Whether a relay takes this type from that sender (SBRP-RELAY-04).
+    pub(super) fn allowed_from(self, sender: Role) -> bool {
+        match self {
+            Self::HandshakeInit => sender == Role::Client,
+            Self::HandshakeAccept | Self::Signal => sender == Role::Daemon,
+            Self::Data | Self::Ping | Self::Pong => true,
+            Self::Control => false,
+        }
+    }
+
+    fn max_payload(self) -> usize {
+        match self {
+            Self::Ping | Self::Pong => super::Beat::MAX,
+            _ => MAX_PAYLOAD,
+        }
+    }
+
+    fn takes(self, session: Option<SessionId>) -> bool {
+        match self {
+            Self::Ping | Self::Pong => session.is_none(),
+            Self::Control => true,
+            _ => session.is_some(),
+        }
+    }
+}
+
+/// Which rule a message breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("the message is not exactly one well-formed frame")]
+    MalformedFrame,
+    #[error("the payload is longer than its frame may carry")]
+    PayloadTooLarge,
+    #[error("no frame has this type")]
+    InvalidFrameType,
+    #[error("the session id is missing, or stands where there is none")]
+    InvalidSessionId,
+    #[error("this sender may not send this frame")]
+    DisallowedSender(Option<SessionId>),
+}
+
+impl Violation {
+    /// The code that answers it, and the session it is said of.
+    pub fn answer(self) -> (ControlCode, Option<SessionId>) {
+        match self {
+            Self::MalformedFrame => (ControlCode::MalformedFrame, None),
+            Self::PayloadTooLarge => (ControlCode::PayloadTooLarge, None),
+            Self::InvalidFrameType => (ControlCode::InvalidFrameType, None),
+            Self::InvalidSessionId => (ControlCode::InvalidSessionId, None),
+            Self::DisallowedSender(session) => (ControlCode::DisallowedSender, session),
+        }
+    }
+}
+
+/// A header as it stands on the wire: nothing is checked but that it is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub kind: u8,
+    pub length: u32,
+    pub session: Option<SessionId>,
+}
+
+impl Header {
+    /// Takes the first 13 bytes apart.
+    pub fn parse(message: &[u8]) -> Result<Self, Violation> {
+        let (head, _) =
+            message.split_first_chunk::<HEADER_LEN>().ok_or(Violation::MalformedFrame)?;
+        let [kind, l0, l1, l2, l3, session @ ..] = *head;
+        Ok(Self {
+            kind,
+            length: u32::from_be_bytes([l0, l1, l2, l3]),
+            session: SessionId::from_wire(u64::from_be_bytes(session)),
+        })
+    }
+
+    /// Everything SBRP-RELAY-05 says but the direction, in its order.
+    pub(super) fn check(message: &[u8]) -> Result<(Self, FrameType), Violation> {
+        let header = Self::parse(message)?;
+        // The length is judged by what it says before it is compared with what came: a header
+        // that promises 4 GiB is too large even if nothing follows it.
+        let length = usize::try_from(header.length).map_err(|_| Violation::PayloadTooLarge)?;
+        if length > MAX_PAYLOAD {
+            return Err(Violation::PayloadTooLarge);
+        }
+        if message.len() - HEADER_LEN != length {
+            return Err(Violation::MalformedFrame);
+        }
+        let kind = FrameType::from_wire(header.kind).ok_or(Violation::InvalidFrameType)?;
+        if length > kind.max_payload() {
+            return Err(Violation::PayloadTooLarge);
+        }
+        if !kind.takes(header.session) {
+            return Err(Violation::InvalidSessionId);
+        }
+        Ok((header, kind))
+    }
+
+    pub(crate) fn encode(
+        kind: FrameType,
+        length: u32,
+        session: Option<SessionId>,
+    ) -> [u8; HEADER_LEN] {
+        let mut head = [0; HEADER_LEN];
+        head[0] = kind as u8;
+        head[1..5].copy_from_slice(&length.to_be_bytes());
+        head[5..].copy_from_slice(&session.map_or(0, SessionId::to_wire).to_be_bytes());
+        head
+    }
+}

@@ -1,0 +1,49 @@
+//! What a relay does with a message, decided by header alone.
+//!
+//! Apart from [`Frame`](super::Frame), because a relay must not look into what endpoints say to
+//! each other (SBRP-RELAY-02): a handshake of the wrong size is forwarded like any other.
+
+use bytes::Bytes;
+
+use super::header::{FrameType, HEADER_LEN, Header, Violation};
+use super::payload::{Beat, Signal};
+use crate::control::Role;
+use crate::id::SessionId;
+
+/// A message that passed all checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inbound {
+    /// For the other end, as it came.
+    Forward { session: SessionId, message: Bytes },
+    /// For the relay: the daemon says how a session stands.
+    Signal { session: SessionId, signal: Signal },
+    /// To be answered with a pong of the same bytes (SBRP-RELAY-14).
+    Ping(Beat),
+    /// Proof of life, nothing more.
+    Pong(Beat),
+}
+
+impl Inbound {
+    /// Judges a message from `sender`. The order of checks is that of SBRP-RELAY-05; what a
+    /// signal says is read last.
+    pub fn read(sender: Role, message: Bytes) -> Result<Self, Violation> {
+        let (header, kind) = Header::check(&message)?;
+        if !kind.allowed_from(sender) {
+            return Err(Violation::DisallowedSender(header.session));
+        }
+        let payload = &message[HEADER_LEN..];
+        match kind {
+            FrameType::Ping => Beat::decode(payload).map(Self::Ping),
+            FrameType::Pong => Beat::decode(payload).map(Self::Pong),
+            FrameType::Signal => {
+                let session = header.session.ok_or(Violation::InvalidSessionId)?;
+                Ok(Self::Signal { session, signal: Signal::decode(payload)? })
+            }
+            FrameType::HandshakeInit | FrameType::HandshakeAccept | FrameType::Data => {
+                let session = header.session.ok_or(Violation::InvalidSessionId)?;
+                Ok(Self::Forward { session, message })
+            }
+            FrameType::Control => Err(Violation::DisallowedSender(header.session)),
+        }
+    }
+}

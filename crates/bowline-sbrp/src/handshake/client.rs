@@ -1,0 +1,120 @@
+//! The client's side: send an ephemeral, judge the answer.
+
+use bytes::Bytes;
+
+use super::ephemeral::Ephemeral;
+use super::transcript::Transcript;
+use super::{ACCEPT_LEN, HandshakeError};
+use crate::frame::Frame;
+use crate::id::{DaemonId, SessionId};
+use crate::identity::{Fingerprint, IdentityKey, UnfitKey};
+use crate::sealed::{Channel, Direction};
+
+/// What the client knows of the daemon's identity beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing yet: the first key that proves itself is to be pinned (SBRP-CLIENT-01).
+    FirstUse,
+    /// This key and no other: pinned, or approved by the user after a change.
+    Key(IdentityKey),
+}
+
+/// A key whose owner has signed this very handshake. The only thing a pin store accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerifiedIdentity(IdentityKey);
+
+impl VerifiedIdentity {
+    pub fn key(&self) -> &IdentityKey {
+        &self.0
+    }
+}
+
+/// The daemon showed another key than the pinned one (SBRP-CLIENT-02).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    pinned: IdentityKey,
+    offered: [u8; 32],
+}
+
+impl KeyChange {
+    pub fn pinned(&self) -> Fingerprint {
+        self.pinned.fingerprint()
+    }
+
+    pub fn offered(&self) -> Fingerprint {
+        Fingerprint::of(&self.offered)
+    }
+
+    /// The user looked at both fingerprints and wants the new key. It still has to prove itself
+    /// in a handshake of its own before it can be pinned.
+    pub fn approve(self) -> Result<Trust, UnfitKey> {
+        IdentityKey::from_bytes(&self.offered).map(Trust::Key)
+    }
+}
+
+/// The handshake is done.
+#[derive(Debug)]
+pub struct Established {
+    pub identity: VerifiedIdentity,
+    pub channel: Channel,
+}
+
+/// The init is out, the accept not yet here.
+#[derive(Debug)]
+pub struct AwaitAccept {
+    session: SessionId,
+    daemon: DaemonId,
+    ephemeral: Ephemeral,
+}
+
+impl AwaitAccept {
+    /// Begins a handshake: the frame to send, and what waits for the answer.
+    pub fn start(session: SessionId, daemon: DaemonId, ephemeral: Ephemeral) -> (Self, Frame) {
+        let payload = Bytes::copy_from_slice(&ephemeral.public());
+        (Self { session, daemon, ephemeral }, Frame::HandshakeInit { session, payload })
+    }
+
+    /// Judges the payload of a HandshakeAccept. A pin that differs is found before any signature
+    /// is looked at: it is what the user has to hear of.
+    pub fn accept(self, payload: &[u8], trust: &Trust) -> Result<Established, HandshakeError> {
+        let accept = Accept::read(payload).ok_or(HandshakeError::Malformed)?;
+        let key = match trust {
+            Trust::Key(pinned) if *pinned.as_bytes() == accept.identity => *pinned,
+            Trust::Key(pinned) => {
+                let change = KeyChange { pinned: *pinned, offered: accept.identity };
+                return Err(HandshakeError::KeyChanged(Box::new(change)));
+            }
+            Trust::FirstUse => IdentityKey::from_bytes(&accept.identity)
+                .map_err(|_| HandshakeError::UnfitIdentity)?,
+        };
+        let transcript = Transcript {
+            daemon: &self.daemon,
+            client_ephemeral: self.ephemeral.public(),
+            daemon_ephemeral: accept.ephemeral,
+        };
+        if !key.verifies(&transcript.signed(), &accept.signature) {
+            return Err(HandshakeError::BadSignature);
+        }
+        let shared = self.ephemeral.agree(&accept.ephemeral);
+        let shared = shared.ok_or(HandshakeError::WeakEphemeral)?;
+        let keys = transcript.keys(&shared, &accept.signature);
+        let channel = keys.channel(self.session, Direction::ClientToDaemon);
+        Ok(Established { identity: VerifiedIdentity(key), channel })
+    }
+}
+
+/// What a HandshakeAccept carries, nothing of it checked.
+struct Accept {
+    identity: [u8; 32],
+    ephemeral: [u8; 32],
+    signature: [u8; 64],
+}
+
+impl Accept {
+    fn read(payload: &[u8]) -> Option<Self> {
+        let payload: &[u8; ACCEPT_LEN] = payload.try_into().ok()?;
+        let (identity, rest) = payload.split_first_chunk()?;
+        let (ephemeral, rest) = rest.split_first_chunk()?;
+        Some(Self { identity: *identity, ephemeral: *ephemeral, signature: *rest.first_chunk()? })
+    }
+}

@@ -1,0 +1,41 @@
+//! The daemon's side: answer an init at once, or refuse it.
+
+use bytes::Bytes;
+
+use super::ephemeral::Ephemeral;
+use super::transcript::Transcript;
+use super::{HandshakeError, INIT_LEN};
+use crate::frame::Frame;
+use crate::id::{DaemonId, SessionId};
+use crate::identity::IdentitySecret;
+use crate::sealed::{Channel, Direction};
+
+/// The daemon's half is done: send the frame, keep the channel.
+#[derive(Debug)]
+pub struct Answer {
+    pub accept: Frame,
+    pub channel: Channel,
+}
+
+/// Answers the payload of a HandshakeInit. The ephemeral is consumed whatever comes of it.
+pub fn answer(
+    session: SessionId,
+    init: &[u8],
+    daemon: &DaemonId,
+    identity: &IdentitySecret,
+    ephemeral: Ephemeral,
+) -> Result<Answer, HandshakeError> {
+    let client_ephemeral: [u8; INIT_LEN] =
+        init.try_into().map_err(|_| HandshakeError::Malformed)?;
+    let daemon_ephemeral = ephemeral.public();
+    let transcript = Transcript { daemon, client_ephemeral, daemon_ephemeral };
+    let shared = ephemeral.agree(&client_ephemeral).ok_or(HandshakeError::WeakEphemeral)?;
+    let signature = identity.sign(&transcript.signed());
+    let channel = transcript.keys(&shared, &signature).channel(session, Direction::DaemonToClient);
+    let public = identity.public();
+    let payload = [public.as_bytes().as_slice(), &daemon_ephemeral, &signature].concat();
+    Ok(Answer {
+        accept: Frame::HandshakeAccept { session, payload: Bytes::from(payload) },
+        channel,
+    })
+}

@@ -1,0 +1,73 @@
+//! What is signed, what is hashed, and the two keys that come of it.
+//!
+//! Strings are concatenated as UTF-8, without BOM or length (SBRP-CRYPTO-02). All parts but the
+//! daemon's id have a fixed length, so nothing can be shifted from one into another.
+
+use hkdf::Hkdf;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use crate::id::{DaemonId, SessionId};
+use crate::sealed::{Channel, Direction, Opener, Sealer};
+
+const SIGNED: &[u8] = b"sbrp-v1-handshake";
+const TRANSCRIPT: &[u8] = b"sbrp-v1-transcript";
+const KEYS: &[u8] = b"sbrp-session-keys";
+
+/// The three public values of a handshake.
+#[derive(Debug)]
+pub(super) struct Transcript<'a> {
+    pub(super) daemon: &'a DaemonId,
+    pub(super) client_ephemeral: [u8; 32],
+    pub(super) daemon_ephemeral: [u8; 32],
+}
+
+impl Transcript<'_> {
+    /// What the daemon signs (SBRP-CRYPTO-03).
+    pub(super) fn signed(&self) -> [u8; 32] {
+        self.hash(SIGNED).finalize().into()
+    }
+
+    /// The salt of the keys (SBRP-CRYPTO-04).
+    pub(super) fn salt(&self, signature: &[u8; 64]) -> [u8; 32] {
+        self.hash(TRANSCRIPT).chain_update(signature).finalize().into()
+    }
+
+    fn hash(&self, context: &[u8]) -> Sha256 {
+        Sha256::new()
+            .chain_update(context)
+            .chain_update(self.daemon.as_str())
+            .chain_update(self.client_ephemeral)
+            .chain_update(self.daemon_ephemeral)
+    }
+
+    /// Both keys, from the secret that only the two ends share.
+    pub(super) fn keys(&self, shared: &[u8; 32], signature: &[u8; 64]) -> Keys {
+        let mut keys = Keys(Zeroizing::new([0; 64]));
+        Hkdf::<Sha256>::new(Some(&self.salt(signature)), shared)
+            .expand(KEYS, keys.0.as_mut())
+            .expect("64 bytes are within what HKDF gives");
+        keys
+    }
+}
+
+/// Client to daemon, then daemon to client.
+pub(super) struct Keys(Zeroizing<[u8; 64]>);
+
+impl Keys {
+    pub(super) fn of(&self, direction: Direction) -> &[u8; 32] {
+        let (first, rest) = self.0.split_first_chunk::<32>().expect("64 bytes hold 32");
+        match direction {
+            Direction::ClientToDaemon => first,
+            Direction::DaemonToClient => rest.first_chunk().expect("64 bytes hold twice 32"),
+        }
+    }
+
+    /// The end that sends in that direction.
+    pub(super) fn channel(&self, session: SessionId, sends: Direction) -> Channel {
+        Channel {
+            sealer: Sealer::new(session, sends, self.of(sends)),
+            opener: Opener::new(sends.reverse(), self.of(sends.reverse())),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The Sideband Relay Protocol without I/O.
+//!
+//! Everything here is a value or a pure function: no sockets, no clock, no randomness. Relay,
+//! daemon, client and tests share these types, so a wire detail is written down once.
+
+pub mod client;
+pub mod control;
+pub mod daemon;
+pub mod frame;
+pub mod handshake;
+pub mod id;
+pub mod identity;
+pub mod impossible;
+pub mod reconnect;
+pub mod relay;
+pub mod sealed;
+pub mod token;
+#[cfg(test)]
+mod vectors;

@@ -1,0 +1,277 @@
+//! One client paired with one daemon: the relay's view of a single session.
+//!
+//! Apart, because pausing, grace and resumption are where relays go wrong and must be testable
+//! without sockets. Pure: callers pass `now` and carry the actions out in order.
+//!
+//! Invariants
+//! - `session_resumed` only after `Signal(ready)` (SBRP-RELAY-10).
+//! - The grace of a pause is given once: a daemon that comes and goes does not prolong it.
+//! - A closed pair emits nothing more.
+
+use std::time::{Duration, Instant};
+
+use crate::control::ControlCode;
+use crate::impossible::Impossible;
+
+/// One session, from the moment its client found the daemon online.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    grace: Duration,
+    state: PairState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairState {
+    /// Frames pass in both directions.
+    Paired,
+    /// The daemon is gone.
+    Paused {
+        grace_ends: Instant,
+    },
+    /// The daemon is back and has not said yet whether it still knows the session.
+    Pending {
+        grace_ends: Instant,
+    },
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairEvent {
+    DaemonLost,
+    DaemonReturned {
+        resumable: bool,
+    },
+    /// `Signal(ready)`.
+    DaemonReady,
+    /// `Signal(close)`, whatever the reason.
+    DaemonClosed,
+    ClientGone,
+    Tick,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairAction {
+    TellClient(ControlCode),
+    TellDaemon(ControlCode),
+    CloseClient,
+}
+
+impl Pair {
+    pub fn new(grace: Duration) -> Self {
+        Self { grace, state: PairState::Paired }
+    }
+
+    pub fn state(&self) -> PairState {
+        self.state
+    }
+
+    pub fn handle(
+        &mut self,
+        event: PairEvent,
+        now: Instant,
+    ) -> Result<Vec<PairAction>, Impossible> {
+        use ControlCode::*;
+        use PairAction::*;
+        use PairEvent::*;
+        use PairState::*;
+        let expired = || vec![TellClient(SessionExpired), CloseClient];
+
+        let (next, actions) = match (self.state, event) {
+            (Paired, DaemonLost) => {
+                (Paused { grace_ends: now + self.grace }, vec![TellClient(SessionPaused)])
+            }
+            (Paired, DaemonClosed) => (Closed, expired()),
+            (Paired, ClientGone) => (Closed, vec![TellDaemon(SessionEnded)]),
+            (Paired, Tick) => (Paired, vec![]),
+
+            (Paused { grace_ends }, DaemonReturned { resumable: true }) => {
+                (Pending { grace_ends }, vec![TellClient(SessionPending)])
+            }
+            (Paused { .. }, DaemonReturned { resumable: false }) => (Closed, expired()),
+            (Paused { grace_ends }, Tick) if now >= grace_ends => (Closed, expired()),
+            // Nobody is there to be told (SBRP-RELAY-12).
+            (Paused { .. }, ClientGone) => (Closed, vec![]),
+
+            (Pending { .. }, DaemonReady) => (Paired, vec![TellClient(SessionResumed)]),
+            (Pending { .. }, DaemonClosed) => (Closed, expired()),
+            (Pending { grace_ends }, DaemonLost) => {
+                (Paused { grace_ends }, vec![TellClient(SessionPaused)])
+            }
+            // The daemon is there and keeps state for a client that it will not see again.
+            (Pending { grace_ends }, Tick) if now >= grace_ends => {
+                (Closed, [expired(), vec![TellDaemon(SessionEnded)]].concat())
+            }
+            (Pending { .. }, ClientGone) => (Closed, vec![TellDaemon(SessionEnded)]),
+
+            (Paused { .. } | Pending { .. }, Tick) => (self.state, vec![]),
+
+            (state, event) => return Err(Impossible { state: state.name(), event: event.name() }),
+        };
+        self.state = next;
+        Ok(actions)
+    }
+
+    /// When `Tick` is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            PairState::Paused { grace_ends } | PairState::Pending { grace_ends } => {
+                Some(grace_ends)
+            }
+            PairState::Paired | PairState::Closed => None,
+        }
+    }
+}
+
+impl PairState {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Paired => "paired",
+            Self::Paused { .. } => "paused",
+            Self::Pending { .. } => "pending",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl PairEvent {
+    fn name(self) -> &'static str {
+        match self {
+            Self::DaemonLost => "the daemon's loss",
+            Self::DaemonReturned { .. } => "the daemon's return",
+            Self::DaemonReady => "ready",
+            Self::DaemonClosed => "close",
+            Self::ClientGone => "the client's leave",
+            Self::Tick => "a timer",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ControlCode::*;
+    use super::PairAction::*;
+    use super::PairEvent::*;
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(30);
+    const BACK: PairEvent = DaemonReturned { resumable: true };
+
+    /// A pair after these events, all at once.
+    fn after(start: Instant, events: &[PairEvent]) -> Pair {
+        let mut pair = Pair::new(GRACE);
+        for event in events {
+            pair.handle(*event, start).unwrap();
+        }
+        pair
+    }
+
+    #[test]
+    fn sbrp_relay_09_10_a_daemon_that_comes_back_in_time_resumes_after_ready() {
+        let start = Instant::now();
+        let mut pair = Pair::new(GRACE);
+        assert_eq!(pair.handle(DaemonLost, start), Ok(vec![TellClient(SessionPaused)]));
+        assert_eq!(pair.deadline(), Some(start + GRACE));
+        let later = start + GRACE / 2;
+        assert_eq!(pair.handle(BACK, later), Ok(vec![TellClient(SessionPending)]));
+        assert_eq!(pair.deadline(), Some(start + GRACE), "the grace goes on");
+        assert_eq!(pair.handle(DaemonReady, later), Ok(vec![TellClient(SessionResumed)]));
+        assert_eq!((pair.state(), pair.deadline()), (PairState::Paired, None));
+    }
+
+    #[test]
+    fn sbrp_relay_10_grace_ends_paused_and_pending_sessions() {
+        let start = Instant::now();
+        let over = start + GRACE;
+        let early = over - Duration::from_nanos(1);
+        for (events, told) in [
+            (&[DaemonLost][..], vec![TellClient(SessionExpired), CloseClient]),
+            (
+                &[DaemonLost, BACK],
+                vec![TellClient(SessionExpired), CloseClient, TellDaemon(SessionEnded)],
+            ),
+        ] {
+            let mut pair = after(start, events);
+            assert_eq!(pair.handle(Tick, early), Ok(vec![]), "an early timer is ignored");
+            assert_eq!(pair.handle(Tick, over), Ok(told));
+            assert_eq!(pair.state(), PairState::Closed);
+        }
+    }
+
+    #[test]
+    fn sbrp_relay_10_a_daemon_that_comes_and_goes_does_not_prolong_the_grace() {
+        let start = Instant::now();
+        let mut pair = after(start, &[DaemonLost, BACK]);
+        let later = start + GRACE / 2;
+        assert_eq!(pair.handle(DaemonLost, later), Ok(vec![TellClient(SessionPaused)]));
+        assert_eq!(pair.deadline(), Some(start + GRACE));
+    }
+
+    #[test]
+    fn sbrp_relay_03_close_expires_the_session_wherever_it_stands() {
+        let start = Instant::now();
+        for events in [&[][..], &[DaemonLost, BACK]] {
+            let mut pair = after(start, events);
+            let told = vec![TellClient(SessionExpired), CloseClient];
+            assert_eq!(pair.handle(DaemonClosed, start), Ok(told));
+            assert_eq!(pair.state(), PairState::Closed);
+        }
+    }
+
+    #[test]
+    fn sbrp_relay_11_a_daemon_that_cannot_resume_ends_the_session_at_once() {
+        let start = Instant::now();
+        let mut pair = after(start, &[DaemonLost]);
+        let told = pair.handle(DaemonReturned { resumable: false }, start);
+        assert_eq!(told, Ok(vec![TellClient(SessionExpired), CloseClient]));
+    }
+
+    #[test]
+    fn sbrp_relay_12_a_client_that_leaves_is_told_to_a_daemon_that_is_there() {
+        let start = Instant::now();
+        for (events, told) in [
+            (&[][..], vec![TellDaemon(SessionEnded)]),
+            (&[DaemonLost], vec![]),
+            (&[DaemonLost, BACK], vec![TellDaemon(SessionEnded)]),
+        ] {
+            assert_eq!(after(start, events).handle(ClientGone, start), Ok(told), "{events:?}");
+        }
+    }
+
+    #[test]
+    fn no_pair_changes_in_a_way_the_protocol_does_not_name() {
+        let start = Instant::now();
+        let named = [
+            ("paired", "paused"),
+            ("paired", "closed"),
+            ("paused", "pending"),
+            ("paused", "closed"),
+            ("pending", "paired"),
+            ("pending", "closed"),
+            // "Daemon gone → session_paused to each client", those that wait included.
+            ("pending", "paused"),
+        ];
+        let events = [
+            DaemonLost,
+            BACK,
+            DaemonReturned { resumable: false },
+            DaemonReady,
+            DaemonClosed,
+            ClientGone,
+            Tick,
+        ];
+        for path in [&[][..], &[DaemonLost], &[DaemonLost, BACK], &[ClientGone]] {
+            for event in events {
+                let mut pair = after(start, path);
+                let from = pair.state();
+                let done = pair.handle(event, start + GRACE);
+                let to = pair.state();
+                let step = (from.name(), to.name());
+                assert!(from == to || named.contains(&step), "{step:?} by {event:?}");
+                if done.is_err() || from == PairState::Closed {
+                    assert_eq!(from, to);
+                    assert!(done.is_err(), "a closed pair emits nothing");
+                }
+            }
+        }
+    }
+}

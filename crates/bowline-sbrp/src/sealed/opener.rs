@@ -1,0 +1,109 @@
+//! Receiving: a Data payload in, its plaintext out, once.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+
+use super::plaintext::Plaintext;
+use super::window::ReplayWindow;
+use super::{Direction, NONCE_LEN, TAG_LEN, cipher};
+use crate::control::{ControlCode, SdkCode};
+
+/// A message that the peer sealed and that was not here before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number; a gap means that something between us dropped messages.
+    pub seq: u64,
+    pub plaintext: Plaintext,
+}
+
+/// Why a message was not opened. Nothing moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error("the message is shorter than a nonce and a tag")]
+    Malformed,
+    #[error("the message was sealed for the other direction")]
+    WrongDirection,
+    #[error("the message has a number that nobody may send")]
+    Unsendable,
+    #[error("the message was here before, or is too old to tell")]
+    Replayed,
+    #[error("the message was not sealed by the peer, or was changed")]
+    Forged,
+}
+
+impl OpenError {
+    /// What the user's program is told.
+    pub fn code(self) -> SdkCode {
+        match self {
+            Self::Malformed | Self::WrongDirection | Self::Forged => SdkCode::DecryptFailed,
+            Self::Unsendable | Self::Replayed => SdkCode::SequenceError,
+        }
+    }
+
+    /// The protocol's name of the fault.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => ControlCode::MalformedFrame.name(),
+            _ => self.code().name(),
+        }
+    }
+}
+
+/// Opens what the other end sends.
+pub struct Opener {
+    direction: Direction,
+    key: LessSafeKey,
+    window: ReplayWindow,
+}
+
+impl Opener {
+    pub(crate) fn new(direction: Direction, key: &[u8; 32]) -> Self {
+        Self { direction, key: cipher(key), window: ReplayWindow::default() }
+    }
+
+    /// Opens the payload of a Data frame. The window is asked first, because that is cheap, and
+    /// moved last, because only the tag proves that the number is the peer's (SBRP-CRYPTO-07).
+    pub fn open(&mut self, payload: &[u8]) -> Result<Opened, OpenError> {
+        let (nonce, sealed) =
+            payload.split_first_chunk::<NONCE_LEN>().ok_or(OpenError::Malformed)?;
+        let (text, tag) = sealed.split_last_chunk::<TAG_LEN>().ok_or(OpenError::Malformed)?;
+        let [d0, d1, d2, d3, seq @ ..] = *nonce;
+        if u32::from_be_bytes([d0, d1, d2, d3]) != self.direction as u32 {
+            return Err(OpenError::WrongDirection);
+        }
+        let seq = u64::from_be_bytes(seq);
+        if seq == u64::MAX {
+            return Err(OpenError::Unsendable);
+        }
+        if !self.window.is_fresh(seq) {
+            return Err(OpenError::Replayed);
+        }
+        let mut plaintext = vec![0; text.len()];
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        self.key
+            .open_separate_gather(nonce, Aad::empty(), text, tag, &mut plaintext)
+            .map_err(|_| OpenError::Forged)?;
+        self.window.record(seq);
+        Ok(Opened { seq, plaintext: plaintext.into() })
+    }
+
+    pub(super) fn window(&self) -> &ReplayWindow {
+        &self.window
+    }
+
+    /// Opens a whole Data frame, for tests.
+    #[cfg(test)]
+    pub(crate) fn open_frame(&mut self, frame: &[u8]) -> Result<Opened, OpenError> {
+        self.open(&frame[crate::frame::HEADER_LEN..])
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener")
+            .field("direction", &self.direction)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,34 @@
+//! What people say to each other.
+
+use std::fmt;
+use std::ops::Deref;
+
+/// A message in the clear. Shows its length only, so that no log of events or actions tells it.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Plaintext(Vec<u8>);
+
+impl Plaintext {
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl From<Vec<u8>> for Plaintext {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Deref for Plaintext {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Plaintext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plaintext({} bytes)", self.0.len())
+    }
+}

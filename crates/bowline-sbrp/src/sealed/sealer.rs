@@ -1,0 +1,83 @@
+//! Sending: plaintext in, a whole Data frame out.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use super::{Direction, NONCE_LEN, TAG_LEN, cipher};
+use crate::frame::{FrameType, HEADER_LEN, Header, MAX_PAYLOAD};
+use crate::id::SessionId;
+
+/// The longest message that fits a frame.
+pub const MAX_PLAINTEXT: usize = MAX_PAYLOAD - NONCE_LEN - TAG_LEN;
+
+/// Why nothing was sealed. The counter did not move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    #[error("a message of {0} bytes does not fit a frame")]
+    TooLong(usize),
+    #[error("the session has used up its sequence numbers and needs a new handshake")]
+    Exhausted,
+}
+
+/// Seals what one end sends. The counter is its own and only goes up.
+pub struct Sealer {
+    session: SessionId,
+    direction: Direction,
+    key: LessSafeKey,
+    next: u64,
+}
+
+impl Sealer {
+    pub(crate) fn new(session: SessionId, direction: Direction, key: &[u8; 32]) -> Self {
+        Self { session, direction, key: cipher(key), next: 0 }
+    }
+
+    /// The number 2^64 − 1 is never sent: after it there would be no other (SBRP-CRYPTO-06).
+    pub fn is_exhausted(&self) -> bool {
+        self.next == u64::MAX
+    }
+
+    /// The next Data frame, as one message.
+    pub fn seal(&mut self, plaintext: &[u8]) -> Result<Bytes, SealError> {
+        if plaintext.len() > MAX_PLAINTEXT {
+            return Err(SealError::TooLong(plaintext.len()));
+        }
+        if self.is_exhausted() {
+            return Err(SealError::Exhausted);
+        }
+        let nonce = self.direction.nonce(self.next);
+        // Before anything else: whatever happens below, this nonce is spent.
+        self.next += 1;
+
+        let length = NONCE_LEN + plaintext.len() + TAG_LEN;
+        let mut frame = BytesMut::with_capacity(HEADER_LEN + length);
+        frame.put_slice(&Header::encode(FrameType::Data, length as u32, Some(self.session)));
+        frame.put_slice(&nonce);
+        frame.put_slice(plaintext);
+        let text = &mut frame[HEADER_LEN + NONCE_LEN..];
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(nonce, Aad::empty(), text)
+            .expect("a message that fits a frame is within what the cipher takes");
+        frame.put_slice(tag.as_ref());
+        Ok(frame.freeze())
+    }
+
+    /// A sealer that has already sent so many, for tests of what comes late.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, next: u64) {
+        self.next = next;
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer")
+            .field("direction", &self.direction)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}

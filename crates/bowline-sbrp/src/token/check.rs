@@ -1,0 +1,160 @@
+//! The relay's checks, in the protocol's order.
+
+use std::num::NonZeroU64;
+
+use jsonwebtoken::{Algorithm, Validation};
+use serde_json::{Map, Value};
+
+use super::keys::KeySet;
+use super::{AUDIENCE, RESUME, TYPE, TokenError};
+use crate::id::{DaemonId, SessionId};
+
+const LONGEST_TOKEN: usize = 4096;
+/// How far clocks may disagree, in seconds.
+const SKEW: f64 = 30.0;
+/// The longest a client's token may be good for, in seconds.
+const LONGEST_CLIENT: f64 = 300.0;
+
+/// What a relay knows of itself and its control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    /// Whose tokens count.
+    pub issuer: String,
+    /// Where the relay stands; tokens for another region are refused. A relay without a region
+    /// takes only tokens without one.
+    pub region: Option<String>,
+}
+
+/// Who may connect, and as what. Routing goes by this alone (SBRP-RELAY-01).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    Daemon(DaemonPass),
+    Client(ClientPass),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonPass {
+    pub daemon: DaemonId,
+    /// Whether its sessions outlive its connection.
+    pub resumable: bool,
+    /// How many sessions it may carry at once; the relay's own limit if absent.
+    pub concurrent_sessions: Option<NonZeroU64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientPass {
+    pub daemon: DaemonId,
+    pub user: String,
+    pub session: SessionId,
+    /// How many sessions its user may hold at once; the relay's own limit if absent.
+    pub concurrent_sessions: Option<NonZeroU64>,
+}
+
+impl Relay {
+    /// Judges a token; `now` is in seconds since 1970.
+    pub fn admit(&self, token: &str, keys: &KeySet, now: u64) -> Result<Admission, TokenError> {
+        let claims = verified(token, keys)?;
+        check_audience(&claims)?;
+        if text(&claims, "iss") != Some(&self.issuer) {
+            return Err(TokenError::Issuer);
+        }
+        let (issued, expires) = times(&claims).ok_or(TokenError::Times)?;
+        if now as f64 > expires + SKEW {
+            return Err(TokenError::Expired);
+        }
+        if claims.get("ver").is_some_and(|version| *version != 1) {
+            return Err(TokenError::Version);
+        }
+        let is_client = match text(&claims, "role") {
+            Some("client") => true,
+            Some("daemon") => false,
+            _ => return Err(TokenError::Role),
+        };
+        let daemon = filled(&claims, "did").map(DaemonId::new).ok_or(TokenError::Daemon)?;
+        let client =
+            if is_client { Some(client(&claims).ok_or(TokenError::Client)?) } else { None };
+        if claims.get("region").is_some_and(|region| region.as_str() != self.region.as_deref()) {
+            return Err(TokenError::Region);
+        }
+        if is_client && !(0.0..=LONGEST_CLIENT).contains(&(expires - issued)) {
+            return Err(TokenError::Lifetime);
+        }
+        let scopes = scopes(&claims).ok_or(TokenError::Scopes)?;
+        let concurrent_sessions = concurrent_sessions(&claims)?;
+        Ok(match client {
+            Some((user, session)) => {
+                Admission::Client(ClientPass { daemon, user, session, concurrent_sessions })
+            }
+            None => Admission::Daemon(DaemonPass {
+                daemon,
+                resumable: scopes.contains(&RESUME),
+                concurrent_sessions,
+            }),
+        })
+    }
+}
+
+/// The claims, once the signature held.
+fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>, TokenError> {
+    if token.len() > LONGEST_TOKEN || token.split('.').count() != 3 {
+        return Err(TokenError::Malformed);
+    }
+    let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Malformed)?;
+    if header.typ.as_deref() != Some(TYPE) {
+        return Err(TokenError::Type);
+    }
+    let key = header.kid.as_deref().and_then(|kid| keys.key(kid)).ok_or(TokenError::UnknownKey)?;
+    // An extension that would have to be understood, and is not (RFC 7515).
+    if header.crit.is_some() {
+        return Err(TokenError::Signature);
+    }
+    let mut validation = Validation::new(Algorithm::EdDSA);
+    // Claims are judged here: the library would ask the clock, and not keep the order.
+    validation.validate_exp = false;
+    validation.validate_aud = false;
+    validation.required_spec_claims.clear();
+    let read = jsonwebtoken::decode::<Map<String, Value>>(token, key, &validation);
+    Ok(read.map_err(|_| TokenError::Signature)?.claims)
+}
+
+fn check_audience(claims: &Map<String, Value>) -> Result<(), TokenError> {
+    let ours = match claims.get("aud") {
+        Some(Value::String(one)) => one == AUDIENCE,
+        Some(Value::Array(many)) => many.iter().any(|one| one == AUDIENCE),
+        _ => false,
+    };
+    if ours { Ok(()) } else { Err(TokenError::Audience) }
+}
+
+fn times(claims: &Map<String, Value>) -> Option<(f64, f64)> {
+    Some((claims.get("iat")?.as_f64()?, claims.get("exp")?.as_f64()?))
+}
+
+fn client(claims: &Map<String, Value>) -> Option<(String, SessionId)> {
+    Some((filled(claims, "sub")?.to_owned(), text(claims, "sid")?.parse().ok()?))
+}
+
+/// Unknown scopes are kept and ignored.
+fn scopes(claims: &Map<String, Value>) -> Option<Vec<&str>> {
+    match claims.get("scp") {
+        None => Some(Vec::new()),
+        Some(scopes) => scopes.as_array()?.iter().map(Value::as_str).collect(),
+    }
+}
+
+fn concurrent_sessions(claims: &Map<String, Value>) -> Result<Option<NonZeroU64>, TokenError> {
+    let Some(limits) = claims.get("lim") else { return Ok(None) };
+    let Some(limit) = limits.as_object().ok_or(TokenError::Limits)?.get("concurrent_sessions")
+    else {
+        return Ok(None);
+    };
+    limit.as_u64().and_then(NonZeroU64::new).map(Some).ok_or(TokenError::Limits)
+}
+
+fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    claims.get(name).and_then(Value::as_str)
+}
+
+fn filled<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    text(claims, name).filter(|text| !text.is_empty())
+}

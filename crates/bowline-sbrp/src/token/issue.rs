@@ -1,0 +1,146 @@
+//! What the control plane signs: a presence token for a daemon, a session token for a client.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde::Serialize;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::{AUDIENCE, CREATE, RESUME, TYPE};
+use crate::id::{DaemonId, SessionId};
+use crate::identity::{IdentityKey, IdentitySecret};
+
+/// How a daemon shows itself to a relay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presence {
+    pub daemon: DaemonId,
+    /// Whether its sessions outlive its connection.
+    pub resumable: bool,
+    pub region: Option<String>,
+    pub concurrent_sessions: Option<NonZeroU64>,
+    /// Seconds since 1970.
+    pub issued_at: u64,
+    pub expires_at: u64,
+}
+
+/// How a client gets to one daemon, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    pub daemon: DaemonId,
+    pub user: String,
+    pub session: SessionId,
+    pub region: Option<String>,
+    /// Seconds since 1970.
+    pub issued_at: u64,
+    pub expires_at: u64,
+}
+
+/// One of the control plane's keys.
+pub struct TokenSigner {
+    issuer: String,
+    kid: String,
+    public: IdentityKey,
+    key: EncodingKey,
+}
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    aud: &'a str,
+    sub: &'a str,
+    role: &'a str,
+    did: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sid: Option<String>,
+    iat: u64,
+    exp: u64,
+    ver: u8,
+    scp: &'a [&'a str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lim: Option<Limits>,
+}
+
+#[derive(Serialize)]
+struct Limits {
+    concurrent_sessions: NonZeroU64,
+}
+
+impl TokenSigner {
+    /// The key that grows from 32 random bytes, which the caller keeps and wipes.
+    pub fn from_seed(issuer: &str, kid: &str, seed: &[u8; 32]) -> Self {
+        // PKCS #8 around an Ed25519 seed is these sixteen bytes and the seed.
+        const PKCS8: &[u8] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+        let der = Zeroizing::new([PKCS8, seed].concat());
+        Self {
+            issuer: issuer.to_owned(),
+            kid: kid.to_owned(),
+            public: IdentitySecret::from_seed(seed).public(),
+            key: EncodingKey::from_ed_der(&der),
+        }
+    }
+
+    pub fn presence(&self, presence: &Presence) -> String {
+        let daemon = presence.daemon.as_str();
+        self.sign(&Claims {
+            iss: &self.issuer,
+            aud: AUDIENCE,
+            sub: daemon,
+            role: "daemon",
+            did: daemon,
+            sid: None,
+            iat: presence.issued_at,
+            exp: presence.expires_at,
+            ver: 1,
+            scp: if presence.resumable { &[RESUME] } else { &[] },
+            region: presence.region.as_deref(),
+            lim: presence
+                .concurrent_sessions
+                .map(|concurrent_sessions| Limits { concurrent_sessions }),
+        })
+    }
+
+    pub fn session(&self, session: &Session) -> String {
+        self.sign(&Claims {
+            iss: &self.issuer,
+            aud: AUDIENCE,
+            sub: &session.user,
+            role: "client",
+            did: session.daemon.as_str(),
+            sid: Some(session.session.to_string()),
+            iat: session.issued_at,
+            exp: session.expires_at,
+            ver: 1,
+            scp: &[CREATE],
+            region: session.region.as_deref(),
+            lim: None,
+        })
+    }
+
+    /// The public half, as an entry of `/.well-known/jwks.json`.
+    pub fn jwk(&self) -> Value {
+        let x = URL_SAFE_NO_PAD.encode(self.public.as_bytes());
+        json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig",
+               "kid": self.kid, "x": x})
+    }
+
+    fn sign(&self, claims: &impl Serialize) -> String {
+        let header = Header {
+            typ: Some(TYPE.to_owned()),
+            kid: Some(self.kid.clone()),
+            ..Header::new(Algorithm::EdDSA)
+        };
+        jsonwebtoken::encode(&header, claims, &self.key).expect("plain claims are always signed")
+    }
+}
+
+impl fmt::Debug for TokenSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenSigner").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
