@@ -20,6 +20,7 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use bowline_sbp::adapt::Form;
 use bowline_sbp::delivery::{Delivery, LiveText, Mode};
 use bowline_sbp::error::{Close, Code};
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, SessionAttached};
@@ -225,8 +226,9 @@ impl<'a> Surface<'a> {
         errands: Errands,
     ) -> Self {
         let session = attached.session;
-        let streams = session.surface.as_ref().unwrap_or(&frame.surface).streams();
-        let mode = if streams { Mode::Chunks } else { Mode::Whole };
+        let context = session.surface.as_ref().unwrap_or(&frame.surface);
+        let form = Form::of(context);
+        let mode = if context.streams() { Mode::Chunks } else { Mode::Whole };
         let limits = &app.engine.limits;
         let rhythm = Rhythm { every: limits.ping_every, patience: limits.pong_timeout };
         Self {
@@ -236,7 +238,8 @@ impl<'a> Surface<'a> {
             session_id: session.id,
             epoch: attached.epoch,
             pending: session.pending_turns,
-            delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq),
+            delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq)
+                .in_form(form),
             // With nothing pending there is nothing to read up to here.
             read: if session.pending_turns == 0 { session.last_seq } else { 0 },
             first,

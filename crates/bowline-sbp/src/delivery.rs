@@ -8,12 +8,14 @@
 //! - Frames of whole turns leave in log order, each once per attachment (SBP-L2-05).
 //! - Only a pong of a barrier sent after a turn, or an ack, confirms it (SBP-L2-06, G5).
 //! - The confirmed position never moves back and never passes what was sent (G5).
-//! - The chunks of a turn, joined by offset, are byte for byte the stored turn (SBP-L2-07).
+//! - The chunks of a turn, joined by offset, are byte for byte the stored turn (SBP-L2-07), or its
+//!   form for this surface (SBP-L4-03). The stored turn is never changed.
 
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
+use crate::adapt::{self, Form};
 use crate::frame::{ServerFrame, TetherTurn, TurnComplete, TurnStatus};
 use crate::id::{Seq, SessionId, TurnId};
 
@@ -56,6 +58,8 @@ const MOST_BARRIERS: usize = 1024;
 pub struct Delivery {
     session_id: SessionId,
     mode: Mode,
+    /// How the surface wants its text; as it is, if none.
+    form: Option<Form>,
     /// Turns up to here were pending when the surface attached.
     drain_until: Seq,
     sent: Seq,
@@ -66,11 +70,35 @@ pub struct Delivery {
     barriers_sent: u64,
 }
 
+/// A turn that is being shown as it is written.
 #[derive(Debug)]
 struct Streaming {
     turn_id: TurnId,
     attempt: u32,
-    offset: usize,
+    /// How much of the original was taken in, and how much of what it became went out.
+    read: usize,
+    sent: usize,
+    form: Option<adapt::Stream>,
+}
+
+impl Streaming {
+    /// The next part of the original: what there is to show of it, and where that begins.
+    fn show(&mut self, more: &str, ended: bool) -> (usize, String) {
+        self.read += more.len();
+        let shown = match &mut self.form {
+            None => more.to_owned(),
+            Some(form) => {
+                let mut shown = form.push(more);
+                if ended {
+                    shown.push_str(&form.finish());
+                }
+                shown
+            }
+        };
+        let offset = self.sent;
+        self.sent += shown.len();
+        (offset, shown)
+    }
 }
 
 #[derive(Debug)]
@@ -86,6 +114,7 @@ impl Delivery {
         Self {
             session_id,
             mode,
+            form: None,
             drain_until: head,
             sent: delivered,
             confirmed: delivered,
@@ -94,6 +123,11 @@ impl Delivery {
             barriers: VecDeque::new(),
             barriers_sent: 0,
         }
+    }
+
+    /// The same for a surface that wants its text in another form.
+    pub fn in_form(self, form: Option<Form>) -> Self {
+        Self { form, ..self }
     }
 
     /// The position up to which whole turns were sent: read the log from here.
@@ -112,14 +146,13 @@ impl Delivery {
             return vec![self.whole(turn)];
         }
         // A stream of another run than the stored one would not be its beginning: start over.
-        let offset = streamed.map_or(0, |s| s.offset);
-        let (offset, rest) = match turn.content.get(offset..) {
-            Some(rest) => (offset, rest),
-            None => (0, turn.content.as_str()),
-        };
+        let mut streaming = streamed
+            .filter(|s| turn.content.is_char_boundary(s.read))
+            .unwrap_or_else(|| self.start(turn.turn_id, 0));
+        let (offset, rest) = streaming.show(&turn.content[streaming.read..], true);
         let mut frames = Vec::with_capacity(2);
         if !rest.is_empty() || offset == 0 {
-            frames.push(self.chunk(turn.turn_id, turn.seq, offset, rest));
+            frames.push(self.chunk(turn.turn_id, turn.seq, offset, &rest));
         }
         frames.push(ServerFrame::TurnComplete(TurnComplete {
             chunk_id: turn.turn_id,
@@ -139,17 +172,23 @@ impl Delivery {
         if self.mode == Mode::Whole || live.seq <= self.sent {
             return None;
         }
-        let offset = match &self.streaming {
-            Some(s) if s.turn_id == live.turn_id && s.attempt == live.attempt => s.offset,
-            _ => 0,
+        let known = self.streaming.take();
+        let known = known.filter(|s| s.turn_id == live.turn_id && s.attempt == live.attempt);
+        let read = known.as_ref().map_or(0, |s| s.read);
+        let Some(rest) = live.text.get(read..).filter(|rest| !rest.is_empty()) else {
+            self.streaming = known;
+            return None;
         };
-        let rest = live.text.get(offset..).filter(|rest| !rest.is_empty())?;
-        self.streaming = Some(Streaming {
-            turn_id: live.turn_id,
-            attempt: live.attempt,
-            offset: live.text.len(),
-        });
-        Some(self.chunk(live.turn_id, live.seq, offset, rest))
+        let mut streaming = known.unwrap_or_else(|| self.start(live.turn_id, live.attempt));
+        let (offset, shown) = streaming.show(rest, false);
+        self.streaming = Some(streaming);
+        // A form may have to see more before it can say anything.
+        (!shown.is_empty()).then(|| self.chunk(live.turn_id, live.seq, offset, &shown))
+    }
+
+    fn start(&self, turn_id: TurnId, attempt: u32) -> Streaming {
+        let form = self.form.as_ref().map(Form::stream);
+        Streaming { turn_id, attempt, read: 0, sent: 0, form }
     }
 
     /// A ping payload to send after the frames so far, if any of them still needs proof.
@@ -196,7 +235,10 @@ impl Delivery {
             session_id: self.session_id,
             status: turn.status,
             role: turn.role,
-            content: turn.content,
+            content: match &self.form {
+                Some(form) => form.whole(&turn.content),
+                None => turn.content,
+            },
             model_used: turn.model,
         })
     }

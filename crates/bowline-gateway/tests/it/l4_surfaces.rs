@@ -3,8 +3,8 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, turn};
-use crate::upstream::MockUpstream;
+use crate::bench::{Bench, joined, turn};
+use crate::upstream::{MockUpstream, Piece};
 
 #[tokio::test]
 async fn sbp_l4_02_the_device_reaches_the_model_and_never_the_log() {
@@ -84,4 +84,59 @@ async fn sbp_l4_05_a_returning_device_is_recognised_and_listed() {
     assert_eq!(bench.call(Method::DELETE, &one, &[], &Value::Null).await.status, 204);
     assert_eq!(bench.call(Method::DELETE, &one, &[], &Value::Null).await.status, 404);
     assert!(list().await[1].is_null());
+}
+
+const ANSWER: &str = "echo # Trip\n\nGo **now**: [map](https://example.com/x).\n\n| day | town |\n\
+                      |---|---|\n| Monday | Lyon |\n";
+
+#[tokio::test]
+async fn sbp_l4_03_each_device_gets_its_form_and_the_log_keeps_the_original() {
+    let bench = Bench::start().await;
+    let session = bench.session().await;
+    let original = ANSWER.strip_prefix("echo ").unwrap().trim_end();
+    bench.say(&session, ANSWER).await;
+    let shown = async |surface: Value| {
+        let (mut phone, _) = bench.attach_as(&session, surface).await;
+        phone.until("TETHER_TURN").await.pop().unwrap()["content"].as_str().unwrap().to_owned()
+    };
+    let plain = shown(json!({ "ui_capabilities": ["streaming"] })).await;
+    assert!(plain.contains("Go now") && plain.contains("Lyon"), "{plain}");
+    assert!(!plain.contains("**") && !plain.contains('|') && !plain.contains('#'), "{plain}");
+    let spoken = shown(json!({ "device_type": "voice" })).await;
+    assert!(!spoken.contains("https://") && spoken.contains("map"), "{spoken}");
+    let short = shown(json!({ "device_type": "watch", "max_output_tokens": 4 })).await;
+    assert!(short.len() < 40 && short.ends_with('…'), "{short}");
+    assert_eq!(shown(json!({ "device_type": "desktop" })).await, original, "nothing is lost");
+    assert_eq!(bench.log(&session).await[1].1.trim_end(), original);
+}
+
+#[tokio::test]
+async fn sbp_l4_03_a_form_streams_and_ends_as_the_whole_would() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let voice = json!({ "device_type": "voice" });
+    let (mut phone, _) = bench.attach_as(&session, voice.clone()).await;
+    let gate = upstream.gate();
+    let asked = bench.say_to(&session, "gated", "hi");
+    let write = async {
+        for piece in ["First **poi", "nt**.\n\n", "Then [this](https://exa", "mple.com).\n\nEnd"] {
+            gate.send(Piece::Text(piece.into())).ok().unwrap();
+        }
+        // What is a block of its own is said before the answer has ended.
+        let said = phone.until("TURN_CHUNK").await;
+        assert!(joined(&said).starts_with("First point."), "{said:?}");
+        drop(gate);
+        let mut frames = said;
+        frames.extend(phone.until("TURN_COMPLETE").await);
+        frames
+    };
+    let (answer, frames) = tokio::join!(asked, write);
+    assert!(answer.content().contains("**point**"), "the caller gets the original");
+    let spoken = joined(&frames);
+    assert!(!spoken.contains("https://") && spoken.contains("this"), "{spoken}");
+    let (mut other, _) = bench.attach_as(&session, voice).await;
+    drop(phone);
+    let whole = other.until("TETHER_TURN").await.pop().unwrap();
+    assert_eq!(whole["content"], spoken.as_str());
 }

@@ -82,7 +82,8 @@ fn parse_id(text: &str) -> Result<SessionId, Failure> {
 /// What each kind of device says about itself.
 fn context(device: Device) -> SurfaceContext {
     let (device_type, capabilities): (&str, &[&str]) = match device {
-        Device::Desktop => ("desktop", &["markdown", "tables", "streaming"]),
+        // A terminal shows no images, but their text and address say enough, and word by word.
+        Device::Desktop => ("desktop", &["markdown", "tables", "images", "streaming"]),
         Device::Browser => ("browser", &["markdown", "tables", "images", "streaming"]),
         Device::Phone => ("mobile", &["markdown", "streaming"]),
         Device::Watch => ("iot", &["text"]),

@@ -89,7 +89,11 @@ impl Surface {
             queued: 0,
             acks: VecDeque::new(),
         };
-        let capabilities = if taste == Taste::Chunks { json!(["streaming"]) } else { json!(["x"]) };
+        // It shows everything, so that what it gets is what is stored, byte for byte.
+        let mut capabilities = json!(["markdown", "tables", "images"]);
+        if taste == Taste::Chunks {
+            capabilities.as_array_mut().unwrap().push(json!("streaming"));
+        }
         surface
             .send(json!({
                 "type": "ATTACH_SESSION", "session_id": session.id, "session_token": session.token,

@@ -1,0 +1,181 @@
+//! Ends a text after so many tokens, at the end of a sentence.
+//!
+//! Works character by character, so that it does not matter in which pieces the text comes.
+//!
+//! Invariants
+//! - What fits comes out whole. What does not ends in `…`, which counts, too.
+//! - No cut inside a word; inside a sentence only if not even the first one fits.
+
+/// Quarters of a token that the ellipsis takes, with what sets it apart.
+const ELLIPSIS: u64 = 3;
+
+#[derive(Debug)]
+pub(super) struct Limit {
+    /// In quarters of a token.
+    most: u64,
+    used: u64,
+    /// What is not certain to go out.
+    held: String,
+    /// Where the last sentence and the last word of it end that leave room for the ellipsis.
+    sentence: usize,
+    word: usize,
+    /// The last character that has gone out.
+    said: Option<char>,
+    full: bool,
+    last: Last,
+}
+
+/// What the characters so far say about where sentences end.
+#[derive(Debug, Default)]
+struct Last {
+    char: char,
+    /// How many letters and digits stand directly before.
+    word: usize,
+    end: End,
+    /// The line is an item of a list, which ends with it.
+    item: bool,
+    /// The line has begun.
+    in_line: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Not,
+    /// As in `3. May` and `e. g.`: one only if the line ends, too.
+    Perhaps,
+    Surely,
+}
+
+impl Limit {
+    pub(super) fn new(tokens: u32) -> Self {
+        Self {
+            most: u64::from(tokens) * 4,
+            used: 0,
+            held: String::new(),
+            sentence: 0,
+            word: 0,
+            said: None,
+            full: false,
+            last: Last::default(),
+        }
+    }
+
+    /// Whether the text was cut: nothing more comes out.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// More text; `whole` if it must not be cut inside.
+    pub(super) fn push(&mut self, text: &str, whole: bool, out: &mut String) {
+        let mut inside = false;
+        for c in text.chars() {
+            if self.full {
+                return;
+            }
+            self.character(c, inside, out);
+            inside |= whole && !c.is_whitespace();
+        }
+        if whole {
+            self.last.end = End::Perhaps;
+        }
+        if self.sentence > 0 {
+            self.say(self.sentence, out);
+        }
+    }
+
+    /// The text is over, and what is left fits.
+    pub(super) fn finish(&mut self, out: &mut String) {
+        out.push_str(&self.held);
+        self.held = String::new();
+    }
+
+    fn character(&mut self, c: char, inside: bool, out: &mut String) {
+        let at = self.held.len();
+        if self.used + ELLIPSIS <= self.most {
+            if self.last.is_word_before(c) {
+                self.word = at;
+            }
+            if !inside && self.last.is_sentence_before(c) {
+                self.sentence = at;
+            }
+        }
+        self.last.see(c);
+        self.used += if is_wide(c) { 4 } else { 1 };
+        if self.used > self.most && !c.is_whitespace() {
+            self.cut(out);
+        } else {
+            self.held.push(c);
+        }
+    }
+
+    fn cut(&mut self, out: &mut String) {
+        self.full = true;
+        if self.sentence > 0 {
+            self.say(self.sentence, out);
+        }
+        match self.said {
+            None => {
+                out.push_str(self.held[..self.word].trim_end());
+                out.push('…');
+            }
+            // Behind a fence it would open the fence again, behind a row it would be a cell.
+            Some('`' | '~' | '|') => out.push_str("\n\n…"),
+            Some(_) => out.push_str(" …"),
+        }
+        self.held = String::new();
+    }
+
+    fn say(&mut self, end: usize, out: &mut String) {
+        self.said = self.held[..end].chars().next_back();
+        out.push_str(&self.held[..end]);
+        self.held.drain(..end);
+        self.sentence = 0;
+        self.word = self.word.saturating_sub(end);
+    }
+}
+
+impl Last {
+    /// Whether a word has ended, now that this character follows.
+    fn is_word_before(&self, c: char) -> bool {
+        !self.char.is_whitespace() && (c.is_whitespace() || is_wide(c) || is_wide(self.char))
+    }
+
+    /// Whether a sentence has ended, now that this character follows.
+    fn is_sentence_before(&self, c: char) -> bool {
+        match self.char {
+            '。' | '！' | '？' => !is_closing(c),
+            _ if c == '\n' => self.end != End::Not || (self.item && self.char != ':'),
+            _ => c.is_whitespace() && self.end == End::Surely,
+        }
+    }
+
+    fn see(&mut self, c: char) {
+        let ordinal = self.char.is_ascii_digit() || self.word == 1;
+        self.end = match c {
+            '.' if ordinal => End::Perhaps,
+            '.' | '!' | '?' | '…' => End::Surely,
+            _ if is_closing(c) => self.end,
+            _ => End::Not,
+        };
+        if c == '\n' {
+            (self.in_line, self.item) = (false, false);
+        } else if !self.in_line && c != ' ' {
+            (self.in_line, self.item) = (true, matches!(c, '-' | '*' | '+' | '0'..='9'));
+        }
+        self.word = if c.is_alphanumeric() { self.word + 1 } else { 0 };
+        self.char = c;
+    }
+}
+
+fn is_closing(c: char) -> bool {
+    matches!(
+        c,
+        '"' | '\'' | ')' | ']' | '*' | '_' | '`' | '”' | '“' | '’' | '»' | '«' | '」' | '』'
+    )
+}
+
+/// Ideographs, kana, hangul and emoji: about one token each, and words without spaces.
+fn is_wide(c: char) -> bool {
+    c >= '\u{2e80}'
+}
