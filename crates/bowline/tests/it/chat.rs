@@ -119,12 +119,15 @@ async fn slash_commands_page_back_and_cancel() {
 }
 
 #[tokio::test]
-async fn a_watch_gets_whole_turns() {
+async fn a_watch_gets_whole_turns_in_its_own_form() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Process::start(folder.path());
     let mut open = Open::start(&gateway, &["--device", "watch"]);
-    open.type_line("count to 3");
-    assert_eq!(open.until("turn")["turn"]["content"], "1\n2\n3\n");
+    open.type_line("echo **Now** go. See [the map](https://example.com/m).");
+    assert_eq!(
+        open.until("turn")["turn"]["content"],
+        "Now go. See the map (https://example.com/m)."
+    );
 }
 
 #[tokio::test]
