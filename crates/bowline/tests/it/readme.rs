@@ -36,6 +36,7 @@ fn the_readmes_commands_work() {
         .args(["-c", &script, "readme"])
         .arg(home.path())
         .arg(bin)
+        .current_dir(home.path())
         .stdin(Stdio::null())
         .output()
         .unwrap();
