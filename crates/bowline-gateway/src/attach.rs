@@ -145,10 +145,16 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
 
 /// The surface for the engine, with the tools that it declares and the configuration allows
 /// (SBP-L5-01).
-fn link(app: &App, surface: SurfaceContext, epoch: u64) -> (Link, mpsc::Receiver<Errand>) {
-    let (calls, errands) = mpsc::channel(errands::MOST);
+fn link(app: &App, surface: SurfaceContext, epoch: u64) -> (Link, Option<mpsc::Receiver<Errand>>) {
     let allowed = surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
-    let tools = allowed.cloned().collect();
+    let tools: Vec<_> = allowed.cloned().collect();
+    let (calls, errands) = match tools.is_empty() {
+        true => (None, None),
+        false => {
+            let (calls, errands) = mpsc::channel(errands::MOST);
+            (Some(calls), Some(errands))
+        }
+    };
     (Link { epoch, surface, tools, calls }, errands)
 }
 
@@ -196,6 +202,13 @@ fn not_found(path: &str) -> End {
     End::with(ServerFrame::SessionNotFound { session_id, detail }, Close::NotFound)
 }
 
+/// The next answer to a message of the surface's; none before it has sent one.
+async fn next_reply(
+    replies: &mut Option<(mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>)>,
+) -> Option<ServerFrame> {
+    replies.as_mut()?.1.recv().await
+}
+
 /// An attached surface.
 struct Surface<'a> {
     app: &'a Arc<App>,
@@ -210,7 +223,8 @@ struct Surface<'a> {
     /// The first page of the log, read ahead.
     first: Vec<Entry>,
     keepalive: Keepalive,
-    replies: (mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>),
+    /// Made with the first message: most surfaces only read, and a channel each would cost them.
+    replies: Option<(mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>)>,
     inputs: Arc<Semaphore>,
     errands: Errands,
 }
@@ -244,7 +258,7 @@ impl<'a> Surface<'a> {
             read: if session.pending_turns == 0 { session.last_seq } else { 0 },
             first,
             keepalive: Keepalive::new(rhythm, Instant::now()),
-            replies: mpsc::channel(INPUTS),
+            replies: None,
             inputs: Arc::new(Semaphore::new(INPUTS)),
             errands,
         }
@@ -299,7 +313,7 @@ impl<'a> Surface<'a> {
                         return end;
                     }
                 }
-                Some(reply) = self.replies.1.recv() => {
+                Some(reply) = next_reply(&mut self.replies) => {
                     if let Err(end) = self.socket.send(&reply).await {
                         return end;
                     }
@@ -418,7 +432,8 @@ impl<'a> Surface<'a> {
             }
             ClientFrame::UserMessage(message) => {
                 // In a task of its own: the disk must not hold up what the surface is reading.
-                let (app, reply) = (Arc::clone(self.app), self.replies.0.clone());
+                let (reply, _) = self.replies.get_or_insert_with(|| mpsc::channel(INPUTS));
+                let (app, reply) = (Arc::clone(self.app), reply.clone());
                 let session_id = self.session_id;
                 let Ok(place) = Arc::clone(&self.inputs).try_acquire_owned() else {
                     return self.socket.send(&input::too_many(session_id, message)).await;

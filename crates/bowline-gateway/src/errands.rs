@@ -19,19 +19,20 @@ pub(crate) const MOST: usize = 64;
 /// What the device was asked and has not answered.
 #[derive(Debug)]
 pub(crate) struct Errands {
-    coming: mpsc::Receiver<Errand>,
+    /// None for a surface without tools.
+    coming: Option<mpsc::Receiver<Errand>>,
     sent: HashMap<String, oneshot::Sender<Result<Value, String>>>,
 }
 
 impl Errands {
-    pub(crate) fn new(coming: mpsc::Receiver<Errand>) -> Self {
+    pub(crate) fn new(coming: Option<mpsc::Receiver<Errand>>) -> Self {
         Self { coming, sent: HashMap::new() }
     }
 
     /// The next call for the device; none when nobody can call any more. Safe to give up on.
     pub(crate) async fn next(&mut self) -> Option<ServerFrame> {
         loop {
-            let Errand { call_id, tool, input, answer } = self.coming.recv().await?;
+            let Errand { call_id, tool, input, answer } = self.coming.as_mut()?.recv().await?;
             // Those that nobody waits for any more hold no place.
             self.sent.retain(|_, answer| !answer.is_closed());
             if self.sent.len() >= MOST {
@@ -68,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn sbp_l5_04_only_a_call_that_is_waited_for_is_answered_and_once() {
         let (calls, coming) = mpsc::channel(MOST);
-        let mut errands = Errands::new(coming);
+        let mut errands = Errands::new(Some(coming));
         let answered = asked(&calls, "a").await;
         errands.done("a", Ok(json!("before it was sent")));
         assert!(matches!(errands.next().await, Some(ServerFrame::ToolCall { .. })));
@@ -81,7 +82,7 @@ mod tests {
     #[tokio::test]
     async fn g9_calls_that_were_given_up_hold_no_place_and_more_than_fit_are_refused() {
         let (calls, coming) = mpsc::channel(MOST + 1);
-        let mut errands = Errands::new(coming);
+        let mut errands = Errands::new(Some(coming));
         let mut waiting = Vec::new();
         for n in 0..MOST {
             waiting.push(asked(&calls, &n.to_string()).await);
@@ -102,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn sbp_l5_03_calls_end_with_their_surface() {
         let (calls, coming) = mpsc::channel(MOST);
-        let mut errands = Errands::new(coming);
+        let mut errands = Errands::new(Some(coming));
         let answered = asked(&calls, "a").await;
         errands.next().await.unwrap();
         drop(errands);

@@ -173,7 +173,8 @@ pub(crate) struct Link {
     pub surface: SurfaceContext,
     /// Those that may be called.
     pub tools: Vec<SurfaceTool>,
-    pub calls: mpsc::Sender<Errand>,
+    /// None without tools: most surfaces have none, and a channel each would cost them.
+    pub calls: Option<mpsc::Sender<Errand>>,
 }
 
 /// A call on its way to a device. The answer may never come: whoever waits has a deadline.

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::json::without_halves;
+
 /// A message as raw JSON.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
@@ -21,6 +23,9 @@ pub struct Message {
     /// Whether it may call tools: looked for once, because models want the whole history each time.
     #[serde(skip)]
     calls: bool,
+    /// Whether characters are spelled as escapes in it; looked for once, for the same reason.
+    #[serde(skip)]
+    escapes: bool,
 }
 
 /// What an entry of a session's log is.
@@ -92,21 +97,22 @@ impl Message {
             return Err(InvalidMessage::NotAnObject);
         }
         let calls = raw.get().contains("\"tool_calls\"");
-        if let Some(role) = usual_role(raw.get()) {
-            return Ok(Self { raw, role: Cow::Borrowed(role), hidden: false, calls });
+        let escapes = raw.get().contains("\\u");
+        if let Some(role) = usual_role(raw.get()).filter(|_| !escapes) {
+            return Ok(Self { raw, role: Cow::Borrowed(role), hidden: false, calls, escapes });
         }
         let head: Head = serde_json::from_str(raw.get()).map_err(|_| InvalidMessage::NoRole)?;
         if head.role.is_empty() || head.role.len() > 64 {
             return Err(InvalidMessage::NoRole);
         }
-        Ok(Self { raw, role: Cow::Owned(head.role), hidden: false, calls })
+        Ok(Self { raw, role: Cow::Owned(head.role), hidden: false, calls, escapes })
     }
 
     /// A plain text message.
     pub fn text(role: &str, content: &str) -> Self {
         let body = serde_json::json!({ "role": role, "content": content });
         let raw = serde_json::value::to_raw_value(&body).expect("a JSON value always serialises");
-        Self { raw, role: Cow::Owned(role.to_owned()), hidden: false, calls: false }
+        Self { raw, role: Cow::Owned(role.to_owned()), hidden: false, calls: false, escapes: true }
     }
 
     /// Marks it as something between gateway and model that callers never saw.
@@ -116,6 +122,11 @@ impl Message {
 
     pub fn is_hidden(&self) -> bool {
         self.hidden
+    }
+
+    /// The JSON text as strict servers take it: without halves of surrogate pairs.
+    pub fn for_servers(&self) -> Cow<'_, str> {
+        if self.escapes { without_halves(self.as_json()) } else { Cow::Borrowed(self.as_json()) }
     }
 
     /// Whether it calls tools, or looks so at a glance.
@@ -176,14 +187,15 @@ impl Message {
     }
 }
 
-/// The role, where it stands first and alone, as most writers have it.
+/// The role, where it stands first and alone, as most writers have it. Not for text with escapes,
+/// in which names can be spelled otherwise.
 fn usual_role(json: &str) -> Option<&'static str> {
     let rest = json.strip_prefix("{\"role\":\"")?;
     let role = ["assistant", "user", "system", "tool"].into_iter().find(|role| {
         rest.strip_prefix(role).is_some_and(|rest| rest.starts_with("\",") || rest == "\"}")
     })?;
     // A message that speaks of roles further on is read with care.
-    (!rest.contains("\"role\"") && !rest.contains("\\u")).then_some(role)
+    (!rest.contains("\"role\"")).then_some(role)
 }
 
 impl PartialEq for Message {

@@ -212,7 +212,8 @@ impl Run<'_> {
             Errand { call_id: Uuid::new_v4().to_string(), tool: tool.name.clone(), input, answer };
         let gone = || "the device went away before it answered".to_owned();
         // A device that is busy beyond measure is as good as away.
-        link.calls.try_send(errand).map_err(|_| gone())?;
+        let calls = link.calls.as_ref().ok_or_else(gone)?;
+        calls.try_send(errand).map_err(|_| gone())?;
         let patience = self.engine.tools.timeout_of(&tool.name);
         let begun = Instant::now();
         let outcome = tokio::select! {

@@ -358,7 +358,7 @@ fn body(call: &Call) -> String {
         if n > 0 {
             body.push(',');
         }
-        body.push_str(&bowline_sbp::json::without_halves(message.as_json()));
+        body.push_str(&message.for_servers());
     }
     body.push_str("]}");
     body
