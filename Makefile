@@ -12,7 +12,7 @@ help: ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 run: ## Build and start the gateway with its built-in offline agent
-	@echo "building (about a minute the first time) …"
+	@echo "building (three to four minutes the first time on two cores) …"
 	@$(CARGO) build --quiet --package bowline
 	@PATH="$(CURDIR)/target/debug:$$PATH" bowline up
 
