@@ -1,0 +1,1 @@
+//! Who owns which daemon, and the tokens that say so.

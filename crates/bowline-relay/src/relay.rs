@@ -1,0 +1,1 @@
+//! The server that forwards sealed frames between clients and daemons.
