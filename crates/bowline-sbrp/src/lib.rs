@@ -3,6 +3,7 @@
 //! Everything here is a value or a pure function: no sockets, no clock, no randomness. Relay,
 //! daemon, client and tests share these types, so a wire detail is written down once.
 
+pub mod api;
 pub mod client;
 pub mod control;
 pub mod daemon;
