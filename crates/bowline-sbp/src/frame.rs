@@ -5,7 +5,8 @@
 //! client and tests alike.
 //!
 //! Ours, beyond the protocol, and harmless to those who do not know them: `TETHER_ACK`,
-//! `USER_MESSAGE`, `CANCEL_TURN` from the surface; `TURN_ACCEPTED`, `TURN_FAILED` to it.
+//! `USER_MESSAGE`, `CANCEL_TURN`, `APPROVAL_DECISION` from the surface; `TURN_ACCEPTED`,
+//! `TURN_FAILED`, `APPROVAL_REQUEST`, `APPROVAL_RESOLVED` to it.
 
 mod write;
 
@@ -15,7 +16,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-use crate::id::{AgentId, Seq, SessionId, TurnId};
+use crate::approval::{self, Approval};
+use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 use crate::surface::SurfaceContext;
 
 /// What a surface may say.
@@ -37,6 +39,11 @@ pub enum ClientFrame {
         call_id: String,
         result: Value,
         error: Option<String>,
+    },
+    /// The person at the device says whether a tool may be called (ours).
+    Decide {
+        approval_id: ApprovalId,
+        approved: bool,
     },
     /// A type we do not know: ignored.
     Unknown,
@@ -118,9 +125,20 @@ impl ClientFrame {
                 error: text_of(&fields, "error"),
                 result: fields.remove("result").unwrap_or_default(),
             }),
+            "APPROVAL_DECISION" => decision(&fields),
             _ => Ok(Self::Unknown),
         }
     }
+}
+
+/// Only `true` is a yes: what cannot be read must not let anything happen.
+fn decision(fields: &Map<String, Value>) -> Result<ClientFrame, FrameError> {
+    let wrong = |field| FrameError::Field { frame: "APPROVAL_DECISION", field };
+    let id = text_of(fields, "approval_id").and_then(|id| id.parse().ok());
+    Ok(ClientFrame::Decide {
+        approval_id: id.ok_or(wrong("approval_id"))?,
+        approved: fields.get("approved").and_then(Value::as_bool).ok_or(wrong("approved"))?,
+    })
 }
 
 fn user_message(fields: &mut Map<String, Value>) -> Result<UserMessage, FrameError> {
@@ -220,6 +238,15 @@ pub enum ServerFrame {
         call_id: String,
         tool_name: String,
         tool_input: Value,
+    },
+    /// A tool waits for a person's leave; `APPROVAL_DECISION` or the HTTP interface gives it
+    /// (ours).
+    ApprovalRequest(Approval),
+    /// It does not wait any more: `state` says why (ours).
+    ApprovalResolved {
+        approval_id: ApprovalId,
+        session_id: SessionId,
+        state: approval::State,
     },
     /// The session was handed over while the surface was attached (ours).
     SessionHandedOff {
@@ -352,6 +379,20 @@ mod tests {
         let wrong = |field| Err(FrameError::Field { frame: "USER_MESSAGE", field });
         assert_eq!(read(json!({"type":"USER_MESSAGE","client_turn_id":"c"})), wrong("content"));
         assert_eq!(read(json!({"type":"USER_MESSAGE","content":"x"})), wrong("client_turn_id"));
+    }
+
+    #[test]
+    fn an_unreadable_decision_is_not_a_yes() {
+        let id = "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
+        let read = |value: Value| ClientFrame::read(&value.to_string());
+        let good = json!({"type":"APPROVAL_DECISION","approval_id":id,"approved":true});
+        let approval_id = id.parse().unwrap();
+        assert_eq!(read(good), Ok(ClientFrame::Decide { approval_id, approved: true }));
+        for approved in [json!("true"), json!(1), Value::Null] {
+            let frame = json!({"type":"APPROVAL_DECISION","approval_id":id,"approved":approved});
+            let wrong = FrameError::Field { frame: "APPROVAL_DECISION", field: "approved" };
+            assert_eq!(read(frame), Err(wrong));
+        }
     }
 
     #[test]

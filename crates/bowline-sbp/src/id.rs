@@ -76,6 +76,10 @@ uuid_id!(
     /// One thing an agent remembers.
     MemoryId
 );
+uuid_id!(
+    /// One question whether a tool may be called.
+    ApprovalId
+);
 
 /// The text is not a UUID in its usual hyphenated form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

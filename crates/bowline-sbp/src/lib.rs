@@ -5,6 +5,7 @@
 
 pub mod adapt;
 pub mod api;
+pub mod approval;
 pub mod bundle;
 pub mod cid;
 pub mod completion;

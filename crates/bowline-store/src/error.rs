@@ -25,6 +25,10 @@ pub enum Error {
     /// The session has grown since it was looked at; look again.
     #[error("the session has moved on")]
     MovedOn,
+    #[error("the device's token was revoked or has expired")]
+    Revoked,
+    #[error("a session has at most {0} devices with tokens")]
+    TooManyDevices(u32),
     #[error("an agent remembers at most {0} things")]
     MemoryFull(u32),
     #[error(transparent)]

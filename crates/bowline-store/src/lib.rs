@@ -5,6 +5,7 @@
 //! domain: a call that returns `Ok` is on disk, one that returns an error left nothing behind,
 //! except where the error says the outcome is unknown.
 
+mod approval;
 mod entry;
 mod error;
 #[doc(hidden)]
@@ -17,6 +18,7 @@ mod store;
 mod surface;
 mod turn;
 
+pub use approval::NewApproval;
 pub use bowline_sbp::message::EntryKind;
 pub use entry::{Entry, NewEntry};
 pub use error::{Error, OpenError};
@@ -29,7 +31,7 @@ pub use session::{
     Created, IdempotencyKey, NewSession, Page, Session, Snapshot, SnapshotKind, TokenHash,
 };
 pub use store::Store;
-pub use surface::{Attach, Attached, KnownSurface};
+pub use surface::{Attach, Attached, Forgotten, KnownSurface, NewDeviceToken};
 pub use turn::{Accepted, Advance, Finish, InstanceId, NewTurn, TurnSession, Unfinished};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

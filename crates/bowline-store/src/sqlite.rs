@@ -4,6 +4,7 @@
 //! thread groups commits, reader threads answer questions meanwhile. A lock file keeps a second
 //! process away from the same folder.
 
+mod approvals;
 mod exports;
 mod history;
 mod lineage;
@@ -27,7 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
+use bowline_sbp::approval::{Approval, Step};
+use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
@@ -38,9 +40,9 @@ use self::readers::Readers;
 use self::writer::Writer;
 use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
-    Finish, IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff,
-    NewImport, NewMemory, NewSession, NewTurn, OpenError, Packed, Page, Result, Session, Store,
-    TokenHash, Unfinished,
+    Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
+    NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
+    OpenError, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 
 /// The database's name inside the data folder.
@@ -249,13 +251,56 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn forget_surface(&self, id: SessionId, surface_id: String) -> Result<bool> {
-        self.writer
-            .run(move |conn| {
-                let key = rows::key_of(conn, id)?.ok_or(Error::NoSession)?;
-                surfaces::forget(conn, key, &surface_id)
+    async fn add_device_token(&self, token: NewDeviceToken) -> Result<()> {
+        self.writer.run(move |conn| surfaces::add_token(conn, &token)).await
+    }
+
+    async fn device_of(
+        &self,
+        id: SessionId,
+        token: TokenHash,
+        at: Timestamp,
+    ) -> Result<Option<String>> {
+        self.readers
+            .ask(move |conn| {
+                let Some(key) = rows::key_of(conn, id)? else { return Ok(None) };
+                surfaces::with_token(conn, key, token, at)
             })
             .await
+    }
+
+    async fn forget_surface(
+        &self,
+        id: SessionId,
+        surface_id: String,
+        at: Timestamp,
+    ) -> Result<Forgotten> {
+        self.writer.run(move |conn| surfaces::forget(conn, id, &surface_id, at)).await
+    }
+
+    async fn ask_approval(&self, approval: NewApproval) -> Result<Approval> {
+        self.writer.run(move |conn| approvals::ask(conn, &approval)).await
+    }
+
+    async fn step_approval(
+        &self,
+        id: SessionId,
+        approval: ApprovalId,
+        step: Step,
+    ) -> Result<Option<Approval>> {
+        self.writer.run(move |conn| approvals::step(conn, id, approval, step)).await
+    }
+
+    async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
+        self.readers.ask(move |conn| approvals::list(conn, id)).await
+    }
+
+    async fn awaits_approval(&self, turn: TurnId) -> Result<bool> {
+        self.readers.ask(move |conn| approvals::waits(conn, turn)).await
+    }
+
+    async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
+        self.writer.run(move |conn| approvals::forget(conn, before)).await
     }
 
     async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {

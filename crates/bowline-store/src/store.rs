@@ -1,6 +1,7 @@
 //! The promises every backend keeps.
 
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
+use bowline_sbp::approval::{Approval, Step};
+use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
@@ -8,8 +9,9 @@ use jiff::Timestamp;
 
 use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Export, Family, Finish,
-    IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff, NewImport,
-    NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, TokenHash, Unfinished,
+    Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval, NewDeviceToken,
+    NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn, Packed, Page,
+    Result, Session, TokenHash, Unfinished,
 };
 
 /// The durable session log. `Ok` means on disk (G4).
@@ -77,8 +79,45 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The devices that were attached to a session under a name of their own, newest first.
     async fn surfaces(&self, id: SessionId) -> Result<Vec<KnownSurface>>;
 
-    /// Forgets one of them. `false` if there was none.
-    async fn forget_surface(&self, id: SessionId, surface_id: String) -> Result<bool>;
+    /// Gives a device of a session a token of its own.
+    async fn add_device_token(&self, token: NewDeviceToken) -> Result<()>;
+
+    /// The device whose token this is, if it is still good at that time.
+    async fn device_of(
+        &self,
+        id: SessionId,
+        token: TokenHash,
+        at: Timestamp,
+    ) -> Result<Option<String>>;
+
+    /// Forgets a device and its token. One that is attached with its own token is cut off.
+    async fn forget_surface(
+        &self,
+        id: SessionId,
+        surface_id: String,
+        at: Timestamp,
+    ) -> Result<Forgotten>;
+
+    /// Asks whether a tool may be called; of a call that was asked about before, how that stands.
+    async fn ask_approval(&self, approval: NewApproval) -> Result<Approval>;
+
+    /// Moves an approval along, if that is its next step. Gives it as it then stands: who finds it
+    /// otherwise came too late.
+    async fn step_approval(
+        &self,
+        id: SessionId,
+        approval: ApprovalId,
+        step: Step,
+    ) -> Result<Option<Approval>>;
+
+    /// What was asked in a session, the newest first.
+    async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>>;
+
+    /// Whether a turn waits for someone's leave.
+    async fn awaits_approval(&self, turn: TurnId) -> Result<bool>;
+
+    /// Forgets approvals that ended before then. Gives their number.
+    async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;
 
     /// Ends an attachment. `false`, and nothing else, if a newer one has taken over.
     async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool>;

@@ -4,7 +4,7 @@ use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use jiff::Timestamp;
 
-use crate::session::Session;
+use crate::session::{Session, TokenHash};
 use crate::turn::InstanceId;
 
 /// A surface that wants to attach.
@@ -14,6 +14,9 @@ pub struct Attach {
     pub surface: SurfaceContext,
     /// The instance that holds the socket.
     pub owner: InstanceId,
+    /// The device's own token, if it comes with one: it must still be good when the surface is
+    /// attached, not only when it knocked.
+    pub device: Option<TokenHash>,
     pub at: Timestamp,
 }
 
@@ -30,5 +33,31 @@ pub struct KnownSurface {
     /// What it last said of itself.
     pub context: SurfaceContext,
     pub first_seen: Timestamp,
-    pub last_seen: Timestamp,
+    /// None if it has a token and never used it.
+    pub last_seen: Option<Timestamp>,
+    /// Until when its own token is good, if it has one.
+    pub token_expires_at: Option<Timestamp>,
+}
+
+/// A token for one device of a session. It takes the place of the device's earlier one.
+#[derive(Debug, Clone)]
+pub struct NewDeviceToken {
+    pub session_id: SessionId,
+    pub surface_id: String,
+    pub hash: TokenHash,
+    pub at: Timestamp,
+    pub expires_at: Timestamp,
+}
+
+/// What became of a device that was to be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgotten {
+    /// The session knew no such device.
+    Unknown,
+    Gone,
+    /// It was attached with a token of its own: that attachment has ended, and this is the epoch
+    /// after it.
+    CutOff {
+        epoch: u64,
+    },
 }

@@ -75,6 +75,11 @@ fn value(frame: &ClientFrame) -> Value {
             "result": result,
             "error": error,
         }),
+        ClientFrame::Decide { approval_id, approved } => json!({
+            "type": "APPROVAL_DECISION",
+            "approval_id": approval_id,
+            "approved": approved,
+        }),
         // Every gateway ignores it (SBP-L2-17).
         ClientFrame::Unknown => json!({ "type": "UNKNOWN" }),
     }
@@ -84,6 +89,7 @@ fn value(frame: &ClientFrame) -> Value {
 mod tests {
     use super::*;
     use crate::frame::{Attach, UserMessage};
+    use crate::id::ApprovalId;
     use crate::surface::SurfaceContext;
 
     #[test]
@@ -123,6 +129,10 @@ mod tests {
             ClientFrame::Cancel,
             result(None),
             result(Some("no camera".into())),
+            ClientFrame::Decide {
+                approval_id: ApprovalId(uuid::Uuid::from_u128(7)),
+                approved: false,
+            },
             ClientFrame::Unknown,
         ] {
             assert_eq!(ClientFrame::read(&frame.to_json()), Ok(frame));

@@ -8,7 +8,7 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 2] = [FIRST, TRAVEL];
+const MIGRATIONS: [&str; 3] = [FIRST, TRAVEL, DEVICES];
 
 const FIRST: &str = "
     CREATE TABLE sessions (
@@ -228,6 +228,30 @@ const TRAVEL: &str = "
         INSERT INTO memory_words (memory_words, rowid, text, agent_id)
         VALUES ('delete', old.number, old.text, old.agent_id);
     END;
+";
+
+/// Devices with a key of their own, and tools that ask first.
+const DEVICES: &str = "
+    -- A device's own token, as its hash. One that never was here has last_seen 0.
+    ALTER TABLE surfaces ADD COLUMN token_hash BLOB;
+    ALTER TABLE surfaces ADD COLUMN token_expires_at INTEGER;
+
+    CREATE TABLE approvals (
+        number      INTEGER PRIMARY KEY,
+        id          BLOB NOT NULL UNIQUE,
+        session     INTEGER NOT NULL,
+        turn_id     BLOB NOT NULL,
+        -- The log entry with the call, and which of its calls.
+        seq         INTEGER NOT NULL,
+        nth         INTEGER NOT NULL,
+        tool        TEXT NOT NULL,
+        input       TEXT NOT NULL,
+        state       TEXT NOT NULL,
+        created_at  INTEGER NOT NULL,
+        expires_at  INTEGER NOT NULL,
+        UNIQUE (turn_id, seq, nth)
+    ) STRICT;
+    CREATE INDEX approvals_session ON approvals (session);
 ";
 
 /// The schema version this build writes.

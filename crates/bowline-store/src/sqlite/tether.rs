@@ -21,7 +21,8 @@ pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
         session.status = session.status.after(Change::SurfaceAttached)?;
     }
     session.updated_at = attach.at;
-    let context = surfaces::meet(conn, key, &attach.surface, attach.at)?;
+    let surface = surfaces::admit(conn, key, attach)?;
+    let context = surfaces::meet(conn, key, &surface, attach.at)?;
     let surface =
         serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
     session.surface = Some(context);

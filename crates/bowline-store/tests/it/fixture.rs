@@ -97,7 +97,7 @@ pub(crate) async fn take_turn(
 }
 
 pub(crate) fn attach_to(id: SessionId, owner: InstanceId) -> Attach {
-    Attach { session_id: id, surface: Default::default(), owner, at: at() }
+    Attach { session_id: id, surface: Default::default(), owner, device: None, at: at() }
 }
 
 pub(crate) async fn pending(store: &dyn Store, id: SessionId) -> Vec<String> {

@@ -4,6 +4,7 @@
 
 mod backends;
 mod contract;
+mod devices;
 mod fixture;
 mod forks;
 mod handoffs;
