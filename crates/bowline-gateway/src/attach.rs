@@ -28,17 +28,18 @@ use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
-use bowline_store::{Attach, Attached, Entry, Session};
+use bowline_store::{Attach, Attached, Entry, Session, TokenHash};
 use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::auth::Credentials;
+use crate::auth::{Credentials, hash_token};
 use crate::clock;
 use crate::errands::{self, Errands};
 use crate::http::{ApiError, App, credentials};
 use crate::hub::{Channel, Errand, Link};
 use crate::input;
 use crate::serve::Place;
+use crate::shown::Shown;
 use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
 
 /// The most messages of one surface that are being taken on at once.
@@ -81,7 +82,7 @@ pub(crate) async fn upgrade(
 
 /// The whole life of a socket.
 async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credentials) {
-    let (session, frame) = match introduce(app, &mut socket, &path, &shown).await {
+    let (session, frame, device) = match introduce(app, &mut socket, &path, &shown).await {
         Ok(introduced) => introduced,
         Err(end) => return socket.end(end).await,
     };
@@ -93,6 +94,7 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         session_id,
         surface: frame.surface.clone(),
         owner: app.engine.instance,
+        device,
         at: clock::now(),
     };
     // What is probably first to be sent is read while the attachment is written.
@@ -106,6 +108,7 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     let attached = match attached {
         Ok(attached) => attached,
         Err(bowline_store::Error::NoSession) => return socket.end(not_found(&path)).await,
+        Err(bowline_store::Error::Revoked) => return socket.end(forbidden(REVOKED)).await,
         Err(_) => return socket.end(End::Bare(Close::TryAgain)).await,
     };
     channel.attached(attached.epoch);
@@ -118,6 +121,7 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     let epoch = attached.epoch;
     // What the device is: what it said now, and before.
     let context = attached.session.surface.clone().unwrap_or_else(|| frame.surface.clone());
+    let surface_id = context.surface_id.clone();
     let (link, errands) = link(app, context, epoch);
     let registered = link.tools.iter().map(|tool| tool.name.clone()).collect();
     channel.linked(Arc::new(link));
@@ -128,7 +132,8 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     let mut surface =
         Surface::new(app, &mut socket, Arc::clone(&channel), &frame, attached, first, errands);
     // A panic ends this surface, not the gateway, and not without detaching.
-    let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame, registered)).catch_unwind();
+    let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame, surface_id, registered))
+        .catch_unwind();
     let end = live.await.unwrap_or_else(|_| {
         metrics::counter!("bowline_panics_total").increment(1);
         End::Bare(Close::TryAgain)
@@ -158,13 +163,16 @@ fn link(app: &App, surface: SurfaceContext, epoch: u64) -> (Link, Option<mpsc::R
     (Link { epoch, surface, tools, calls }, errands)
 }
 
-/// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03)
+const REVOKED: &str = "this device's access was taken back or has expired";
+
+/// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03) Gives the device's own token,
+/// if that is what opened the session.
 async fn introduce(
     app: &App,
     socket: &mut Socket,
     path: &str,
     shown: &Credentials,
-) -> Result<(Session, AttachFrame), End> {
+) -> Result<(Session, AttachFrame, Option<TokenHash>), End> {
     let protocol = |detail: &str| {
         End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
     };
@@ -189,11 +197,21 @@ async fn introduce(
         Ok(None) => return Err(not_found(path)),
         Err(_) => return Err(End::Bare(Close::TryAgain)),
     };
-    if !app.engine.access.may_attach(&frame.session_token, shown, &session) {
-        let detail = "session_token does not open this session".into();
-        return Err(End::with(ServerFrame::Forbidden { detail }, Close::Forbidden));
+    if app.engine.access.may_attach(&frame.session_token, shown, &session) {
+        return Ok((session, frame, None));
     }
-    Ok((session, frame))
+    let Some(token) = shown.device_token(&frame.session_token).map(hash_token) else {
+        return Err(forbidden("session_token does not open this session"));
+    };
+    match app.engine.store.device_of(session_id, token, clock::now()).await {
+        Ok(Some(_)) => Ok((session, frame, Some(token))),
+        Ok(None) => Err(forbidden(REVOKED)),
+        Err(_) => Err(End::Bare(Close::TryAgain)),
+    }
+}
+
+fn forbidden(detail: &str) -> End {
+    End::with(ServerFrame::Forbidden { detail: detail.into() }, Close::Forbidden)
 }
 
 fn not_found(path: &str) -> End {
@@ -227,6 +245,7 @@ struct Surface<'a> {
     replies: Option<(mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>)>,
     inputs: Arc<Semaphore>,
     errands: Errands,
+    shown: Shown,
 }
 
 impl<'a> Surface<'a> {
@@ -261,6 +280,7 @@ impl<'a> Surface<'a> {
             replies: None,
             inputs: Arc::new(Semaphore::new(INPUTS)),
             errands,
+            shown: Shown::default(),
         }
     }
 
@@ -269,11 +289,12 @@ impl<'a> Surface<'a> {
         &mut self,
         mut pulse: tokio::sync::watch::Receiver<u64>,
         frame: &AttachFrame,
+        surface_id: Option<String>,
         registered: Vec<String>,
     ) -> End {
         let hello = ServerFrame::SessionAttached(SessionAttached {
             session_id: self.session_id,
-            surface_id: frame.surface.surface_id.clone(),
+            surface_id,
             device_type: frame.surface.device_type.as_str().to_owned(),
             queued_turns: self.pending,
             tether_turns_pending: self.pending,
@@ -341,7 +362,8 @@ impl<'a> Surface<'a> {
             return Err(not_found(&self.session_id.to_string()));
         }
         if now.epoch > self.epoch {
-            return Err(End::Bare(Close::Replaced));
+            let revoked = now.revoked == Some(self.epoch + 1);
+            return Err(if revoked { forbidden(REVOKED) } else { End::Bare(Close::Replaced) });
         }
         if look_at_log || now.head > self.read {
             self.drain().await?;
@@ -362,6 +384,9 @@ impl<'a> Surface<'a> {
             if let Some(chunk) = chunk {
                 self.socket.send(&chunk).await?;
             }
+        }
+        for frame in self.shown.update(&now.asked) {
+            self.socket.send(&frame).await?;
         }
         if let Some(payload) = self.delivery.barrier() {
             self.socket.ping(payload).await?;
@@ -451,6 +476,18 @@ impl<'a> Surface<'a> {
             }
             ClientFrame::ToolResult { call_id, result, error } => {
                 self.errands.done(&call_id, error.map_or(Ok(result), Err));
+                Ok(())
+            }
+            ClientFrame::Decide { approval_id, approved } => {
+                let Ok(place) = Arc::clone(&self.inputs).try_acquire_owned() else { return Ok(()) };
+                let (engine, session_id) = (Arc::clone(&self.app.engine), self.session_id);
+                // How it went is seen where it is waited for.
+                tokio::spawn(async move {
+                    if let Err(error) = engine.decide(session_id, approval_id, approved).await {
+                        tracing::warn!(%error, "a verdict could not be stored");
+                    }
+                    drop(place);
+                });
                 Ok(())
             }
             // A repeated attach changes nothing (SBP-L2-16).

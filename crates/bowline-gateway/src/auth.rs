@@ -14,6 +14,8 @@ use subtle::ConstantTimeEq;
 
 /// How tokens that the gateway makes begin; a Bearer of this form names a session.
 pub const TOKEN_PREFIX: &str = "sbt_";
+/// How tokens of single devices begin.
+const DEVICE_PREFIX: &str = "sbd_";
 /// The shortest token or key that can be guessed by nobody.
 pub const SHORTEST_TOKEN: usize = 32;
 const SHORTEST_KEY: usize = 20;
@@ -25,6 +27,17 @@ const TOKEN_BYTES: usize = 16 + 32;
 pub struct Credentials {
     pub bearer: Option<String>,
     pub session_token: Option<String>,
+}
+
+impl Credentials {
+    /// The token of a single device, in its first frame or on the upgrade request.
+    pub(crate) fn device_token<'a>(&'a self, said: &'a str) -> Option<&'a str> {
+        if !said.is_empty() {
+            return Some(said).filter(|said| is_device_token(said));
+        }
+        let shown = [&self.bearer, &self.session_token].into_iter().flatten();
+        shown.map(String::as_str).find(|shown| is_device_token(shown))
+    }
 }
 
 impl std::fmt::Debug for Credentials {
@@ -150,6 +163,20 @@ impl Access {
         }
         found == 1
     }
+}
+
+/// A token for one device of a session. Random, unlike a session's: it is shown once, and another
+/// takes its place.
+pub(crate) fn new_device_token(id: SessionId) -> Option<String> {
+    let mut token = [0; TOKEN_BYTES];
+    token[..16].copy_from_slice(id.as_bytes());
+    getrandom::fill(&mut token[16..]).ok()?;
+    Some(format!("{DEVICE_PREFIX}{}", URL_SAFE_NO_PAD.encode(token)))
+}
+
+/// Whether this looks like a device's own token.
+fn is_device_token(shown: &str) -> bool {
+    shown.starts_with(DEVICE_PREFIX)
 }
 
 /// The session that a token of ours names. Whether it opens it is another question.

@@ -13,6 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::Limits;
 
+mod tools;
+
+pub use self::tools::{Policy, Timeout, Tools};
+
 /// The gateway's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -168,44 +172,6 @@ pub struct Agents {
     /// Agents that a handoff or an import may name; others are refused. Empty: any.
     pub known: Vec<AgentId>,
 }
-
-/// Tools on surfaces.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tools {
-    /// Tools of surfaces that agents may call, by name; `*` stands for anything.
-    pub surface: Vec<String>,
-    /// How long a surface may take to answer a call.
-    #[serde(with = "human")]
-    pub timeout: Duration,
-    /// The same for tools of these names.
-    pub timeouts: BTreeMap<String, Timeout>,
-}
-
-impl Default for Tools {
-    fn default() -> Self {
-        Self {
-            surface: vec!["*".into()],
-            timeout: Duration::from_secs(30),
-            timeouts: BTreeMap::new(),
-        }
-    }
-}
-
-impl Tools {
-    pub fn allows(&self, tool: &str) -> bool {
-        self.surface.iter().any(|pattern| matches(pattern, tool))
-    }
-
-    pub fn timeout_of(&self, tool: &str) -> Duration {
-        self.timeouts.get(tool).map_or(self.timeout, |timeout| timeout.0)
-    }
-}
-
-/// A duration that stands alone, such as `60s`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Timeout(#[serde(with = "human")] pub Duration);
 
 /// One OpenAI-compatible server.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,9 @@
 //! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
 //! appends to sessions.
 
-pub(crate) mod device;
+pub(crate) mod act;
+mod approvals;
+mod device;
 mod generate;
 mod histories;
 mod keep;
@@ -63,6 +65,8 @@ pub(crate) struct Engine {
     agents: Vec<AgentId>,
     lanes: Arc<Lanes>,
     histories: Histories,
+    /// Calls that wait for a person's leave.
+    waiting: approvals::Waiting,
     /// Turns accepted here that have not ended.
     active: Mutex<HashMap<TurnId, Arc<LiveTurn>>>,
     /// How many turns wait for the disk to take them.
@@ -125,6 +129,7 @@ impl Engine {
         Self {
             store,
             histories,
+            waiting: approvals::Waiting::default(),
             hub: Arc::default(),
             models,
             access,
@@ -396,7 +401,8 @@ impl From<bowline_store::Error> for Failure {
         let code = match &error {
             NoSession => Code::SessionNotFound,
             TokenTaken | Ended(_) | Illegal(_) | HandedOver(_) | MovedOn => Code::SessionConflict,
-            NoStep(_) | MemoryFull(_) => Code::InvalidRequest,
+            NoStep(_) | MemoryFull(_) | TooManyDevices(_) => Code::InvalidRequest,
+            Revoked => Code::Forbidden,
             NoExport => Code::TokenInvalid,
             Consumed => Code::TokenConsumed,
             KeyReused => Code::KeyReused,

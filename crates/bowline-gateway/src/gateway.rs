@@ -157,6 +157,11 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
         if let Err(error) = store.forget_bundles(clock::now()).await {
             tracing::warn!(%error, "expired bundles could not be dropped");
         }
+        if let Ok(before) = clock::now().checked_sub(memory)
+            && let Err(error) = store.forget_approvals(before).await
+        {
+            tracing::warn!(%error, "old approvals could not be forgotten");
+        }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(3600)) => {}
             () = stop.cancelled() => return,

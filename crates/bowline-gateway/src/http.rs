@@ -1,5 +1,6 @@
 //! The HTTP front: parse, ask, render. What is asked is decided elsewhere.
 
+mod approvals;
 mod body;
 mod completions;
 mod error;

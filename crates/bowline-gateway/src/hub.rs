@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bowline_sbp::api::SbpInfo;
+use bowline_sbp::approval::Approval;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
@@ -22,6 +23,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+
+/// The most approvals of a session that are remembered here: as many as calls can wait, twice.
+const MOST_ASKED: usize = 128;
 
 /// All sessions that someone is watching or running.
 #[derive(Debug, Default)]
@@ -74,6 +78,10 @@ pub(crate) struct Now {
     pub gone: bool,
     /// The attached surface, and the way to its tools.
     pub link: Option<Arc<Link>>,
+    /// Calls that wait for a person's leave, and those that lately did.
+    pub asked: Vec<Arc<Approval>>,
+    /// The epoch that began when a device's own token was taken back, which ended the one before.
+    pub revoked: Option<u64>,
     /// The session that goes on in this one's place, and its agent.
     pub handed_to: Option<(SessionId, AgentId)>,
 }
@@ -115,6 +123,24 @@ impl Channel {
     /// A newer surface took the session.
     pub(crate) fn attached(&self, epoch: u64) {
         self.change(|now| now.epoch = now.epoch.max(epoch));
+    }
+
+    /// The surface that had the session may not have it any more.
+    pub(crate) fn revoked(&self, epoch: u64) {
+        self.change(|now| {
+            now.epoch = now.epoch.max(epoch);
+            now.revoked = Some(epoch);
+        });
+    }
+
+    /// A call waits for leave, or its wait has ended.
+    pub(crate) fn asked(&self, approval: Approval) {
+        self.change(|now| {
+            now.asked.retain(|known| known.approval_id != approval.approval_id);
+            now.asked.push(Arc::new(approval));
+            let over = now.asked.len().saturating_sub(MOST_ASKED);
+            now.asked.drain(..over);
+        });
     }
 
     /// A surface is there.

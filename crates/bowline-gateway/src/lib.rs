@@ -18,6 +18,7 @@ pub mod limits;
 mod meters;
 pub mod model;
 mod serve;
+mod shown;
 mod socket;
 
 pub use gateway::{Gateway, StartError};

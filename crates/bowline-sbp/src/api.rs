@@ -1,7 +1,9 @@
 //! The JSON of the HTTP interface: what callers send and what they get back.
 
+mod devices;
 mod roaming;
 
+pub use devices::*;
 pub use roaming::*;
 
 use jiff::Timestamp;
@@ -106,30 +108,6 @@ pub struct MessageList {
     pub messages: Vec<MessageView>,
     /// Whether there is more in the direction asked for.
     pub more: bool,
-}
-
-/// One device that a session knows (SBP-L4-05).
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SurfaceView {
-    /// What it last said of itself.
-    #[serde(flatten)]
-    pub context: SurfaceContext,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
-    pub first_seen: Timestamp,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
-    pub last_seen: Timestamp,
-    /// Whether it is attached now.
-    pub attached: bool,
-}
-
-/// Answer to `GET /v1/sessions/{id}/surfaces`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SurfaceList {
-    pub session_id: SessionId,
-    /// Devices that gave themselves a name, the newest first.
-    pub surfaces: Vec<SurfaceView>,
 }
 
 /// Body of `PATCH /v1/sessions/{id}/status`.

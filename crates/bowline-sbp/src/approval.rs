@@ -88,6 +88,14 @@ pub struct Approval {
     pub expires_at: Timestamp,
 }
 
+impl Approval {
+    /// The state after a step at that time: a verdict that comes too late is none.
+    pub fn after(&self, step: Step, at: Timestamp) -> Option<State> {
+        let late = at >= self.expires_at && step != Step::Use;
+        self.state.after(if late { Step::Expire } else { step })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +114,24 @@ mod tests {
             assert_eq!(steps.map(|step| state.after(step)), after, "{state:?}");
             assert_eq!(State::named(state.as_str()), Some(state));
         }
+    }
+
+    #[test]
+    fn a_verdict_after_the_end_is_a_no_and_a_call_that_was_approved_in_time_may_be_made() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let mut approval = Approval {
+            approval_id: ApprovalId(uuid::Uuid::nil()),
+            session_id: SessionId(uuid::Uuid::nil()),
+            turn_id: TurnId(uuid::Uuid::nil()),
+            tool_name: "camera".into(),
+            tool_input: Value::Null,
+            state: State::Pending,
+            created_at: at(0),
+            expires_at: at(10),
+        };
+        assert_eq!(approval.after(Step::Approve, at(9)), Some(State::Approved));
+        assert_eq!(approval.after(Step::Approve, at(10)), Some(State::Expired));
+        approval.state = State::Approved;
+        assert_eq!(approval.after(Step::Use, at(99)), Some(State::Used));
     }
 }

@@ -22,6 +22,33 @@ pub fn in_order<'a>(
     Box::new(sorted(&messages.collect::<Vec<_>>()).into_iter())
 }
 
+/// Calls at the end of a conversation that are not all answered.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Those without a result, and the how-manieth each was of all that were made together.
+    pub calls: Vec<(u32, ToolCall)>,
+    /// How many results follow the message that made them.
+    pub results: u64,
+}
+
+/// Where a conversation was cut off between calls and their results.
+pub fn interrupted(messages: &[Message]) -> Interrupted {
+    let answers = messages.iter().rev().take_while(|message| message.role() == "tool").count();
+    let (before, results) = messages.split_at(messages.len() - answers);
+    let Some(calling) = before.last().filter(|message| message.role() == "assistant") else {
+        return Interrupted::default();
+    };
+    let mut answered: Vec<_> = results.iter().filter_map(ToolCall::answered_by).collect();
+    let mut calls = Vec::new();
+    for (n, call) in (0..).zip(ToolCall::all_of(calling)) {
+        match answered.iter().position(|id| *id == call.id) {
+            Some(at) => drop(answered.swap_remove(at)),
+            None => calls.push((n, call)),
+        }
+    }
+    Interrupted { calls, results: answers as u64 }
+}
+
 fn sorted<'a>(messages: &[&'a Message]) -> Vec<Cow<'a, Message>> {
     let mut out = Vec::with_capacity(messages.len());
     let mut told = vec![false; messages.len()];
@@ -109,6 +136,27 @@ mod tests {
                 &lost
             ]
         );
+    }
+
+    #[test]
+    fn calls_that_were_cut_off_are_found_by_their_place() {
+        let cut = |messages: &[Message]| {
+            let Interrupted { calls, results } = interrupted(messages);
+            let calls: Vec<_> = calls.into_iter().map(|(n, call)| (n, call.id)).collect();
+            (calls, results)
+        };
+        let left = |all: &[(u32, &str)]| all.iter().map(|(n, id)| (*n, id.to_string())).collect();
+        let said = Message::text("user", "go");
+        assert_eq!(cut(&[]), (Vec::new(), 0));
+        assert_eq!(cut(&[said.clone(), Message::text("assistant", "hm")]), (Vec::new(), 0));
+        let calls = calling(&["1", "2", "3"]);
+        assert_eq!(
+            cut(&[said.clone(), calls.clone(), result("2")]),
+            (left(&[(0, "1"), (2, "3")]), 1)
+        );
+        assert_eq!(cut(&[calls, result("2"), result("3"), result("1")]), (Vec::new(), 3));
+        // A model may give two calls one name: they are told apart by their number.
+        assert_eq!(cut(&[calling(&["x", "x"]), result("x")]), (left(&[(1, "x")]), 1));
     }
 
     #[test]

@@ -82,6 +82,11 @@ impl SurfaceContext {
         }
     }
 
+    /// Whether a device can be called that.
+    pub fn is_name(text: &str) -> bool {
+        bounded(text).is_some_and(|name| name == text)
+    }
+
     /// The same, with what `before` says wherever this says nothing. Tools are only what is declared
     /// now: they run on what is attached now.
     pub fn or(self, before: Self) -> Self {

@@ -287,8 +287,9 @@ impl Store for Sqlite {
         id: SessionId,
         approval: ApprovalId,
         step: Step,
+        at: Timestamp,
     ) -> Result<Option<Approval>> {
-        self.writer.run(move |conn| approvals::step(conn, id, approval, step)).await
+        self.writer.run(move |conn| approvals::step(conn, id, approval, step, at)).await
     }
 
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>> {

@@ -108,6 +108,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         id: SessionId,
         approval: ApprovalId,
         step: Step,
+        at: Timestamp,
     ) -> Result<Option<Approval>>;
 
     /// What was asked in a session, the newest first.

@@ -3,51 +3,101 @@
 //! Apart, because a model's turn is not the only one who asks: whoever may use the session may. All
 //! go this way, so that the same bounds hold for all: only a tool that the surface declared and the
 //! configuration allows, no longer than it may take, and nothing over a mebibyte (G9).
+//!
+//! A device that goes away in the middle may be waited for. It gets the call again under the same
+//! id, so that it can tell a call that it has heard before; the answer of the attachment that ended
+//! counts no more, because nobody listens to it.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use crate::hub::{Errand, Link};
+use crate::hub::{Channel, Errand, Link};
 
 /// The largest answer of a tool, in bytes.
 const LARGEST_RESULT: usize = 1 << 20;
 
-/// Has the device do it, and waits for it no longer than it may take (SBP-L5-03), nor after
-/// `cancelled`. The error is for whoever asked, in words.
-pub(crate) async fn ask(
-    link: Arc<Link>,
-    tool: &str,
-    input: Value,
-    patience: Duration,
-    cancelled: impl Future<Output = ()>,
-) -> Result<Value, String> {
-    if !link.tools.iter().any(|known| known.name == tool) {
-        return Err("the device has no such tool".into());
-    }
-    let (answer, answered) = oneshot::channel();
-    let call_id = Uuid::new_v4().to_string();
-    let errand = Errand { call_id, tool: tool.to_owned(), input, answer };
-    let gone = || "the device went away before it answered".to_owned();
-    // A device that is busy beyond measure is as good as away.
-    let calls = link.calls.as_ref().ok_or_else(gone)?;
-    calls.try_send(errand).map_err(|_| gone())?;
-    let begun = Instant::now();
-    let outcome = tokio::select! {
-        answered = tokio::time::timeout(patience, answered) => match answered {
-            Ok(answered) => answered.unwrap_or_else(|_| Err(gone())),
-            Err(_) => Err(format!("the device did not answer within {} s", patience.as_secs())),
-        },
-        () = cancelled => Err("the turn was cancelled".into()),
-    };
-    metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
-    match outcome {
-        Ok(result) if result.to_string().len() > LARGEST_RESULT => {
-            Err(format!("the device's answer is over {LARGEST_RESULT} bytes"))
+/// A call for whatever device is attached.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub channel: &'a Channel,
+    pub tool: &'a str,
+    pub input: Value,
+    /// How long it may take in all.
+    pub patience: Duration,
+    /// How long a device that is not there may take to come back.
+    pub wait: Duration,
+}
+
+impl Call<'_> {
+    /// Has the device do it, and waits for it no longer than it may take (SBP-L5-03), nor after
+    /// `cancelled`. The error is for whoever asked, in words.
+    pub(crate) async fn make(self, cancelled: impl Future<Output = ()>) -> Result<Value, String> {
+        let begun = Instant::now();
+        let outcome = tokio::select! {
+            outcome = self.until(begun + self.patience) => outcome,
+            () = pin!(cancelled) => Err("the turn was cancelled".into()),
+        };
+        metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
+        match outcome {
+            Ok(result) if result.to_string().len() > LARGEST_RESULT => {
+                Err(format!("the device's answer is over {LARGEST_RESULT} bytes"))
+            }
+            outcome => outcome,
         }
-        outcome => outcome,
+    }
+
+    async fn until(&self, deadline: Instant) -> Result<Value, String> {
+        let call_id = Uuid::new_v4().to_string();
+        let mut last_epoch = 0;
+        loop {
+            let Some(link) = self.device_after(last_epoch, deadline).await else {
+                return Err("the device went away before it answered".into());
+            };
+            last_epoch = link.epoch;
+            let (answer, answered) = oneshot::channel();
+            let errand = Errand {
+                call_id: call_id.clone(),
+                tool: self.tool.to_owned(),
+                input: self.input.clone(),
+                answer,
+            };
+            // A device that is busy beyond measure is as good as away.
+            if link.calls.as_ref().is_none_or(|calls| calls.try_send(errand).is_err()) {
+                continue;
+            }
+            drop(link);
+            match timeout_at(deadline, answered).await {
+                Ok(Ok(answer)) => return answer,
+                // Its attachment ended.
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    let seconds = self.patience.as_secs();
+                    return Err(format!("the device did not answer within {seconds} s"));
+                }
+            }
+        }
+    }
+
+    /// A surface with the tool that attached after that epoch: the present one, or one that comes
+    /// soon enough.
+    async fn device_after(&self, epoch: u64, deadline: Instant) -> Option<Arc<Link>> {
+        // Listening before looking, so that nobody comes unseen. Only if it is worth waiting.
+        let mut pulse = (!self.wait.is_zero()).then(|| self.channel.subscribe());
+        let deadline = deadline.min(Instant::now() + self.wait);
+        loop {
+            let link = self.channel.now().link.filter(|link| {
+                link.epoch > epoch && link.tools.iter().any(|tool| tool.name == self.tool)
+            });
+            if link.is_some() {
+                return link;
+            }
+            timeout_at(deadline, pulse.as_mut()?.changed()).await.ok()?.ok()?;
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bowline_sbp::completion::{Assembly, ToolCall, Usage};
+use bowline_sbp::completion::{Assembly, Usage};
 use bowline_sbp::error::Code;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::AgentId;
@@ -29,8 +29,6 @@ use crate::model::{Call, Model};
 
 /// A turn is run again once after a crash; a second crash ends it (SBP-L2-13).
 const MOST_ATTEMPTS: u32 = 2;
-/// How often a model may call the gateway's tools before it has to answer.
-const MOST_ROUNDS: u32 = 8;
 
 impl Engine {
     /// Waits for the lane, runs the turn, and tells everyone how it ended.
@@ -236,7 +234,7 @@ impl Run<'_> {
     }
 
     async fn carry_out(&mut self, history: &mut History) -> Result<Ended, Failure> {
-        if self.turn.attempt > MOST_ATTEMPTS {
+        if self.turn.attempt > MOST_ATTEMPTS && !self.awaits_approval().await? {
             let text = "This turn was interrupted twice by a restart of the gateway and was given \
                         up. Send it again to have it answered.";
             self.note(text, TurnStatus::Interrupted).await?;
@@ -261,10 +259,7 @@ impl Run<'_> {
         self.channel.begin(self.turn);
         // A crash may have come between a call and its result.
         if self.advanced {
-            let interrupted = history.messages().last().map(ToolCall::all_of).unwrap_or_default();
-            if !interrupted.is_empty() {
-                self.act(interrupted, &Tools::default(), history).await?;
-            }
+            self.act_again(history).await?;
         }
         let recalled = self.recalled().await;
         let mut assembly = Assembly::default();
@@ -277,7 +272,8 @@ impl Run<'_> {
             call.notes.extend(recalled.clone());
             let tools = Tools::offered(&self.request, model, self.engine.memory, link);
             // Time to come to an end: tools that are asked for all the same are not run.
-            let last = rounds == MOST_ROUNDS;
+            let rules = &self.engine.tools;
+            let last = rounds >= rules.max_rounds || rules.is_spent(self.spent_usd);
             rounds += 1;
             if !last {
                 call.tools = tools.definitions();
@@ -297,12 +293,19 @@ impl Run<'_> {
             let ends = round.assembly.has_calls();
             let usage = if ends { Usage::default() } else { round.assembly.next_round() };
             self.log_calls(&calls, usage, history).await?;
-            self.act(calls, &tools, history).await?;
+            self.act(calls, history).await?;
             if ends {
                 return self.keep(round, model.name()).await;
             }
             assembly = round.assembly;
         }
+    }
+
+    /// A turn that waits for a person is no turn that brings the gateway down, however often that is
+    /// started anew meanwhile.
+    async fn awaits_approval(&self) -> Result<bool, Failure> {
+        let ask = || self.engine.store.awaits_approval(self.turn.id);
+        self.engine.patiently(self.turn, ask).await
     }
 
     fn call(&self, model: &Model, history: &History, surface: Option<&SurfaceContext>) -> Call {

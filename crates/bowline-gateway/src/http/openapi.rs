@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{completions, memory, ops, roaming, sessions, surfaces};
+use super::{approvals, completions, memory, ops, roaming, sessions, surfaces};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,7 +25,10 @@ use super::{completions, memory, ops, roaming, sessions, surfaces};
         sessions::cancel,
         sessions::messages,
         surfaces::list,
+        surfaces::add,
         surfaces::forget,
+        approvals::list,
+        approvals::decide,
         roaming::export,
         roaming::exports,
         roaming::bundle,

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
 
 use super::guard::{Guard, guard};
-use super::{App, completions, memory, ops, roaming, sessions, surfaces};
+use super::{App, approvals, completions, memory, ops, roaming, sessions, surfaces};
 use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
@@ -19,8 +19,10 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/status", patch(sessions::patch_status))
         .route("/cancel", post(sessions::cancel))
         .route("/messages", get(sessions::messages))
-        .route("/surfaces", get(surfaces::list))
+        .route("/surfaces", get(surfaces::list).post(surfaces::add))
         .route("/surfaces/{surface_id}", delete(surfaces::forget))
+        .route("/approvals", get(approvals::list))
+        .route("/approvals/{approval_id}", post(approvals::decide))
         .route("/export", post(roaming::export))
         .route("/exports", get(roaming::exports))
         .route("/exports/{export_id}/bundle", get(roaming::bundle))

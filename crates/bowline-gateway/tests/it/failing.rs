@@ -2,16 +2,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId, TurnId};
+use bowline_sbp::approval::{Approval, Step};
+use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
-    Finish, IdempotencyKey, InstanceId, KnownSurface, Memory, NewExport, NewFork, NewHandoff,
-    NewImport, NewMemory, NewSession, NewTurn, Packed, Page, Result, Session, Store, TokenHash,
-    Unfinished,
+    Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
+    NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
+    Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 use jiff::Timestamp;
 
@@ -77,7 +78,14 @@ fails_when_told! {
     take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
     attach(attach: Attach) -> Attached;
     surfaces(id: SessionId) -> Vec<KnownSurface>;
-    forget_surface(id: SessionId, surface_id: String) -> bool;
+    forget_surface(id: SessionId, surface: String, at: Timestamp) -> Forgotten;
+    add_device_token(token: NewDeviceToken) -> ();
+    device_of(id: SessionId, token: TokenHash, at: Timestamp) -> Option<String>;
+    ask_approval(approval: NewApproval) -> Approval;
+    step_approval(id: SessionId, approval: ApprovalId, step: Step, at: Timestamp) -> Option<Approval>;
+    approvals(id: SessionId) -> Vec<Approval>;
+    awaits_approval(turn: TurnId) -> bool;
+    forget_approvals(before: Timestamp) -> u64;
     detach(id: SessionId, epoch: u64, at: Timestamp) -> bool;
     confirm(id: SessionId, epoch: u64, seq: Seq) -> ();
     pack(id: SessionId) -> Option<Packed>;

@@ -19,6 +19,8 @@ mod l2_attach;
 mod l2_delivery;
 mod l2_lifecycle;
 mod l4_surfaces;
+mod l4_tokens;
+mod l5_approvals;
 mod l5_tools;
 mod memory;
 mod operations;

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bowline_sbp::id::{ApprovalId, TurnId};
+use bowline_store::{NewApproval, Store};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
@@ -64,6 +66,24 @@ fn documented(document: &Value) -> Vec<(Method, String)> {
     all
 }
 
+/// A question in a session.
+async fn asked_in(bench: &Bench, session: &Session) -> String {
+    let id = ApprovalId(uuid::Uuid::now_v7());
+    let at = jiff::Timestamp::now();
+    let question = NewApproval {
+        id,
+        session_id: session.id.parse().unwrap(),
+        turn_id: TurnId(uuid::Uuid::now_v7()),
+        place: (1, 0),
+        tool: "camera".into(),
+        input: json!({}),
+        at,
+        expires_at: at + std::time::Duration::from_secs(60),
+    };
+    bench.store.ask_approval(question).await.unwrap();
+    id.to_string()
+}
+
 #[tokio::test]
 async fn every_documented_address_is_served() {
     let bench = Bench::start().await;
@@ -81,6 +101,7 @@ async fn every_documented_address_is_served() {
         let address = path
             .replace("{id}", &session.id)
             .replace("{surface_id}", "phone")
+            .replace("{approval_id}", &asked_in(&bench, &session).await)
             .replace("{token}", &exported("roaming_token"))
             .replace("{export_id}", &exported("export_id"))
             .replace("{agent_id}", "a")

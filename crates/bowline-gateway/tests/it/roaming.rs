@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline_gateway::config::Config;
 use bowline_sbp::cid::Cid;
 use bowline_sbp::pyjson;
 use bowline_sbp::roaming_token::{RoamingClaims, SigningKey};
@@ -17,6 +18,11 @@ pub(crate) const IMPORT: &str = "/v1/sbp/sessions/import";
 impl Bench {
     /// The next gateway on the same data, which is closed in between.
     pub(crate) async fn reopened(self) -> Self {
+        self.reopened_with(|_| {}).await
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn reopened_with(self, change: impl FnOnce(&mut Config)) -> Self {
         let Bench { gateway, store, folder, .. } = self;
         gateway.stop().await;
         drop(store);
@@ -24,7 +30,7 @@ impl Bench {
         let closed = async || Sqlite::open(folder.path()).is_ok();
         eventually("closed", closed).await;
         let store = Arc::new(Sqlite::open(folder.path()).unwrap());
-        Bench::on(store, folder, |_| {}).await
+        Bench::on(store, folder, change).await
     }
 
     /// A session with so many turns: "echo 1" and "1", "echo 2" and "2", …

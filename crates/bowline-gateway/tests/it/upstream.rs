@@ -157,6 +157,7 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
         }
         "remembers" | "remembers-then-502" => remembers(&body),
         "calls" => calls(&body),
+        "calls-for-ever" => calls_for_ever(&body),
         "gated" => {
             let gate = mock.gates.lock().unwrap().remove(0);
             gated(model, gate)
@@ -278,6 +279,19 @@ fn calls(body: &Value) -> Response {
     let end = json!([{ "index": 0, "delta": {}, "finish_reason": "tool_calls" }]);
     events.push(Ok(event("calls", end, Value::Null) + "data: [DONE]\n\n"));
     stream(events)
+}
+
+/// Calls the camera as long as it may.
+fn calls_for_ever(body: &Value) -> Response {
+    let delta = match body["tools"].is_array() {
+        true => json!({ "tool_calls": [{ "index": 0, "id": "call_0", "type": "function",
+                        "function": { "name": "surface_camera", "arguments": "{}" } }] }),
+        false => json!({ "content": "enough" }),
+    };
+    let piece = event("calls-for-ever", json!([{ "index": 0, "delta": delta }]), Value::Null);
+    let end = json!([{ "index": 0, "delta": {}, "finish_reason": "stop" }]);
+    let end = event("calls-for-ever", end, json!({ "prompt_tokens": 10, "completion_tokens": 10 }));
+    stream(vec![Ok(piece + &end + "data: [DONE]\n\n")])
 }
 
 fn gated(model: String, gate: mpsc::UnboundedReceiver<Piece>) -> Response {

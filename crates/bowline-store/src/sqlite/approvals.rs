@@ -46,9 +46,10 @@ pub(super) fn step(
     session: SessionId,
     id: ApprovalId,
     step: Step,
+    at: Timestamp,
 ) -> Result<Option<Approval>> {
     let Some(mut approval) = one(conn, session, id)? else { return Ok(None) };
-    if let Some(state) = approval.state.after(step) {
+    if let Some(state) = approval.after(step, at) {
         approval.state = state;
         conn.prepare_cached("UPDATE approvals SET state = ?2 WHERE id = ?1")?
             .execute(params![id.as_bytes(), state.as_str()])?;

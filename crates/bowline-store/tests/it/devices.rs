@@ -128,15 +128,18 @@ async fn an_approval_is_asked_once_and_the_first_verdict_counts(store: Arc<dyn S
     assert_ne!(second.approval_id, asked.approval_id);
 
     let id = asked.approval_id;
-    assert_eq!(store.step_approval(other.id, id, Step::Approve).await.unwrap(), None);
-    let step = async |step| store.step_approval(session.id, id, step).await.unwrap().unwrap().state;
+    assert_eq!(store.step_approval(other.id, id, Step::Approve, at()).await.unwrap(), None);
+    let step =
+        async |step| store.step_approval(session.id, id, step, at()).await.unwrap().unwrap().state;
     assert_eq!(step(Step::Use).await, State::Pending, "not before someone agreed");
     assert_eq!(step(Step::Approve).await, State::Approved);
     assert_eq!(step(Step::Deny).await, State::Approved);
     assert_eq!(step(Step::Use).await, State::Used);
+    let late = store.step_approval(session.id, second.approval_id, Step::Approve, later(61)).await;
+    assert_eq!(late.unwrap().unwrap().state, State::Expired, "too late is a no");
     let listed = store.approvals(session.id).await.unwrap();
     let states: Vec<_> = listed.iter().map(|approval| approval.state).collect();
-    assert_eq!(states, [State::Pending, State::Used]);
+    assert_eq!(states, [State::Expired, State::Used]);
     store.delete_session(session.id).await.unwrap();
     let gone = store.ask_approval(question(session.id, turn, 2)).await;
     assert_eq!(gone.unwrap_err(), Error::NoSession);
@@ -152,7 +155,7 @@ async fn a_turn_that_waits_for_leave_is_known_and_its_approval_outlives_it_for_a
     let asked = store.ask_approval(question(session.id, turn_id, 0)).await.unwrap();
     assert!(store.awaits_approval(turn_id).await.unwrap());
     assert_eq!(store.forget_approvals(later(100)).await.unwrap(), 0, "its turn is not over");
-    store.step_approval(session.id, asked.approval_id, Step::Deny).await.unwrap();
+    store.step_approval(session.id, asked.approval_id, Step::Deny, at()).await.unwrap();
     assert!(!store.awaits_approval(turn_id).await.unwrap());
     store.finish_turn(finish(turn_id, owner, Vec::new())).await.unwrap();
     assert_eq!(store.forget_approvals(later(10)).await.unwrap(), 0);

@@ -1,0 +1,119 @@
+//! What agents may do with tools, and how long it may take.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{human, matches};
+
+/// Tools on surfaces and on servers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// Tools of surfaces that agents may call, by name; `*` stands for anything.
+    pub surface: Vec<String>,
+    /// How long a surface may take to answer a call.
+    #[serde(with = "human")]
+    pub timeout: Duration,
+    /// The same for tools of these names.
+    pub timeouts: BTreeMap<String, Timeout>,
+    /// `allow`, `ask` or `deny` by name; `*` stands for anything. Of several that fit, the
+    /// strictest counts; what none fits is allowed.
+    pub policy: BTreeMap<String, Policy>,
+    /// How long a person may take to agree to a call; silence is a no.
+    #[serde(with = "human")]
+    pub approval_timeout: Duration,
+    /// A surface that goes away in the middle of a call may come back within this time, and is
+    /// then sent the call again under the same `call_id`. `0ms`: the agent is told at once.
+    #[serde(with = "human")]
+    pub wait_for_surface: Duration,
+    /// Tools of surfaces that may be called again when a crash left it open whether they were, by
+    /// name; the agent is told of all others that the call is lost.
+    pub idempotent: Vec<String>,
+    /// How often a model may call tools in one turn before it has to answer.
+    pub max_rounds: u32,
+    /// What a turn may cost, in US dollars, before its model has to answer without more tools.
+    /// `0`: no limit.
+    pub max_cost_usd: f64,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            surface: vec!["*".into()],
+            timeout: Duration::from_secs(30),
+            timeouts: BTreeMap::new(),
+            policy: BTreeMap::new(),
+            approval_timeout: Duration::from_secs(600),
+            wait_for_surface: Duration::ZERO,
+            idempotent: Vec::new(),
+            max_rounds: 8,
+            max_cost_usd: 0.0,
+        }
+    }
+}
+
+/// See [`Tools::policy`]. The strictest is the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    #[default]
+    Allow,
+    Ask,
+    Deny,
+}
+
+impl Tools {
+    /// Whether a surface's tool may be offered at all.
+    pub fn allows(&self, tool: &str) -> bool {
+        self.surface.iter().any(|pattern| matches(pattern, tool))
+            && self.policy_of(tool) != Policy::Deny
+    }
+
+    pub fn policy_of(&self, tool: &str) -> Policy {
+        let fitting = self.policy.iter().filter(|(pattern, _)| matches(pattern, tool));
+        fitting.map(|(_, policy)| *policy).max().unwrap_or_default()
+    }
+
+    pub fn timeout_of(&self, tool: &str) -> Duration {
+        self.timeouts.get(tool).map_or(self.timeout, |timeout| timeout.0)
+    }
+
+    pub fn is_idempotent(&self, tool: &str) -> bool {
+        self.idempotent.iter().any(|pattern| matches(pattern, tool))
+    }
+
+    /// Whether a turn that has cost so much has to come to an end.
+    pub fn is_spent(&self, cost_usd: f64) -> bool {
+        self.max_cost_usd > 0.0 && cost_usd >= self.max_cost_usd
+    }
+}
+
+/// A duration that stands alone, such as `60s`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timeout(#[serde(with = "human")] pub Duration);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_strictest_policy_that_fits_counts() {
+        let policy = [("*", Policy::Ask), ("gps", Policy::Allow), ("cam*", Policy::Deny)];
+        let policy = policy.map(|(pattern, policy)| (pattern.to_owned(), policy)).into();
+        let tools = Tools { policy, ..Tools::default() };
+        assert_eq!(tools.policy_of("gps"), Policy::Ask);
+        assert_eq!(tools.policy_of("camera"), Policy::Deny);
+        assert!(tools.allows("gps") && !tools.allows("camera"));
+        assert_eq!(Tools::default().policy_of("anything"), Policy::Allow);
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_too_expensive() {
+        assert!(!Tools::default().is_spent(1e9));
+        let tools = Tools { max_cost_usd: 0.5, ..Tools::default() };
+        assert!(!tools.is_spent(0.49) && tools.is_spent(0.5));
+    }
+}

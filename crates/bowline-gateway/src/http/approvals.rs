@@ -1,0 +1,71 @@
+//! Questions whether a tool may be called, and their answers from anywhere.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use bowline_sbp::api::{ApprovalList, Decision};
+use bowline_sbp::approval::{Approval, State as Stands};
+use bowline_sbp::error::Code;
+use bowline_sbp::id::ApprovalId;
+
+use super::error::ApiError;
+use super::sessions::Named;
+use super::{App, body, find};
+
+type Api<T> = Result<T, ApiError>;
+
+/// What was asked in a session, the newest first.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}/approvals", tag = "tools",
+    responses((status = 200, body = ApprovalList), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Named(id): Named,
+    headers: HeaderMap,
+) -> Api<Json<ApprovalList>> {
+    find(&app.engine, id, &body::credentials(&headers)).await?;
+    let approvals = app.engine.store.approvals(id).await?;
+    Ok(Json(ApprovalList { session_id: id, approvals }))
+}
+
+/// Say whether a tool may be called. The first verdict counts.
+#[utoipa::path(
+    post, path = "/v1/sessions/{id}/approvals/{approval_id}", tag = "tools",
+    request_body = Decision,
+    responses(
+        (status = 200, body = Approval),
+        (status = 404, body = bowline_sbp::api::ErrorBody),
+        (status = 409, description = "Someone else decided otherwise, or it is too late",
+         body = bowline_sbp::api::ErrorBody),
+    ),
+)]
+pub(crate) async fn decide(
+    State(app): State<Arc<App>>,
+    Path((id, approval)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<Json<Approval>> {
+    let id = body::session_id(&id)?;
+    find(&app.engine, id, &body::credentials(&headers)).await?;
+    let bytes = body::read(body, &app.engine.limits).await?;
+    let Decision { approved } = body::json(&bytes)?;
+    let unknown = || {
+        ApiError::new(Code::NotFound, "the session asks no such question")
+            .detail("GET /v1/sessions/{id}/approvals lists those it asks")
+    };
+    let approval: ApprovalId = approval.parse().map_err(|_| unknown())?;
+    let stands = app.engine.decide(id, approval, approved).await?.ok_or_else(unknown)?;
+    match (stands.state, approved) {
+        (Stands::Approved | Stands::Used, true) | (Stands::Denied, false) => Ok(Json(stands)),
+        (Stands::Expired, _) => {
+            Err(ApiError::new(Code::SessionConflict, "the question has expired, which is a no"))
+        }
+        _ => {
+            Err(ApiError::new(Code::SessionConflict, "the question was answered otherwise before"))
+        }
+    }
+}
