@@ -10,6 +10,7 @@
 //! - A message is sent until the gateway accepts or refuses it (G3).
 //! - No secret in `Debug`, in an error, in a sentence or in a log line of ours.
 
+mod calls;
 mod config;
 mod driver;
 mod ending;
@@ -23,10 +24,12 @@ use std::time::Duration;
 
 use bowline_sbp::SBP_VERSION;
 use bowline_sbp::frame::{Attach, ClientFrame};
+use bowline_sbp::id::ApprovalId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+pub use calls::ToolOutcome;
 pub use config::{ConfigError, SurfaceConfig};
 pub use event::{CloseReason, Event};
 pub use outbox::Refused;
@@ -92,6 +95,17 @@ impl Surface {
     /// Stops the running turn, if the surface is attached.
     pub async fn cancel(&self) -> Result<(), Refused> {
         self.ask(Command::Cancel).await
+    }
+
+    /// Answers an [`Event::ToolCall`]. If the gateway is away, it hears the answer should it ask again.
+    pub async fn answer(&self, call_id: String, outcome: ToolOutcome) -> Result<(), Refused> {
+        let answer = Command::Answer(call_id, outcome);
+        self.commands.send(answer).await.map_err(|_| Refused::Closed)
+    }
+
+    /// Says whether a tool may be called, if the surface is attached. The first verdict counts.
+    pub async fn decide(&self, approval: ApprovalId, approved: bool) -> Result<(), Refused> {
+        self.ask(|reply| Command::Decide(approval, approved, reply)).await
     }
 
     /// Leaves the session and waits for the gateway's close, at most 5 s. Gives the events that

@@ -121,6 +121,7 @@ Examples:
   bowline chat
   bowline chat --session 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f
   bowline chat --last --device phone
+  bowline chat --read-folder ~/notes --allow-run
   bowline chat --message 'count to 5'
   echo 'count to 5' | bowline chat --json")]
 pub(crate) struct ChatArgs {
@@ -141,6 +142,15 @@ pub(crate) struct ChatArgs {
     /// The model that answers
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
+    /// Offer the agent no tools of this machine (clipboard, open_url, notify)
+    #[arg(long, conflicts_with_all = ["read_folder", "allow_run"])]
+    pub(crate) no_tools: bool,
+    /// Let the agent read text files under this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) read_folder: Option<PathBuf>,
+    /// Let the agent run commands; you are asked about each
+    #[arg(long)]
+    pub(crate) allow_run: bool,
     /// Say this, print the answer, and leave
     #[arg(long, short, value_name = "TEXT")]
     pub(crate) message: Option<String>,

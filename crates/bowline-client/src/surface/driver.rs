@@ -12,11 +12,13 @@ use std::pin::pin;
 
 use bowline_sbp::error::{Close, Code};
 use bowline_sbp::frame::{ClientFrame, UserMessage};
+use bowline_sbp::id::ApprovalId;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::SILENCE;
+use super::calls::ToolOutcome;
 use super::ending::{Ending, Verdict};
 use super::event::{CloseReason, Event};
 use super::outbox::{Outbox, Refused};
@@ -28,6 +30,9 @@ use crate::backoff::Retry;
 pub(super) enum Command {
     Send(UserMessage, oneshot::Sender<Result<(), Refused>>),
     Cancel(oneshot::Sender<Result<(), Refused>>),
+    /// A call is done.
+    Answer(String, ToolOutcome),
+    Decide(ApprovalId, bool, oneshot::Sender<Result<(), Refused>>),
     Detach,
 }
 
@@ -198,6 +203,20 @@ impl Driver {
             Some(Command::Cancel(reply)) => {
                 let _ = reply.send(Err(Refused::NotAttached));
             }
+            Some(Command::Answer(call_id, outcome)) => {
+                let answer = self.reader.answer(&call_id, outcome);
+                if self.open {
+                    socket.say(&answer).await?;
+                }
+            }
+            Some(Command::Decide(approval_id, approved, reply)) if self.open => {
+                let said = socket.say(&ClientFrame::Decide { approval_id, approved }).await;
+                let _ = reply.send(said.as_ref().map_or(Err(Refused::NotAttached), |()| Ok(())));
+                said?;
+            }
+            Some(Command::Decide(_, _, reply)) => {
+                let _ = reply.send(Err(Refused::NotAttached));
+            }
             Some(Command::Detach) => {
                 self.leaving = true;
                 socket.say(&ClientFrame::Detach).await?;
@@ -221,8 +240,12 @@ impl Driver {
                     Some(Command::Send(message, reply)) => {
                         let _ = reply.send(self.outbox.push(message));
                     }
-                    Some(Command::Cancel(reply)) => {
+                    Some(Command::Cancel(reply) | Command::Decide(_, _, reply)) => {
                         let _ = reply.send(Err(Refused::NotAttached));
+                    }
+                    // If the gateway still wants to know, it asks again.
+                    Some(Command::Answer(call_id, outcome)) => {
+                        self.reader.answer(&call_id, outcome);
                     }
                     Some(Command::Detach) | None => return Err(CloseReason::Detached),
                 },

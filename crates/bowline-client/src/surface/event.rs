@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use bowline_sbp::approval::{Approval, State};
 use bowline_sbp::frame::{TetherTurn, TurnComplete};
-use bowline_sbp::id::TurnId;
+use bowline_sbp::id::{ApprovalId, TurnId};
+use serde_json::Value;
 
 /// One thing that happened, in the order it happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,13 @@ pub enum Event {
         code: String,
         message: String,
     },
+    /// The agent asks for one of the tools that the surface declared. Answer it with
+    /// [`Surface::answer`](super::Surface::answer); it comes once, however often the gateway asks.
+    ToolCall { call_id: String, tool: String, input: Value },
+    /// A tool waits for a person's leave, which [`Surface::decide`](super::Surface::decide) gives.
+    Asked(Approval),
+    /// It does not wait any more.
+    Resolved { approval_id: ApprovalId, state: State },
     /// The connection is gone; the next attempt begins after `retry_in`.
     Lost { why: String, retry_in: Duration },
     /// The surface is closed for good. Nothing follows.

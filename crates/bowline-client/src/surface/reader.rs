@@ -15,6 +15,7 @@ use bowline_sbp::error::Close;
 use bowline_sbp::frame::{ClientFrame, ServerFrame, TurnComplete};
 use bowline_sbp::id::{Seq, TurnId};
 
+use super::calls::{Calls, Heard, ToolOutcome};
 use super::ending::Ending;
 use super::event::Event;
 use super::partial::{Joined, Partial};
@@ -38,6 +39,7 @@ pub(super) struct Reader {
     given: Given,
     /// The turn in flight; stale once it was given whole, and replaced by the next.
     partial: Option<Partial>,
+    calls: Calls,
     was_attached: bool,
     complaint: Option<String>,
 }
@@ -87,10 +89,24 @@ impl Reader {
                 return Err(Ending::HandedOff { session, agent });
             }
             ServerFrame::Ping {} => vec![Step::Say(ClientFrame::Pong)],
-            // It declares no tools, so nobody may ask for one.
-            ServerFrame::ToolCall { .. } => vec![],
+            ServerFrame::ToolCall { call_id, tool_name: tool, tool_input: input } => {
+                match self.calls.hear(&call_id) {
+                    Heard::New => vec![Step::Give(Event::ToolCall { call_id, tool, input })],
+                    Heard::Known => vec![],
+                    Heard::Done(answer) => vec![Step::Say(answer)],
+                }
+            }
+            ServerFrame::ApprovalRequest(approval) => vec![Step::Give(Event::Asked(approval))],
+            ServerFrame::ApprovalResolved { approval_id, state, .. } => {
+                vec![Step::Give(Event::Resolved { approval_id, state })]
+            }
             ServerFrame::Pong {} | ServerFrame::Unknown => vec![],
         })
+    }
+
+    /// The program is done with a call: what to tell the gateway, if it is there.
+    pub(super) fn answer(&mut self, call_id: &str, outcome: ToolOutcome) -> ClientFrame {
+        self.calls.done(call_id, outcome)
     }
 
     /// What the gateway complained about last, once.

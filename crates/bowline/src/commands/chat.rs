@@ -3,40 +3,54 @@
 //! Line by line on purpose: it works over ssh, in a pipe and under a screen reader. Leaving, by
 //! `/quit`, Ctrl-C or a lost network, never stops the agent.
 
+mod questions;
 mod screen;
+mod tools;
 
 use std::collections::HashSet;
 use std::process::ExitCode;
 
-use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig};
+use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig, ToolOutcome};
+use bowline_sbp::approval::Approval;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::mpsc;
 
+use self::questions::{Line, Question, Questions};
 use self::screen::Screen;
+use self::tools::Tools;
 use crate::api::Api;
 use crate::cli::{ChatArgs, Device};
-use crate::commands::sessions::entry_line;
+use crate::commands::sessions::{entry_line, printable};
 use crate::failure::Failure;
 
 /// How many messages `/back` shows at once.
 const PAGE: u32 = 10;
+/// The most of a tool's input that is shown in a question, in characters.
+const SHOWN_INPUT: usize = 400;
 
 pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
+    let tools = Tools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
     let (id, token) = session(&api, &args).await?;
     let surface = Surface::connect(SurfaceConfig {
         gateway: api.url.clone(),
         session_id: id,
         session_token: token,
         bearer: api.key().map(str::to_owned),
-        surface: context(args.device),
+        surface: SurfaceContext { mcp_tools: tools.declared(), ..context(args.device) },
         backoff: Default::default(),
     })
     .map_err(Failure::new)?;
+    let (tell, done) = mpsc::channel(CALLS);
     let chat = Chat {
+        tools,
+        tell,
+        done,
+        questions: Questions::default(),
         api,
         id,
         surface,
@@ -96,7 +110,15 @@ fn context(device: Device) -> SurfaceContext {
     }
 }
 
+/// The most answers of tools on their way to the gateway.
+const CALLS: usize = 64;
+
 struct Chat {
+    tools: Tools,
+    /// What tools answer comes through here.
+    tell: mpsc::Sender<(String, ToolOutcome)>,
+    done: mpsc::Receiver<(String, ToolOutcome)>,
+    questions: Questions,
     api: Api,
     id: SessionId,
     surface: Surface,
@@ -137,6 +159,11 @@ impl Chat {
                     None => Next::Leave,
                 },
                 line = read(&mut self.input) => self.typed(line).await?,
+                Some((call_id, outcome)) = self.done.recv() => {
+                    // If the surface is closed, its last event says why.
+                    let _ = self.surface.answer(call_id, outcome).await;
+                    Next::Stay
+                }
                 _ = tokio::signal::ctrl_c() => Next::Leave,
             };
             match next {
@@ -184,6 +211,10 @@ impl Chat {
             self.leave_when_answered = true;
             return Ok(Next::Stay);
         };
+        if let Line::Answer(question, yes) = self.questions.typed(&line) {
+            self.answered(question, yes).await?;
+            return Ok(Next::Stay);
+        }
         match line.trim() {
             "" => {}
             "/quit" | "/exit" => return Ok(Next::Leave),
@@ -201,6 +232,66 @@ impl Chat {
             _ => self.say(line).await?,
         }
         Ok(Next::Stay)
+    }
+
+    /// A question was answered at the keyboard.
+    async fn answered(&mut self, question: Question, yes: bool) -> Result<(), Failure> {
+        match question {
+            Question::Call { call_id, tool, input } if yes => self.start(call_id, tool, input),
+            Question::Call { call_id, .. } => {
+                let no = Err("the user does not allow this".into());
+                self.surface.answer(call_id, no).await.map_err(Failure::new)?;
+            }
+            Question::Approval(id) => {
+                if let Err(refused) = self.surface.decide(id, yes).await {
+                    self.screen.note(&refused.to_string());
+                }
+            }
+            Question::Gone => {}
+        }
+        if let Some(next) = self.questions.current() {
+            self.screen.note(&next);
+        }
+        Ok(())
+    }
+
+    /// The agent calls a tool of this machine.
+    fn called(&mut self, call_id: String, tool: String, input: Value) {
+        match self.tools.question(&tool, &input) {
+            None => self.start(call_id, tool, input),
+            Some(_) if self.input.is_none() => {
+                let (tell, nobody) = (self.tell.clone(), Err("nobody is there to be asked".into()));
+                tokio::spawn(async move { tell.send((call_id, nobody)).await });
+            }
+            Some(words) => self.ask(Question::Call { call_id, tool, input }, &words),
+        }
+    }
+
+    /// In a task of its own: the conversation goes on.
+    fn start(&mut self, call_id: String, tool: String, input: Value) {
+        let (tools, tell) = (self.tools.clone(), self.tell.clone());
+        tokio::spawn(async move {
+            let outcome = tools.call(&tool, input).await;
+            let _ = tell.send((call_id, outcome)).await;
+        });
+    }
+
+    fn approve(&mut self, approval: &Approval) {
+        // Without a keyboard the question stays for whoever has one.
+        if self.input.is_none() {
+            return;
+        }
+        let input: String = approval.tool_input.to_string().chars().take(SHOWN_INPUT).collect();
+        let words = format!("the agent wants to use {}: {input}", approval.tool_name);
+        self.ask(Question::Approval(approval.approval_id), &words);
+    }
+
+    fn ask(&mut self, question: Question, words: &str) {
+        // What a model wrote could otherwise move the cursor and hide what is asked.
+        let words = printable(words).replace('\n', " ");
+        if let Some(now) = self.questions.ask(question, words) {
+            self.screen.note(&now);
+        }
     }
 
     async fn page_back(&mut self) -> Result<(), Failure> {
@@ -236,6 +327,13 @@ impl Chat {
             }
             Event::Complete(complete) => {
                 self.accepted.remove(&complete.turn_id);
+            }
+            Event::ToolCall { call_id, tool, input } => self.called(call_id, tool, input),
+            Event::Asked(approval) => self.approve(&approval),
+            Event::Resolved { approval_id, .. } => {
+                if self.questions.answered_elsewhere(approval_id) {
+                    self.screen.note("that was answered elsewhere; press enter to go on");
+                }
             }
             Event::Closed(reason) => return Next::Closed(reason),
             Event::Attached { .. } | Event::Chunk { .. } | Event::Lost { .. } => {}
@@ -287,6 +385,13 @@ fn as_json(event: &Event) -> Value {
         Event::Failed { client_turn_id, turn_id, code, message } => json!({
             "event": "failed", "client_turn_id": client_turn_id, "turn_id": turn_id, "code": code,
             "message": message,
+        }),
+        Event::ToolCall { call_id, tool, input } => json!({
+            "event": "tool_call", "call_id": call_id, "tool": tool, "input": input,
+        }),
+        Event::Asked(approval) => json!({ "event": "approval_request", "approval": approval }),
+        Event::Resolved { approval_id, state } => json!({
+            "event": "approval_resolved", "approval_id": approval_id, "state": state,
         }),
         Event::Lost { why, retry_in } => json!({
             "event": "lost", "why": why, "retry_in_ms": retry_in.as_millis() as u64,

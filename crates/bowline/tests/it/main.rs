@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod chat;
+mod chat_tools;
 mod cli;
 mod conformance;
 mod disk;

@@ -109,7 +109,11 @@ impl Screen {
                 }
                 self.lost = true;
             }
-            Event::Accepted { .. } | Event::Closed(_) => {}
+            Event::ToolCall { tool, .. } => self.note(&format!("the agent uses {tool}")),
+            Event::Accepted { .. }
+            | Event::Asked(_)
+            | Event::Resolved { .. }
+            | Event::Closed(_) => {}
         }
     }
 

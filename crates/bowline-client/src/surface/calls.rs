@@ -1,0 +1,92 @@
+//! Calls of the device's tools: each is given to the program once, however often it comes.
+//!
+//! A gateway may send a call again, under the same id, to a surface that was away in the middle of
+//! it. A device must not take a second photo for that: a call that is being worked on is passed
+//! over, one that was answered is answered from memory.
+
+use std::collections::VecDeque;
+
+use bowline_sbp::frame::ClientFrame;
+use serde_json::Value;
+
+/// What came of a call: the tool's result, or why there is none.
+pub type ToolOutcome = Result<Value, String>;
+
+/// The most calls that are remembered: as many as may be open at once.
+const MOST: usize = 64;
+
+/// The calls of late, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Calls(VecDeque<(String, Option<ToolOutcome>)>);
+
+/// What to do about a call.
+#[derive(Debug, PartialEq)]
+pub(super) enum Heard {
+    /// Have the program do it.
+    New,
+    /// It is being done.
+    Known,
+    /// It was done.
+    Done(ClientFrame),
+}
+
+impl Calls {
+    pub(super) fn hear(&mut self, call_id: &str) -> Heard {
+        let known = self.0.iter().find(|(id, _)| id == call_id);
+        match known {
+            Some((_, Some(outcome))) => Heard::Done(frame(call_id, outcome.clone())),
+            Some((_, None)) => Heard::Known,
+            None => {
+                if self.0.len() == MOST {
+                    self.0.pop_front();
+                }
+                self.0.push_back((call_id.to_owned(), None));
+                Heard::New
+            }
+        }
+    }
+
+    /// The program is done with one.
+    pub(super) fn done(&mut self, call_id: &str, outcome: ToolOutcome) -> ClientFrame {
+        if let Some((_, known)) = self.0.iter_mut().find(|(id, _)| id == call_id) {
+            *known = Some(outcome.clone());
+        }
+        frame(call_id, outcome)
+    }
+}
+
+fn frame(call_id: &str, outcome: ToolOutcome) -> ClientFrame {
+    let (result, error) = match outcome {
+        Ok(result) => (result, None),
+        Err(error) => (Value::Null, Some(error)),
+    };
+    ClientFrame::ToolResult { call_id: call_id.to_owned(), result, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sbp_l5_02_a_call_that_comes_again_is_not_done_again() {
+        let mut calls = Calls::default();
+        assert_eq!(calls.hear("a"), Heard::New);
+        assert_eq!(calls.hear("a"), Heard::Known);
+        let answer = calls.done("a", Ok(json!(1)));
+        assert_eq!(calls.hear("a"), Heard::Done(answer));
+        calls.hear("b");
+        let no = calls.done("b", Err("no camera".into()));
+        assert!(matches!(no, ClientFrame::ToolResult { error: Some(_), .. }));
+    }
+
+    #[test]
+    fn the_oldest_calls_are_forgotten() {
+        let mut calls = Calls::default();
+        for n in 0..=MOST {
+            calls.hear(&n.to_string());
+        }
+        assert_eq!(calls.0.len(), MOST);
+        assert_eq!(calls.hear("0"), Heard::New);
+    }
+}

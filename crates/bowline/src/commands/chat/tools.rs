@@ -1,0 +1,164 @@
+//! What an agent may do on the machine where a chat runs.
+//!
+//! Only what the person who started the chat has here and has agreed to: `clipboard`, `open_url` and
+//! `notify` where the machine can do them, `read_file` under a folder named by a flag, and `run` only
+//! by a flag and after a yes to each single command. What a tool gives is bounded, and so is its time.
+
+mod clipboard;
+mod notify;
+mod open_url;
+mod program;
+mod read_file;
+mod run;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bowline_client::surface::ToolOutcome;
+use bowline_sbp::surface::SurfaceTool;
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+
+/// The tools of one chat.
+#[derive(Debug, Clone)]
+pub(super) struct Tools(Arc<Vec<Tool>>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Tool {
+    Clipboard(clipboard::Programs),
+    OpenUrl(&'static str),
+    Notify(Option<&'static str>),
+    ReadFile { folder: PathBuf },
+    Run,
+}
+
+impl Tools {
+    /// What this machine has; none at all if `off`.
+    pub(super) fn here(
+        off: bool,
+        folder: Option<&PathBuf>,
+        may_run: bool,
+    ) -> Result<Self, Failure> {
+        let mut tools = Vec::new();
+        if off {
+            return Ok(Self(Arc::new(tools)));
+        }
+        tools.extend(clipboard::Programs::here().map(Tool::Clipboard));
+        tools.extend(open_url::program().map(Tool::OpenUrl));
+        tools.push(Tool::Notify(notify::program()));
+        if let Some(folder) = folder {
+            let folder = folder.canonicalize().map_err(|error| {
+                Failure::new(format!("cannot read the folder {}: {error}", folder.display()))
+                    .hint("give --read-folder a folder that exists")
+            })?;
+            tools.push(Tool::ReadFile { folder });
+        }
+        if may_run {
+            tools.push(Tool::Run);
+        }
+        Ok(Self(Arc::new(tools)))
+    }
+
+    /// As the gateway is told of them.
+    pub(super) fn declared(&self) -> Vec<SurfaceTool> {
+        self.0.iter().map(Tool::declared).collect()
+    }
+
+    /// What a person has to agree to first; none if nothing.
+    pub(super) fn question(&self, name: &str, input: &Value) -> Option<String> {
+        let run = self.0.contains(&Tool::Run) && name == "run";
+        run.then(|| format!("the agent wants to run: {}", text(input, "command").unwrap_or("?")))
+    }
+
+    /// Does it.
+    pub(super) async fn call(&self, name: &str, input: Value) -> ToolOutcome {
+        let Some(tool) = self.0.iter().find(|tool| tool.name() == name) else {
+            return Err(format!("there is no tool {name} here"));
+        };
+        match tool {
+            Tool::Clipboard(programs) => programs.call(&input).await,
+            Tool::OpenUrl(program) => open_url::open(program, &input).await,
+            Tool::Notify(program) => notify::notify(*program, &input).await,
+            Tool::ReadFile { folder } => read_file::read(folder, &input).await,
+            Tool::Run => run::run(&input).await,
+        }
+    }
+}
+
+impl Tool {
+    fn name(&self) -> &'static str {
+        match self {
+            Tool::Clipboard(_) => "clipboard",
+            Tool::OpenUrl(_) => "open_url",
+            Tool::Notify(_) => "notify",
+            Tool::ReadFile { .. } => "read_file",
+            Tool::Run => "run",
+        }
+    }
+
+    fn declared(&self) -> SurfaceTool {
+        let text = |what: &str| json!({ "type": "string", "description": what });
+        let (description, properties, required) = match self {
+            Tool::Clipboard(_) => (
+                "Reads the clipboard of the user's computer, or puts `text` on it.",
+                json!({ "text": text("What to put on it; leave it out to read.") }),
+                json!([]),
+            ),
+            Tool::OpenUrl(_) => (
+                "Opens a web page in the user's browser.",
+                json!({ "url": text("An http or https address.") }),
+                json!(["url"]),
+            ),
+            Tool::Notify(_) => (
+                "Shows the user a short notice.",
+                json!({ "title": text("A few words."), "text": text("A sentence.") }),
+                json!(["text"]),
+            ),
+            Tool::ReadFile { .. } => (
+                "Reads a text file from the folder that the user has shared, or lists a folder in it.",
+                json!({ "path": text("Relative to the shared folder; \".\" lists it.") }),
+                json!(["path"]),
+            ),
+            Tool::Run => (
+                "Runs a shell command on the user's computer. The user is asked each time.",
+                json!({ "command": text("One command line.") }),
+                json!(["command"]),
+            ),
+        };
+        let mut schema = Map::new();
+        schema.insert("type".into(), "object".into());
+        schema.insert("properties".into(), properties);
+        schema.insert("required".into(), required);
+        SurfaceTool {
+            name: self.name().into(),
+            description: Some(description.into()),
+            input_schema: Some(schema),
+        }
+    }
+}
+
+fn text<'a>(input: &'a Value, name: &str) -> Option<&'a str> {
+    input.get(name).and_then(Value::as_str)
+}
+
+/// The same, where it cannot be left out.
+fn required<'a>(input: &'a Value, name: &str) -> Result<&'a str, String> {
+    text(input, name).filter(|text| !text.is_empty()).ok_or_else(|| format!("`{name}` is missing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_offered_when_tools_are_off_and_nothing_runs_unasked() {
+        let off = Tools::here(true, None, true).unwrap();
+        assert!(off.declared().is_empty());
+        let on = Tools::here(false, None, false).unwrap();
+        assert!(on.declared().iter().all(|tool| tool.name != "run" && tool.name != "read_file"));
+        let runs = Tools::here(false, None, true).unwrap();
+        assert!(runs.question("run", &json!({ "command": "ls" })).unwrap().contains("ls"));
+        assert_eq!(runs.question("notify", &json!({})), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! The clipboard, through whatever program this desktop has for it.
+
+use bowline_client::surface::ToolOutcome;
+use serde_json::{Value, json};
+
+use super::{program, text};
+
+type Line = &'static [&'static str];
+
+/// How to read it and how to write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Programs {
+    read: Line,
+    write: Line,
+}
+
+const KNOWN: [Programs; 5] = [
+    Programs { read: &["pbpaste"], write: &["pbcopy"] },
+    Programs { read: &["wl-paste", "--no-newline"], write: &["wl-copy"] },
+    Programs {
+        read: &["xclip", "-selection", "clipboard", "-out"],
+        write: &["xclip", "-selection", "clipboard", "-in"],
+    },
+    Programs {
+        read: &["xsel", "--clipboard", "--output"],
+        write: &["xsel", "--clipboard", "--input"],
+    },
+    Programs { read: &["termux-clipboard-get"], write: &["termux-clipboard-set"] },
+];
+
+impl Programs {
+    /// The first pair that is here.
+    pub(super) fn here() -> Option<Self> {
+        KNOWN.into_iter().find(|known| program::is_here(known.read[0]))
+    }
+
+    pub(super) async fn call(self, input: &Value) -> ToolOutcome {
+        match text(input, "text") {
+            Some(text) => {
+                program::call(self.write[0], &self.write[1..], Some(text)).await?;
+                Ok(json!({ "copied": true }))
+            }
+            None => {
+                let text = program::call(self.read[0], &self.read[1..], None).await?;
+                Ok(json!({ "text": text }))
+            }
+        }
+    }
+}
