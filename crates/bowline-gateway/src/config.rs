@@ -32,6 +32,7 @@ pub struct Config {
     pub memory: Memory,
     pub agents: Agents,
     pub tools: Tools,
+    pub translate: Translate,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` where the upstream does not say.
@@ -53,6 +54,7 @@ impl Default for Config {
             memory: Memory::default(),
             agents: Agents::default(),
             tools: Tools::default(),
+            translate: Translate::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
@@ -202,6 +204,50 @@ impl Tools {
     }
 }
 
+/// The second pass over answers for small devices: a model rewrites each for the device it is
+/// delivered to (SBP-L4-03).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Translate {
+    /// The model that rewrites; an upstream has to serve it. Empty: none does.
+    pub model: String,
+    /// Device types it is done for; `*` stands for anything.
+    pub devices: Vec<String>,
+    /// Agents whose sessions it is done in; `*` stands for anything.
+    pub agents: Vec<String>,
+    /// How long the first word of a pass may take. Then the answer comes as the rules have it.
+    #[serde(with = "human")]
+    pub first_token: Duration,
+    /// How long a whole pass may take. The same then.
+    #[serde(with = "human")]
+    pub timeout: Duration,
+    /// Passes at once; over it answers come as the rules have them.
+    pub passes: usize,
+}
+
+impl Default for Translate {
+    fn default() -> Self {
+        Self {
+            model: String::new(),
+            devices: ["mobile", "iot", "watch", "voice"].map(str::to_owned).to_vec(),
+            agents: vec!["*".into()],
+            first_token: Duration::from_secs(5),
+            timeout: Duration::from_secs(30),
+            passes: 16,
+        }
+    }
+}
+
+impl Translate {
+    /// Whether turns of that agent are translated for that kind of device.
+    pub fn serves(&self, agent: &str, device: &str) -> bool {
+        let device = device.to_ascii_lowercase();
+        !self.model.is_empty()
+            && self.agents.iter().any(|pattern| matches(pattern, agent))
+            && self.devices.iter().any(|pattern| matches(&pattern.to_ascii_lowercase(), &device))
+    }
+}
+
 /// A duration that stands alone, such as `60s`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -347,6 +393,22 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn sbp_l4_03_translation_is_off_until_a_model_is_named_and_then_by_device_and_agent() {
+        let off = Translate::default();
+        assert!(!off.serves("default", "mobile"));
+        let on = Translate { model: "m".into(), ..off };
+        for (device, served) in
+            [("mobile", true), ("Voice", true), ("watch", true), ("desktop", false), ("", false)]
+        {
+            assert_eq!(on.serves("default", device), served, "{device}");
+        }
+        let some = Translate { agents: vec!["travel-*".into()], devices: vec!["*".into()], ..on };
+        assert!(some.serves("travel-eu", "fridge") && !some.serves("default", "fridge"));
+        assert!(!Translate { agents: Vec::new(), ..some.clone() }.serves("travel-eu", "iot"));
+        assert!(!Translate { devices: Vec::new(), ..some }.serves("travel-eu", "iot"));
     }
 
     #[test]

@@ -19,5 +19,7 @@ mod meters;
 pub mod model;
 mod serve;
 mod socket;
+mod translate;
 
 pub use gateway::{Gateway, StartError};
+pub use translate::BadTranslator;

@@ -19,6 +19,7 @@ mod l2_attach;
 mod l2_delivery;
 mod l2_lifecycle;
 mod l4_surfaces;
+mod l4_translate;
 mod l5_tools;
 mod memory;
 mod operations;
