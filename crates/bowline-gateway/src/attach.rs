@@ -3,7 +3,8 @@
 //! Upgrade → `ATTACH_SESSION` → subscribe to the session → take its newest epoch → drain what is
 //! pending → go live. One pump reads the log from where the surface stands and then the live
 //! text; notifications only wake it. Nothing here decides what is delivered: that is
-//! [`Delivery`]. Nothing here runs turns: that is the engine.
+//! [`Delivery`]. Nothing here runs turns: that is the engine. Nor is anything rewritten here: a
+//! translation is made elsewhere, and only its words come by.
 //!
 //! Invariants
 //! - Subscribed before the log is read: a turn that ends in between is in one of the two.
@@ -11,6 +12,8 @@
 //!   by the store, makes it a bystander that only says goodbye.
 //! - A surface that does not read is let go after the write timeout; nothing is lost, because
 //!   nothing was confirmed (G12).
+
+mod held;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,6 +44,7 @@ use crate::input;
 use crate::serve::Place;
 use crate::shown::Shown;
 use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
+use crate::translate::{self, Outcome, Translator};
 
 /// The most messages of one surface that are being taken on at once.
 const INPUTS: usize = 32;
@@ -122,7 +126,8 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     // What the device is: what it said now, and before.
     let context = attached.session.surface.clone().unwrap_or_else(|| frame.surface.clone());
     let surface_id = context.surface_id.clone();
-    let (link, errands) = link(app, context, epoch);
+    let translated = app.translation.serves(&attached.session.agent_id, &context);
+    let (link, errands) = link(app, context, translated, epoch);
     let registered = link.tools.iter().map(|tool| tool.name.clone()).collect();
     channel.linked(Arc::new(link));
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
@@ -150,7 +155,12 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
 
 /// The surface for the engine, with the tools that it declares and the configuration allows
 /// (SBP-L5-01).
-fn link(app: &App, surface: SurfaceContext, epoch: u64) -> (Link, Option<mpsc::Receiver<Errand>>) {
+fn link(
+    app: &App,
+    surface: SurfaceContext,
+    translated: bool,
+    epoch: u64,
+) -> (Link, Option<mpsc::Receiver<Errand>>) {
     let allowed = surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
     let tools: Vec<_> = allowed.cloned().collect();
     let (calls, errands) = match tools.is_empty() {
@@ -160,7 +170,7 @@ fn link(app: &App, surface: SurfaceContext, epoch: u64) -> (Link, Option<mpsc::R
             (Some(calls), Some(errands))
         }
     };
-    (Link { epoch, surface, tools, calls }, errands)
+    (Link { epoch, surface, translated, tools, calls }, errands)
 }
 
 const REVOKED: &str = "this device's access was taken back or has expired";
@@ -246,6 +256,8 @@ struct Surface<'a> {
     inputs: Arc<Semaphore>,
     errands: Errands,
     shown: Shown,
+    /// None for most: turns come as they are, or as the rules have them.
+    translator: Option<Box<Translator>>,
 }
 
 impl<'a> Surface<'a> {
@@ -261,6 +273,7 @@ impl<'a> Surface<'a> {
         let session = attached.session;
         let context = session.surface.as_ref().unwrap_or(&frame.surface);
         let form = Form::of(context);
+        let translator = app.translation.translator(&session.agent_id, context);
         let mode = if context.streams() { Mode::Chunks } else { Mode::Whole };
         let limits = &app.engine.limits;
         let rhythm = Rhythm { every: limits.ping_every, patience: limits.pong_timeout };
@@ -272,7 +285,8 @@ impl<'a> Surface<'a> {
             epoch: attached.epoch,
             pending: session.pending_turns,
             delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq)
-                .in_form(form),
+                .in_form(form)
+                .translating(translator.is_some()),
             // With nothing pending there is nothing to read up to here.
             read: if session.pending_turns == 0 { session.last_seq } else { 0 },
             first,
@@ -281,6 +295,7 @@ impl<'a> Surface<'a> {
             inputs: Arc::new(Semaphore::new(INPUTS)),
             errands,
             shown: Shown::default(),
+            translator,
         }
     }
 
@@ -339,6 +354,11 @@ impl<'a> Surface<'a> {
                         return end;
                     }
                 }
+                Some(said) = translate::next(&mut self.translator) => {
+                    if let Err(end) = self.said(said).await {
+                        return end;
+                    }
+                }
                 () = tokio::time::sleep_until(deadline) => match self.keepalive.poll(Instant::now()) {
                     Verdict::Wait => {}
                     Verdict::Dead => return End::Silent,
@@ -365,7 +385,11 @@ impl<'a> Surface<'a> {
             let revoked = now.revoked == Some(self.epoch + 1);
             return Err(if revoked { forbidden(REVOKED) } else { End::Bare(Close::Replaced) });
         }
-        if look_at_log || now.head > self.read {
+        // Whoever is sent on is not kept waiting.
+        if now.handed_to.is_some() {
+            self.release(Outcome::Dropped).await?;
+        }
+        if (look_at_log || now.head > self.read) && self.delivery.held().is_none() {
             self.drain().await?;
             self.read = self.read.max(now.head).max(self.delivery.sent());
         }
@@ -406,6 +430,8 @@ impl<'a> Surface<'a> {
             first => first,
         };
         while let Some(last) = page.last().map(|entry| entry.seq) {
+            // The newest turn may be one to translate. Whether it is the newest, the next page says.
+            let newest = self.translator.as_ref().and_then(|_| page.pop());
             // The next page is read while this one goes out.
             let (next, sent) = tokio::join!(read(last), self.send_page(page));
             sent?;
@@ -413,6 +439,11 @@ impl<'a> Surface<'a> {
                 return Err(End::Bare(Close::Replaced));
             }
             page = next?;
+            match newest {
+                Some(newest) if page.is_empty() => self.newest(newest).await?,
+                Some(older) => page.insert(0, older),
+                None => {}
+            }
         }
         Ok(())
     }
@@ -470,10 +501,11 @@ impl<'a> Surface<'a> {
                 });
                 Ok(())
             }
-            ClientFrame::Cancel => {
-                self.app.engine.cancel(self.session_id);
-                Ok(())
-            }
+            // With no turn running, what is still on its way is a translation.
+            ClientFrame::Cancel => match self.app.engine.cancel(self.session_id) {
+                Some(_) => Ok(()),
+                None => self.release(Outcome::Dropped).await,
+            },
             ClientFrame::ToolResult { call_id, result, error } => {
                 self.errands.done(&call_id, error.map_or(Ok(result), Err));
                 Ok(())

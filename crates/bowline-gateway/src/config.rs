@@ -14,8 +14,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::limits::Limits;
 
 mod tools;
+mod translate;
 
 pub use self::tools::{Policy, Timeout, Tools};
+pub use self::translate::Translate;
 
 /// The gateway's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +38,7 @@ pub struct Config {
     pub memory: Memory,
     pub agents: Agents,
     pub tools: Tools,
+    pub translate: Translate,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` where the upstream does not say.
@@ -57,6 +60,7 @@ impl Default for Config {
             memory: Memory::default(),
             agents: Agents::default(),
             tools: Tools::default(),
+            translate: Translate::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
@@ -313,6 +317,22 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn sbp_l4_03_translation_is_off_until_a_model_is_named_and_then_by_device_and_agent() {
+        let off = Translate::default();
+        assert!(!off.serves("default", "mobile"));
+        let on = Translate { model: "m".into(), ..off };
+        for (device, served) in
+            [("mobile", true), ("Voice", true), ("watch", true), ("desktop", false), ("", false)]
+        {
+            assert_eq!(on.serves("default", device), served, "{device}");
+        }
+        let some = Translate { agents: vec!["travel-*".into()], devices: vec!["*".into()], ..on };
+        assert!(some.serves("travel-eu", "fridge") && !some.serves("default", "fridge"));
+        assert!(!Translate { agents: Vec::new(), ..some.clone() }.serves("travel-eu", "iot"));
+        assert!(!Translate { devices: Vec::new(), ..some }.serves("travel-eu", "iot"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::engine::{Engine, Keyring};
 use crate::http::{App, Guard, router};
 use crate::model::{BadUpstream, Models};
 use crate::serve;
+use crate::translate::{BadTranslator, Translation};
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,8 @@ pub enum StartError {
     KeysFile { path: String, reason: String },
     #[error(transparent)]
     Upstream(#[from] BadUpstream),
+    #[error(transparent)]
+    Translate(#[from] BadTranslator),
     #[error("{address} can be reached from outside, and there is no API key")]
     Exposed { address: SocketAddr },
     #[error("the address {address} is already in use")]
@@ -75,6 +78,7 @@ impl Gateway {
         let access = Access::new(&keys, local_key, token_secret)?;
         let keys = Keyring::load(&*store).await?;
         let models = Models::new(&config)?;
+        let translation = Translation::new(&config.translate, &models)?;
         let loopback = serve::is_loopback(config.listen);
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
@@ -100,6 +104,7 @@ impl Gateway {
             stop: stop.clone(),
             surfaces: TaskTracker::new(),
             metrics: metrics_handle(),
+            translation,
         });
         let router = router(Arc::clone(&app), Guard::new(loopback, &config.http));
         app.ready.store(true, Ordering::Release);

@@ -34,6 +34,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::Credentials;
 use crate::config::{SessionMode, WireVersion};
 use crate::engine::Engine;
+use crate::translate::Translation;
 
 /// What every handler can reach.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub(crate) struct App {
     /// Surfaces that are attached.
     pub(crate) surfaces: TaskTracker,
     pub(crate) metrics: PrometheusHandle,
+    pub(crate) translation: Translation,
 }
 
 /// The session, if it exists and the caller may use it. Whether it exists is nothing for those

@@ -197,6 +197,8 @@ impl Drop for Channel {
 pub(crate) struct Link {
     pub epoch: u64,
     pub surface: SurfaceContext,
+    /// Its turns are translated for it: they are written as for anyone.
+    pub translated: bool,
     /// Those that may be called.
     pub tools: Vec<SurfaceTool>,
     /// None without tools: most surfaces have none, and a channel each would cost them.

@@ -20,5 +20,7 @@ pub mod model;
 mod serve;
 mod shown;
 mod socket;
+mod translate;
 
 pub use gateway::{Gateway, StartError};
+pub use translate::BadTranslator;

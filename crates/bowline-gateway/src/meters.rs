@@ -6,8 +6,9 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::MatchedPath;
+use bowline_sbp::completion::Usage;
 use bowline_sbp::frame::TurnStatus;
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 static REQUEST_SECONDS: LazyLock<Histogram> = LazyLock::new(|| histogram!("bowline_http_seconds"));
 static TURN_SECONDS: LazyLock<Histogram> = LazyLock::new(|| histogram!("bowline_turn_seconds"));
@@ -49,6 +50,30 @@ pub(crate) fn turn(status: TurnStatus, took: Duration) {
 /// A model spoke, or was asked to.
 pub(crate) fn model(took: Duration) {
     MODEL_SECONDS.record(took.as_secs_f64());
+}
+
+/// A translation ended, or was not even begun.
+pub(crate) fn translation(outcome: &'static str) {
+    counter!("bowline_translate_total", "outcome" => outcome).increment(1);
+}
+
+/// How long a pass took, however it ended.
+pub(crate) fn translation_took(took: Duration) {
+    histogram!("bowline_translate_seconds").record(took.as_secs_f64());
+}
+
+/// How long its first word took.
+pub(crate) fn translation_began(took: Duration) {
+    histogram!("bowline_translate_first_token_seconds").record(took.as_secs_f64());
+}
+
+/// What its model's server said it took.
+pub(crate) fn translation_cost(usage: &Usage, usd: f64) {
+    let tokens = |kind| counter!("bowline_translate_tokens_total", "kind" => kind);
+    tokens("prompt").increment(usage.prompt_tokens);
+    tokens("completion").increment(usage.completion_tokens);
+    // A gauge by type, because counters count whole things; it only ever grows.
+    gauge!("bowline_translate_cost_usd_total").increment(usd);
 }
 
 pub(crate) fn passed_through() {

@@ -35,7 +35,7 @@ use crate::surface::SurfaceContext;
 use write::Writer;
 
 /// What a device of few words shows of one turn, if it does not say: two or three sentences.
-const SHORT: u32 = 60;
+pub(crate) const SHORT: u32 = 60;
 
 /// How a surface wants its text.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -237,6 +237,13 @@ impl Assembly {
         self.finish_reason.is_some()
     }
 
+    /// Whether the model came to an end of its own, and was not stopped at some length or by a
+    /// filter.
+    pub fn ended_well(&self) -> bool {
+        let reason = self.finish_reason.as_deref();
+        reason.is_some_and(|reason| !matches!(reason, "length" | "content_filter"))
+    }
+
     /// Takes out the calls to tools of these names, as they stand.
     pub fn take_calls(&mut self, mine: impl Fn(&str) -> bool) -> Vec<ToolCall> {
         let calls = std::mem::take(&mut self.tool_calls);
@@ -417,7 +424,7 @@ mod tests {
         assert_eq!(added, Added { text: "Hé".into(), speaks: true, calls: false });
         assembly.push(&chunk(json!({"content":"llo"}))).unwrap();
         assembly.push(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#).unwrap();
-        assert!(assembly.has_finished());
+        assert!(assembly.has_finished() && !assembly.ended_well(), "stopped at a length");
         let count = r#"{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":5}}"#;
         assert!(!assembly.push(count).unwrap().speaks);
         let answer = assembly.finish();

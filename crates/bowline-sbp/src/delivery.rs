@@ -9,7 +9,9 @@
 //! - Only a pong of a barrier sent after a turn, or an ack, confirms it (SBP-L2-06, G5).
 //! - The confirmed position never moves back and never passes what was sent (G5).
 //! - The chunks of a turn, joined by offset, are byte for byte the stored turn (SBP-L2-07), or its
-//!   form for this surface (SBP-L4-03). The stored turn is never changed.
+//!   form for this surface, or a translation of it (SBP-L4-03). The stored turn is never changed.
+
+mod held;
 
 use std::collections::VecDeque;
 
@@ -18,6 +20,7 @@ use jiff::Timestamp;
 use crate::adapt::{self, Form};
 use crate::frame::{ServerFrame, TetherTurn, TurnComplete, TurnStatus};
 use crate::id::{Seq, SessionId, TurnId};
+use held::Held;
 
 /// A turn as the log has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +69,9 @@ pub struct Delivery {
     confirmed: Seq,
     turn_index: u64,
     streaming: Option<Streaming>,
+    /// Turns may be translated, so they are shown only when they have ended.
+    translating: bool,
+    held: Option<Box<Held>>,
     barriers: VecDeque<Barrier>,
     barriers_sent: u64,
 }
@@ -120,6 +126,8 @@ impl Delivery {
             confirmed: delivered,
             turn_index: 0,
             streaming: None,
+            translating: false,
+            held: None,
             barriers: VecDeque::new(),
             barriers_sent: 0,
         }
@@ -136,14 +144,15 @@ impl Delivery {
     }
 
     /// The next turn of the log, oldest first.
-    pub fn logged(&mut self, turn: LoggedTurn) -> Vec<ServerFrame> {
-        if turn.seq <= self.sent {
+    pub fn logged(&mut self, mut turn: LoggedTurn) -> Vec<ServerFrame> {
+        if turn.seq <= self.sent || self.held.is_some() {
             return Vec::new();
         }
         self.sent = turn.seq;
         let streamed = self.streaming.take().filter(|s| s.turn_id == turn.turn_id);
-        if self.mode == Mode::Whole || (turn.seq <= self.drain_until && streamed.is_none()) {
-            return vec![self.whole(turn)];
+        if self.comes_whole(turn.seq) && (self.mode == Mode::Whole || streamed.is_none()) {
+            let content = self.formed(std::mem::take(&mut turn.content));
+            return vec![self.tether_turn(turn, content)];
         }
         // A stream of another run than the stored one would not be its beginning: start over.
         let mut streaming = streamed
@@ -154,22 +163,20 @@ impl Delivery {
         if !rest.is_empty() || offset == 0 {
             frames.push(self.chunk(turn.turn_id, turn.seq, offset, &rest));
         }
-        frames.push(ServerFrame::TurnComplete(TurnComplete {
-            chunk_id: turn.turn_id,
-            session_id: self.session_id,
-            seq: turn.seq,
-            turn_id: turn.turn_id,
-            step_count: turn.step_count,
-            model: turn.model,
-            status: turn.status,
-        }));
+        frames.push(self.complete(turn));
         frames
+    }
+
+    /// Whether a turn at that position comes in one piece: it was pending, or the surface does not
+    /// stream.
+    fn comes_whole(&self, seq: Seq) -> bool {
+        self.mode == Mode::Whole || seq <= self.drain_until
     }
 
     /// A turn being generated has this text by now. Call it when the log before the turn has
     /// been read to its end: live text comes after everything older (SBP-L2-05).
     pub fn live(&mut self, live: LiveText<'_>) -> Option<ServerFrame> {
-        if self.mode == Mode::Whole || live.seq <= self.sent {
+        if self.mode == Mode::Whole || self.translating || live.seq <= self.sent {
             return None;
         }
         let known = self.streaming.take();
@@ -224,7 +231,15 @@ impl Delivery {
         Some(seq)
     }
 
-    fn whole(&mut self, turn: LoggedTurn) -> ServerFrame {
+    /// A whole text, as the surface wants it.
+    fn formed(&self, text: String) -> String {
+        match &self.form {
+            Some(form) => form.whole(&text),
+            None => text,
+        }
+    }
+
+    fn tether_turn(&mut self, turn: LoggedTurn, content: String) -> ServerFrame {
         let turn_index = self.turn_index;
         self.turn_index += 1;
         ServerFrame::TetherTurn(TetherTurn {
@@ -235,11 +250,20 @@ impl Delivery {
             session_id: self.session_id,
             status: turn.status,
             role: turn.role,
-            content: match &self.form {
-                Some(form) => form.whole(&turn.content),
-                None => turn.content,
-            },
+            content,
             model_used: turn.model,
+        })
+    }
+
+    fn complete(&self, turn: LoggedTurn) -> ServerFrame {
+        ServerFrame::TurnComplete(TurnComplete {
+            chunk_id: turn.turn_id,
+            session_id: self.session_id,
+            seq: turn.seq,
+            turn_id: turn.turn_id,
+            step_count: turn.step_count,
+            model: turn.model,
+            status: turn.status,
         })
     }
 

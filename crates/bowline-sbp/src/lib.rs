@@ -21,6 +21,7 @@ pub mod message;
 pub mod pyjson;
 pub mod roaming_token;
 pub mod surface;
+pub mod translate;
 
 /// The wire version advertised to surfaces (the public repository calls the same wire `0.9`).
 pub const SBP_VERSION: &str = "1.2";

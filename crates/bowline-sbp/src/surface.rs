@@ -124,7 +124,7 @@ impl SurfaceContext {
 }
 
 /// What a device says of itself is data for a model, on one line.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 

@@ -267,7 +267,7 @@ impl Run<'_> {
         loop {
             // A device may have come or gone meanwhile.
             let link = self.channel.now().link;
-            let surface = link.as_ref().map(|link| &link.surface);
+            let surface = link.as_ref().filter(|link| !link.translated).map(|link| &link.surface);
             let mut call = self.call(model, history, surface);
             call.notes.extend(recalled.clone());
             let tools = Tools::offered(&self.request, model, self.engine.memory, link);

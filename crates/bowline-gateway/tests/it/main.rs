@@ -20,6 +20,7 @@ mod l2_delivery;
 mod l2_lifecycle;
 mod l4_surfaces;
 mod l4_tokens;
+mod l4_translate;
 mod l5_approvals;
 mod l5_tools;
 mod memory;

@@ -1,0 +1,50 @@
+//! The turn that an attached surface waits for while it is translated (SBP-L4-03).
+//!
+//! Apart from the rest of attaching, because it is the one thing that can stand between the log and
+//! the socket. Whatever becomes of the translation, the turn goes out, and then the pump goes on.
+
+use bowline_store::Entry;
+
+use super::Surface;
+use crate::socket::End;
+use crate::translate::{Outcome, Said};
+
+impl Surface<'_> {
+    /// The newest turn there is: kept back if a translation of it begins.
+    pub(super) async fn newest(&mut self, entry: Entry) -> Result<(), End> {
+        self.delivery.hold(entry.into());
+        let stays = self.channel.now().handed_to.is_none();
+        let begins = match (&mut self.translator, self.delivery.held()) {
+            (Some(translator), Some(turn)) => stays && translator.begin(self.app, turn),
+            _ => false,
+        };
+        if begins { Ok(()) } else { self.release(Outcome::Dropped).await }
+    }
+
+    /// More of a translation, or its end.
+    pub(super) async fn said(&mut self, said: Said) -> Result<(), End> {
+        match said {
+            Said::More(text) => match self.delivery.translated(&text) {
+                Some(chunk) => self.socket.send(&chunk).await,
+                None => Ok(()),
+            },
+            Said::End(outcome) => self.release(outcome).await,
+        }
+    }
+
+    /// Lets the turn go that is kept back, if there is one. The pump goes on from there.
+    pub(super) async fn release(&mut self, outcome: Outcome) -> Result<(), End> {
+        let (translated, frames) = self.delivery.release(outcome == Outcome::Ok);
+        if let Some(translator) = &mut self.translator {
+            translator.ended(if translated { Outcome::Ok } else { outcome.or_failed() });
+        }
+        if frames.is_empty() {
+            return Ok(());
+        }
+        metrics::counter!("bowline_turns_sent_total").increment(1);
+        for frame in &frames {
+            self.socket.feed(frame).await?;
+        }
+        self.socket.flush().await
+    }
+}

@@ -1,0 +1,272 @@
+//! The Contextual Translation Pipeline: a second pass over an answer, by a model, for the device
+//! it is delivered to (SBP-L4-03).
+//!
+//! Apart, because it is a luxury: it may be slow, fail or be off, and the answer still arrives. A
+//! pass is a task of its own that says what the model says; the surface's loop listens between its
+//! other duties and decides nothing but when to give up. The stored turn is never touched.
+//!
+//! Invariants
+//! - A pass ends: after `first_token` without a word, after `timeout` in any case, or with its
+//!   surface. Ending it closes the call to the model.
+//! - At most `passes` at once in the whole gateway.
+//! - A surface without translations costs a pointer.
+//! - Every pass is counted once, by how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_sbp::completion::{Answer, Assembly, as_chunk};
+use bowline_sbp::delivery::LoggedTurn;
+use bowline_sbp::error::Code;
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::id::AgentId;
+use bowline_sbp::surface::SurfaceContext;
+use bowline_sbp::translate::Brief;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use serde_json::value::to_raw_value;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::config::Translate;
+use crate::engine::Engine;
+use crate::http::App;
+use crate::meters;
+use crate::model::{Call, Chunks, Model, Models, Reply};
+
+/// Pieces that wait for a surface that is busy; then the model is not read on.
+const PIECES: usize = 16;
+/// How long the count of tokens may come after the last word.
+const AFTERMATH: Duration = Duration::from_secs(1);
+/// How much larger than its text a streamed answer may be: every word travels in its own JSON.
+const CHUNK_OVERHEAD: usize = 64;
+
+/// The translations of a gateway.
+#[derive(Debug)]
+pub(crate) struct Translation {
+    settings: Arc<Translate>,
+    places: Arc<Semaphore>,
+}
+
+/// `translate.model` is none that can translate.
+#[derive(Debug, thiserror::Error)]
+#[error("translate.model is `{model}`, and no upstream serves it")]
+pub struct BadTranslator {
+    pub model: String,
+}
+
+impl Translation {
+    pub(crate) fn new(settings: &Translate, models: &Models) -> Result<Self, BadTranslator> {
+        let model = &settings.model;
+        // The built-in agent is no language model: what it would say is no translation.
+        if !model.is_empty() && !matches!(models.route(model), Ok(Model::Upstream(_))) {
+            return Err(BadTranslator { model: model.clone() });
+        }
+        let places = settings.passes.min(Semaphore::MAX_PERMITS);
+        Ok(Self { settings: Arc::new(settings.clone()), places: Arc::new(Semaphore::new(places)) })
+    }
+
+    /// Whether turns are translated for this surface, in a session of this agent.
+    pub(crate) fn serves(&self, agent: &AgentId, surface: &SurfaceContext) -> bool {
+        self.settings.serves(agent.as_str(), surface.device_type.as_str())
+    }
+
+    pub(crate) fn translator(
+        &self,
+        agent: &AgentId,
+        surface: &SurfaceContext,
+    ) -> Option<Box<Translator>> {
+        let serves = self.serves(agent, surface);
+        serves.then(|| Box::new(Translator { brief: Brief::of(surface), pass: None }))
+    }
+}
+
+/// How a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ok,
+    /// The model failed, or said nothing usable.
+    Failed,
+    /// It took too long.
+    Slow,
+    /// Too many were under way to begin with.
+    Busy,
+    /// Nobody waited for it any more.
+    Dropped,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Failed => "failed",
+            Outcome::Slow => "slow",
+            Outcome::Busy => "busy",
+            Outcome::Dropped => "dropped",
+        }
+    }
+
+    /// The same of a pass whose words could not be shown.
+    pub(crate) fn or_failed(self) -> Self {
+        if self == Outcome::Ok { Outcome::Failed } else { self }
+    }
+}
+
+/// What comes out of a pass.
+#[derive(Debug)]
+pub(crate) enum Said {
+    More(String),
+    End(Outcome),
+}
+
+/// One surface's translations: one at a time.
+#[derive(Debug)]
+pub(crate) struct Translator {
+    brief: Brief,
+    pass: Option<Pass>,
+}
+
+/// A pass under way. Dropping it ends it.
+#[derive(Debug)]
+struct Pass {
+    said: mpsc::Receiver<Said>,
+    begun: Instant,
+    outcome: Outcome,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        meters::translation(self.outcome.as_str());
+        meters::translation_took(self.begun.elapsed());
+    }
+}
+
+impl Translator {
+    /// Begins a pass over the turn, unless it needs none or there is no place for one.
+    pub(crate) fn begin(&mut self, app: &App, turn: &LoggedTurn) -> bool {
+        let whole = turn.role == "assistant" && turn.status == TurnStatus::Complete;
+        if !whole || self.brief.fits(&turn.content) {
+            return false;
+        }
+        let Ok(place) = Arc::clone(&app.translation.places).try_acquire_owned() else {
+            meters::translation(Outcome::Busy.as_str());
+            return false;
+        };
+        let (engine, settings) = (Arc::clone(&app.engine), Arc::clone(&app.translation.settings));
+        let call = self.call(&settings, &turn.content);
+        let (say, said) = mpsc::channel(PIECES);
+        let task = tokio::spawn(async move {
+            let outcome = pass(&engine, &settings, call, &say).await;
+            // Free before anyone hears of it, so that whoever comes next finds it so.
+            drop(place);
+            let _ = say.send(Said::End(outcome)).await;
+        });
+        self.pass = Some(Pass {
+            said,
+            begun: Instant::now(),
+            outcome: Outcome::Dropped,
+            _task: AbortOnDropHandle::new(task),
+        });
+        true
+    }
+
+    /// The pass, if there is one, ended like this.
+    pub(crate) fn ended(&mut self, outcome: Outcome) {
+        if let Some(mut pass) = self.pass.take() {
+            pass.outcome = outcome;
+        }
+    }
+
+    fn call(&self, settings: &Translate, text: &str) -> Call {
+        let tokens = self.brief.max_tokens().map(|tokens| {
+            ("max_tokens".to_owned(), to_raw_value(&tokens).expect("a number serialises"))
+        });
+        let name = to_raw_value(&settings.model).expect("a string serialises");
+        let params = std::iter::once(("model".to_owned(), name)).chain(tokens).collect();
+        Call::plain(settings.model.clone(), params, self.brief.messages(text), true)
+    }
+}
+
+/// What the surface's pass says next; none if there is no pass. Safe to give up on.
+pub(crate) async fn next(translator: &mut Option<Box<Translator>>) -> Option<Said> {
+    let pass = translator.as_mut()?.pass.as_mut()?;
+    // A task that is gone without a word has panicked.
+    Some(pass.said.recv().await.unwrap_or(Said::End(Outcome::Failed)))
+}
+
+/// Has the model speak, and says what it says.
+async fn pass(
+    engine: &Engine,
+    settings: &Translate,
+    call: Call,
+    say: &mpsc::Sender<Said>,
+) -> Outcome {
+    let begun = Instant::now();
+    let last = begun + settings.timeout;
+    let first = last.min(begun + settings.first_token);
+    let Ok(model) = engine.models.route(&settings.model) else { return Outcome::Failed };
+    let mut assembly = Assembly::default();
+    let mut chunks = match timeout_at(first, model.call(call)).await {
+        Err(_) => return Outcome::Slow,
+        Ok(Err(failure)) => return failed(failure.code),
+        Ok(Ok(Reply::Chunks(chunks))) => chunks,
+        Ok(Ok(Reply::Whole(completion))) => match at_once(completion, &mut assembly) {
+            Some(chunks) => chunks,
+            None => return failed(Code::Upstream),
+        },
+    };
+    let mut received = 0;
+    loop {
+        let by = match assembly.text().is_empty() {
+            _ if assembly.has_finished() => Instant::now() + AFTERMATH,
+            true => first,
+            false => last,
+        };
+        let chunk = match timeout_at(by, chunks.next()).await {
+            Ok(Some(Ok(chunk))) => chunk,
+            Ok(None) => break,
+            // The words are all there; how many tokens they took stays unknown.
+            _ if assembly.has_finished() => break,
+            Ok(Some(Err(failure))) => return failed(failure.code),
+            Err(_) => return Outcome::Slow,
+        };
+        let silent = assembly.text().is_empty();
+        let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
+        let Some(added) = read else { return failed(Code::Upstream) };
+        received += chunk.len();
+        let limit = engine.limits.answer;
+        if assembly.text().len() > limit || received > limit.saturating_mul(CHUNK_OVERHEAD) {
+            return failed(Code::Upstream);
+        }
+        if added.text.is_empty() {
+            continue;
+        }
+        if silent {
+            meters::translation_began(begun.elapsed());
+        }
+        if say.send(Said::More(added.text)).await.is_err() {
+            return Outcome::Dropped;
+        }
+    }
+    // A text that was cut off has lost something: the rules at least lose it at the end.
+    let usable = assembly.ended_well() && !assembly.text().trim().is_empty();
+    let answer = assembly.finish();
+    let model = answer.model.as_deref().unwrap_or(&settings.model);
+    meters::translation_cost(&answer.usage, engine.models.cost(model, &answer.usage));
+    if usable { Outcome::Ok } else { failed(Code::Upstream) }
+}
+
+/// A model that answers all at once, as a stream of one chunk.
+fn at_once(completion: String, assembly: &mut Assembly) -> Option<Chunks> {
+    let chunk = Bytes::from(as_chunk(&completion)?);
+    assembly.count(Answer::read(completion).ok()?.usage);
+    Some(Box::pin(stream::iter([Ok(chunk)])))
+}
+
+/// What a server says of its failure may quote what it was sent: only its kind is for the log.
+fn failed(code: Code) -> Outcome {
+    tracing::warn!(code = code.as_str(), "a translation failed");
+    Outcome::Failed
+}
