@@ -4,6 +4,7 @@
 //! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
 //! appends to sessions.
 
+pub(crate) mod device;
 mod generate;
 mod histories;
 mod keep;

@@ -6,7 +6,6 @@
 //! nobody knows what the device did.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::completion::{ToolCall, Usage};
@@ -18,23 +17,21 @@ use bowline_store::{Advance, EntryKind, MemoryKind, NewEntry, NewMemory, Snapsho
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::device;
 use super::histories::History;
 use super::request::TurnRequest;
 use super::run::Run;
 use crate::clock;
 use crate::config::Remember;
-use crate::hub::{Errand, Failure, Link};
+use crate::hub::{Failure, Link};
 use crate::model::Model;
 
 const REMEMBER: &str = "remember";
 
 /// What stands before the name of a surface's tool in a model's tool list (SBP-L5-01).
 const SURFACE: &str = "surface_";
-/// The largest answer of a tool, in bytes.
-const LARGEST_RESULT: usize = 1 << 20;
 
 /// The tools that a model is offered in this round: ours, and the attached surface's.
 #[derive(Debug, Clone, Default)]
@@ -207,29 +204,8 @@ impl Run<'_> {
         let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
         let input = serde_json::from_str(arguments)
             .map_err(|_| "the arguments are not JSON; call it again".to_owned())?;
-        let (answer, answered) = oneshot::channel();
-        let errand =
-            Errand { call_id: Uuid::new_v4().to_string(), tool: tool.name.clone(), input, answer };
-        let gone = || "the device went away before it answered".to_owned();
-        // A device that is busy beyond measure is as good as away.
-        let calls = link.calls.as_ref().ok_or_else(gone)?;
-        calls.try_send(errand).map_err(|_| gone())?;
         let patience = self.engine.tools.timeout_of(&tool.name);
-        let begun = Instant::now();
-        let outcome = tokio::select! {
-            answered = tokio::time::timeout(patience, answered) => match answered {
-                Ok(answered) => answered.unwrap_or_else(|_| Err(gone())),
-                Err(_) => Err(format!("the device did not answer within {} s", patience.as_secs())),
-            },
-            () = self.turn.cancelled() => Err("the turn was cancelled".into()),
-        };
-        metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
-        match outcome {
-            Ok(result) if result.to_string().len() > LARGEST_RESULT => {
-                Err(format!("the device's answer is over {LARGEST_RESULT} bytes"))
-            }
-            outcome => outcome,
-        }
+        device::ask(Arc::clone(link), &tool.name, input, patience, self.turn.cancelled()).await
     }
 
     async fn log_results(
