@@ -12,6 +12,7 @@ use bowline_sbp::id::AgentId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::Limits;
+use crate::mcp::config::Mcp;
 
 /// The gateway's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +33,7 @@ pub struct Config {
     pub memory: Memory,
     pub agents: Agents,
     pub tools: Tools,
+    pub mcp: Mcp,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` where the upstream does not say.
@@ -53,6 +55,7 @@ impl Default for Config {
             memory: Memory::default(),
             agents: Agents::default(),
             tools: Tools::default(),
+            mcp: Mcp::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),

@@ -42,6 +42,7 @@ use crate::config::{self, Config, Remember};
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
+use crate::mcp::Servers;
 use crate::model::Models;
 
 /// How often a turn that is neither running nor ended is looked for.
@@ -53,6 +54,7 @@ pub(crate) struct Engine {
     pub store: Arc<dyn Store>,
     pub hub: Arc<Hub>,
     pub models: Models,
+    pub mcp: Servers,
     pub access: Access,
     pub limits: Limits,
     pub instance: InstanceId,
@@ -115,6 +117,7 @@ impl Engine {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         models: Models,
+        mcp: Servers,
         access: Access,
         keys: Keyring,
         config: &Config,
@@ -127,6 +130,7 @@ impl Engine {
             histories,
             hub: Arc::default(),
             models,
+            mcp,
             access,
             limits,
             instance: InstanceId(Uuid::new_v4()),

@@ -18,6 +18,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::engine::{Engine, Keyring};
 use crate::http::{App, Guard, router};
+use crate::mcp::Servers;
+use crate::mcp::config::BadServer;
 use crate::model::{BadUpstream, Models};
 use crate::serve;
 
@@ -30,6 +32,8 @@ pub enum StartError {
     KeysFile { path: String, reason: String },
     #[error(transparent)]
     Upstream(#[from] BadUpstream),
+    #[error(transparent)]
+    Mcp(#[from] BadServer),
     #[error("{address} can be reached from outside, and there is no API key")]
     Exposed { address: SocketAddr },
     #[error("the address {address} is already in use")]
@@ -75,6 +79,7 @@ impl Gateway {
         let access = Access::new(&keys, local_key, token_secret)?;
         let keys = Keyring::load(&*store).await?;
         let models = Models::new(&config)?;
+        let mcp = Servers::new(&config.mcp)?;
         let loopback = serve::is_loopback(config.listen);
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
@@ -85,7 +90,8 @@ impl Gateway {
         let stop = CancellationToken::new();
         let open = access.is_open();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
-        let engine = Engine::new(Arc::clone(&store), models, access, keys, &config, stop.clone());
+        let engine =
+            Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);
         let recovered = engine.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();

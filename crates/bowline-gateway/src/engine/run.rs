@@ -263,7 +263,8 @@ impl Run<'_> {
         if self.advanced {
             let interrupted = history.messages().last().map(ToolCall::all_of).unwrap_or_default();
             if !interrupted.is_empty() {
-                self.act(interrupted, &Tools::default(), history).await?;
+                let tools = Tools::repeatable(&interrupted, &self.engine.mcp).await;
+                self.act(interrupted, &tools, history).await?;
             }
         }
         let recalled = self.recalled().await;
@@ -276,6 +277,7 @@ impl Run<'_> {
             let mut call = self.call(model, history, surface);
             call.notes.extend(recalled.clone());
             let tools = Tools::offered(&self.request, model, self.engine.memory, link);
+            let tools = tools.with_servers(&self.engine.mcp, &self.request).await;
             // Time to come to an end: tools that are asked for all the same are not run.
             let last = rounds == MOST_ROUNDS;
             rounds += 1;

@@ -2,8 +2,8 @@
 //!
 //! Before anything with an effect is done, the log says what is about to be done; after it, what
 //! came of it (SBP-L2-14). A crash in between is found at the next start: `remember` is done again,
-//! because done twice it is done once; a call to a device is reported to the model as lost, because
-//! nobody knows what the device did.
+//! because done twice it is done once, and so is a tool of an MCP server that is known to be like
+//! that; any other call is reported to the model as lost, because nobody knows what was done.
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use super::run::Run;
 use crate::clock;
 use crate::config::Remember;
 use crate::hub::{Failure, Link};
+use crate::mcp::{Offered, PREFIX, Servers};
 use crate::model::Model;
 
 const REMEMBER: &str = "remember";
@@ -38,6 +39,9 @@ const SURFACE: &str = "surface_";
 pub(super) struct Tools {
     remember: bool,
     link: Option<Arc<Link>>,
+    mcp: Vec<Offered>,
+    /// How names begin that only MCP servers' tools have, whether they are here or not.
+    owned: Vec<String>,
 }
 
 impl Tools {
@@ -59,15 +63,49 @@ impl Tools {
         Self {
             remember: wanted && request.recall && !request.speaks_of_tool(REMEMBER),
             link: link.filter(|link| !link.tools.is_empty() && !theirs(link)),
+            ..Self::default()
         }
     }
 
+    /// And those of MCP servers (SBP-L5-06).
+    pub(super) async fn with_servers(mut self, servers: &Servers, request: &TurnRequest) -> Self {
+        self.mcp = servers.offered().await;
+        self.mcp.retain(|tool| !request.speaks_of_tool(tool.name()));
+        self.owned = servers.prefixes().filter(|prefix| !request.brings_tools(prefix)).collect();
+        self
+    }
+
+    /// Those of interrupted calls that may be run again.
+    pub(super) async fn repeatable(calls: &[ToolCall], servers: &Servers) -> Self {
+        // Nobody waits for a server that was not called.
+        if !calls.iter().any(|call| call.name.starts_with(PREFIX)) {
+            return Self::default();
+        }
+        let mut mcp = servers.offered_after_all().await;
+        mcp.retain(Offered::is_idempotent);
+        Self { mcp, ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        !self.remember && self.link.is_none()
+        !self.remember && self.link.is_none() && self.owned.is_empty()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        (self.remember && name == REMEMBER) || self.on_surface(name).is_some()
+        (self.remember && name == REMEMBER)
+            || self.on_surface(name).is_some()
+            || self.on_server(name).is_some()
+            || self.owns(name)
+    }
+
+    /// Whether it is or was the name of an MCP server's tool. A model may know it from earlier on,
+    /// and nobody else could answer the call.
+    fn owns(&self, name: &str) -> bool {
+        self.owned.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    /// The tool of an MCP server that a model calls by this name.
+    fn on_server(&self, name: &str) -> Option<&Offered> {
+        self.mcp.iter().find(|tool| tool.name() == name)
     }
 
     /// The tool of the attached surface that a model calls by this name, and the way to it.
@@ -101,7 +139,8 @@ impl Tools {
             }})
         });
         let all = remember.into_iter().chain(surface);
-        all.map(|tool| to_raw_value(&tool).expect("JSON serialises")).collect()
+        let all = all.map(|tool| to_raw_value(&tool).expect("JSON serialises"));
+        all.chain(self.mcp.iter().map(Offered::definition)).collect()
     }
 }
 
@@ -196,14 +235,27 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Has the device do something, and waits for it no longer than it may take (SBP-L5-03).
+    /// Has the device or the MCP server do something, and waits for it no longer than it may take
+    /// (SBP-L5-03).
     async fn errand(&self, call: &ToolCall, tools: &Tools) -> Result<Value, String> {
-        let Some((tool, link)) = tools.on_surface(&call.name) else {
-            return Err("the call is lost: the device is not here any more".into());
-        };
         let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
         let input = serde_json::from_str(arguments)
-            .map_err(|_| "the arguments are not JSON; call it again".to_owned())?;
+            .map_err(|_| "the arguments are not JSON; call it again".to_owned());
+        if let Some(tool) = tools.on_server(&call.name) {
+            let Value::Object(input) = input? else {
+                return Err("the arguments are not a JSON object; call it again".into());
+            };
+            return tool.call(input, self.turn.cancelled()).await;
+        }
+        let Some((tool, link)) = tools.on_surface(&call.name) else {
+            return Err(match call.name.starts_with(PREFIX) {
+                true if tools.owns(&call.name) => "there is no such tool here now",
+                true => "the call is lost: what came of it is not known",
+                false => "the call is lost: the device is not here any more",
+            }
+            .into());
+        };
+        let input = input?;
         let patience = self.engine.tools.timeout_of(&tool.name);
         device::ask(Arc::clone(link), &tool.name, input, patience, self.turn.cancelled()).await
     }

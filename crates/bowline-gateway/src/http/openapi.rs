@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{completions, memory, ops, roaming, sessions, surfaces};
+use super::{completions, mcp, memory, ops, roaming, sessions, surfaces};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -43,6 +43,7 @@ use super::{completions, memory, ops, roaming, sessions, surfaces};
         ops::healthz,
         ops::readyz,
         ops::metrics,
+        mcp::servers,
     ),
     components(schemas(bowline_sbp::api::SbpOptions, bowline_sbp::api::SbpInfo))
 )]
