@@ -1,5 +1,5 @@
 //! MCP, southbound: the gateway is a client of configured MCP servers, and their tools are agents'
-//! tools (SBP-L5-06).
+//! tools (SBP-L5-06). The other direction is in [`crate::http`].
 //!
 //! Apart from the engine, because servers come and go by themselves: the engine asks what there is
 //! now, from memory, and calls it by name.
@@ -15,7 +15,7 @@ mod child;
 pub mod config;
 mod dial;
 mod health;
-mod names;
+pub(crate) mod names;
 mod server;
 
 use std::sync::{Arc, OnceLock};

@@ -45,6 +45,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/sbp/token/{token}", get(roaming::inspect))
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
         .route("/v1/mcp/servers", get(mcp::servers))
+        .merge(mcp::routes(&app))
         .route("/v1/models", get(ops::models))
         .route("/v1/sbp/ws/{session_id}", any(attach::upgrade))
         .route("/healthz", get(ops::healthz))

@@ -21,6 +21,7 @@ mod l2_lifecycle;
 mod l4_surfaces;
 mod l5_tools;
 mod mcp_crash;
+mod mcp_northbound;
 mod mcp_southbound;
 mod memory;
 mod operations;
