@@ -39,7 +39,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(2);
 /// How long those wait who cannot do without.
 const LONG_WAIT: Duration = Duration::from_secs(20);
 /// How long servers may take to end.
-const FAREWELL: Duration = Duration::from_secs(5);
+const FAREWELL: Duration = Duration::from_secs(6);
 
 /// The MCP servers of the configuration.
 #[derive(Debug, Default)]

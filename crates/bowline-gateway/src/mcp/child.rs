@@ -18,7 +18,11 @@ const LONGEST_COMPLAINT: usize = 512;
 
 /// A running program.
 #[derive(Debug)]
-pub(super) struct Child(Box<dyn ChildWrapper>);
+pub(super) struct Child {
+    program: Box<dyn ChildWrapper>,
+    /// It is reaped: what has its number now is somebody else.
+    ended: bool,
+}
 
 impl Child {
     /// Starts it with these variables and no others.
@@ -33,15 +37,15 @@ impl Child {
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = CommandWrap::from(program);
         program.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-        let child = program.spawn().map_err(|error| match error.kind() {
+        let program = program.spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => "its program is not there; check `command`".to_owned(),
             _ => format!("its program cannot be started: {error}"),
         })?;
-        let mut child = Self(child);
-        if let Some(complaints) = child.0.stderr().take() {
+        let mut child = Self { program, ended: false };
+        if let Some(complaints) = child.program.stderr().take() {
             tokio::spawn(listen(server.to_owned(), complaints));
         }
-        let pipes = child.0.stdout().take().zip(child.0.stdin().take());
+        let pipes = child.program.stdout().take().zip(child.program.stdin().take());
         let (stdout, stdin) = pipes.ok_or_else(|| "its program has no pipes".to_owned())?;
         Ok((child, stdout, stdin))
     }
@@ -49,10 +53,11 @@ impl Child {
     /// Its input is closed: it may leave by itself, and what is left of it then is killed. Says how
     /// it left, if it did.
     pub(super) async fn end(mut self) -> Option<String> {
-        let left = tokio::time::timeout(FAREWELL, self.0.inner_mut().wait()).await;
+        let left = tokio::time::timeout(FAREWELL, self.program.inner_mut().wait()).await;
         // The leader may have left others behind.
-        let _ = self.0.start_kill();
-        let _ = self.0.wait().await;
+        let _ = self.program.start_kill();
+        let _ = self.program.wait().await;
+        self.ended = true;
         let status = left.ok()?.ok()?;
         Some(format!("its program ended: {status}"))
     }
@@ -60,8 +65,10 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The whole group; reaped by the runtime if nobody waits. After `end` nobody is left to hear.
-        let _ = self.0.start_kill();
+        // The whole group; the runtime reaps its leader.
+        if !self.ended {
+            let _ = self.program.start_kill();
+        }
     }
 }
 

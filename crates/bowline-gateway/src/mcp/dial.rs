@@ -43,7 +43,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Waits until the other side goes, or `stop`; then tidies up. Says why it ended.
+    /// Waits until the other side goes, or `stop` of [`dial`]; then tidies up. Says why it ended.
     pub(super) async fn ended(self) -> String {
         let _ = self.service.waiting().await;
         let status = match self.child {

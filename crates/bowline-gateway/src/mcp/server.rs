@@ -30,6 +30,8 @@ const CALLS: usize = 16;
 const START: Duration = Duration::from_secs(60);
 /// How long a list of tools may take once a server is up.
 const LIST: Duration = Duration::from_secs(10);
+/// How long a connection may take to end in good order.
+const END: Duration = Duration::from_secs(4);
 /// Pages of tools that are asked for.
 const MOST_PAGES: usize = 64;
 /// The longest first pause before another try, and the longest of all.
@@ -166,19 +168,17 @@ impl Server {
                 look.notified().await;
             }
         };
-        let ended = async {
-            let why = connection.ended();
-            tokio::pin!(why);
-            tokio::select! {
-                why = &mut why => why,
-                sick = watched => {
-                    end.cancel();
-                    why.await;
-                    sick.to_owned()
-                }
-            }
+        let ended = connection.ended();
+        tokio::pin!(ended);
+        let why = tokio::select! {
+            why = &mut ended => return why,
+            sick = watched => sick,
+            () = stop.cancelled() => "the gateway stops",
         };
-        ended.await
+        end.cancel();
+        // One that cannot be closed in good order is dropped, and its program killed by that.
+        let _ = tokio::time::timeout(END, ended).await;
+        why.to_owned()
     }
 
     /// Has it do something. The error is for a model, in words.

@@ -1,11 +1,12 @@
 """An MCP host made with the official SDK: does what it is told and prints what it got, as JSON.
 
 usage: mcp_client.py http URL BEARER MODE STEPS | mcp_client.py stdio COMMAND MODE STEPS
-BEARER may be empty; COMMAND is a JSON list. STEPS is a JSON list of ["list"] and [TOOL, ARGUMENTS].
+BEARER may be empty; COMMAND is a JSON list. STEPS is a JSON list of ["list"], [TOOL, ARGUMENTS], and ["meet", A, B]: make file A, wait for B.
 """
 
 import asyncio
 import json
+import pathlib
 import sys
 
 import httpx2
@@ -17,6 +18,11 @@ async def run(target, mode, steps):
     got = []
     async with Client(target, mode=mode, cache=None) as client:
         for step in steps:
+            if step[0] == "meet":
+                pathlib.Path(step[1]).touch()
+                while not pathlib.Path(step[2]).exists():
+                    await asyncio.sleep(0.01)
+                continue
             if step == ["list"]:
                 tools, cursor = [], None
                 while True:

@@ -38,6 +38,8 @@ async fn serve(mut phone: Phone) {
             "bad" => {
                 json!({ "type": "TOOL_RESULT", "call_id": call["call_id"], "error": "no film" })
             }
+            "photo" => json!({ "type": "TOOL_RESULT", "call_id": call["call_id"],
+                "result": { "content": [{ "type": "image", "data": "AA==", "mimeType": "image/png" }] } }),
             tool => json!({ "type": "TOOL_RESULT", "call_id": call["call_id"],
                             "result": format!("{tool} {}", call["tool_input"]) }),
         };
@@ -113,7 +115,7 @@ async fn sbp_l5_06_an_answer_that_takes_long_comes_all_the_same() {
 async fn sbp_l5_06_a_host_uses_the_tools_of_attached_devices() {
     let bench = Bench::start().await;
     let schema = json!({ "type": "object", "properties": { "zoom": { "type": "number" } } });
-    let tools = json!(["bad", { "name": "camera", "description": "Takes a photo",
+    let tools = json!(["bad", "photo", { "name": "camera", "description": "Takes a photo",
                                 "input_schema": schema }]);
     let (one, two) = (bench.session().await, bench.session().await);
     let surface =
@@ -124,12 +126,14 @@ async fn sbp_l5_06_a_host_uses_the_tools_of_attached_devices() {
     for mode in MODES {
         let end = |session: &Session| session.id[session.id.len() - 7..].to_owned();
         let camera = format!("{}_camera", end(&one));
-        let steps = json!([["list"], [camera, { "zoom": 2 }], [format!("{}_bad", end(&two)), {}]]);
+        let steps = json!([["list"], [camera, { "zoom": 2 }], [format!("{}_bad", end(&two)), {}],
+            [format!("{}_photo", end(&one)), {}]]);
         let got = host(&bench, "", mode, steps).await;
         let mut expected =
             vec!["session_read".into(), "session_send".into(), "sessions_list".into()];
         for session in [&one, &two] {
-            expected.extend([format!("{}_bad", end(session)), format!("{}_camera", end(session))]);
+            let tools = ["bad", "camera", "photo"];
+            expected.extend(tools.map(|tool| format!("{}_{tool}", end(session))));
         }
         expected.sort();
         assert_eq!(names(&got[0]), expected, "{mode}");
@@ -139,11 +143,12 @@ async fn sbp_l5_06_a_host_uses_the_tools_of_attached_devices() {
         assert!(about.contains("Takes a photo") && about.contains("mobile `pixel`"), "{about}");
         assert_eq!(text(&got[1]), "camera {\"zoom\":2}");
         assert!(got[2]["isError"] == true && text(&got[2]) == "no film", "{}", got[2]);
+        assert_eq!(got[3]["content"][0]["mimeType"], "image/png", "{}", got[3]);
     }
     let steps = json!([["list"], ["surface_camera", {}]]);
     let got = host(&bench, &two.token, "auto", steps).await;
-    let tools = ["session_read", "session_send", "sessions_list", "surface_bad", "surface_camera"];
-    assert_eq!(names(&got[0]), tools, "its own alone, and by the names its model knows");
+    let names = names(&got[0]);
+    assert_eq!(names[3..], ["surface_bad", "surface_camera", "surface_photo"], "as its model does");
     assert_eq!(text(&got[1]), "camera {}");
     devices.abort();
 }

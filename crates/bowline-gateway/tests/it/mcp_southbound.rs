@@ -238,6 +238,35 @@ async fn g16_servers_end_with_the_gateway_and_so_does_what_they_started() {
     assert!(pids.iter().all(|pid| is_alive(pid)), "{pids:?}");
     bench.gateway.stop().await;
     eventually("all gone", async || !pids.iter().any(|pid| is_alive(pid))).await;
+    assert!(!Path::new("/proc").join(&pids[0]).exists(), "not even a zombie");
+}
+
+#[tokio::test]
+async fn sbp_l5_06_a_tool_that_the_caller_brings_stays_the_callers() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        let missing = Server { command: Some("/nonexistent".into()), ..Server::default() };
+        config.mcp.servers.insert("files".into(), missing);
+    })
+    .await;
+    let session = bench.session().await;
+    let (mut phone, _) = bench.attach_as(&session, json!({ "mcp_tools": ["gps"] })).await;
+    let calls = json!([("surface_gps", "{\"n\":1}"), ("mcp_files_read", "{\"path\":\"a\"}")]);
+    let mut asked = turn(&session, "calls", &calls.to_string());
+    asked["tools"] = json!([{ "type": "function", "function": { "name": "mcp_files_read" } }]);
+    let device = async {
+        let call = phone.until("TOOL_CALL").await.pop().unwrap();
+        let result = json!({ "type": "TOOL_RESULT", "call_id": call["call_id"], "result": "here" });
+        phone.send(result).await;
+        phone
+    };
+    let (answer, _phone) = tokio::join!(bench.chat(asked), device);
+    let choice = &answer.body["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{}", answer.text);
+    let left = list(&choice["message"]["tool_calls"]);
+    assert_eq!(left.len(), 1, "the device's was run: {left:?}");
+    assert_eq!(left[0]["function"]["name"], "mcp_files_read");
+    assert_eq!(left[0]["function"]["arguments"], "{\"path\":\"a\"}");
 }
 
 /// The test server behind an address; ends with this.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool};
 use serde_json::{Value, json};
 
 use super::Reach;
@@ -96,8 +96,10 @@ impl DeviceTool {
 /// A device that answers in MCP's own form, with a photo say, is passed on as it is.
 fn shown(answer: Value) -> CallToolResult {
     if answer.get("content").is_some_and(Value::is_array)
-        && let Ok(result) = serde_json::from_value(answer.clone())
+        && let Ok(mut result) = serde_json::from_value::<CallToolResult>(answer.clone())
     {
+        // Newer hosts want it said; for older ones the SDK leaves it out.
+        result.result_type = Some(ResultType::COMPLETE);
         return result;
     }
     match answer {
