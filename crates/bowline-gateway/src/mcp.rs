@@ -36,8 +36,9 @@ use self::server::{Server, State};
 pub(crate) const PREFIX: &str = "mcp_";
 /// How long the first turn waits for servers to come up.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
-/// How long those wait who cannot do without.
-const LONG_WAIT: Duration = Duration::from_secs(20);
+/// How long a call waits that is to be run again, and how long those who ask how servers are.
+const AGAIN: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(10);
 /// How long servers may take to end.
 const FAREWELL: Duration = Duration::from_secs(6);
 
@@ -107,7 +108,7 @@ impl Servers {
 
     /// The same for those who cannot do without: waits longer for what has not come up yet.
     pub(crate) async fn offered_after_all(&self) -> Vec<Offered> {
-        self.settled(Instant::now() + LONG_WAIT).await;
+        self.settled(Instant::now() + AGAIN).await;
         self.here()
     }
 
@@ -143,7 +144,7 @@ impl Servers {
 
     /// How they are. Starts those that have not been wanted yet.
     pub(crate) async fn health(&self) -> Health {
-        self.settled(Instant::now() + LONG_WAIT).await;
+        self.settled(Instant::now() + LOOK).await;
         Health { servers: self.all.iter().map(|server| ServerView::of(server)).collect() }
     }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::bench::Bench;
 use crate::mcp_southbound::{notes, program};
 use crate::memory::killed_while_acting;
+use crate::python::place;
 
 /// What the log says came of an interrupted call of this tool, and what the tool did.
 async fn after_a_crash_in(tool: &str, idempotent: &[&str]) -> (String, String) {
@@ -30,6 +31,7 @@ async fn after_a_crash_in(tool: &str, idempotent: &[&str]) -> (String, String) {
 
 #[tokio::test]
 async fn sbp_l2_14_an_interrupted_call_is_run_again_only_if_that_does_no_harm() {
+    let _place = place().await;
     let (result, did) = after_a_crash_in("mark", &[]).await;
     assert_eq!((result.as_str(), did.as_str()), ("marked", "marked\n"), "the server says so");
     let (result, did) = after_a_crash_in("stamp", &[]).await;

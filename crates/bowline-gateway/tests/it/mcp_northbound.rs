@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, DEADLINE, LOCAL_KEY, Phone, Session, list};
-use crate::python::{beside, python};
+use crate::python::{beside, place, python};
 
 const KEY: &str = "a-key-of-twenty-characters";
 
@@ -15,7 +15,7 @@ async fn host(bench: &Bench, bearer: &str, mode: &str, steps: Value) -> Value {
         .arg(steps.to_string())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(DEADLINE, run).await.expect("the host hangs").unwrap();
+    let output = tokio::time::timeout(DEADLINE * 3, run).await.expect("the host hangs").unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&said).unwrap_or_else(|_| {
         panic!("{said} {}", String::from_utf8_lossy(&output.stderr));
@@ -52,6 +52,7 @@ const MODES: [&str; 2] = ["legacy", "auto"];
 
 #[tokio::test]
 async fn sbp_l5_06_a_host_lists_sends_and_reads() {
+    let _place = place().await;
     let bench = Bench::start().await;
     for mode in MODES {
         let session = bench.session().await;
@@ -99,6 +100,7 @@ async fn sbp_l5_06_a_host_lists_sends_and_reads() {
 
 #[tokio::test]
 async fn sbp_l5_06_an_answer_that_takes_long_comes_all_the_same() {
+    let _place = place().await;
     let bench =
         Bench::with(|config| config.offline.pace = std::time::Duration::from_millis(20)).await;
     let session = bench.session().await;
@@ -113,6 +115,7 @@ async fn sbp_l5_06_an_answer_that_takes_long_comes_all_the_same() {
 
 #[tokio::test]
 async fn sbp_l5_06_a_host_uses_the_tools_of_attached_devices() {
+    let _place = place().await;
     let bench = Bench::start().await;
     let schema = json!({ "type": "object", "properties": { "zoom": { "type": "number" } } });
     let tools = json!(["bad", "photo", { "name": "camera", "description": "Takes a photo",
@@ -155,6 +158,7 @@ async fn sbp_l5_06_a_host_uses_the_tools_of_attached_devices() {
 
 #[tokio::test]
 async fn sbp_l5_06_a_session_token_reaches_its_session_and_no_other() {
+    let _place = place().await;
     let bench = Bench::start().await;
     let (mine, other) = (bench.session().await, bench.session().await);
     let (_phone, _) = bench.attach_as(&other, json!({ "mcp_tools": ["camera"] })).await;
@@ -180,6 +184,7 @@ async fn sbp_l5_06_a_session_token_reaches_its_session_and_no_other() {
 
 #[tokio::test]
 async fn sbp_l5_06_with_keys_on_a_host_needs_one_and_pages_from_elsewhere_stay_out() {
+    let _place = place().await;
     let bench = Bench::with(|config| config.auth.api_keys = vec![KEY.into()]).await;
     let got = host(&bench, "", "legacy", json!([["list"]])).await;
     assert!(got["failed"].is_array(), "{got}");

@@ -9,7 +9,7 @@ use bowline_gateway::mcp::config::Server;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Session, eventually, list, turn};
-use crate::python::{beside, python};
+use crate::python::{beside, place, python};
 use crate::upstream::MockUpstream;
 
 /// The test server as a program.
@@ -67,6 +67,7 @@ fn is_alive(pid: &str) -> bool {
 
 #[tokio::test]
 async fn sbp_l5_06_a_servers_tools_are_the_models_and_answer_it() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let mut server = program();
     server.tools = vec!["add".into(), "echo".into(), "odd*".into(), "fail".into()];
@@ -106,6 +107,7 @@ async fn sbp_l5_06_a_servers_tools_are_the_models_and_answer_it() {
 
 #[tokio::test]
 async fn sbp_l5_06_tools_of_servers_and_of_the_device_run_side_by_side() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let (bench, session) = with_server(&upstream, program()).await;
     let (mut phone, _) = bench.attach_as(&session, json!({ "mcp_tools": ["gps"] })).await;
@@ -125,24 +127,37 @@ async fn sbp_l5_06_tools_of_servers_and_of_the_device_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn g9_a_slow_tool_ends_by_its_deadline_and_a_huge_answer_is_an_error() {
+async fn g9_a_slow_tool_ends_by_its_deadline_and_its_server_is_told() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let mut server = program();
-    server.timeout = Duration::from_secs(2);
+    server.timeout = Duration::from_secs(3);
     let (bench, session) = with_server(&upstream, server).await;
     let folder = tempfile::tempdir().unwrap();
     let (path, arguments) = file(folder.path());
+    let results = called(&bench, &session, &[("mcp_test_slow", &arguments)]).await;
+    assert!(results[0].contains("did not answer within 3 s"), "{results:?}");
+    // One that was called off before it began has nothing to say.
+    let told = |notes: &str| notes.contains("cancelled") || !notes.contains("begun");
+    eventually("the server hears of it", async || told(&notes(&path))).await;
+}
+
+#[tokio::test]
+async fn g9_a_huge_answer_is_an_error_and_many_calls_at_once_are_all_answered() {
+    let _place = place().await;
+    let upstream = MockUpstream::start().await;
+    let (bench, session) = with_server(&upstream, program()).await;
     let huge = json!({ "size": (1 << 20) + 1 }).to_string();
-    let calls = [("mcp_test_slow", arguments.as_str()), ("mcp_test_huge", huge.as_str())];
+    let mut calls = vec![("mcp_test_huge", huge.as_str())];
+    calls.extend([("mcp_test_echo", "{\"text\":\"on\"}"); 40]);
     let results = called(&bench, &session, &calls).await;
-    assert!(results[0].contains("did not answer within 2 s"), "{results:?}");
-    assert!(results[1].contains("over 1048576 bytes"), "{}", results[1].len());
-    eventually("the server hears of it", async || notes(&path).contains("cancelled")).await;
-    assert_eq!(called(&bench, &session, &[("mcp_test_echo", "{\"text\":\"on\"}")]).await, ["on"]);
+    assert!(results[0].contains("over 1048576 bytes"), "{}", results[0].len());
+    assert!(results[1..].iter().all(|result| result == "on") && results.len() == 41);
 }
 
 #[tokio::test]
 async fn g9_cancelling_a_turn_cancels_the_call() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let (bench, session) = with_server(&upstream, program()).await;
     let folder = tempfile::tempdir().unwrap();
@@ -159,6 +174,7 @@ async fn g9_cancelling_a_turn_cancels_the_call() {
 
 #[tokio::test]
 async fn sbp_l5_06_a_server_that_crashes_is_missed_and_comes_back() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let (bench, session) = with_server(&upstream, program()).await;
     let folder = tempfile::tempdir().unwrap();
@@ -206,6 +222,7 @@ async fn sbp_l5_06_a_server_that_is_down_costs_its_tools_and_nothing_else() {
 
 #[tokio::test]
 async fn sbp_l5_06_a_server_that_learns_a_tool_is_asked_again() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let (bench, session) = with_server(&upstream, program()).await;
     assert_eq!(called(&bench, &session, &[("mcp_test_grow", "{}")]).await, ["done"]);
@@ -218,6 +235,7 @@ async fn sbp_l5_06_a_server_that_learns_a_tool_is_asked_again() {
 
 #[tokio::test]
 async fn a_server_sees_no_variables_but_those_it_was_given() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let mut server = program();
     server.env.insert("GIVEN".into(), "1".into());
@@ -232,6 +250,7 @@ async fn a_server_sees_no_variables_but_those_it_was_given() {
 
 #[tokio::test]
 async fn g16_servers_end_with_the_gateway_and_so_does_what_they_started() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let (bench, session) = with_server(&upstream, program()).await;
     let pids = called(&bench, &session, &[("mcp_test_pid", "{}"), ("mcp_test_child", "{}")]).await;
@@ -314,6 +333,7 @@ impl Drop for OverHttp {
 
 #[tokio::test]
 async fn sbp_l5_06_a_server_is_used_over_streamable_http_and_found_again_after_a_restart() {
+    let _place = place().await;
     let upstream = MockUpstream::start().await;
     let server = OverHttp::start().await;
     let bench = Bench::before_with(&upstream, |config| {
