@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{ClientCapabilities, ClientConfig, Implementation};
-use rmcp::service::{NotificationContext, RunningService, serve_client_with_ct};
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
+use rmcp::service::{
+    ClientInitializeError, NotificationContext, RunningService, serve_client_with_lifecycle_and_ct,
+};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{ClientHandler, RoleClient};
+use rmcp::{ClientHandler, ClientLifecycleMode, RoleClient};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Our side of a connection: asks for nothing, offers nothing, and hears when the tools change.
 #[derive(Debug)]
-pub(super) struct Ear(pub(super) Arc<Notify>);
+pub(super) struct Ear(Arc<Notify>);
 
 impl ClientHandler for Ear {
     fn get_info(&self) -> ClientConfig {
@@ -54,22 +56,55 @@ impl Connection {
     }
 }
 
-/// Connects and greets. Ends with `stop`; what was started until then is ended, too.
+/// No connection: why, and whether another greeting might be understood.
+struct Refused {
+    why: String,
+    greeting: bool,
+}
+
+impl Refused {
+    fn plainly(why: impl Into<String>) -> Self {
+        Self { why: why.into(), greeting: false }
+    }
+}
+
+/// Connects and greets: with the handshake that nearly every server knows, else in the way of the
+/// protocol's revision that has none. Ends with `stop`; what was started until then is ended, too.
 pub(super) async fn dial(
     server: &str,
     place: &Place,
-    ear: Ear,
-    stop: CancellationToken,
+    look: &Arc<Notify>,
+    stop: &CancellationToken,
 ) -> Result<Connection, String> {
+    let without =
+        ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+    match greet(server, place, look, ClientLifecycleMode::Initialize, stop).await {
+        Err(Refused { why, greeting: true }) => {
+            greet(server, place, look, without, stop).await.map_err(|_| why)
+        }
+        first => first.map_err(|refused| refused.why),
+    }
+}
+
+async fn greet(
+    server: &str,
+    place: &Place,
+    look: &Arc<Notify>,
+    mode: ClientLifecycleMode,
+    stop: &CancellationToken,
+) -> Result<Connection, Refused> {
+    let ear = Ear(Arc::clone(look));
     match place {
         Place::Program { command, args, env } => {
-            let (child, stdout, stdin) = Child::start(server, command, args, env)?;
+            let started = Child::start(server, command, args, env);
+            let (child, stdout, stdin) = started.map_err(Refused::plainly)?;
             let pipes = AsyncRwTransport::new(stdout, stdin).with_max_line_length(LARGEST_MESSAGE);
-            match serve_client_with_ct(ear, pipes, stop).await {
+            match serve_client_with_lifecycle_and_ct(ear, pipes, mode, stop.clone()).await {
                 Ok(service) => Ok(Connection { service, child: Some(child) }),
-                Err(_) => {
+                Err(error) => {
+                    let greeting = matches!(error, ClientInitializeError::JsonRpcError(_));
                     let silent = || "its program does not speak MCP".to_owned();
-                    Err(child.end().await.unwrap_or_else(silent))
+                    Err(Refused { why: child.end().await.unwrap_or_else(silent), greeting })
                 }
             }
         }
@@ -79,19 +114,23 @@ pub(super) async fn dial(
                 // Headers with secrets go to the address they were meant for, and nowhere else.
                 .redirect(reqwest::redirect::Policy::none())
                 .build()
-                .map_err(|_| "no HTTP client can be made".to_owned())?;
+                .map_err(|_| Refused::plainly("no HTTP client can be made"))?;
             let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers.collect())
                 .max_sse_event_size(LARGEST_MESSAGE);
             let transport = StreamableHttpClientTransport::with_client(client, config);
             // The error may quote the address, and that may carry credentials.
-            let service = serve_client_with_ct(ear, transport, stop).await.map_err(|error| {
-                match error.is_authorization_required() {
-                    true => "it wants other credentials; check `headers`".to_owned(),
-                    false => "it does not answer as an MCP server".to_owned(),
-                }
-            })?;
+            let served = serve_client_with_lifecycle_and_ct(ear, transport, mode, stop.clone());
+            let service =
+                served.await.map_err(|error| match error.is_authorization_required() {
+                    true => Refused::plainly("it wants other credentials; check `headers`"),
+                    // By a status or by an error: servers differ in how they say no to a greeting.
+                    false => Refused {
+                        why: "it does not answer as an MCP server".into(),
+                        greeting: true,
+                    },
+                })?;
             Ok(Connection { service, child: None })
         }
     }

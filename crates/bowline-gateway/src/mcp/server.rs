@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer;
 use super::catalogue::{self, Tool};
 use super::config::{self, Place};
-use super::dial::{Ear, dial};
+use super::dial::dial;
 
 /// Calls that one server works on at once; more wait, within their own deadlines.
 const CALLS: usize = 16;
@@ -141,8 +141,7 @@ impl Server {
         let look = Arc::new(Notify::new());
         let end = stop.child_token();
         let starting = async {
-            let ear = Ear(Arc::clone(&look));
-            let connection = dial(&self.name, &self.place, ear, end.clone()).await?;
+            let connection = dial(&self.name, &self.place, &look, &end).await?;
             let peer = connection.service.peer().clone();
             // A list is asked for only when there is a reason to.
             peer.set_response_cache_config(ClientCacheConfig::disabled()).await;

@@ -233,6 +233,38 @@ async fn sbp_l5_06_a_server_that_learns_a_tool_is_asked_again() {
     assert_eq!(called(&bench, &session, &[("mcp_test_grown", "{}")]).await, ["grown"]);
 }
 
+/// A server of the revision without a handshake, which knows nothing else.
+const WITHOUT_HANDSHAKE: &str = r#"
+import json, sys
+
+def answer(asked):
+    done = {"resultType": "complete"}
+    listed = done | {"ttlMs": 0, "cacheScope": "private"}
+    match asked["method"]:
+        case "server/discover":
+            return listed | {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        case "tools/list":
+            return listed | {"tools": [{"name": "new", "inputSchema": {"type": "object"}}]}
+        case "tools/call":
+            return done | {"content": [{"type": "text", "text": "newer"}]}
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        result = answer(asked)
+        said = {"result": result} if result else {"error": {"code": -32601, "message": "what?"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"]} | said), flush=True)
+"#;
+
+#[tokio::test]
+async fn sbp_l5_06_a_server_that_knows_no_handshake_is_greeted_without() {
+    let _place = place().await;
+    let upstream = MockUpstream::start().await;
+    let args = vec!["-c".into(), WITHOUT_HANDSHAKE.into()];
+    let (bench, session) = with_server(&upstream, Server { args, ..program() }).await;
+    assert_eq!(called(&bench, &session, &[("mcp_test_new", "{}")]).await, ["newer"]);
+}
+
 #[tokio::test]
 async fn a_server_sees_no_variables_but_those_it_was_given() {
     let _place = place().await;
