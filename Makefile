@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PYTHON_ENV := target/python
 OPENAI_SDK := openai==3.49.0
+MCP_SDK := mcp==2.3.0
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := frames surface_context request_body pyjson
 
@@ -58,9 +59,9 @@ deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 clean: ## Remove everything that was built
 	$(CARGO) clean
 
-# What the tests need beside Rust: the real OpenAI SDK, curl for the README, strace for bad disks.
+# What the tests need beside Rust: the real OpenAI and MCP SDKs, curl for the README, strace for bad disks.
 tools: $(PYTHON_ENV)/.ready
 
 $(PYTHON_ENV)/.ready: Makefile tools/python-env
-	tools/python-env $(PYTHON_ENV) $(OPENAI_SDK)
+	tools/python-env $(PYTHON_ENV) $(OPENAI_SDK) $(MCP_SDK)
 	@touch $@

@@ -12,6 +12,7 @@ use bowline_sbp::id::AgentId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::Limits;
+use crate::mcp::config::Mcp;
 
 mod tools;
 mod translate;
@@ -39,6 +40,7 @@ pub struct Config {
     pub agents: Agents,
     pub tools: Tools,
     pub translate: Translate,
+    pub mcp: Mcp,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` where the upstream does not say.
@@ -61,6 +63,7 @@ impl Default for Config {
             agents: Agents::default(),
             tools: Tools::default(),
             translate: Translate::default(),
+            mcp: Mcp::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),

@@ -4,7 +4,7 @@
 //! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
 //! appends to sessions.
 
-pub(crate) mod act;
+mod act;
 mod approvals;
 mod device;
 mod generate;
@@ -44,6 +44,7 @@ use crate::config::{self, Config, Remember};
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
+use crate::mcp::Servers;
 use crate::model::Models;
 
 /// How often a turn that is neither running nor ended is looked for.
@@ -55,6 +56,7 @@ pub(crate) struct Engine {
     pub store: Arc<dyn Store>,
     pub hub: Arc<Hub>,
     pub models: Models,
+    pub mcp: Servers,
     pub access: Access,
     pub limits: Limits,
     pub instance: InstanceId,
@@ -119,6 +121,7 @@ impl Engine {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         models: Models,
+        mcp: Servers,
         access: Access,
         keys: Keyring,
         config: &Config,
@@ -132,6 +135,7 @@ impl Engine {
             waiting: approvals::Waiting::default(),
             hub: Arc::default(),
             models,
+            mcp,
             access,
             limits,
             instance: InstanceId(Uuid::new_v4()),

@@ -18,6 +18,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::engine::{Engine, Keyring};
 use crate::http::{App, Guard, router};
+use crate::mcp::Servers;
+use crate::mcp::config::BadServer;
 use crate::model::{BadUpstream, Models};
 use crate::serve;
 use crate::translate::{BadTranslator, Translation};
@@ -33,6 +35,8 @@ pub enum StartError {
     Upstream(#[from] BadUpstream),
     #[error(transparent)]
     Translate(#[from] BadTranslator),
+    #[error(transparent)]
+    Mcp(#[from] BadServer),
     #[error("{address} can be reached from outside, and there is no API key")]
     Exposed { address: SocketAddr },
     #[error("the address {address} is already in use")]
@@ -79,6 +83,7 @@ impl Gateway {
         let keys = Keyring::load(&*store).await?;
         let models = Models::new(&config)?;
         let translation = Translation::new(&config.translate, &models)?;
+        let mcp = Servers::new(&config.mcp)?;
         let loopback = serve::is_loopback(config.listen);
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
@@ -89,7 +94,8 @@ impl Gateway {
         let stop = CancellationToken::new();
         let open = access.is_open();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
-        let engine = Engine::new(Arc::clone(&store), models, access, keys, &config, stop.clone());
+        let engine =
+            Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);
         let recovered = engine.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();

@@ -7,6 +7,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod guard;
+mod mcp;
 mod memory;
 mod openapi;
 mod ops;

@@ -50,6 +50,14 @@ impl Hub {
         channel
     }
 
+    /// Every attached surface that has tools.
+    pub(crate) fn linked(&self) -> Vec<(SessionId, Arc<Link>)> {
+        // Let go of after the lock: the last user of a channel takes it again.
+        let all: Vec<_> = lock(&self.channels).values().filter_map(Weak::upgrade).collect();
+        let links = all.iter().filter_map(|channel| Some((channel.session, channel.now().link?)));
+        links.filter(|(_, link)| !link.tools.is_empty()).collect()
+    }
+
     /// The session's meeting point, if anyone is there.
     pub(crate) fn existing(&self, session: SessionId) -> Option<Arc<Channel>> {
         lock(&self.channels).get(&session).and_then(Weak::upgrade)

@@ -15,6 +15,7 @@ mod hub;
 mod input;
 mod lanes;
 pub mod limits;
+pub mod mcp;
 mod meters;
 pub mod model;
 mod serve;

@@ -100,6 +100,8 @@ async fn stop(app: &App, connections: &TaskTracker, limits: &Limits) {
     if turns.is_err() {
         tracing::warn!("some turns were still running; the next start takes them up");
     }
+    // No turn needs them any more.
+    app.engine.mcp.stop().await;
     let last = async {
         app.surfaces.wait().await;
         connections.wait().await;

@@ -5,7 +5,7 @@
 
 mod tools;
 
-pub use tools::SurfaceTool;
+pub use tools::{SurfaceTool, description};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

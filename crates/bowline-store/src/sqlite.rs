@@ -296,8 +296,8 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| approvals::list(conn, id)).await
     }
 
-    async fn awaits_approval(&self, turn: TurnId) -> Result<bool> {
-        self.readers.ask(move |conn| approvals::waits(conn, turn)).await
+    async fn awaits_approval(&self, turn: TurnId, calls: Seq) -> Result<bool> {
+        self.readers.ask(move |conn| approvals::waits(conn, turn, calls)).await
     }
 
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {

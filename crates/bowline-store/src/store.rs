@@ -114,8 +114,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// What was asked in a session, the newest first.
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>>;
 
-    /// Whether a turn waits for someone's leave.
-    async fn awaits_approval(&self, turn: TurnId) -> Result<bool>;
+    /// Whether one of a turn's calls that are on record there was asked about and not made: the turn
+    /// waited for someone.
+    async fn awaits_approval(&self, turn: TurnId, calls: Seq) -> Result<bool>;
 
     /// Forgets approvals that ended before then. Gives their number.
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;

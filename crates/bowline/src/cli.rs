@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod mcp;
 pub(crate) mod roaming;
 
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Fork(roaming::ForkArgs),
     /// Show where a session comes from and what became of it
     Lineage(roaming::LineageArgs),
+    /// Use MCP servers, and be one for Claude Desktop and other hosts
+    Mcp(mcp::McpArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

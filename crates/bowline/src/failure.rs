@@ -78,6 +78,7 @@ impl From<StartError> for Failure {
             StartError::Key(_) => "make a strong one with `bowline keys new`".into(),
             StartError::KeysFile { .. } => "check auth.api_keys_file".into(),
             StartError::Translate(_) => "check translate.model and the upstreams' models".into(),
+            StartError::Mcp(_) => "docs/mcp.md shows how a server is added".into(),
             StartError::Upstream(_) => "check it with `bowline config show`".into(),
             StartError::Store(_) => "run `bowline doctor`".into(),
         };

@@ -8,12 +8,16 @@ use crate::settings::{Log, LogFormat};
 const QUIET: [&str; 8] =
     ["tungstenite", "tokio_tungstenite", "hyper", "hyper_util", "reqwest", "h2", "rustls", "axum"];
 
+/// Libraries that would print what was said at any level.
+const SILENT: [&str; 2] = ["rmcp", "process_wrap"];
+
 pub(crate) fn start(log: &Log) -> Result<(), String> {
     let mut filter = EnvFilter::try_new(&log.level).map_err(|_| {
         format!("`{}` is not a log level; try error, warn, info or debug", log.level)
     })?;
-    for target in QUIET {
-        let directive = format!("{target}=info").parse().map_err(|_| "log filter".to_owned())?;
+    let quiet = QUIET.iter().map(|target| format!("{target}=info"));
+    for directive in quiet.chain(SILENT.iter().map(|target| format!("{target}=off"))) {
+        let directive = directive.parse().map_err(|_| "log filter".to_owned())?;
         filter = filter.add_directive(directive);
     }
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -260,9 +260,20 @@ fn masked(key: &str, value: Value) -> Value {
         Value::Array(keys) if key == "auth.api_keys" => {
             Value::Array(keys.iter().map(|_| Value::String("***".into())).collect())
         }
+        // Those that name a variable say nothing secret.
+        Value::String(text) if is_secret(key) && !text.starts_with("env:") => {
+            Value::String("***".into())
+        }
         Value::String(text) if key.ends_with(".url") => Value::String(without_password(&text)),
         value => value,
     }
+}
+
+/// Variables and headers that MCP servers are given.
+fn is_secret(key: &str) -> bool {
+    let parts = split(key);
+    let kind = parts.get(3).map(String::as_str);
+    key.starts_with("mcp.servers.") && matches!(kind, Some("env" | "headers"))
 }
 
 fn without_password(text: &str) -> String {
@@ -321,12 +332,16 @@ mod tests {
         let (_folder, args) = file(
             "[auth]\napi_keys = ['a-very-secret-key-indeed']\n\
              [upstream.x]\nurl = 'https://user:hunter22@host/v1?key=hunter22'\n\
+             [mcp.servers.x]\nurl = 'https://host/mcp'\n\
+             headers = { Authorization = 'hunter22', X-Key = 'env:THE_KEY' }\n\
+             [mcp.servers.y]\ncommand = 'y'\nenv = { TOKEN = 'hunter22' }\n\
              [prices.'gpt-4.1*']\ninput = 2.0\n",
         );
         let settings = Settings::layered(&args, &environment(&[])).unwrap();
         let shown = format!("{:?} {settings:?}", settings.show());
         assert!(!format!("{:?}", settings.show()).contains("secret-key"), "{shown}");
         assert!(!format!("{:?}", settings.show()).contains("hunter22"));
+        assert!(format!("{:?}", settings.show()).contains("env:THE_KEY"), "{shown}");
         assert!(settings.gateway.prices.contains_key("gpt-4.1*"));
     }
 

@@ -10,11 +10,9 @@ use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::completion::{ToolCall, Usage};
 use bowline_sbp::conversation::{Interrupted, interrupted};
 use bowline_sbp::error::Code;
-use bowline_sbp::id::{ApprovalId, MemoryId, Seq, SnapshotId};
+use bowline_sbp::id::{MemoryId, Seq, SnapshotId};
 use bowline_sbp::message::Message;
-use bowline_store::{
-    Advance, EntryKind, MemoryKind, NewApproval, NewEntry, NewMemory, SnapshotKind,
-};
+use bowline_store::{Advance, EntryKind, MemoryKind, NewEntry, NewMemory, SnapshotKind};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde::Deserialize;
@@ -25,13 +23,27 @@ use super::approvals::Leave;
 use super::device;
 use super::histories::History;
 use super::run::Run;
-use super::tools::{REMEMBER, SURFACE};
+use super::tools::{REMEMBER, SURFACE, Tools};
 use super::{Engine, stopping};
 use crate::clock;
 use crate::config::Policy;
 use crate::hub::{Channel, Failure, LiveTurn};
+use crate::mcp::Offered;
 
-const LOST: &str = "the call is lost: nobody knows whether the device made it";
+const LOST: &str = "the call is lost: nobody knows what came of it";
+
+/// Where calls are on record, and whether a process that is gone may have made them.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    seq: Seq,
+    after_crash: bool,
+}
+
+/// Who makes a call.
+enum Maker<'a> {
+    Device(&'a str),
+    Server(&'a Offered),
+}
 
 /// A call to be run, and the how-manieth it is of those that were made together.
 type Numbered = (u32, ToolCall);
@@ -81,24 +93,29 @@ impl Run<'_> {
     pub(super) async fn act(
         &mut self,
         calls: Vec<ToolCall>,
+        tools: &Tools,
         history: &mut History,
     ) -> Result<(), Failure> {
         let calls = (0..).zip(calls).collect();
-        self.run_calls(calls, self.session.last_seq, false, history).await
+        let place = Place { seq: self.session.last_seq, after_crash: false };
+        self.run_calls(calls, place, tools, history).await
     }
 
     /// Does what a crash has left of the calls at the end of the log.
     pub(super) async fn act_again(&mut self, history: &mut History) -> Result<(), Failure> {
         let Interrupted { calls, results } = interrupted(history.messages());
-        self.run_calls(calls, self.session.last_seq - results, true, history).await
+        let names = calls.iter().map(|(_, call)| call.name.as_str());
+        let tools = Tools::for_interrupted(names, &self.engine.mcp).await;
+        let place = Place { seq: self.session.last_seq - results, after_crash: true };
+        self.run_calls(calls, place, &tools, history).await
     }
 
-    /// Runs calls that are on record at `seq`.
+    /// Runs calls that are on record there.
     async fn run_calls(
         &mut self,
         calls: Vec<Numbered>,
-        seq: Seq,
-        after_crash: bool,
+        place: Place,
+        tools: &Tools,
         history: &mut History,
     ) -> Result<(), Failure> {
         let (ours, others): (Vec<_>, Vec<_>) =
@@ -107,7 +124,7 @@ impl Run<'_> {
             self.remember_all(ours, history).await?;
         }
         let (engine, turn, channel) = (self.engine, self.turn, self.channel);
-        let errands = Errands { engine, turn, channel, seq, after_crash };
+        let errands = Errands { engine, turn, channel, tools, place };
         let mut running: FuturesUnordered<_> = others
             .into_iter()
             .map(|(n, call)| {
@@ -221,54 +238,66 @@ struct Errands<'a> {
     engine: &'a Engine,
     turn: &'a LiveTurn,
     channel: &'a Channel,
-    /// Where the calls are on record.
-    seq: Seq,
-    after_crash: bool,
+    tools: &'a Tools,
+    place: Place,
 }
 
 impl Errands<'_> {
     /// What came of a call; none if the gateway stops and the call waits for the next one.
     async fn run(&self, n: u32, call: &ToolCall) -> Option<Result<Value, String>> {
-        let Some(tool) = call.name.strip_prefix(SURFACE) else {
-            return Some(Err("there is no such tool any more".into()));
+        let lost = || Some(Err(LOST.to_owned()));
+        let maker = match (self.tools.on_server(&call.name), call.name.strip_prefix(SURFACE)) {
+            (Some(tool), _) => Maker::Server(tool),
+            (None, Some(tool)) => Maker::Device(tool),
+            (None, None) if self.place.after_crash => return lost(),
+            (None, None) => return Some(Err("there is no such tool here now".into())),
         };
         let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
         let Ok(input) = serde_json::from_str::<Value>(arguments) else {
             return Some(Err("the arguments are not JSON; call it again".into()));
         };
         let rules = &self.engine.tools;
-        let again = rules.is_idempotent(tool);
-        match rules.policy_of(tool) {
+        let (name, again) = match &maker {
+            Maker::Device(tool) => (*tool, rules.is_idempotent(tool)),
+            Maker::Server(tool) => (tool.name(), tool.is_idempotent()),
+        };
+        match rules.policy_of(name) {
             Policy::Deny => return Some(Err("this tool may not be called here".into())),
-            Policy::Allow if self.after_crash && !again => return Some(Err(LOST.into())),
+            Policy::Allow if self.place.after_crash && !again => return lost(),
             Policy::Allow => {}
-            Policy::Ask => match self.leave(n, tool, input.clone()).await {
-                Leave::Granted => {}
-                Leave::MadeBefore if again => {}
-                Leave::MadeBefore => return Some(Err(LOST.into())),
-                Leave::Refused(why) => return Some(Err(why.into())),
-                Leave::Stopping => return None,
-            },
+            Policy::Ask => {
+                let (session, turn) = (self.turn.session, self.turn.id);
+                let place = (self.place.seq, n);
+                let question = self.engine.question(session, turn, place, name, input.clone());
+                match self.engine.leave(question, self.channel, self.turn.cancelled()).await {
+                    Leave::Granted => {}
+                    Leave::MadeBefore if again => {}
+                    Leave::MadeBefore => return lost(),
+                    Leave::Refused(why) => return Some(Err(why.into())),
+                    Leave::Stopping => return None,
+                }
+            }
         }
-        let patience = rules.timeout_of(tool);
-        // After a crash no device is here yet: that was our doing, so it gets its time to return.
-        let wait = if self.after_crash { patience } else { rules.wait_for_surface };
-        let call = device::Call { channel: self.channel, tool, input, patience, wait };
-        Some(call.make(self.turn.cancelled()).await)
+        Some(self.make(maker, input).await)
     }
 
-    async fn leave(&self, n: u32, tool: &str, input: Value) -> Leave {
-        let at = clock::now();
-        let question = NewApproval {
-            id: ApprovalId(Uuid::now_v7()),
-            session_id: self.turn.session,
-            turn_id: self.turn.id,
-            place: (self.seq, n),
-            tool: tool.to_owned(),
-            input,
-            at,
-            expires_at: at + self.engine.tools.approval_timeout,
-        };
-        self.engine.leave(question, self.channel, self.turn.cancelled()).await
+    async fn make(&self, maker: Maker<'_>, input: Value) -> Result<Value, String> {
+        match (maker, input) {
+            (Maker::Server(tool), Value::Object(input)) => {
+                tool.call(input, self.turn.cancelled()).await
+            }
+            (Maker::Server(_), _) => {
+                Err("the arguments are not a JSON object; call it again".into())
+            }
+            (Maker::Device(tool), input) => {
+                let rules = &self.engine.tools;
+                let patience = rules.timeout_of(tool);
+                // After a crash no device is here yet: that was our doing, so it gets its time to
+                // return.
+                let wait = if self.place.after_crash { patience } else { rules.wait_for_surface };
+                let call = device::Call { channel: self.channel, tool, input, patience, wait };
+                call.make(self.turn.cancelled()).await
+            }
+        }
     }
 }

@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bowline_sbp::approval::{Approval, State, Step};
-use bowline_sbp::id::{ApprovalId, SessionId};
+use bowline_sbp::id::{ApprovalId, Seq, SessionId, TurnId};
 use bowline_store::{NewApproval, Result};
+use serde_json::Value;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use super::Engine;
 use crate::clock;
@@ -67,6 +69,21 @@ impl Drop for Waiter<'_> {
 }
 
 impl Engine {
+    /// The question whether that tool may be called with that input.
+    pub(super) fn question(
+        &self,
+        session_id: SessionId,
+        turn_id: TurnId,
+        place: (Seq, u32),
+        tool: &str,
+        input: Value,
+    ) -> NewApproval {
+        let (id, at) = (ApprovalId(Uuid::now_v7()), clock::now());
+        let expires_at = at + self.tools.approval_timeout;
+        let tool = tool.to_owned();
+        NewApproval { id, session_id, turn_id, place, tool, input, at, expires_at }
+    }
+
     /// Asks, and waits for what people say.
     pub(crate) async fn leave(
         &self,

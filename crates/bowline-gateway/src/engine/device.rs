@@ -12,11 +12,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_sbp::id::{SessionId, TurnId};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
+use super::Engine;
+use super::approvals::Leave;
+use crate::config::Policy;
 use crate::hub::{Channel, Errand, Link};
 
 /// The largest answer of a tool, in bytes.
@@ -24,7 +28,7 @@ const LARGEST_RESULT: usize = 1 << 20;
 
 /// A call for whatever device is attached.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(super) struct Call<'a> {
     pub channel: &'a Channel,
     pub tool: &'a str,
     pub input: Value,
@@ -34,10 +38,42 @@ pub(crate) struct Call<'a> {
     pub wait: Duration,
 }
 
+impl Engine {
+    /// A call by someone who takes no turn: an MCP host. A tool that asks first asks for it, too.
+    pub(crate) async fn call_device(
+        &self,
+        session: SessionId,
+        tool: &str,
+        input: Value,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Value, String> {
+        let mut gone = pin!(gone);
+        let channel = self
+            .hub
+            .existing(session)
+            .ok_or_else(|| "the device is not here any more".to_owned())?;
+        match self.tools.policy_of(tool) {
+            Policy::Allow => {}
+            Policy::Deny => return Err("this tool may not be called here".into()),
+            Policy::Ask => {
+                let call = TurnId(Uuid::now_v7());
+                let question = self.question(session, call, (0, 0), tool, input.clone());
+                match self.leave(question, &channel, &mut gone).await {
+                    Leave::Granted | Leave::MadeBefore => {}
+                    Leave::Refused(why) => return Err(why.into()),
+                    Leave::Stopping => return Err("the gateway is stopping".into()),
+                }
+            }
+        }
+        let (patience, wait) = (self.tools.timeout_of(tool), self.tools.wait_for_surface);
+        Call { channel: &channel, tool, input, patience, wait }.make(gone).await
+    }
+}
+
 impl Call<'_> {
     /// Has the device do it, and waits for it no longer than it may take (SBP-L5-03), nor after
     /// `cancelled`. The error is for whoever asked, in words.
-    pub(crate) async fn make(self, cancelled: impl Future<Output = ()>) -> Result<Value, String> {
+    pub(super) async fn make(self, cancelled: impl Future<Output = ()>) -> Result<Value, String> {
         let begun = Instant::now();
         let outcome = tokio::select! {
             outcome = self.until(begun + self.patience) => outcome,

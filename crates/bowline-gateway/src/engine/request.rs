@@ -110,12 +110,18 @@ impl TurnRequest {
 
     /// Whether the caller brings a tool of that name itself, or says which tool to use.
     pub(super) fn speaks_of_tool(&self, name: &str) -> bool {
-        let param = |wanted: &str| {
-            self.params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get())
-        };
-        let quoted = format!("\"{name}\"");
-        param("tool_choice").is_some_and(|choice| choice != "\"auto\"" && choice != "null")
-            || param("tools").is_some_and(|tools| tools.contains(&quoted))
+        let choice = self.param("tool_choice");
+        choice.is_some_and(|choice| choice != "\"auto\"" && choice != "null")
+            || self.brings_tools(&format!("{name}\""))
+    }
+
+    /// Whether the caller brings tools itself whose names begin like that.
+    pub(super) fn brings_tools(&self, prefix: &str) -> bool {
+        self.param("tools").is_some_and(|tools| tools.contains(&format!("\"{prefix}")))
+    }
+
+    fn param(&self, wanted: &str) -> Option<&str> {
+        self.params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get())
     }
 }
 

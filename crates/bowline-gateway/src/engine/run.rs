@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_sbp::completion::{Assembly, Usage};
+use bowline_sbp::conversation::{Interrupted, interrupted};
 use bowline_sbp::error::Code;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::AgentId;
@@ -234,7 +235,7 @@ impl Run<'_> {
     }
 
     async fn carry_out(&mut self, history: &mut History) -> Result<Ended, Failure> {
-        if self.turn.attempt > MOST_ATTEMPTS && !self.awaits_approval().await? {
+        if self.turn.attempt > MOST_ATTEMPTS && !self.awaits_approval(history).await? {
             let text = "This turn was interrupted twice by a restart of the gateway and was given \
                         up. Send it again to have it answered.";
             self.note(text, TurnStatus::Interrupted).await?;
@@ -271,6 +272,8 @@ impl Run<'_> {
             let mut call = self.call(model, history, surface);
             call.notes.extend(recalled.clone());
             let tools = Tools::offered(&self.request, model, self.engine.memory, link);
+            let tools =
+                tools.with_servers(&self.engine.mcp, &self.engine.tools, &self.request).await;
             // Time to come to an end: tools that are asked for all the same are not run.
             let rules = &self.engine.tools;
             let last = rounds >= rules.max_rounds || rules.is_spent(self.spent_usd);
@@ -293,7 +296,7 @@ impl Run<'_> {
             let ends = round.assembly.has_calls();
             let usage = if ends { Usage::default() } else { round.assembly.next_round() };
             self.log_calls(&calls, usage, history).await?;
-            self.act(calls, history).await?;
+            self.act(calls, &tools, history).await?;
             if ends {
                 return self.keep(round, model.name()).await;
             }
@@ -303,8 +306,13 @@ impl Run<'_> {
 
     /// A turn that waits for a person is no turn that brings the gateway down, however often that is
     /// started anew meanwhile.
-    async fn awaits_approval(&self) -> Result<bool, Failure> {
-        let ask = || self.engine.store.awaits_approval(self.turn.id);
+    async fn awaits_approval(&self, history: &History) -> Result<bool, Failure> {
+        let Interrupted { calls, results } = interrupted(history.messages());
+        if calls.is_empty() || !self.advanced {
+            return Ok(false);
+        }
+        let seq = self.session.last_seq - results;
+        let ask = || self.engine.store.awaits_approval(self.turn.id, seq);
         self.engine.patiently(self.turn, ask).await
     }
 

@@ -1,4 +1,5 @@
-//! The tools that a model is offered in a turn: the gateway's, and the attached surface's.
+//! The tools that a model is offered in a turn: the gateway's, the attached surface's, and those of
+//! MCP servers.
 
 use std::sync::Arc;
 
@@ -6,8 +7,9 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::request::TurnRequest;
-use crate::config::Remember;
+use crate::config::{self, Policy, Remember};
 use crate::hub::Link;
+use crate::mcp::{Offered, PREFIX, Servers};
 use crate::model::Model;
 
 pub(super) const REMEMBER: &str = "remember";
@@ -15,11 +17,14 @@ pub(super) const REMEMBER: &str = "remember";
 /// What stands before the name of a surface's tool in a model's tool list (SBP-L5-01).
 pub(super) const SURFACE: &str = "surface_";
 
-/// The tools that a model is offered in this round: ours, and the attached surface's.
+/// The tools that a model is offered in this round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
     remember: bool,
     link: Option<Arc<Link>>,
+    mcp: Vec<Offered>,
+    /// How names begin that only MCP servers' tools have, whether they are here or not.
+    owned: Vec<String>,
 }
 
 impl Tools {
@@ -41,15 +46,57 @@ impl Tools {
         Self {
             remember: wanted && request.recall && !request.speaks_of_tool(REMEMBER),
             link: link.filter(|link| !link.tools.is_empty() && !theirs(link)),
+            ..Self::default()
         }
     }
 
+    /// And those of MCP servers (SBP-L5-06).
+    pub(super) async fn with_servers(
+        mut self,
+        servers: &Servers,
+        rules: &config::Tools,
+        request: &TurnRequest,
+    ) -> Self {
+        self.mcp = servers.offered().await;
+        self.mcp.retain(|tool| {
+            !request.speaks_of_tool(tool.name()) && rules.policy_of(tool.name()) != Policy::Deny
+        });
+        self.owned = servers.prefixes().filter(|prefix| !request.brings_tools(prefix)).collect();
+        self
+    }
+
+    /// Those of servers, for calls that a crash has interrupted.
+    pub(super) async fn for_interrupted(
+        mut calls: impl Iterator<Item = &str>,
+        servers: &Servers,
+    ) -> Self {
+        // Nobody waits for a server that was not called.
+        if !calls.any(|name| name.starts_with(PREFIX)) {
+            return Self::default();
+        }
+        Self { mcp: servers.offered_after_all().await, ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        !self.remember && self.link.is_none()
+        !self.remember && self.link.is_none() && self.owned.is_empty()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        (self.remember && name == REMEMBER) || self.is_on_surface(name)
+        (self.remember && name == REMEMBER)
+            || self.is_on_surface(name)
+            || self.on_server(name).is_some()
+            || self.owns(name)
+    }
+
+    /// Whether it is or was the name of an MCP server's tool. A model may know it from earlier on,
+    /// and nobody else could answer the call.
+    fn owns(&self, name: &str) -> bool {
+        self.owned.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    /// The tool of an MCP server that a model calls by this name.
+    pub(super) fn on_server(&self, name: &str) -> Option<&Offered> {
+        self.mcp.iter().find(|tool| tool.name() == name)
     }
 
     fn is_on_surface(&self, name: &str) -> bool {
@@ -84,6 +131,7 @@ impl Tools {
             }})
         });
         let all = remember.into_iter().chain(surface);
-        all.map(|tool| to_raw_value(&tool).expect("JSON serialises")).collect()
+        let all = all.map(|tool| to_raw_value(&tool).expect("JSON serialises"));
+        all.chain(self.mcp.iter().map(Offered::definition)).collect()
     }
 }

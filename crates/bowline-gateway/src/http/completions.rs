@@ -130,7 +130,7 @@ fn with_token(mut response: Response, token: Option<String>) -> Response {
 }
 
 /// An SDK can only set its key: one that is a session token names the session.
-fn token_as_session(mut shown: Credentials) -> Credentials {
+pub(super) fn token_as_session(mut shown: Credentials) -> Credentials {
     if shown.session_token.is_none()
         && shown.bearer.as_ref().is_some_and(|b| b.starts_with(TOKEN_PREFIX))
     {

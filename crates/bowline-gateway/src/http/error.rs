@@ -57,6 +57,10 @@ impl ApiError {
         }
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The error as JSON text, for the middle of a stream.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(&self.body()).expect("an error body serialises")

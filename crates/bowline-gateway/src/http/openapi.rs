@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{approvals, completions, memory, ops, roaming, sessions, surfaces};
+use super::{approvals, completions, mcp, memory, ops, roaming, sessions, surfaces};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -46,6 +46,7 @@ use super::{approvals, completions, memory, ops, roaming, sessions, surfaces};
         ops::healthz,
         ops::readyz,
         ops::metrics,
+        mcp::servers,
     ),
     components(schemas(bowline_sbp::api::SbpOptions, bowline_sbp::api::SbpInfo))
 )]

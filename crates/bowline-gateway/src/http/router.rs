@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
 
 use super::guard::{Guard, guard};
-use super::{App, approvals, completions, memory, ops, roaming, sessions, surfaces};
+use super::{App, approvals, completions, mcp, memory, ops, roaming, sessions, surfaces};
 use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
@@ -46,6 +46,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/agents/{agent_id}/memory/{memory_id}", delete(memory::forget))
         .route("/v1/sbp/token/{token}", get(roaming::inspect))
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
+        .route("/v1/mcp/servers", get(mcp::servers))
+        .merge(mcp::routes(&app))
         .route("/v1/models", get(ops::models))
         .route("/v1/sbp/ws/{session_id}", any(attach::upgrade))
         .route("/healthz", get(ops::healthz))

@@ -280,7 +280,7 @@ pub(crate) async fn messages(
     Ok(Json(MessageList { messages: entries.into_iter().map(message).collect(), more }))
 }
 
-fn message(entry: Entry) -> MessageView {
+pub(super) fn message(entry: Entry) -> MessageView {
     MessageView {
         seq: entry.seq,
         kind: entry.kind.as_str(),
@@ -294,7 +294,7 @@ fn message(entry: Entry) -> MessageView {
     }
 }
 
-fn view(session: Session) -> SessionView {
+pub(super) fn view(session: Session) -> SessionView {
     SessionView {
         session_id: session.id,
         status: session.status,

@@ -84,7 +84,7 @@ fails_when_told! {
     ask_approval(approval: NewApproval) -> Approval;
     step_approval(id: SessionId, approval: ApprovalId, step: Step, at: Timestamp) -> Option<Approval>;
     approvals(id: SessionId) -> Vec<Approval>;
-    awaits_approval(turn: TurnId) -> bool;
+    awaits_approval(turn: TurnId, calls: Seq) -> bool;
     forget_approvals(before: Timestamp) -> u64;
     detach(id: SessionId, epoch: u64, at: Timestamp) -> bool;
     confirm(id: SessionId, epoch: u64, seq: Seq) -> ();

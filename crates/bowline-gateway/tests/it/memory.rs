@@ -253,8 +253,10 @@ async fn another_agents_memory_takes_more_than_a_sessions_token() {
     assert!(bundle(key).await.to_string().contains("safe"));
 }
 
-/// A store as a gateway leaves it that was killed between a tool's call and its result.
-async fn killed_while_acting() -> (Arc<Sqlite>, tempfile::TempDir, Session) {
+/// A store as a gateway leaves it that was killed between this call of a tool and its result.
+pub(crate) async fn killed_while_acting(
+    call: ToolCall,
+) -> (Arc<Sqlite>, tempfile::TempDir, Session) {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Sqlite::open(folder.path()).unwrap());
     let (id, turn_id) = (SessionId(Uuid::now_v7()), TurnId(Uuid::now_v7()));
@@ -282,11 +284,6 @@ async fn killed_while_acting() -> (Arc<Sqlite>, tempfile::TempDir, Session) {
         at: Timestamp::now(),
     };
     store.accept_turn(turn).await.unwrap();
-    let call = ToolCall {
-        id: "c".into(),
-        name: "remember".into(),
-        arguments: json!({ "text": "x" }).to_string(),
-    };
     let entries = vec![
         NewEntry::message(Message::text("user", "remember that x")),
         NewEntry::new(EntryKind::Action, ToolCall::message(&[call])),
@@ -305,7 +302,12 @@ async fn killed_while_acting() -> (Arc<Sqlite>, tempfile::TempDir, Session) {
 
 #[tokio::test]
 async fn sbp_l2_14_a_turn_goes_on_from_the_action_it_was_killed_in() {
-    let (store, folder, session) = killed_while_acting().await;
+    let call = ToolCall {
+        id: "c".into(),
+        name: "remember".into(),
+        arguments: json!({ "text": "x" }).to_string(),
+    };
+    let (store, folder, session) = killed_while_acting(call).await;
     let bench = Bench::on(store, folder, |_| {}).await;
     bench.until_pending(&session, 1).await;
     assert_eq!(kinds(&bench, &session).await, ["message", "action", "action", "turn"]);

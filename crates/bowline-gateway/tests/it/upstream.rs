@@ -12,8 +12,8 @@
 //! - `tools`: asks for the tool `look_up`, and once its result is there says what it got
 //! - `remembers`: says "One moment. ", asks for the tool `remember` with what it was told (and for
 //!   `look_up`, if it was told to do both), and once its result is there says what it got
-//! - `calls`: asks for the tools whose calls the last message lists as JSON, in two fragments each if
-//!   it streams, and once there are results says what it got
+//! - `calls`: asks for the tools whose calls the last message lists as JSON, in two fragments each,
+//!   all first ones before all second ones, and once there are results says what it got
 //! - `remembers-then-502`: as `remembers`, but refuses to go on once there is a result
 //! - `half-call`: streams a word and half a call of `remember`, and cuts the connection
 //! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], whose spelling no serialiser would choose
@@ -267,15 +267,16 @@ fn calls(body: &Value) -> Response {
     let asked: Vec<(String, String)> = serde_json::from_str(asked).unwrap();
     let piece =
         |delta: Value| Ok(event("calls", json!([{ "index": 0, "delta": delta }]), Value::Null));
-    let mut events = Vec::new();
+    let (mut events, mut tails) = (Vec::new(), Vec::new());
     for (n, (name, arguments)) in asked.iter().enumerate() {
         let (head, tail) = arguments.split_at(arguments.len() / 2);
         let call = json!({ "index": n, "id": format!("call_{n}"), "type": "function",
                            "function": { "name": name, "arguments": head } });
         events.push(piece(json!({ "tool_calls": [call] })));
         let rest = json!({ "index": n, "function": { "arguments": tail } });
-        events.push(piece(json!({ "tool_calls": [rest] })));
+        tails.push(piece(json!({ "tool_calls": [rest] })));
     }
+    events.extend(tails);
     let end = json!([{ "index": 0, "delta": {}, "finish_reason": "tool_calls" }]);
     events.push(Ok(event("calls", end, Value::Null) + "data: [DONE]\n\n"));
     stream(events)

@@ -74,21 +74,23 @@ pub(super) fn declared(list: Option<&Value>) -> Vec<SurfaceTool> {
     tools
 }
 
+/// What a stranger says of a tool, made fit for a model's tool list.
+pub fn description(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control()).take(LONGEST_DESCRIPTION).collect()
+}
+
 fn tool(item: &Value) -> Option<SurfaceTool> {
     let name = item.as_str().or_else(|| item.get("name")?.as_str())?;
     let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(usable) {
         return None;
     }
-    let description = item.get("description").and_then(Value::as_str).map(|text| {
-        let plain = text.chars().filter(|c| !c.is_control());
-        plain.take(LONGEST_DESCRIPTION).collect::<String>()
-    });
+    let said = item.get("description").and_then(Value::as_str).map(description);
     let schema = item.get("input_schema").and_then(Value::as_object);
     let schema = schema.filter(|schema| {
         serde_json::to_string(schema).is_ok_and(|text| text.len() <= LARGEST_SCHEMA)
     });
-    Some(SurfaceTool { name: name.to_owned(), description, input_schema: schema.cloned() })
+    Some(SurfaceTool { name: name.to_owned(), description: said, input_schema: schema.cloned() })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Questions whether a tool may be called.
 
 use bowline_sbp::approval::{Approval, State, Step};
-use bowline_sbp::id::{ApprovalId, SessionId, TurnId};
+use bowline_sbp::id::{ApprovalId, Seq, SessionId, TurnId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -80,11 +80,13 @@ pub(super) fn list(conn: &Connection, session: SessionId) -> Result<Vec<Approval
     Ok(found)
 }
 
-/// Whether a turn waits for someone's leave.
-pub(super) fn waits(conn: &Connection, turn: TurnId) -> Result<bool> {
+/// Whether one of those calls was asked about and not made.
+pub(super) fn waits(conn: &Connection, turn: TurnId, calls: Seq) -> Result<bool> {
     let found = conn
-        .prepare_cached("SELECT 1 FROM approvals WHERE turn_id = ?1 AND state = 'pending' LIMIT 1")?
-        .query_row([turn.as_bytes()], |_| Ok(()))
+        .prepare_cached(
+            "SELECT 1 FROM approvals WHERE turn_id = ?1 AND seq = ?2 AND state <> 'used' LIMIT 1",
+        )?
+        .query_row(params![turn.as_bytes(), calls as i64], |_| Ok(()))
         .optional()?;
     Ok(found.is_some())
 }

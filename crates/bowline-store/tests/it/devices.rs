@@ -153,10 +153,11 @@ async fn a_turn_that_waits_for_leave_is_known_and_its_approval_outlives_it_for_a
     let turn_id = turn.id;
     store.accept_turn(turn).await.unwrap();
     let asked = store.ask_approval(question(session.id, turn_id, 0)).await.unwrap();
-    assert!(store.awaits_approval(turn_id).await.unwrap());
+    assert!(store.awaits_approval(turn_id, 2).await.unwrap());
+    assert!(!store.awaits_approval(turn_id, 1).await.unwrap(), "those are others");
     assert_eq!(store.forget_approvals(later(100)).await.unwrap(), 0, "its turn is not over");
     store.step_approval(session.id, asked.approval_id, Step::Deny, at()).await.unwrap();
-    assert!(!store.awaits_approval(turn_id).await.unwrap());
+    assert!(store.awaits_approval(turn_id, 2).await.unwrap(), "a no has to be told yet");
     store.finish_turn(finish(turn_id, owner, Vec::new())).await.unwrap();
     assert_eq!(store.forget_approvals(later(10)).await.unwrap(), 0);
     assert_eq!(store.forget_approvals(later(100)).await.unwrap(), 1);

@@ -8,6 +8,7 @@ mod cli;
 mod conformance;
 mod disk;
 mod large;
+mod mcp_cli;
 mod openai_sdk;
 mod power;
 mod process;

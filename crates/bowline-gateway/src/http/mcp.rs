@@ -1,0 +1,96 @@
+//! `/mcp`: the gateway as an MCP server (SBP-L5-06), so that any MCP host can talk to its sessions
+//! and use the tools of attached devices; and how the MCP servers are that it uses itself.
+//!
+//! Streamable HTTP without MCP sessions: every request shows who it is and is answered for itself,
+//! as everywhere here, so there is nothing to be kept, to run out, or to be taken over.
+
+mod devices;
+mod host;
+mod sessions;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use bowline_store::Session;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+
+use self::host::Host;
+use super::completions::token_as_session;
+use super::error::ApiError;
+use super::{App, body};
+use crate::auth::{Credentials, Denied};
+use crate::engine::Engine;
+use crate::mcp::Health;
+
+/// What a caller reaches: by a key (or at an open gateway) all there is, by a session's token that
+/// session.
+#[derive(Debug, Clone)]
+enum Reach {
+    All,
+    One(Box<Session>),
+}
+
+impl Reach {
+    async fn of(engine: &Engine, shown: Credentials) -> Result<Self, ApiError> {
+        let shown = token_as_session(shown);
+        let token = match (&shown.session_token, engine.access.may_use(&shown)) {
+            (Some(token), _) => token,
+            (None, Ok(())) => return Ok(Reach::All),
+            // A token need not look like one: callers may bring their own.
+            (None, Err(Denied::Wrong)) => shown.bearer.as_ref().ok_or(Denied::Wrong)?,
+            (None, Err(denied)) => return Err(denied.into()),
+        };
+        let session = engine.session_by_token(token).await?.ok_or(Denied::Wrong)?;
+        Ok(Reach::One(Box::new(session)))
+    }
+}
+
+/// The route, with its own doorkeeper.
+pub(super) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
+    let host = Host::new(Arc::clone(app));
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        // The gateway's own guard has looked at both before.
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        .with_max_request_body_bytes(app.engine.limits.request_body);
+    let sessions = Arc::new(NeverSessionManager::default());
+    let service = StreamableHttpService::new(move || Ok(host.clone()), sessions, config);
+    Router::new()
+        .route_service("/mcp", service)
+        .route_layer(middleware::from_fn_with_state(Arc::clone(app), admit))
+}
+
+/// Lets in who may come in, and reads the body within the bounds that hold everywhere (G11).
+async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let admitted = async {
+        let reach = Reach::of(&app.engine, body::credentials(request.headers())).await?;
+        let (mut parts, body) = request.into_parts();
+        let bytes = body::read(body, &app.engine.limits).await?;
+        parts.extensions.insert(reach);
+        Ok::<_, ApiError>(Request::from_parts(parts, Body::from(bytes)))
+    };
+    match admitted.await {
+        Ok(request) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// How the MCP servers are whose tools agents use. Starts those that have not been started.
+#[utoipa::path(
+    get, path = "/v1/mcp/servers", tag = "operations",
+    responses((status = 200, body = Health), (status = 401, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn servers(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Result<Json<Health>, ApiError> {
+    app.engine.access.may_use(&body::credentials(&headers))?;
+    Ok(Json(app.engine.mcp.health().await))
+}

@@ -1,0 +1,127 @@
+//! Tools of attached devices, for MCP hosts (SBP-L5-06).
+//!
+//! Whoever holds a session's token calls them `surface_<tool>`, as the session's model does. Whoever
+//! reaches all sessions calls them `<end of the session's id>_<tool>`: a name that means the same
+//! device however many others come and go.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool};
+use serde_json::{Value, json};
+
+use super::Reach;
+use crate::engine::Engine;
+use crate::hub::Link;
+use crate::mcp::names;
+use bowline_sbp::id::SessionId;
+use bowline_sbp::surface::{SurfaceTool, description};
+
+/// How many of a session id's digits tell it apart. The last ones: the first are the time. With the
+/// longest name of a tool it makes 64 characters.
+const DIGITS: usize = 7;
+
+/// A tool that a device has now.
+pub(super) struct DeviceTool {
+    /// What hosts call it.
+    pub(super) name: String,
+    tool: SurfaceTool,
+    session: SessionId,
+    link: Arc<Link>,
+}
+
+/// All that the caller reaches.
+pub(super) fn tools(engine: &Engine, reach: &Reach) -> Vec<DeviceTool> {
+    match reach {
+        Reach::One(session) => {
+            let link = engine.hub.existing(session.id).and_then(|channel| channel.now().link);
+            link.iter().flat_map(|link| of("surface", session.id, link)).collect()
+        }
+        Reach::All => {
+            let mut links = engine.hub.linked();
+            links.sort_by_key(|(session, _)| *session);
+            let mut taken = HashSet::new();
+            let tools = links.iter().flat_map(|(session, link)| {
+                let id = session.0.simple().to_string();
+                let short = id[id.len() - DIGITS..].to_owned();
+                let prefix = if taken.insert(short.clone()) { short } else { id };
+                of(&prefix, *session, link)
+            });
+            tools.collect()
+        }
+    }
+}
+
+fn of(prefix: &str, session: SessionId, link: &Arc<Link>) -> Vec<DeviceTool> {
+    let names = names::named(prefix, link.tools.iter().map(|tool| tool.name.as_str()));
+    let tools = std::iter::zip(names, &link.tools);
+    let tool = |(name, tool): (String, &SurfaceTool)| DeviceTool {
+        name,
+        tool: tool.clone(),
+        session,
+        link: Arc::clone(link),
+    };
+    tools.map(tool).collect()
+}
+
+impl DeviceTool {
+    /// As hosts are told of it.
+    pub(super) fn listed(&self) -> Tool {
+        let surface = &self.link.surface;
+        let device = match &surface.surface_id {
+            Some(id) => format!("{} `{id}`", surface.device_type.as_str()),
+            None => surface.device_type.as_str().to_owned(),
+        };
+        let about = self.tool.description.as_deref().unwrap_or("A tool on the user's device.");
+        let said = format!("{about} (Runs on: {device}, session {}.)", self.session);
+        let schema = self.tool.input_schema.clone().unwrap_or_default();
+        let any = || JsonObject::from_iter([("type".to_owned(), json!("object"))]);
+        let schema = if schema.is_empty() { any() } else { schema };
+        Tool::new(self.name.clone(), description(&said), schema)
+    }
+
+    /// Has the device do it: the same way, and within the same bounds, as for a model.
+    pub(super) async fn call(
+        self,
+        engine: &Engine,
+        arguments: JsonObject,
+        gone: impl Future<Output = ()>,
+    ) -> Result<CallToolResult, String> {
+        let answer = engine.call_device(self.session, &self.tool.name, arguments.into(), gone);
+        Ok(shown(answer.await?))
+    }
+}
+
+/// A device that answers in MCP's own form, with a photo say, is passed on as it is.
+fn shown(answer: Value) -> CallToolResult {
+    if answer.get("content").is_some_and(Value::is_array)
+        && let Ok(mut result) = serde_json::from_value::<CallToolResult>(answer.clone())
+    {
+        // Newer hosts want it said; for older ones the SDK leaves it out.
+        result.result_type = Some(ResultType::COMPLETE);
+        return result;
+    }
+    match answer {
+        Value::String(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+        object @ Value::Object(_) => CallToolResult::structured(object),
+        other => CallToolResult::success(vec![ContentBlock::text(other.to_string())]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_may_answer_with_text_with_data_or_with_a_photo() {
+        let text = |result: &CallToolResult| result.content[0].as_text().unwrap().text.clone();
+        assert_eq!(text(&shown(json!("a cat"))), "a cat");
+        assert_eq!(text(&shown(json!(7))), "7");
+        assert_eq!(shown(json!({"lat": 1})).structured_content, Some(json!({"lat": 1})));
+        let photo =
+            json!({"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}]});
+        assert!(shown(photo).content[0].as_image().is_some());
+        let odd = json!({"content": ["not MCP"]});
+        assert_eq!(shown(odd.clone()).structured_content, Some(odd));
+    }
+}

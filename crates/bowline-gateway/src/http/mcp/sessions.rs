@@ -1,0 +1,275 @@
+//! Sessions, for MCP hosts: list them, say something in one, read one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::message::Message;
+use bowline_store::{Page, Session};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use super::Reach;
+use crate::engine::{Origin, Submitted, Target, TurnRequest};
+use crate::http::sessions::{message, view};
+use crate::http::{ApiError, App};
+use crate::hub::Done;
+
+const LIST: &str = "sessions_list";
+const SEND: &str = "session_send";
+const READ: &str = "session_read";
+/// How long a host waits for an answer if it does not say; many give up after a minute.
+const PATIENCE: u64 = 50;
+const MOST_PATIENCE: u64 = 600;
+const MOST_SESSIONS: u32 = 100;
+const MOST_MESSAGES: u32 = 200;
+/// The largest page of messages, in bytes; what does not fit is left for the next one.
+const LARGEST_PAGE: usize = 1 << 20;
+
+/// The tools, as hosts are told of them. Whoever reaches one session need not name it.
+pub(super) fn tools(reach: &Reach) -> Vec<Tool> {
+    let needed: &[&str] = match reach {
+        Reach::One(_) => &[],
+        Reach::All => &["session_id"],
+    };
+    let id =
+        json!({"type": "string", "description": "The session's id, as sessions_list shows it"});
+    let list = json!({"type": "object", "properties": {
+        "status": {"type": "string", "enum": ["idle", "running", "suspended", "completed", "failed"]},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_SESSIONS, "default": 20},
+        "before": {"type": "string", "description": "`next` of the page before"},
+    }});
+    let send = json!({"type": "object", "required": ["text"], "properties": {
+        "session_id": {"type": "string",
+            "description": "The session's id; without it a new session begins"},
+        "text": {"type": "string", "description": "What to say"},
+        "model": {"type": "string", "description": "The model that answers"},
+        "wait_seconds": {"type": "integer", "minimum": 0, "maximum": MOST_PATIENCE,
+            "default": PATIENCE,
+            "description": "How long to wait for the answer; it comes into being all the same"},
+    }});
+    let read = json!({"type": "object", "required": needed, "properties": {
+        "session_id": id,
+        "after": {"type": "integer", "minimum": 0,
+            "description": "Only what came after this `seq`; without it, the newest"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_MESSAGES, "default": 20},
+    }});
+    let harmless = || ToolAnnotations::new().read_only(true).open_world(false);
+    vec![
+        tool(LIST, "List conversations with agents, newest first.", list)
+            .with_annotations(harmless()),
+        tool(
+            SEND,
+            "Say something in a conversation and get the agent's answer. If it takes longer than \
+             you wait, the agent goes on; read the answer later with session_read.",
+            send,
+        ),
+        tool(READ, "Read what was said in a conversation.", read).with_annotations(harmless()),
+    ]
+}
+
+fn tool(name: &'static str, description: &'static str, schema: Value) -> Tool {
+    let Value::Object(schema) = schema else { unreachable!("a schema is an object") };
+    Tool::new(name, description, schema)
+}
+
+/// What a host asks for.
+#[derive(Debug)]
+pub(super) enum Deed {
+    List(List),
+    Send(Send),
+    Read(Read),
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct List {
+    status: Option<String>,
+    limit: Option<u32>,
+    before: Option<SessionId>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Send {
+    session_id: Option<SessionId>,
+    text: String,
+    model: Option<String>,
+    wait_seconds: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Read {
+    session_id: Option<SessionId>,
+    after: Option<u64>,
+    limit: Option<u32>,
+}
+
+type Answer = Result<CallToolResult, String>;
+
+impl Deed {
+    /// None if the tool is not one of these.
+    pub(super) fn read(tool: &str, arguments: &JsonObject) -> Option<Result<Self, String>> {
+        fn of<T: DeserializeOwned>(arguments: &JsonObject) -> Result<T, String> {
+            serde_json::from_value(Value::Object(arguments.clone()))
+                .map_err(|error| format!("the arguments cannot be read: {error}"))
+        }
+        Some(match tool {
+            LIST => of(arguments).map(Deed::List),
+            SEND => of(arguments).map(Deed::Send),
+            READ => of(arguments).map(Deed::Read),
+            _ => return None,
+        })
+    }
+
+    /// Does it. `gone` ends the wait, not the turn that is waited for.
+    pub(super) async fn done(
+        self,
+        app: &Arc<App>,
+        reach: &Reach,
+        gone: impl Future<Output = ()>,
+    ) -> Answer {
+        match self {
+            Deed::List(asked) => list(app, reach, asked).await,
+            Deed::Send(asked) => send(app, reach, asked, gone).await,
+            Deed::Read(asked) => read(app, reach, asked).await,
+        }
+    }
+}
+
+async fn list(app: &App, reach: &Reach, asked: List) -> Answer {
+    if let Reach::One(session) = reach {
+        let view = view((**session).clone());
+        return Ok(CallToolResult::structured(json!({ "sessions": [view], "next": null })));
+    }
+    let limit = asked.limit.unwrap_or(20).clamp(1, MOST_SESSIONS);
+    let status = asked.status.as_deref().map(str::parse).transpose();
+    let status = status.map_err(|error| format!("{error}"))?;
+    let page = Page { before: asked.before, limit: limit + 1, status };
+    let mut sessions = app.engine.store.sessions(page).await.map_err(said)?;
+    let more = sessions.len() > limit as usize;
+    sessions.truncate(limit as usize);
+    let next = sessions.last().map(|session| session.id).filter(|_| more);
+    let sessions: Vec<_> = sessions.into_iter().map(view).collect();
+    Ok(CallToolResult::structured(json!({ "sessions": sessions, "next": next })))
+}
+
+async fn send(
+    app: &Arc<App>,
+    reach: &Reach,
+    asked: Send,
+    gone: impl Future<Output = ()>,
+) -> Answer {
+    if asked.text.trim().is_empty() {
+        return Err("`text` is empty".into());
+    }
+    let target = match (reach, asked.session_id) {
+        (Reach::All, None) => Target::New { agent_id: AgentId::fallback() },
+        (_, id) => Target::Existing { id: find(app, reach, id).await?.id, resume: true },
+    };
+    let model = asked.model.unwrap_or_else(|| app.default_model.clone());
+    let raw = |value: Value| to_raw_value(&value).expect("a JSON value always serialises");
+    let request = TurnRequest {
+        params: vec![("model".into(), raw(json!(model)))],
+        model,
+        messages: vec![Message::text("user", &asked.text)],
+        stream: false,
+        checkpoint_every: 1,
+        tether: true,
+        // The host may have stopped waiting when it ends: the log says how.
+        origin: Origin::Surface,
+        agent_id: None,
+        recall: true,
+        remember: false,
+    };
+    let submitted = app.engine.submit(target, request, None).await.map_err(|f| f.message)?;
+    let Submitted::Running { turn, session } = submitted else {
+        return Err("the session does not take this now; try again".into());
+    };
+    let patience = asked.wait_seconds.unwrap_or(PATIENCE).min(MOST_PATIENCE);
+    let outcome = tokio::select! {
+        outcome = tokio::time::timeout(Duration::from_secs(patience), turn.ended()) => outcome.ok(),
+        () = gone => None,
+    };
+    match outcome {
+        Some(Ok(done)) => Ok(answered(&done)),
+        Some(Err(failure)) => Err(failure.message),
+        None => {
+            let said = "The agent is still at it and goes on. Read its answer with session_read.";
+            let mut result = CallToolResult::success(vec![ContentBlock::text(said)]);
+            result.structured_content = Some(json!({
+                "session_id": session.id, "turn_id": turn.id, "status": "running",
+                "after": session.last_seq,
+            }));
+            Ok(result)
+        }
+    }
+}
+
+/// The agent's words, and where they stand.
+fn answered(done: &Done) -> CallToolResult {
+    let completion: Value = serde_json::from_str(&done.completion).unwrap_or_default();
+    let said = &completion["choices"][0]["message"];
+    let text = match &said["content"] {
+        Value::String(text) => text.clone(),
+        _ => said.to_string(),
+    };
+    let info = &done.info;
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text.clone())]);
+    result.structured_content = Some(json!({
+        "session_id": info.session_id, "turn_id": info.turn_id, "seq": info.seq,
+        "status": info.turn_status, "step_count": info.step_count, "answer": text,
+    }));
+    result
+}
+
+async fn read(app: &App, reach: &Reach, asked: Read) -> Answer {
+    let session = find(app, reach, asked.session_id).await?;
+    let limit = asked.limit.unwrap_or(20).clamp(1, MOST_MESSAGES);
+    let store = &app.engine.store;
+    let entries = match asked.after {
+        Some(after) => store.entries_after(session.id, after, limit).await,
+        None => store.entries_before(session.id, session.last_seq + 1, limit).await,
+    };
+    let mut entries = entries.map_err(said)?;
+    // The nearest to what was asked for come first, and one of them always.
+    if asked.after.is_none() {
+        entries.reverse();
+    }
+    let mut size = 0;
+    entries.retain(|entry| {
+        let first = size == 0;
+        size += entry.message.as_json().len();
+        first || size <= LARGEST_PAGE
+    });
+    let more = match asked.after {
+        Some(_) => entries.last().is_some_and(|last| last.seq < session.last_seq),
+        None => {
+            entries.reverse();
+            entries.first().is_some_and(|first| first.seq > 1)
+        }
+    };
+    let messages: Vec<_> = entries.into_iter().map(message).collect();
+    let page = json!({ "session_id": session.id, "messages": messages, "more": more });
+    Ok(CallToolResult::structured(page))
+}
+
+/// The session that is meant, if it is within reach.
+async fn find(app: &App, reach: &Reach, id: Option<SessionId>) -> Result<Session, String> {
+    match (reach, id) {
+        (Reach::One(session), None) => Ok((**session).clone()),
+        (Reach::One(session), Some(id)) if session.id == id => Ok((**session).clone()),
+        // Whether it exists is none of their business.
+        (Reach::One(_), Some(_)) => Err("that session is out of reach with this token".into()),
+        (Reach::All, None) => Err("`session_id` is missing; sessions_list shows them".into()),
+        (Reach::All, Some(id)) => {
+            let session = app.engine.store.session(id).await.map_err(said)?;
+            session.ok_or_else(|| "there is no such session here".to_owned())
+        }
+    }
+}
+
+fn said(error: bowline_store::Error) -> String {
+    ApiError::from(error).message().to_owned()
+}

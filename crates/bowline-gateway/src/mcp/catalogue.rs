@@ -1,0 +1,126 @@
+//! A server's tools, as models are told of them.
+//!
+//! What a server says of its tools goes into a model's tool list: it is data there, cut to size and
+//! free of control characters, whatever it was. Only what the configuration allows is in it.
+
+use rmcp::model::Tool as Listed;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::config::Server;
+use super::{PREFIX, names};
+
+/// The most tools of one server.
+pub(super) const MOST: usize = 256;
+/// The largest schema, as text; a larger one is left out.
+const LARGEST_SCHEMA: usize = 32 << 10;
+
+/// A tool of an MCP server.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    /// What models call it.
+    pub name: String,
+    /// What its server calls it.
+    pub tool: String,
+    pub description: String,
+    /// As a model's server wants to be told of it.
+    pub definition: Box<RawValue>,
+    /// Running it twice does what running it once does.
+    pub idempotent: bool,
+}
+
+/// The tools of a server's list that agents may call.
+pub(super) fn allowed(server: &str, settings: &Server, listed: &[Listed]) -> Vec<Tool> {
+    let mut all: Vec<&Listed> = Vec::new();
+    for tool in listed.iter().filter(|tool| settings.allows(&tool.name)) {
+        if all.len() < MOST && !all.iter().any(|known| known.name == tool.name) {
+            all.push(tool);
+        }
+    }
+    let names = names::named(&format!("{PREFIX}{server}"), all.iter().map(|tool| &*tool.name));
+    std::iter::zip(names, all).map(|(name, listed)| tool(name, listed, settings)).collect()
+}
+
+fn tool(name: String, listed: &Listed, settings: &Server) -> Tool {
+    // Line breaks part words, too.
+    let said = listed.description.as_deref().unwrap_or_default().replace(char::is_control, " ");
+    let description = bowline_sbp::surface::description(said.trim());
+    let schema = serde_json::to_string(&*listed.input_schema).unwrap_or_default();
+    let fits = schema.len() <= LARGEST_SCHEMA && !listed.input_schema.is_empty();
+    let schema = RawValue::from_string(schema).ok().filter(|_| fits);
+    let any = || to_raw_value(&json!({"type": "object", "properties": {}}));
+    let schema = schema.map_or_else(any, Ok).expect("JSON serialises");
+    let definition = json!({"type": "function", "function": {
+        "name": name, "description": description, "parameters": schema,
+    }});
+    let hints = listed.annotations.as_ref();
+    let harmless = hints.is_some_and(|hints| {
+        hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
+    });
+    Tool {
+        idempotent: harmless || settings.is_idempotent(&listed.name),
+        tool: listed.name.to_string(),
+        definition: to_raw_value(&definition).expect("JSON serialises"),
+        description,
+        name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rmcp::model::{JsonObject, ToolAnnotations};
+    use serde_json::Value;
+
+    fn listed(name: &'static str, description: &'static str, schema: Value) -> Listed {
+        let schema: JsonObject = serde_json::from_value(schema).unwrap();
+        Listed::new(name, description, schema)
+    }
+
+    #[test]
+    fn sbp_l5_06_only_allowed_tools_are_told_of_and_in_a_models_words() {
+        let settings = Server { tools: vec!["read*".into()], ..Server::default() };
+        let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+        let all = [
+            listed("read.file", "Reads\na\u{7} file", schema.clone()),
+            listed("write", "Writes", json!({})),
+            listed("read.file", "A second one of that name", json!({})),
+            listed("read_all", "", json!({})),
+        ];
+        let tools = allowed("fs", &settings, &all);
+        assert_eq!(tools.len(), 2);
+        let said: Value = serde_json::from_str(tools[0].definition.get()).unwrap();
+        assert_eq!(said["function"]["name"], "mcp_fs_read_file");
+        assert_eq!(said["function"]["description"], "Reads a  file");
+        assert_eq!(said["function"]["parameters"], schema);
+        let said: Value = serde_json::from_str(tools[1].definition.get()).unwrap();
+        assert_eq!(said["function"]["parameters"]["type"], "object");
+    }
+
+    #[test]
+    fn a_tool_runs_twice_only_if_its_server_or_the_configuration_says_so() {
+        let hinted = |hints| listed("t", "", json!({})).with_annotations(hints);
+        let settings = Server::default();
+        let is = |tool: Listed, settings: &Server| allowed("s", settings, &[tool])[0].idempotent;
+        assert!(!is(listed("t", "", json!({})), &settings));
+        assert!(is(hinted(ToolAnnotations::new().read_only(true)), &settings));
+        assert!(is(hinted(ToolAnnotations::new().idempotent(true)), &settings));
+        assert!(!is(hinted(ToolAnnotations::new().destructive(false)), &settings));
+        let settings = Server { idempotent: vec!["t*".into()], ..settings };
+        assert!(is(listed("t", "", json!({})), &settings));
+    }
+
+    #[test]
+    fn g11_what_a_server_says_of_its_tools_is_bounded() {
+        let large = json!({"x": "y".repeat(LARGEST_SCHEMA)});
+        let many: Vec<_> = (0..MOST + 9)
+            .map(|n| {
+                let schema: JsonObject = serde_json::from_value(large.clone()).unwrap();
+                Listed::new(format!("t{n}"), "d".repeat(5000), schema)
+            })
+            .collect();
+        let tools = allowed("s", &Server::default(), &many);
+        assert_eq!(tools.len(), MOST);
+        assert!(tools[0].definition.get().len() < 2000);
+    }
+}

@@ -1,0 +1,241 @@
+//! `[mcp.servers.<name>]`: an MCP server, as the configuration says it.
+//!
+//! Checked once, at the start: a mistake stops the start with a sentence, not a turn with a riddle.
+//! Values of variables and headers are secrets; nothing here prints them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{human, matches};
+
+/// The MCP servers whose tools agents may use (SBP-L5-06).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mcp {
+    /// By name: letters, digits and `-`. The name is part of what models call the tools.
+    pub servers: BTreeMap<String, Server>,
+}
+
+/// One MCP server: a program to be started (`command`), or an address (`url`).
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Whether it is used at all.
+    pub enabled: bool,
+    /// The program; it is spoken to over its standard input and output.
+    pub command: Option<String>,
+    pub args: Vec<String>,
+    /// Variables of the program. A value `env:NAME` is taken from the gateway's own variable.
+    pub env: BTreeMap<String, String>,
+    /// Variables of the gateway's that are passed on as they are. Others are not, but for a few
+    /// that every program needs.
+    pub env_from: Vec<String>,
+    /// The address of a streamable HTTP server: `https://host/mcp`.
+    pub url: Option<String>,
+    /// Headers of every request to it. A value `env:NAME` is taken from the gateway's variable.
+    pub headers: BTreeMap<String, String>,
+    /// Its tools that agents may call, by their own names; `*` stands for anything.
+    pub tools: Vec<String>,
+    /// Tools that do no harm when they run twice: those are run again if a crash interrupts them.
+    /// Besides these, tools that the server itself calls idempotent or read-only.
+    pub idempotent: Vec<String>,
+    /// How long a call may take.
+    #[serde(with = "human")]
+    pub timeout: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            env_from: Vec::new(),
+            url: None,
+            headers: BTreeMap::new(),
+            tools: vec!["*".into()],
+            idempotent: Vec::new(),
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Arguments, variables, headers and addresses may carry credentials.
+        f.debug_struct("Server")
+            .field("enabled", &self.enabled)
+            .field("tools", &self.tools)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(super) fn allows(&self, tool: &str) -> bool {
+        self.tools.iter().any(|pattern| matches(pattern, tool))
+    }
+
+    pub(super) fn is_idempotent(&self, tool: &str) -> bool {
+        self.idempotent.iter().any(|pattern| matches(pattern, tool))
+    }
+}
+
+/// A server that cannot be used as configured.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("mcp.servers.{name}: {reason}")]
+pub struct BadServer {
+    pub name: String,
+    pub reason: String,
+}
+
+/// Where a server is, with everything looked up.
+#[derive(Clone)]
+pub(super) enum Place {
+    Program { command: String, args: Vec<String>, env: Vec<(String, String)> },
+    Address { url: Url, headers: HeaderMap },
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Place::Program { .. } => "Program(…)",
+            Place::Address { .. } => "Address(…)",
+        })
+    }
+}
+
+/// Variables without which hardly a program runs. None of them is a secret.
+const ALWAYS: [&str; 9] =
+    ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
+const LONGEST_NAME: usize = 24;
+
+impl Place {
+    /// Reads what was configured; `variable` looks up the gateway's environment.
+    pub(super) fn read(
+        name: &str,
+        server: &Server,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, BadServer> {
+        let bad = |reason: String| BadServer { name: name.to_owned(), reason };
+        let usable = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(usable) {
+            let reason = format!("a name is 1 to {LONGEST_NAME} letters, digits and `-`");
+            return Err(bad(reason));
+        }
+        let resolved = |value: &str| match value.strip_prefix("env:") {
+            Some(from) => variable(from)
+                .ok_or_else(|| bad(format!("the environment variable {from} is not set"))),
+            None => Ok(value.to_owned()),
+        };
+        match (&server.command, &server.url) {
+            (Some(command), None) => {
+                let mut env = BTreeMap::new();
+                let passed =
+                    ALWAYS.iter().copied().chain(server.env_from.iter().map(String::as_str));
+                for from in passed {
+                    env.extend(variable(from).map(|value| (from.to_owned(), value)));
+                }
+                for (name, value) in &server.env {
+                    env.insert(name.clone(), resolved(value)?);
+                }
+                let (command, args) = (command.clone(), server.args.clone());
+                Ok(Place::Program { command, args, env: env.into_iter().collect() })
+            }
+            (None, Some(url)) => {
+                let url =
+                    Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+                let url =
+                    url.ok_or_else(|| bad("`url` is written like https://host/mcp".into()))?;
+                let mut headers = HeaderMap::new();
+                for (header, value) in &server.headers {
+                    let value = resolved(value)?;
+                    let pair = header.parse::<HeaderName>().ok().zip(value.parse().ok());
+                    let (header, mut value): (_, HeaderValue) =
+                        pair.ok_or_else(|| bad(format!("`headers.{header}` cannot be a header")))?;
+                    value.set_sensitive(true);
+                    headers.insert(header, value);
+                }
+                Ok(Place::Address { url, headers })
+            }
+            (Some(_), Some(_)) => Err(bad("it has both `command` and `url`; keep one".into())),
+            (None, None) => Err(bad("it needs a `command` or a `url`".into())),
+        }
+    }
+
+    /// What it is called in listings.
+    pub(super) fn transport(&self) -> &'static str {
+        match self {
+            Place::Program { .. } => "stdio",
+            Place::Address { .. } => "http",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Server {
+        Server { command: Some("uvx".into()), ..Server::default() }
+    }
+
+    fn variable(name: &str) -> Option<String> {
+        match name {
+            "PATH" => Some("/bin".into()),
+            "TOKEN" => Some("s3cret".into()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_program_gets_what_it_was_given_and_nothing_else_of_ours() {
+        let mut server = program();
+        server.env = BTreeMap::from([
+            ("MODE".into(), "fast".into()),
+            ("API_KEY".into(), "env:TOKEN".into()),
+        ]);
+        let Place::Program { env, .. } = Place::read("a", &server, variable).unwrap() else {
+            panic!("a program");
+        };
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(env, [pair("API_KEY", "s3cret"), pair("MODE", "fast"), pair("PATH", "/bin")]);
+        server.env_from = vec!["TOKEN".into(), "NOT_SET".into()];
+        let Place::Program { env, .. } = Place::read("a", &server, variable).unwrap() else {
+            panic!("a program");
+        };
+        assert!(env.contains(&pair("TOKEN", "s3cret")) && env.len() == 4);
+    }
+
+    #[test]
+    fn mistakes_are_named_and_secrets_are_not() {
+        let reason = |name: &str, server: &Server| {
+            Place::read(name, server, variable).unwrap_err().to_string()
+        };
+        let mut server = Server::default();
+        assert!(reason("a", &server).contains("needs a `command` or a `url`"));
+        assert!(reason("two words", &program()).contains("letters, digits"));
+        assert!(reason("a_b", &program()).contains("letters, digits"), "`_` ends the name");
+        server.url = Some("ftp://host".into());
+        assert!(reason("a", &server).contains("https://host/mcp"));
+        server.url = Some("https://user:hunter22@host/mcp".into());
+        server.headers.insert("Authorization".into(), "env:NOT_SET".into());
+        assert!(reason("a", &server).contains("NOT_SET is not set"));
+        server.headers.insert("Authorization".into(), "s3cret\n".into());
+        assert_eq!(
+            reason("a", &server),
+            "mcp.servers.a: `headers.Authorization` cannot be a header"
+        );
+        server.headers.insert("Authorization".into(), "env:TOKEN".into());
+        let place = Place::read("a", &server, variable).unwrap();
+        let shown = format!("{server:?} {place:?}");
+        assert!(!shown.contains("s3cret") && !shown.contains("hunter22"), "{shown}");
+        server.command = Some("x".into());
+        assert!(reason("a", &server).contains("both"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Making a connection to an MCP server, whatever way it is reached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
+use rmcp::service::{
+    ClientInitializeError, NotificationContext, RunningService, serve_client_with_lifecycle_and_ct,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, ClientLifecycleMode, RoleClient};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::child::Child;
+use super::config::Place;
+
+/// The largest message of a server, in bytes. Larger ones are passed over, and the call that waits
+/// for one ends by its deadline.
+const LARGEST_MESSAGE: usize = 8 << 20;
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Our side of a connection: asks for nothing, offers nothing, and hears when the tools change.
+#[derive(Debug)]
+pub(super) struct Ear(Arc<Notify>);
+
+impl ClientHandler for Ear {
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("bowline", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), us)
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.0.notify_one();
+    }
+}
+
+/// A connection that is up.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) service: RunningService<RoleClient, Ear>,
+    child: Option<Child>,
+}
+
+impl Connection {
+    /// Waits until the other side goes, or `stop` of [`dial`]; then tidies up. Says why it ended.
+    pub(super) async fn ended(self) -> String {
+        let _ = self.service.waiting().await;
+        let status = match self.child {
+            Some(child) => child.end().await,
+            None => None,
+        };
+        status.unwrap_or_else(|| "the connection was closed".into())
+    }
+}
+
+/// No connection: why, and whether another greeting might be understood.
+struct Refused {
+    why: String,
+    greeting: bool,
+}
+
+impl Refused {
+    fn plainly(why: impl Into<String>) -> Self {
+        Self { why: why.into(), greeting: false }
+    }
+}
+
+/// Connects and greets: with the handshake that nearly every server knows, else in the way of the
+/// protocol's revision that has none. Ends with `stop`; what was started until then is ended, too.
+pub(super) async fn dial(
+    server: &str,
+    place: &Place,
+    look: &Arc<Notify>,
+    stop: &CancellationToken,
+) -> Result<Connection, String> {
+    let without =
+        ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+    match greet(server, place, look, ClientLifecycleMode::Initialize, stop).await {
+        Err(Refused { why, greeting: true }) => {
+            greet(server, place, look, without, stop).await.map_err(|_| why)
+        }
+        first => first.map_err(|refused| refused.why),
+    }
+}
+
+async fn greet(
+    server: &str,
+    place: &Place,
+    look: &Arc<Notify>,
+    mode: ClientLifecycleMode,
+    stop: &CancellationToken,
+) -> Result<Connection, Refused> {
+    let ear = Ear(Arc::clone(look));
+    match place {
+        Place::Program { command, args, env } => {
+            let started = Child::start(server, command, args, env);
+            let (child, stdout, stdin) = started.map_err(Refused::plainly)?;
+            let pipes = AsyncRwTransport::new(stdout, stdin).with_max_line_length(LARGEST_MESSAGE);
+            match serve_client_with_lifecycle_and_ct(ear, pipes, mode, stop.clone()).await {
+                Ok(service) => Ok(Connection { service, child: Some(child) }),
+                Err(error) => {
+                    let greeting = matches!(error, ClientInitializeError::JsonRpcError(_));
+                    let silent = || "its program does not speak MCP".to_owned();
+                    Err(Refused { why: child.end().await.unwrap_or_else(silent), greeting })
+                }
+            }
+        }
+        Place::Address { url, headers } => {
+            let client = reqwest::Client::builder()
+                .connect_timeout(CONNECT)
+                // Headers with secrets go to the address they were meant for, and nowhere else.
+                .redirect(reqwest::redirect::Policy::none())
+                .build()
+                .map_err(|_| Refused::plainly("no HTTP client can be made"))?;
+            let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+            let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+                .custom_headers(headers.collect())
+                .max_sse_event_size(LARGEST_MESSAGE);
+            let transport = StreamableHttpClientTransport::with_client(client, config);
+            // The error may quote the address, and that may carry credentials.
+            let served = serve_client_with_lifecycle_and_ct(ear, transport, mode, stop.clone());
+            let service =
+                served.await.map_err(|error| match error.is_authorization_required() {
+                    true => Refused::plainly("it wants other credentials; check `headers`"),
+                    // By a status or by an error: servers differ in how they say no to a greeting.
+                    false => Refused {
+                        why: "it does not answer as an MCP server".into(),
+                        greeting: true,
+                    },
+                })?;
+            Ok(Connection { service, child: None })
+        }
+    }
+}

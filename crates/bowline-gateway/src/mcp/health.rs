@@ -1,0 +1,67 @@
+//! How the MCP servers are, for those who run the gateway.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::server::{Server, State};
+
+/// `GET /v1/mcp/servers`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    pub servers: Vec<ServerView>,
+}
+
+/// One server.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ServerView {
+    pub name: String,
+    /// `stdio` or `http`.
+    pub transport: &'static str,
+    /// `up`, `starting`, `down`, `off` (not enabled) or `idle`.
+    pub status: &'static str,
+    /// Why it is down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How often it had to be started again.
+    pub restarts: u32,
+    /// Those that agents may call now.
+    pub tools: Vec<ToolView>,
+}
+
+/// One tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ToolView {
+    /// What models call it.
+    pub name: String,
+    /// What its server calls it.
+    pub tool: String,
+    pub description: String,
+    /// Whether it is run again if a crash interrupts it.
+    pub idempotent: bool,
+}
+
+impl ServerView {
+    pub(super) fn of(server: &Server) -> Self {
+        let (status, why, tools) = match server.state() {
+            _ if !server.settings.enabled => ("off", None, Vec::new()),
+            State::Idle | State::Stopped => ("idle", None, Vec::new()),
+            State::Starting => ("starting", None, Vec::new()),
+            State::Up(live) => ("up", None, live.tools.clone()),
+            State::Down { why } => ("down", Some(why), Vec::new()),
+        };
+        let tools = tools.iter().map(|tool| ToolView {
+            name: tool.name.clone(),
+            tool: tool.tool.clone(),
+            description: tool.description.clone(),
+            idempotent: tool.idempotent,
+        });
+        Self {
+            name: server.name.clone(),
+            transport: server.place.transport(),
+            status,
+            why,
+            restarts: server.restarts(),
+            tools: tools.collect(),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `bowline mcp`: the servers that agents use, and being one.
+
+mod bridge;
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use self::bridge::Bridge;
+use super::sessions::printable;
+use crate::api::Api;
+use crate::cli::GatewayArgs;
+use crate::cli::mcp::{McpArgs, McpCommand};
+use crate::failure::Failure;
+
+pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
+    match args.command {
+        McpCommand::List { gateway, json } => list(&gateway, json).await,
+        McpCommand::Serve { gateway, token } => serve(&gateway, token).await,
+    }
+}
+
+async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
+    let answer = Api::new(gateway)?.get("/v1/mcp/servers").await?;
+    if json {
+        println!("{}", answer["servers"]);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let servers = answer["servers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if servers.is_empty() {
+        eprintln!("no MCP servers are configured; docs/mcp.md shows how to add one");
+    }
+    for server in servers {
+        let tools = server["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let text = |name: &str| server[name].as_str().unwrap_or("-");
+        let how = match (text("status"), server["why"].as_str()) {
+            ("up", _) => format!("{} tools", tools.len()),
+            (_, Some(why)) => printable(why),
+            ("off", _) => "not enabled".into(),
+            _ => "not there yet".into(),
+        };
+        println!("{:24}  {:8}  {:5}  {how}", text("name"), text("status"), text("transport"));
+        for tool in tools {
+            println!("  {}", tool_line(tool));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A tool's name and the beginning of what its server says of it.
+fn tool_line(tool: &Value) -> String {
+    const WIDTH: usize = 60;
+    let text = |name: &str| tool[name].as_str().unwrap_or_default();
+    let about = printable(text("description")).replace(['\n', '\t'], " ");
+    let short: String = about.chars().take(WIDTH).collect();
+    let dots = if about.chars().count() > WIDTH { " …" } else { "" };
+    format!("{:40}  {short}{dots}", text("name")).trim_end().to_owned()
+}
+
+async fn serve(gateway: &GatewayArgs, token: Option<String>) -> Result<ExitCode, Failure> {
+    let api = Api::new(gateway)?;
+    // Better said now, on stderr, than by the first tool.
+    api.get("/healthz").await?;
+    let bearer = token.or_else(|| api.key().map(str::to_owned));
+    let url = api.url.join("/mcp").map_err(Failure::new)?;
+    Bridge::new(url, bearer).map_err(Failure::new)?.run().await.map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,177 @@
+//! `bowline mcp`, as a user and as an MCP host meet it.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::process::{DEADLINE, Process, bowline, session_of};
+
+fn python() -> PathBuf {
+    let python = std::env::var_os("BOWLINE_TEST_PYTHON").map(PathBuf::from).unwrap_or_else(|| {
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/python/bin/python"))
+    });
+    assert!(python.exists(), "{} is missing; `make tools` makes it", python.display());
+    python
+}
+
+/// A program of the gateway's tests.
+fn program(name: &str) -> String {
+    format!("{}/../bowline-gateway/tests/it/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A host made with the official SDK that starts `bowline mcp serve` and does these things.
+fn host(data: &Path, options: &[&str], steps: Value) -> tokio::process::Command {
+    let data = data.display().to_string();
+    let mut serve = vec![env!("CARGO_BIN_EXE_bowline"), "mcp", "serve", "--data", &data];
+    serve.extend(options);
+    let mut host = tokio::process::Command::new(python());
+    host.args([&program("mcp_client.py"), "stdio", &json!(serve).to_string(), "auto"]);
+    host.arg(steps.to_string()).kill_on_drop(true);
+    host
+}
+
+async fn got(mut host: tokio::process::Command) -> Value {
+    let output = tokio::time::timeout(DEADLINE, host.output()).await.expect("it hangs").unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said} {complaint}"))
+}
+
+fn names(tools: &Value) -> Vec<&str> {
+    tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"))
+}
+
+#[tokio::test]
+async fn sbp_l5_06_a_host_that_starts_programs_reaches_the_gateway_by_mcp_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = [("BOWLINE_AUTH_API_KEYS", "a-key-of-twenty-characters")];
+    let _gateway = Process::start_at(folder.path(), "127.0.0.1:0", &keys);
+    let steps = json!([
+        ["list"],
+        ["session_send", { "text": "echo through the pipe" }],
+        ["sessions_list", {}],
+        ["session_read", { "session_id": "no id" }],
+        ["no_such_tool", {}],
+    ]);
+    let got = got(host(folder.path(), &[], steps)).await;
+    assert_eq!(names(&got[0]), ["session_read", "session_send", "sessions_list"], "{got}");
+    assert_eq!(text(&got[1]), "through the pipe");
+    let session = &got[1]["structuredContent"]["session_id"];
+    assert_eq!(&got[2]["structuredContent"]["sessions"][0]["session_id"], session);
+    assert!(got[3]["isError"] == true && text(&got[3]).contains("cannot be read"), "{}", got[3]);
+    assert!(got[4]["refused"].as_str().unwrap().contains("no such tool"), "{}", got[4]);
+}
+
+#[tokio::test]
+async fn sbp_l5_06_mcp_serve_with_a_session_token_reaches_that_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let mine = gateway.say(None, "echo mine").await;
+    let other = gateway.say(None, "echo other").await;
+    let token = mine["sbp"]["session_token"].as_str().unwrap();
+    let steps =
+        json!([["sessions_list", {}], ["session_read", { "session_id": session_of(&other) }]]);
+    let got = got(host(folder.path(), &["--token", token], steps)).await;
+    let sessions = got[0]["structuredContent"]["sessions"].as_array().unwrap();
+    assert_eq!((sessions.len(), &sessions[0]["session_id"]), (1, &json!(session_of(&mine))));
+    assert!(text(&got[1]).contains("out of reach"), "{}", got[1]);
+}
+
+#[tokio::test]
+async fn a_host_goes_on_after_a_restart_of_the_gateway() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let steps = json!([
+        ["session_send", { "text": "echo before" }],
+        ["meet", here, there],
+        ["sessions_list", {}],
+        ["session_send", { "text": "echo after" }],
+    ]);
+    let host = tokio::spawn(got(host(folder.path(), &[], steps)));
+    let begun = Instant::now();
+    while !here.exists() {
+        assert!(begun.elapsed() < DEADLINE && !host.is_finished(), "the host does not get there");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let _gateway = gateway.crash_and_restart();
+    std::fs::write(there, "").unwrap();
+    let got = host.await.unwrap();
+    assert_eq!((text(&got[0]), text(&got[2])), ("before", "after"), "{got}");
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn without_a_gateway_mcp_serve_says_so_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = bowline()
+        .args(["mcp", "serve", "--url", "http://127.0.0.1:1", "--data"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty());
+    insta::assert_snapshot!(said(&output), @r"
+    error: no gateway at http://127.0.0.1:1/: nothing answers there
+
+    hint: start one with `bowline up`, or name another with --url
+    ");
+}
+
+#[tokio::test]
+async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    let settings = format!(
+        "[mcp.servers.test]\ncommand = {:?}\nargs = [{:?}, 'stdio']\ntools = ['add', 'echo']\n\
+         [mcp.servers.gone]\ncommand = '/nonexistent'\n\
+         [mcp.servers.off]\ncommand = 'x'\nenabled = false\n",
+        python(),
+        program("mcp_server.py"),
+    );
+    std::fs::write(&config, settings).unwrap();
+    let environment = [("BOWLINE_CONFIG", config.to_str().unwrap())];
+    let _gateway = Process::start_at(folder.path(), "127.0.0.1:0", &environment);
+    let list = |more: &[&str]| {
+        let mut command = bowline();
+        command.args(["mcp", "list", "--data"]).arg(folder.path()).args(more).output().unwrap()
+    };
+    let shown = said(&list(&[]));
+    insta::assert_snapshot!(shown, @r"
+    gone                      down      stdio  its program is not there; check `command`
+    off                       off       stdio  not enabled
+    test                      up        stdio  2 tools
+      mcp_test_add                              Adds     two numbers.
+      mcp_test_echo
+    ");
+    let listed: Value = serde_json::from_slice(&list(&["--json"]).stdout).unwrap();
+    assert_eq!(listed[2]["tools"][0]["tool"], "add", "{listed}");
+}
+
+#[test]
+fn a_mistake_in_a_servers_settings_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, "[mcp.servers.my_server]\ncommand = 'x'\n").unwrap();
+    let mut command = bowline();
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
+    let output = command.arg("--config").arg(&config).output().unwrap();
+    assert!(!output.status.success());
+    insta::assert_snapshot!(said(&output), @r"
+    error: mcp.servers.my_server: a name is 1 to 24 letters, digits and `-`
+
+    hint: docs/mcp.md shows how a server is added
+    ");
+}
