@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod control;
 pub(crate) mod roaming;
 
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Fork(roaming::ForkArgs),
     /// Show where a session comes from and what became of it
     Lineage(roaming::LineageArgs),
+    /// Run the control plane of a relay, or change who may use it
+    Control(control::ControlArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

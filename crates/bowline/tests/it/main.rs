@@ -5,6 +5,7 @@
 mod chat;
 mod cli;
 mod conformance;
+mod control_cli;
 mod disk;
 mod large;
 mod openai_sdk;
