@@ -77,7 +77,7 @@ impl Control {
     ) {
         let router = http::served(Arc::clone(&self.desk));
         serve::serve(listener, router, wrap, self.desk.limits(), stop).await;
-        self.desk.close().await;
+        self.desk.note_refusals().await;
     }
 
     /// Whether tokens can be issued: the registry takes writes.

@@ -163,14 +163,14 @@ impl Desk {
             let desk = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(TALLY_EVERY).await;
-                desk.close().await;
+                desk.note_refusals().await;
             });
         }
         *tally.get_or_insert_default().entry(code).or_default() += 1;
     }
 
     /// Writes down what was only counted.
-    pub(super) async fn close(&self) {
+    pub(super) async fn note_refusals(&self) {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(tally) = tally else { return };
         let tally: Vec<_> = tally.into_iter().collect();
