@@ -3,7 +3,11 @@
 //! Names are the wire's. Whoever reads ignores what it does not know, so that either side may learn
 //! more without the other.
 
+mod read;
+
 use serde::{Deserialize, Serialize};
+
+pub use read::{BadBody, LONGEST_ID, LONGEST_NAME, Registration};
 
 /// The body of `POST /api/daemons/register`. A key may be registered again by its owner, who gets
 /// the same id and a new presence token: that is also how a lost id is found.

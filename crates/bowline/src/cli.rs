@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod control;
 pub(crate) mod mcp;
 pub(crate) mod roaming;
 
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Lineage(roaming::LineageArgs),
     /// Use MCP servers, and be one for Claude Desktop and other hosts
     Mcp(mcp::McpArgs),
+    /// Run the control plane of a relay, or change who may use it
+    Control(control::ControlArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

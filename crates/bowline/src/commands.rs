@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod config;
+pub(crate) mod control;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod fork;

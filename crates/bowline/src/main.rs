@@ -55,6 +55,7 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Fork(args) => commands::fork::run(args).await,
         Command::Lineage(args) => commands::lineage::run(args).await,
         Command::Mcp(args) => commands::mcp::run(args).await,
+        Command::Control(args) => commands::control::run(args).await,
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,

@@ -124,9 +124,7 @@ impl TokenSigner {
 
     /// The public half, as an entry of `/.well-known/jwks.json`.
     pub fn jwk(&self) -> Value {
-        let x = URL_SAFE_NO_PAD.encode(self.public.as_bytes());
-        json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig",
-               "kid": self.kid, "x": x})
+        jwk(&self.kid, &self.public)
     }
 
     fn sign(&self, claims: &impl Serialize) -> String {
@@ -137,6 +135,12 @@ impl TokenSigner {
         };
         jsonwebtoken::encode(&header, claims, &self.key).expect("plain claims are always signed")
     }
+}
+
+/// The same for a key whose secret half is gone: it signs no more, but what it signed is still out.
+pub fn jwk(kid: &str, public: &IdentityKey) -> Value {
+    let x = URL_SAFE_NO_PAD.encode(public.as_bytes());
+    json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x})
 }
 
 impl fmt::Debug for TokenSigner {

@@ -6,6 +6,7 @@ mod chat;
 mod chat_tools;
 mod cli;
 mod conformance;
+mod control_cli;
 mod disk;
 mod large;
 mod mcp_cli;

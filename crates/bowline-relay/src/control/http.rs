@@ -1,0 +1,194 @@
+//! The API over HTTP: parse, ask the desk, render.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Path, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use bowline_sbrp::api::{DaemonView, OpenSession, Register, Registered, SessionOpened};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::{Value, json};
+
+use super::api_key::KeyHash;
+use super::desk::{Asker, Desk};
+use super::gate::Source;
+use super::meters;
+use super::refused::Refused;
+
+/// How long relays may go without asking for the key set again, in seconds (SBRP-TOKEN: 5 min).
+const KEY_SET_AGE: &str = "public, max-age=300";
+
+/// What is the control plane's alone, so that it may stand beside a relay's addresses.
+pub(super) fn router(desk: Arc<Desk>) -> Router {
+    let observed = middleware::from_fn_with_state(Arc::clone(&desk), observe);
+    Router::new()
+        .route("/api/daemons/register", post(register))
+        .route("/api/daemons/{id}/presence", post(renew))
+        .route("/api/daemons/{id}", delete(revoke))
+        .route("/api/daemons", get(daemons))
+        .route("/api/sessions", post(open_session))
+        .route("/.well-known/jwks.json", get(jwks))
+        .method_not_allowed_fallback(async || Refused::WrongMethod)
+        .with_state(desk)
+        .layer(observed)
+}
+
+/// With what a server of its own has besides.
+pub(super) fn served(desk: Arc<Desk>) -> Router {
+    let metrics = meters::handle();
+    let observed = middleware::from_fn_with_state(Arc::clone(&desk), observe);
+    let around = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route(
+            "/metrics",
+            get(async move || ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.render())),
+        )
+        .fallback(async || Refused::Nowhere)
+        .with_state(Arc::clone(&desk))
+        .layer(observed);
+    router(desk).merge(around)
+}
+
+const PROMETHEUS: &str = "text/plain; version=0.0.4";
+
+async fn register(
+    State(desk): State<Arc<Desk>>,
+    from: Peer,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<Registered>), Refused> {
+    let asked = Register::read(&read(body, &desk).await?)?;
+    let shown = asked.api_key.as_deref().or_else(|| bearer(&headers)).ok_or(Refused::NoKey)?;
+    let asker = Asker { from: from.0, key: KeyHash::of(shown) };
+    let (created, registered) = desk.register(asker, asked).await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(registered)))
+}
+
+async fn renew(
+    State(desk): State<Arc<Desk>>,
+    from: Peer,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Json<Registered>, Refused> {
+    Ok(Json(desk.renew(asker(from, &headers)?, id).await?))
+}
+
+async fn revoke(
+    State(desk): State<Arc<Desk>>,
+    from: Peer,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refused> {
+    desk.revoke(asker(from, &headers)?, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn daemons(
+    State(desk): State<Arc<Desk>>,
+    from: Peer,
+    headers: HeaderMap,
+) -> Result<Json<Vec<DaemonView>>, Refused> {
+    Ok(Json(desk.daemons(asker(from, &headers)?).await?))
+}
+
+async fn open_session(
+    State(desk): State<Arc<Desk>>,
+    from: Peer,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<SessionOpened>, Refused> {
+    let asker = asker(from, &headers)?;
+    let asked = OpenSession::read(&read(body, &desk).await?)?;
+    Ok(Json(desk.open_session(asker, asked.daemon_id).await?))
+}
+
+async fn jwks(State(desk): State<Arc<Desk>>) -> Result<impl IntoResponse, Refused> {
+    Ok(([(header::CACHE_CONTROL, KEY_SET_AGE)], Json(desk.jwks().await?)))
+}
+
+async fn healthz() -> Json<Value> {
+    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+async fn readyz(State(desk): State<Arc<Desk>>) -> Response {
+    match desk.check().await {
+        Ok(()) => Json(json!({ "status": "ready" })).into_response(),
+        Err(_) => {
+            let why = json!({ "status": "not ready", "why": "the database cannot be written" });
+            (StatusCode::SERVICE_UNAVAILABLE, Json(why)).into_response()
+        }
+    }
+}
+
+/// Where the request comes from, if whoever accepted it said so.
+struct Peer(Source);
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Ok(Self(Source::of(peer.map_or(unknown, |ConnectInfo(address)| address.ip()))))
+    }
+}
+
+fn asker(Peer(from): Peer, headers: &HeaderMap) -> Result<Asker, Refused> {
+    let shown = bearer(headers).ok_or(Refused::NoKey)?;
+    Ok(Asker { from, key: KeyHash::of(shown) })
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let key = key.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
+}
+
+/// A whole body, bounded in size and time.
+async fn read(body: Body, desk: &Desk) -> Result<Bytes, Refused> {
+    let limits = desk.limits();
+    let collected = Limited::new(body, limits.request_body).collect();
+    match tokio::time::timeout(limits.body_timeout, collected).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(Refused::TooLarge(limits.request_body))
+        }
+        Ok(Err(_)) | Err(_) => Err(Refused::BrokenOff),
+    }
+}
+
+/// Counts and logs each request: its route, never its head or body. No answer is for a cache unless
+/// it says so, because most hold a token.
+async fn observe(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    let status = response.status().as_u16();
+    if let Some(Counted(code)) = response.extensions().get() {
+        desk.count_refusal(code);
+    }
+    let headers = response.headers_mut();
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(axum::http::HeaderValue::from_static("no-store"));
+    meters::request(route.as_ref(), status);
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
+    tracing::debug!(%method, route, status, ms = begun.elapsed().as_millis() as u64, "request");
+    response
+}
+
+/// On a refusal, the code to count it under.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted(pub(super) &'static str);

@@ -1,0 +1,109 @@
+//! Why a request is refused, and how that looks over HTTP: one table.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bowline_sbrp::api::{BadBody, Refusal, RefusalDetail};
+
+use super::http::Counted;
+use super::registry;
+use super::throttle::TooOften;
+
+/// No text holds anything out of the request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("this needs an API key: send it as `Authorization: Bearer …`")]
+    NoKey,
+    #[error("that API key does not open anything here")]
+    WrongKey,
+    #[error("there is no such daemon")]
+    NoDaemon,
+    #[error("the daemon was revoked; it needs a new identity to be registered again")]
+    DaemonRevoked,
+    #[error("a user may have {0} daemons; revoke one first")]
+    TooManyDaemons(u32),
+    #[error(transparent)]
+    Body(#[from] BadBody),
+    #[error("the body is over {0} bytes")]
+    TooLarge(usize),
+    #[error("the body broke off or took too long")]
+    BrokenOff,
+    #[error("too many requests; wait before the next one")]
+    TooOften(Duration),
+    #[error("there is nothing at this address")]
+    Nowhere,
+    #[error("this address does not take that method")]
+    WrongMethod,
+    #[error("the registry could not do it; the log says more")]
+    Registry,
+}
+
+impl Refused {
+    fn table(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::NoDaemon | Self::Nowhere => (StatusCode::NOT_FOUND, "not_found"),
+            Self::DaemonRevoked | Self::TooManyDaemons(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Body(_) | Self::BrokenOff => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request"),
+            Self::WrongMethod => (StatusCode::METHOD_NOT_ALLOWED, "invalid_request"),
+            Self::TooOften(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+            Self::Registry => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        }
+    }
+
+    /// A name for programs, metrics and the audit log.
+    pub fn code(&self) -> &'static str {
+        self.table().1
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let (status, code) = self.table();
+        let error = RefusalDetail { code: code.to_owned(), message: self.to_string() };
+        let mut response = (status, Json(Refusal { error })).into_response();
+        response.extensions_mut().insert(Counted(code));
+        let headers = response.headers_mut();
+        match self {
+            Self::NoKey | Self::WrongKey => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::TooOften(wait) => {
+                // Rounded up: whoever waits that long is let in.
+                let seconds = wait.as_millis().div_ceil(1000).max(1) as u64;
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+impl From<TooOften> for Refused {
+    fn from(TooOften(wait): TooOften) -> Self {
+        Self::TooOften(wait)
+    }
+}
+
+impl From<registry::Error> for Refused {
+    fn from(error: registry::Error) -> Self {
+        use registry::Error;
+        match error {
+            Error::UnknownKey => Self::WrongKey,
+            Error::NoDaemon => Self::NoDaemon,
+            Error::DaemonRevoked => Self::DaemonRevoked,
+            Error::TooManyDaemons(most) => Self::TooManyDaemons(most),
+            Error::NoUser
+            | Error::NameTaken
+            | Error::BadName
+            | Error::Database(_)
+            | Error::Closed => {
+                tracing::error!(%error, "the registry failed");
+                Self::Registry
+            }
+        }
+    }
+}

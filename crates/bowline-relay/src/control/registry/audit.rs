@@ -1,0 +1,147 @@
+//! Who did what to whom, when.
+//!
+//! Written in the transaction of the deed itself, so that neither is there without the other.
+//! Bounded: the oldest rows go. Presence is renewed by every daemon all the time, and refusals come
+//! as fast as strangers send them: both are counted, in one row a day and subject.
+
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+use super::{Registry, Result};
+
+/// The most rows that are kept.
+const ROWS: i64 = 100_000;
+const DAY: u64 = 24 * 3600;
+/// How a deed from the command line is signed.
+pub(super) const OPERATOR: &str = "operator";
+
+/// What can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    UserAdded,
+    UserRevoked,
+    ApiKeyAdded,
+    ApiKeysRevoked,
+    DaemonRegistered,
+    DaemonRevoked,
+    PresenceRenewed,
+    SessionIssued,
+    KeyRotated,
+    KeysReplaced,
+    Refused,
+}
+
+impl Event {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UserAdded => "user_added",
+            Self::UserRevoked => "user_revoked",
+            Self::ApiKeyAdded => "api_key_added",
+            Self::ApiKeysRevoked => "api_keys_revoked",
+            Self::DaemonRegistered => "daemon_registered",
+            Self::DaemonRevoked => "daemon_revoked",
+            Self::PresenceRenewed => "presence_renewed",
+            Self::SessionIssued => "session_issued",
+            Self::KeyRotated => "key_rotated",
+            Self::KeysReplaced => "keys_replaced",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// One row, as it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub at: u64,
+    /// A user's name, or `operator` for the command line, or `anyone`.
+    pub actor: String,
+    pub event: String,
+    /// A user's name, a daemon's id, a signing key's id, or the code of a refusal.
+    pub subject: String,
+    /// How often, up to `last_at`.
+    pub count: u64,
+    pub last_at: u64,
+}
+
+pub(super) fn note(
+    tx: &Transaction<'_>,
+    now: u64,
+    actor: &str,
+    event: Event,
+    subject: &str,
+) -> Result<()> {
+    insert(tx, now, actor, event, subject, 1)
+}
+
+/// Adds to today's row if there is one.
+pub(super) fn count(
+    tx: &Transaction<'_>,
+    now: u64,
+    actor: &str,
+    event: Event,
+    subject: &str,
+    times: u64,
+) -> Result<()> {
+    let row: Option<i64> = tx
+        .prepare_cached(
+            "SELECT number FROM audit
+             WHERE event = ?1 AND event IN ('presence_renewed', 'refused') AND subject = ?2
+                   AND at > ?3
+             ORDER BY number DESC LIMIT 1",
+        )?
+        .query_row(params![event.as_str(), subject, now.saturating_sub(DAY)], |row| row.get(0))
+        .optional()?;
+    let Some(row) = row else { return insert(tx, now, actor, event, subject, times) };
+    tx.prepare_cached("UPDATE audit SET count = count + ?2, last_at = ?3 WHERE number = ?1")?
+        .execute(params![row, times, now])?;
+    Ok(())
+}
+
+fn insert(
+    tx: &Transaction<'_>,
+    now: u64,
+    actor: &str,
+    event: Event,
+    subject: &str,
+    times: u64,
+) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO audit (at, actor, event, subject, count, last_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?1)",
+    )?
+    .execute(params![now, actor, event.as_str(), subject, times])?;
+    let oldest = tx.last_insert_rowid() - ROWS;
+    tx.prepare_cached("DELETE FROM audit WHERE number <= ?1")?.execute([oldest])?;
+    Ok(())
+}
+
+impl Registry {
+    /// Notes how many requests were refused, by code.
+    pub fn note_refusals(&mut self, refusals: &[(&str, u64)], now: u64) -> Result<()> {
+        self.change(|tx| {
+            refusals.iter().try_for_each(|(code, times)| {
+                count(tx, now, "anyone", Event::Refused, code, *times)
+            })
+        })
+    }
+
+    /// The newest rows, newest first.
+    pub fn audit(&mut self, limit: u32) -> Result<Vec<Record>> {
+        self.look(|tx| {
+            let mut rows = tx.prepare_cached(
+                "SELECT at, actor, event, subject, count, last_at FROM audit
+                 ORDER BY number DESC LIMIT ?1",
+            )?;
+            let rows = rows.query_map([limit], |row| {
+                Ok(Record {
+                    at: row.get(0)?,
+                    actor: row.get(1)?,
+                    event: row.get(2)?,
+                    subject: row.get(3)?,
+                    count: row.get(4)?,
+                    last_at: row.get(5)?,
+                })
+            })?;
+            Ok(rows.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+}

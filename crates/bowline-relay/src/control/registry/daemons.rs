@@ -1,0 +1,243 @@
+//! Daemons and their owners, and what has to be in force before a token is signed.
+
+use bowline_sbrp::api::Registration;
+use bowline_sbrp::identity::IdentityKey;
+use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use uuid::Uuid;
+
+use super::audit::{self, Event, OPERATOR};
+use super::keys::{Signing, signing};
+use super::users::{Caller, caller};
+use super::{Error, KeyHash, Registry, Result};
+
+/// A daemon, as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Daemon {
+    pub id: String,
+    /// The owner's name.
+    pub owner: String,
+    pub identity: IdentityKey,
+    pub name: Option<String>,
+    pub created_at: u64,
+    /// When its presence token was last made, and until when that is good.
+    pub presence_at: u64,
+    pub presence_until: u64,
+    pub revoked_at: Option<u64>,
+}
+
+/// What a presence token is made from.
+#[derive(Debug)]
+pub struct Renewed {
+    pub daemon: String,
+    pub resumable: bool,
+    /// Whether the daemon is new.
+    pub created: bool,
+    pub signing: Signing,
+}
+
+/// A caller's daemons, and what the questions about them are signed with.
+#[derive(Debug)]
+pub struct Listed {
+    /// What tokens call the caller.
+    pub user: String,
+    pub daemons: Vec<Daemon>,
+    pub signing: Signing,
+}
+
+impl Registry {
+    /// Registers a daemon, or finds the one its owner registered with the same key before.
+    pub fn register(
+        &mut self,
+        key: &KeyHash,
+        asked: &Registration,
+        most: u32,
+        now: u64,
+        until: u64,
+    ) -> Result<Renewed> {
+        self.change(|tx| {
+            let owner = caller(tx, key)?;
+            let known = known(tx, &owner, "identity", asked.identity.as_bytes())?;
+            let (daemon, created) = match known {
+                Some(known) => (known.in_force()?, false),
+                None => (insert(tx, &owner, asked, most, now)?, true),
+            };
+            tx.prepare_cached(
+                "UPDATE daemons SET name = coalesce(?2, name), resumable = coalesce(?3, resumable)
+                 WHERE id = ?1",
+            )?
+            .execute(params![daemon, asked.name, asked.resumable])?;
+            if created {
+                audit::note(tx, now, &owner.name, Event::DaemonRegistered, &daemon)?;
+            }
+            renew(tx, &owner, daemon, created, now, until)
+        })
+    }
+
+    /// Another presence token for a daemon.
+    pub fn renew(&mut self, key: &KeyHash, id: &str, now: u64, until: u64) -> Result<Renewed> {
+        self.change(|tx| {
+            let owner = caller(tx, key)?;
+            let daemon = own(tx, &owner, id)?.in_force()?;
+            renew(tx, &owner, daemon, false, now, until)
+        })
+    }
+
+    /// What a client's token for a daemon is made from: what tokens call the caller, and the key.
+    pub fn open_session(
+        &mut self,
+        key: &KeyHash,
+        id: &str,
+        now: u64,
+        until: u64,
+    ) -> Result<(String, Signing)> {
+        self.change(|tx| {
+            let owner = caller(tx, key)?;
+            let daemon = own(tx, &owner, id)?.in_force()?;
+            audit::note(tx, now, &owner.name, Event::SessionIssued, &daemon)?;
+            Ok((owner.id, signing(tx, until)?))
+        })
+    }
+
+    /// The caller's daemons in force.
+    pub fn daemons_of(&mut self, key: &KeyHash, until: u64) -> Result<Listed> {
+        self.change(|tx| {
+            let owner = caller(tx, key)?;
+            let only = "WHERE d.owner = ?1 AND d.revoked_at IS NULL";
+            let daemons = list(tx, only, [owner.number])?;
+            Ok(Listed { user: owner.id, daemons, signing: signing(tx, until)? })
+        })
+    }
+
+    /// Everyone's daemons, revoked ones too, in the order they came.
+    pub fn daemons(&mut self) -> Result<Vec<Daemon>> {
+        self.look(|tx| list(tx, "", []))
+    }
+
+    /// Takes one of the caller's daemons out of force. Doing it again changes nothing.
+    pub fn revoke_own_daemon(&mut self, key: &KeyHash, id: &str, now: u64) -> Result<()> {
+        self.change(|tx| {
+            let owner = caller(tx, key)?;
+            let known = own(tx, &owner, id)?;
+            if known.revoked { Ok(()) } else { revoke(tx, &owner.name, id, now) }
+        })
+    }
+
+    /// Takes anyone's daemon out of force; says until when it has a token that relays take.
+    pub fn revoke_daemon(&mut self, id: &str, now: u64) -> Result<u64> {
+        self.change(|tx| {
+            let one = "SELECT revoked_at IS NOT NULL, presence_until FROM daemons WHERE id = ?1";
+            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            match tx.query_row(one, [id], read).optional()? {
+                None => Err(Error::NoDaemon),
+                Some((true, _)) => Err(Error::DaemonRevoked),
+                Some((false, until)) => revoke(tx, OPERATOR, id, now).map(|()| until),
+            }
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    id: String,
+    revoked: bool,
+}
+
+impl Known {
+    fn in_force(self) -> Result<String> {
+        if self.revoked { Err(Error::DaemonRevoked) } else { Ok(self.id) }
+    }
+}
+
+/// One of the owner's daemons, found by one of its columns.
+fn known(
+    tx: &Transaction<'_>,
+    owner: &Caller,
+    column: &str,
+    value: impl rusqlite::ToSql,
+) -> Result<Option<Known>> {
+    let one = format!(
+        "SELECT id, revoked_at IS NOT NULL FROM daemons WHERE owner = ?1 AND {column} = ?2"
+    );
+    let read = |row: &Row<'_>| Ok(Known { id: row.get(0)?, revoked: row.get(1)? });
+    let found = tx.prepare_cached(&one)?.query_row(params![owner.number, value], read);
+    Ok(found.optional()?)
+}
+
+/// Somebody else's is none.
+fn own(tx: &Transaction<'_>, owner: &Caller, id: &str) -> Result<Known> {
+    known(tx, owner, "id", id)?.ok_or(Error::NoDaemon)
+}
+
+fn insert(
+    tx: &Transaction<'_>,
+    owner: &Caller,
+    asked: &Registration,
+    most: u32,
+    now: u64,
+) -> Result<String> {
+    let count = "SELECT count(*) FROM daemons WHERE owner = ?1 AND revoked_at IS NULL";
+    let count: u32 = tx.prepare_cached(count)?.query_row([owner.number], |row| row.get(0))?;
+    if count >= most {
+        return Err(Error::TooManyDaemons(most));
+    }
+    let id = Uuid::new_v4().to_string();
+    tx.prepare_cached(
+        "INSERT INTO daemons (id, owner, identity, resumable, created_at, presence_at,
+                              presence_until)
+         VALUES (?1, ?2, ?3, 1, ?4, ?4, ?4)",
+    )?
+    .execute(params![id, owner.number, asked.identity.as_bytes(), now])?;
+    Ok(id)
+}
+
+fn renew(
+    tx: &Transaction<'_>,
+    owner: &Caller,
+    daemon: String,
+    created: bool,
+    now: u64,
+    until: u64,
+) -> Result<Renewed> {
+    let resumable = tx
+        .prepare_cached(
+            "UPDATE daemons SET presence_at = ?2, presence_until = ?3 WHERE id = ?1
+             RETURNING resumable",
+        )?
+        .query_row(params![daemon, now, until], |row| row.get(0))?;
+    if !created {
+        audit::count(tx, now, &owner.name, Event::PresenceRenewed, &daemon, 1)?;
+    }
+    Ok(Renewed { daemon, resumable, created, signing: signing(tx, until)? })
+}
+
+fn revoke(tx: &Transaction<'_>, actor: &str, id: &str, now: u64) -> Result<()> {
+    let set = "UPDATE daemons SET revoked_at = ?2 WHERE id = ?1";
+    tx.execute(set, params![id, now])?;
+    audit::note(tx, now, actor, Event::DaemonRevoked, id)
+}
+
+fn list(tx: &Transaction<'_>, only: &str, values: impl rusqlite::Params) -> Result<Vec<Daemon>> {
+    let all = format!(
+        "SELECT d.id, u.name, d.identity, d.name, d.created_at, d.presence_at, d.presence_until,
+                d.revoked_at
+         FROM daemons d JOIN users u ON u.number = d.owner {only} ORDER BY d.number"
+    );
+    let mut all = tx.prepare_cached(&all)?;
+    let mut rows = all.query(values)?;
+    let mut daemons = Vec::new();
+    while let Some(row) = rows.next()? {
+        let identity = IdentityKey::from_bytes(&row.get(2)?)
+            .map_err(|unfit| Error::Database(unfit.to_string()))?;
+        daemons.push(Daemon {
+            id: row.get(0)?,
+            owner: row.get(1)?,
+            identity,
+            name: row.get(3)?,
+            created_at: row.get(4)?,
+            presence_at: row.get(5)?,
+            presence_until: row.get(6)?,
+            revoked_at: row.get(7)?,
+        });
+    }
+    Ok(daemons)
+}

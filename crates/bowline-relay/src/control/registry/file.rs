@@ -1,0 +1,119 @@
+//! The folder and the file: made private, and refused when they are not.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::{Registry, keys, schema};
+use crate::control::clock;
+
+/// The database's name inside the data folder.
+pub const FILE: &str = "control.db";
+/// How long one process waits while another writes.
+const BUSY: Duration = Duration::from_secs(5);
+const WAL_TRIES: u32 = 100;
+
+/// Why a registry cannot be opened at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error("there is no control plane in {folder}")]
+    Missing { folder: String },
+    #[error("cannot use the data folder {folder}: {reason}")]
+    Folder { folder: String, reason: String },
+    #[error("{path} can be used by others (mode {mode:03o}), and there are signing keys in it")]
+    Exposed { path: String, mode: u32 },
+    #[error("the database has schema version {found}, and this bowline knows up to {known}")]
+    NewerSchema { found: u32, known: u32 },
+    #[error("{path} is not a control plane's database")]
+    Foreign { path: String },
+    #[error("cannot open the database: {0}")]
+    Database(String),
+}
+
+impl Registry {
+    /// Opens the registry in `folder`, making both as needed.
+    pub fn open(folder: &Path) -> Result<Self, OpenError> {
+        let unusable = |error: std::io::Error| OpenError::Folder {
+            folder: folder.display().to_string(),
+            reason: error.to_string(),
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable)?;
+        // A folder that was there may be listed by others, but not have its files replaced.
+        check(folder, 0o022)?;
+        let path = folder.join(FILE);
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(0o600).open(&path).map_err(unusable)?;
+        // Beside it, SQLite makes files with the permissions of this one.
+        for name in ["", "-wal", "-shm"] {
+            let file = PathBuf::from(format!("{}{name}", path.display()));
+            if file.exists() {
+                check(&file, 0o077)?;
+            }
+        }
+        let mut conn = connect(&path)?;
+        schema::migrate(&mut conn, &path.display().to_string())?;
+        let mut registry = Self { conn };
+        registry
+            .change(|tx| keys::make_first(tx, clock::now()))
+            .map_err(|error| OpenError::Database(error.to_string()))?;
+        Ok(registry)
+    }
+
+    /// Opens the registry in `folder` if there is one.
+    pub fn open_existing(folder: &Path) -> Result<Self, OpenError> {
+        if !folder.join(FILE).exists() {
+            return Err(OpenError::Missing { folder: folder.display().to_string() });
+        }
+        Self::open(folder)
+    }
+}
+
+/// Refuses what others may use in one of the forbidden ways.
+fn check(path: &Path, forbidden: u32) -> Result<(), OpenError> {
+    let shown = path.display().to_string();
+    let found = fs::metadata(path)
+        .map_err(|error| OpenError::Folder { folder: shown.clone(), reason: error.to_string() })?;
+    let mode = found.permissions().mode() & 0o777;
+    if mode & forbidden == 0 { Ok(()) } else { Err(OpenError::Exposed { path: shown, mode }) }
+}
+
+fn connect(path: &Path) -> Result<Connection, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(failed)?;
+    conn.busy_timeout(BUSY).map_err(failed)?;
+    write_ahead(&conn)?;
+    conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    conn.pragma_update(None, "foreign_keys", true).map_err(failed)?;
+    // What is deleted is overwritten: a retired key's seed must not stay in a free page.
+    conn.pragma_update(None, "secure_delete", true).map_err(failed)?;
+    conn.pragma_update(None, "journal_size_limit", 4 << 20).map_err(failed)?;
+    Ok(conn)
+}
+
+/// Turning it on needs the file for itself for a moment, and does not wait by itself when another
+/// process is doing the same.
+fn write_ahead(conn: &Connection) -> Result<(), OpenError> {
+    let mut tries = 0;
+    loop {
+        let mode = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
+        match mode {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(_) => {
+                let reason = "the file system cannot do write-ahead logging";
+                return Err(OpenError::Database(reason.into()));
+            }
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && tries < WAL_TRIES =>
+            {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => return Err(OpenError::Database(error.to_string())),
+        }
+    }
+}

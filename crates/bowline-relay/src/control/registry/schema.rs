@@ -1,0 +1,144 @@
+//! The tables, and how an older file becomes a newer one: forward only, in one transaction.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::OpenError;
+
+/// Marks the file as ours ("bowc"), so that a foreign database is not touched.
+const APPLICATION_ID: i64 = 0x626f_7763;
+
+/// Each element brings the schema from its index to the next version.
+const MIGRATIONS: [&str; 1] = [FIRST];
+
+/// Times are seconds since 1970.
+const FIRST: &str = "
+    CREATE TABLE users (
+        number      INTEGER PRIMARY KEY,
+        -- What tokens call the user. A name may be given again once its user is revoked; this not.
+        id          TEXT NOT NULL UNIQUE,
+        name        TEXT NOT NULL,
+        created_at  INTEGER NOT NULL,
+        revoked_at  INTEGER
+    ) STRICT;
+    CREATE UNIQUE INDEX users_name ON users (name) WHERE revoked_at IS NULL;
+
+    CREATE TABLE api_keys (
+        number      INTEGER PRIMARY KEY,
+        owner       INTEGER NOT NULL REFERENCES users (number),
+        -- The first four bytes of the hash, to find it by; the rest is compared apart from here,
+        -- in constant time.
+        tag         INTEGER NOT NULL,
+        hash        BLOB NOT NULL CHECK (length(hash) = 32),
+        created_at  INTEGER NOT NULL,
+        revoked_at  INTEGER
+    ) STRICT;
+    CREATE INDEX api_keys_tag ON api_keys (tag) WHERE revoked_at IS NULL;
+    CREATE INDEX api_keys_owner ON api_keys (owner);
+
+    CREATE TABLE daemons (
+        number          INTEGER PRIMARY KEY,
+        id              TEXT NOT NULL UNIQUE,
+        owner           INTEGER NOT NULL REFERENCES users (number),
+        identity        BLOB NOT NULL CHECK (length(identity) = 32),
+        name            TEXT,
+        resumable       INTEGER NOT NULL,
+        created_at      INTEGER NOT NULL,
+        presence_at     INTEGER NOT NULL,
+        presence_until  INTEGER NOT NULL,
+        revoked_at      INTEGER,
+        -- Of its owner only: a key can be taken from nobody by registering it first.
+        UNIQUE (owner, identity)
+    ) STRICT;
+
+    -- One signs, one is published ahead of its turn, the others are published until all that they
+    -- signed has expired. Those have no seed any more.
+    CREATE TABLE signing_keys (
+        number          INTEGER PRIMARY KEY AUTOINCREMENT,
+        kid             TEXT NOT NULL UNIQUE,
+        role            TEXT NOT NULL CHECK (role IN ('next', 'current', 'retired')),
+        public          BLOB NOT NULL CHECK (length(public) = 32),
+        seed            BLOB,
+        created_at      INTEGER NOT NULL,
+        -- No token of this key is good for longer.
+        signed_until    INTEGER NOT NULL DEFAULT 0,
+        retired_at      INTEGER,
+        published_until INTEGER,
+        CHECK ((role = 'retired') = (seed IS NULL)),
+        CHECK ((role = 'retired') = (published_until IS NOT NULL))
+    ) STRICT;
+    CREATE UNIQUE INDEX signing_keys_role ON signing_keys (role) WHERE role != 'retired';
+
+    -- Who did what to whom, when. What happens all the time is counted in one row a day.
+    CREATE TABLE audit (
+        number      INTEGER PRIMARY KEY AUTOINCREMENT,
+        at          INTEGER NOT NULL,
+        actor       TEXT NOT NULL,
+        event       TEXT NOT NULL,
+        subject     TEXT NOT NULL,
+        count       INTEGER NOT NULL DEFAULT 1,
+        last_at     INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX audit_counted ON audit (event, subject, number)
+        WHERE event IN ('presence_renewed', 'refused');
+";
+
+/// The schema version this build writes.
+const VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// Brings the file up to date, or refuses it.
+pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+    // What is found is judged under the lock: another process may be making the same file.
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let pragma = |name: &str| -> Result<i64, OpenError> {
+        tx.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)
+    };
+    let found = u32::try_from(pragma("user_version")?).unwrap_or(u32::MAX);
+    let application = pragma("application_id")?;
+    let empty = "SELECT count(*) = 0 FROM sqlite_schema";
+    let empty: bool = tx.query_row(empty, [], |row| row.get(0)).map_err(failed)?;
+    if !empty && application != APPLICATION_ID {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
+    if found > VERSION {
+        return Err(OpenError::NewerSchema { found, known: VERSION });
+    }
+    if found == VERSION {
+        return Ok(());
+    }
+    for step in &MIGRATIONS[found as usize..] {
+        tx.execute_batch(step).map_err(failed)?;
+    }
+    tx.pragma_update(None, "user_version", VERSION).map_err(failed)?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    tx.commit().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g13_a_newer_schema_is_refused() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, "db").unwrap();
+        conn.pragma_update(None, "user_version", VERSION + 1).unwrap();
+        let refused = migrate(&mut conn, "db");
+        let newer = OpenError::NewerSchema { found: VERSION + 1, known: VERSION };
+        assert_eq!(refused, Err(newer));
+    }
+
+    #[test]
+    fn a_foreign_database_is_left_alone() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
+        assert_eq!(migrate(&mut conn, "db"), Err(OpenError::Foreign { path: "db".into() }));
+    }
+
+    #[test]
+    fn migrating_twice_changes_nothing() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, "db").unwrap();
+        migrate(&mut conn, "db").unwrap();
+    }
+}

@@ -1,0 +1,158 @@
+//! Users and their API keys.
+
+use rusqlite::{OptionalExtension as _, Transaction, params};
+use uuid::Uuid;
+
+use super::audit::{self, Event, OPERATOR};
+use super::{Error, KeyHash, Registry, Result};
+use crate::control::api_key::ApiKey;
+
+const LONGEST_NAME: usize = 64;
+
+/// A user, as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// What tokens call the user.
+    pub id: String,
+    pub name: String,
+    pub created_at: u64,
+    pub revoked_at: Option<u64>,
+    /// API keys and daemons in force.
+    pub keys: u32,
+    pub daemons: u32,
+}
+
+/// What went with a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RevokedUser {
+    pub keys: usize,
+    pub daemons: usize,
+    /// Until when the last of their daemons has a token that relays take.
+    pub tokens_until: Option<u64>,
+}
+
+/// The user behind an API key.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) number: i64,
+    pub(super) id: String,
+    pub(super) name: String,
+}
+
+/// Who it is that shows this key, if key and user are in force.
+pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<Caller> {
+    let mut keys = tx.prepare_cached(
+        "SELECT k.hash, u.number, u.id, u.name FROM api_keys k JOIN users u ON u.number = k.owner
+         WHERE k.tag = ?1 AND k.revoked_at IS NULL AND u.revoked_at IS NULL",
+    )?;
+    let mut rows = keys.query([shown.tag()])?;
+    let mut found = None;
+    while let Some(row) = rows.next()? {
+        if shown.matches(&row.get::<_, Vec<u8>>(0)?) {
+            found = Some(Caller { number: row.get(1)?, id: row.get(2)?, name: row.get(3)? });
+        }
+    }
+    found.ok_or(Error::UnknownKey)
+}
+
+impl Registry {
+    /// Makes a user with one API key.
+    pub fn add_user(&mut self, name: &str, now: u64) -> Result<ApiKey> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._@+-".contains(c);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) {
+            return Err(Error::BadName);
+        }
+        self.change(|tx| {
+            if number(tx, name)?.is_some() {
+                return Err(Error::NameTaken);
+            }
+            tx.execute(
+                "INSERT INTO users (id, name, created_at) VALUES (?1, ?2, ?3)",
+                params![format!("usr_{}", Uuid::new_v4().simple()), name, now],
+            )?;
+            let key = add_key(tx, tx.last_insert_rowid(), now)?;
+            audit::note(tx, now, OPERATOR, Event::UserAdded, name)?;
+            Ok(key)
+        })
+    }
+
+    /// Makes another key for a user; `replace` revokes those there are.
+    pub fn add_key(&mut self, name: &str, replace: bool, now: u64) -> Result<ApiKey> {
+        self.change(|tx| {
+            let user = number(tx, name)?.ok_or(Error::NoUser)?;
+            if replace {
+                revoke_keys(tx, user, now)?;
+                audit::note(tx, now, OPERATOR, Event::ApiKeysRevoked, name)?;
+            }
+            let key = add_key(tx, user, now)?;
+            audit::note(tx, now, OPERATOR, Event::ApiKeyAdded, name)?;
+            Ok(key)
+        })
+    }
+
+    /// All users, revoked ones too, in the order they came.
+    pub fn users(&mut self) -> Result<Vec<User>> {
+        self.look(|tx| {
+            let mut users = tx.prepare_cached(
+                "SELECT u.id, u.name, u.created_at, u.revoked_at,
+                        (SELECT count(*) FROM api_keys
+                         WHERE owner = u.number AND revoked_at IS NULL),
+                        (SELECT count(*) FROM daemons
+                         WHERE owner = u.number AND revoked_at IS NULL)
+                 FROM users u ORDER BY u.number",
+            )?;
+            let users = users.query_map([], |row| {
+                Ok(User {
+                    id: row.get(0)?,
+                    name: row.get(1)?,
+                    created_at: row.get(2)?,
+                    revoked_at: row.get(3)?,
+                    keys: row.get(4)?,
+                    daemons: row.get(5)?,
+                })
+            })?;
+            Ok(users.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Takes a user's keys and daemons out of force, with the user.
+    pub fn revoke_user(&mut self, name: &str, now: u64) -> Result<RevokedUser> {
+        self.change(|tx| {
+            let user = number(tx, name)?.ok_or(Error::NoUser)?;
+            tx.execute("UPDATE users SET revoked_at = ?2 WHERE number = ?1", (user, now))?;
+            let keys = revoke_keys(tx, user, now)?;
+            let last = "SELECT max(presence_until) FROM daemons
+                        WHERE owner = ?1 AND presence_until > ?2";
+            let tokens_until = tx.query_row(last, (user, now), |row| row.get(0))?;
+            let daemons = tx.execute(
+                "UPDATE daemons SET revoked_at = ?2 WHERE owner = ?1 AND revoked_at IS NULL",
+                (user, now),
+            )?;
+            audit::note(tx, now, OPERATOR, Event::UserRevoked, name)?;
+            Ok(RevokedUser { keys, daemons, tokens_until })
+        })
+    }
+}
+
+/// The user in force of that name.
+fn number(tx: &Transaction<'_>, name: &str) -> Result<Option<i64>> {
+    let one = "SELECT number FROM users WHERE name = ?1 AND revoked_at IS NULL";
+    Ok(tx.query_row(one, [name], |row| row.get(0)).optional()?)
+}
+
+fn add_key(tx: &Transaction<'_>, owner: i64, now: u64) -> Result<ApiKey> {
+    let key = ApiKey::make();
+    let hash = KeyHash::of(key.reveal());
+    tx.execute(
+        "INSERT INTO api_keys (owner, tag, hash, created_at) VALUES (?1, ?2, ?3, ?4)",
+        params![owner, hash.tag(), hash.as_bytes(), now],
+    )?;
+    Ok(key)
+}
+
+fn revoke_keys(tx: &Transaction<'_>, owner: i64, now: u64) -> Result<usize> {
+    Ok(tx.execute(
+        "UPDATE api_keys SET revoked_at = ?2 WHERE owner = ?1 AND revoked_at IS NULL",
+        (owner, now),
+    )?)
+}

@@ -1,0 +1,13 @@
+//! The control plane: who gets which token, and who does not.
+
+mod bench;
+mod bounds;
+mod files;
+mod fuzz;
+mod guesses;
+mod registration;
+mod revocation;
+mod rotation;
+mod secrets;
+mod sessions;
+mod status;

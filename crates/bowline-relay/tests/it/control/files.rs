@@ -1,0 +1,147 @@
+//! The data folder: private, durable, and nobody else's.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use bowline_relay::control::registry::{FILE, OpenError, Registry};
+use bowline_relay::control::{Config, Control, StartError, bind};
+use rusqlite::Connection;
+
+use crate::control::bench::{Bench, ISSUER, RELAY, identity, kid, now};
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn open(folder: &Path) -> Result<(), StartError> {
+    Control::open(Config::new(folder, ISSUER, RELAY.parse().unwrap())).map(drop)
+}
+
+#[tokio::test]
+async fn folder_and_files_are_for_their_owner_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("deeper/control");
+    let mut registry = Registry::open(&folder).unwrap();
+    registry.add_user("alice", now()).unwrap();
+    assert_eq!(mode(&folder), 0o700);
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(files.len() >= 2, "the database and its log: {files:?}");
+    for file in files {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+}
+
+#[tokio::test]
+async fn what_others_can_use_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).unwrap();
+    let file = folder.path().join(FILE);
+    for (path, loose, tight) in [
+        (file.as_path(), 0o640, 0o600),
+        (&file, 0o604, 0o600),
+        (&file, 0o666, 0o600),
+        (folder.path(), 0o775, 0o755),
+        (folder.path(), 0o777, 0o700),
+    ] {
+        set_mode(path, loose);
+        let exposed = OpenError::Exposed { path: path.display().to_string(), mode: loose };
+        assert_eq!(open(folder.path()), Err(StartError::Registry(exposed)));
+        set_mode(path, tight);
+        open(folder.path()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn g13_a_newer_or_foreign_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).unwrap();
+    let path = folder.path().join(FILE);
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let newer = OpenError::NewerSchema { found: 99, known: 1 };
+    assert_eq!(open(folder.path()), Err(StartError::Registry(newer)));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(FILE);
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    set_mode(&path, 0o600);
+    let refused = open(folder.path());
+    assert!(matches!(refused, Err(StartError::Registry(OpenError::Foreign { .. }))), "{refused:?}");
+
+    let nothing = Registry::open_existing(Path::new("/nowhere/control"));
+    assert!(matches!(nothing, Err(OpenError::Missing { .. })));
+}
+
+#[tokio::test]
+async fn g4_everything_is_there_after_a_restart() {
+    let bench = Bench::start().await;
+    let (alice, bob) = (bench.user("alice"), bench.user("bob"));
+    let made = bench.register(&alice, &identity(1)).await;
+    let daemon = made.text_of("daemonId");
+    let gone = bench.daemon(&alice, 2).await;
+    bench.revoke(&alice, &gone).await;
+    bench.registry().revoke_user("bob", now()).unwrap();
+    bench.registry().rotate(now()).unwrap();
+    let keys = bench.registry().published(now()).unwrap();
+    let log = bench.registry().audit(100).unwrap();
+    let folder = bench.stop().await;
+
+    let bench = Bench::on(folder, |_| {}).await;
+    assert_eq!(bench.registry().published(now()).unwrap(), keys);
+    assert_eq!(bench.registry().audit(100).unwrap(), log);
+    let again = bench.register(&alice, &identity(1)).await;
+    assert_eq!((again.status, again.text_of("daemonId")), (200, daemon));
+    let token = again.text_of("presenceToken");
+    assert_eq!(kid(&token), keys[1].0);
+    bench.admit(&token).await.unwrap();
+    bench.admit(&made.text_of("presenceToken")).await.unwrap();
+    assert_eq!(bench.renew(&alice, &gone).await.refusal(), (403, "forbidden"));
+    assert_eq!(bench.register(&bob, &identity(3)).await.refusal(), (401, "unauthorized"));
+}
+
+#[tokio::test]
+async fn many_can_open_the_same_new_folder_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let opening: Vec<_> = (0..8)
+        .map(|n| {
+            let folder = folder.path().to_owned();
+            std::thread::spawn(move || {
+                Registry::open(&folder).unwrap().add_user(&format!("u{n}"), now()).unwrap();
+            })
+        })
+        .collect();
+    for thread in opening {
+        thread.join().unwrap();
+    }
+    let mut registry = Registry::open(folder.path()).unwrap();
+    assert_eq!(registry.users().unwrap().len(), 8);
+    assert_eq!(registry.published(now()).unwrap().len(), 2, "the first keys are made once");
+}
+
+#[tokio::test]
+async fn a_public_address_is_not_served_in_the_clear() {
+    let public = "0.0.0.0:0".parse().unwrap();
+    let refused = bind(public, false).await.unwrap_err();
+    assert_eq!(refused, StartError::Plain { address: public });
+    bind(public, true).await.unwrap();
+    let taken = bind("127.0.0.1:0".parse().unwrap(), false).await.unwrap();
+    let address = taken.local_addr().unwrap();
+    assert_eq!(bind(address, false).await.unwrap_err(), StartError::AddressInUse { address });
+}
+
+#[tokio::test]
+async fn the_audit_log_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = Registry::open(folder.path()).unwrap();
+    registry.add_user("first", now()).unwrap();
+    let database = Connection::open(folder.path().join(FILE)).unwrap();
+    // As if a hundred thousand deeds had passed since.
+    database.execute_batch("UPDATE sqlite_sequence SET seq = 100001 WHERE name = 'audit'").unwrap();
+    registry.add_user("second", now()).unwrap();
+    let left = registry.audit(100).unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].subject, "second");
+}

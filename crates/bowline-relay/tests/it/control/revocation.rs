@@ -1,0 +1,95 @@
+//! What is revoked counts from the next request on, whoever revoked it.
+
+use serde_json::json;
+
+use crate::control::bench::{Bench, identity, now};
+use crate::control::sessions::unreachable_relay;
+
+#[tokio::test]
+async fn a_revoked_daemon_gets_no_more_tokens() {
+    let bench = Bench::with(unreachable_relay).await;
+    let key = bench.user("alice");
+    let daemon = bench.daemon(&key, 1).await;
+    let other = bench.daemon(&key, 2).await;
+    assert_eq!(bench.revoke(&key, &daemon).await.status, 204);
+    assert_eq!(bench.register(&key, &identity(1)).await.refusal(), (403, "forbidden"));
+    assert_eq!(bench.renew(&key, &daemon).await.refusal(), (403, "forbidden"));
+    assert_eq!(bench.open(&key, &daemon).await.refusal(), (403, "forbidden"));
+    assert_eq!(bench.revoke(&key, &daemon).await.status, 204, "again changes nothing");
+    let list = bench.get("/api/daemons", Some(&key)).await.body;
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    assert_eq!(list[0]["id"], json!(other), "the other one goes on");
+    assert_eq!(bench.renew(&key, &other).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_operator_revokes_a_daemon_and_the_server_knows_at_once() {
+    let bench = Bench::start().await;
+    let key = bench.user("alice");
+    let daemon = bench.daemon(&key, 1).await;
+    let until = bench.registry().revoke_daemon(&daemon, now()).unwrap();
+    assert!((now() + 3500..=now() + 3600).contains(&until), "relays take its token so long");
+    assert_eq!(bench.open(&key, &daemon).await.refusal(), (403, "forbidden"));
+    let again = bench.registry().revoke_daemon(&daemon, now());
+    assert_eq!(again.unwrap_err().to_string(), "the daemon was revoked");
+    let none = bench.registry().revoke_daemon("none", now());
+    assert_eq!(none.unwrap_err().to_string(), "there is no such daemon");
+}
+
+#[tokio::test]
+async fn a_revoked_user_is_nobody_at_once_and_for_good() {
+    let bench = Bench::start().await;
+    let (alice, bob) = (bench.user("alice"), bench.user("bob"));
+    let (hers, his) = (bench.daemon(&alice, 1).await, bench.daemon(&bob, 1).await);
+    let revoked = bench.registry().revoke_user("alice", now()).unwrap();
+    assert_eq!((revoked.keys, revoked.daemons), (1, 1));
+    assert!(revoked.tokens_until.unwrap() > now() + 3500);
+    for refused in [
+        bench.register(&alice, &identity(1)).await,
+        bench.register(&alice, &identity(9)).await,
+        bench.renew(&alice, &hers).await,
+        bench.open(&alice, &hers).await,
+        bench.revoke(&alice, &hers).await,
+        bench.get("/api/daemons", Some(&alice)).await,
+    ] {
+        assert_eq!(refused.refusal(), (401, "unauthorized"));
+    }
+    assert_eq!(bench.open(&bob, &his).await.status, 200);
+
+    // The name is free again, for somebody else: neither key nor daemon come back.
+    let namesake = bench.user("alice");
+    assert_eq!(bench.open(&namesake, &hers).await.refusal(), (404, "not_found"));
+    assert_eq!(bench.open(&alice, &hers).await.refusal(), (401, "unauthorized"));
+    let users = bench.registry().users().unwrap();
+    assert_ne!(users[0].id, users[2].id);
+    assert!(users[0].revoked_at.is_some() && users[2].revoked_at.is_none());
+}
+
+#[tokio::test]
+async fn a_users_keys_can_be_replaced() {
+    let bench = Bench::start().await;
+    let first = bench.user("alice");
+    let daemon = bench.daemon(&first, 1).await;
+    let second = bench.registry().add_key("alice", false, now()).unwrap();
+    assert_eq!(bench.open(&first, &daemon).await.status, 200);
+    assert_eq!(bench.open(second.reveal(), &daemon).await.status, 200);
+    let third = bench.registry().add_key("alice", true, now()).unwrap();
+    for old in [&first, second.reveal()] {
+        assert_eq!(bench.open(old, &daemon).await.refusal(), (401, "unauthorized"));
+    }
+    assert_eq!(bench.open(third.reveal(), &daemon).await.status, 200);
+}
+
+#[tokio::test]
+async fn names_of_users_are_plain_and_given_once() {
+    let bench = Bench::start().await;
+    bench.user("alice");
+    let add = |name: &str| bench.registry().add_user(name, now()).map(drop);
+    assert_eq!(add("alice").unwrap_err().to_string(), "there is a user of that name");
+    for bad in ["", "two words", "a\nb", "ä", &"x".repeat(65)] {
+        assert!(add(bad).unwrap_err().to_string().starts_with("a user's name has"), "{bad:?}");
+    }
+    let none = bench.registry().revoke_user("bob", now()).unwrap_err();
+    assert_eq!(none.to_string(), "there is no such user");
+    assert_eq!(bench.registry().add_key("bob", false, now()).unwrap_err(), none);
+}

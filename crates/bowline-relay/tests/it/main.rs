@@ -1,0 +1,5 @@
+//! Relay and control plane over real sockets.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod control;

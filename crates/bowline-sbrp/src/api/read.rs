@@ -1,0 +1,209 @@
+//! Request bodies as they come from strangers: bytes in, something checked out.
+//!
+//! Apart from the wire types, because a wire type says how things are spelled and this says what is
+//! taken. Pure, so that a fuzzer can hold it against any bytes at all.
+//!
+//! Invariants
+//! - A [`Registration`] holds a key that may vouch for a daemon (SBRP-CRYPTO-03).
+//! - No text of an error holds anything out of a body.
+
+use base64::Engine as _;
+use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{OpenSession, Register};
+use crate::identity::IdentityKey;
+
+/// The longest daemon id that is looked up, in bytes.
+pub const LONGEST_ID: usize = 128;
+/// The longest name of a daemon, in characters.
+pub const LONGEST_NAME: usize = 64;
+/// The longest API key that is looked at, in bytes.
+const LONGEST_KEY: usize = 256;
+
+/// Why a body is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadBody {
+    #[error("the body is not a JSON object, or nests too deep")]
+    NotAnObject,
+    #[error("a field of the body is missing or of the wrong type")]
+    Fields,
+    #[error("`apiKey` is empty or too long")]
+    ApiKey,
+    #[error("`identityPublicKey` is not 32 bytes in base64url")]
+    KeySpelling,
+    #[error("`identityPublicKey` is not a canonical Ed25519 key of full order")]
+    UnfitKey,
+    #[error("`name` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
+    Name,
+    #[error("`daemonId` is empty or too long")]
+    DaemonId,
+}
+
+/// What a [`Register`] asks for, once it made sense.
+#[derive(Clone)]
+pub struct Registration {
+    pub api_key: Option<String>,
+    pub identity: IdentityKey,
+    pub name: Option<String>,
+    pub resumable: Option<bool>,
+}
+
+impl Register {
+    /// Reads the body of `POST /api/daemons/register`.
+    pub fn read(body: &[u8]) -> Result<Registration, BadBody> {
+        let asked: Register = object(body)?;
+        if asked.api_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > LONGEST_KEY) {
+            return Err(BadBody::ApiKey);
+        }
+        let bytes = key_bytes(&asked.identity_public_key).ok_or(BadBody::KeySpelling)?;
+        let identity = IdentityKey::from_bytes(&bytes).map_err(|_| BadBody::UnfitKey)?;
+        let name = asked.name.map(|name| named(&name).ok_or(BadBody::Name)).transpose()?;
+        Ok(Registration { api_key: asked.api_key, identity, name, resumable: asked.resumable })
+    }
+}
+
+impl OpenSession {
+    /// Reads the body of `POST /api/sessions`.
+    pub fn read(body: &[u8]) -> Result<Self, BadBody> {
+        let asked: Self = object(body)?;
+        let fits = (1..=LONGEST_ID).contains(&asked.daemon_id.len());
+        if fits { Ok(asked) } else { Err(BadBody::DaemonId) }
+    }
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// By way of a value, because its reader bounds the depth and takes nothing but an object; a
+/// derived one would take a list as well and skip over any depth.
+fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
+    let fields: Map<String, Value> =
+        serde_json::from_slice(body).map_err(|_| BadBody::NotAnObject)?;
+    serde_json::from_value(Value::Object(fields)).map_err(|_| BadBody::Fields)
+}
+
+fn key_bytes(text: &str) -> Option<[u8; 32]> {
+    let read = |alphabet: &Alphabet| {
+        let padding = DecodePaddingMode::Indifferent;
+        let config = GeneralPurposeConfig::new().with_decode_padding_mode(padding);
+        GeneralPurpose::new(alphabet, config).decode(text).ok()
+    };
+    // 32 bytes are 44 characters; more need not be looked at.
+    let short = text.len() <= 44;
+    short.then(|| read(&URL_SAFE).or_else(|| read(&STANDARD)))?.and_then(|b| b.try_into().ok())
+}
+
+fn named(text: &str) -> Option<String> {
+    let name = text.trim();
+    let fits = (1..=LONGEST_NAME).contains(&name.chars().count());
+    (fits && !name.chars().any(char::is_control)).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::engine::general_purpose as base64_engine;
+    use serde_json::json;
+
+    use super::*;
+    use crate::identity::IdentitySecret;
+
+    fn identity() -> IdentityKey {
+        IdentitySecret::from_seed(&[0xfb; 32]).public()
+    }
+
+    fn read(body: Value) -> Result<Registration, BadBody> {
+        Register::read(body.to_string().as_bytes())
+    }
+
+    fn spelled() -> String {
+        base64_engine::URL_SAFE_NO_PAD.encode(identity().as_bytes())
+    }
+
+    #[test]
+    fn a_registration_is_read_and_its_name_trimmed() {
+        let asked = read(json!({ "apiKey": "k", "identityPublicKey": spelled(),
+                                 "name": " my laptop ", "resumable": false, "later": [1] }));
+        let asked = asked.unwrap();
+        assert_eq!(asked.identity, identity());
+        assert_eq!(asked.name.as_deref(), Some("my laptop"));
+        assert_eq!((asked.api_key.as_deref(), asked.resumable), (Some("k"), Some(false)));
+        let bare = read(json!({ "identityPublicKey": spelled() })).unwrap();
+        assert_eq!((bare.api_key, bare.name, bare.resumable), (None, None, None));
+    }
+
+    #[test]
+    fn a_key_may_be_spelled_in_either_alphabet_with_or_without_padding() {
+        let bytes = identity();
+        let bytes = bytes.as_bytes();
+        for text in [
+            base64_engine::URL_SAFE.encode(bytes),
+            base64_engine::URL_SAFE_NO_PAD.encode(bytes),
+            base64_engine::STANDARD.encode(bytes),
+            base64_engine::STANDARD_NO_PAD.encode(bytes),
+        ] {
+            let asked = read(json!({ "identityPublicKey": text })).unwrap();
+            assert_eq!(asked.identity, identity(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sbrp_crypto_03_a_weak_key_is_not_registered() {
+        let mut one = [0; 32];
+        one[0] = 1;
+        for weak in [[0; 32], one] {
+            let text = base64_engine::URL_SAFE_NO_PAD.encode(weak);
+            let refused = read(json!({ "identityPublicKey": text })).unwrap_err();
+            assert_eq!(refused, BadBody::UnfitKey);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_its_reason() {
+        let with = |name: &str, value: Value| {
+            let mut body = json!({ "identityPublicKey": spelled() });
+            body[name] = value;
+            read(body).err()
+        };
+        assert_eq!(with("name", json!("")), Some(BadBody::Name));
+        assert_eq!(with("name", json!("a\u{1b}[31m")), Some(BadBody::Name));
+        assert_eq!(with("name", json!("é".repeat(LONGEST_NAME))), None);
+        assert_eq!(with("name", json!("é".repeat(LONGEST_NAME + 1))), Some(BadBody::Name));
+        assert_eq!(with("apiKey", json!("")), Some(BadBody::ApiKey));
+        assert_eq!(with("apiKey", json!("k".repeat(257))), Some(BadBody::ApiKey));
+        assert_eq!(with("resumable", json!("yes")), Some(BadBody::Fields));
+        assert_eq!(with("identityPublicKey", json!("AAAA")), Some(BadBody::KeySpelling));
+        let long = "A".repeat(10_000);
+        assert_eq!(with("identityPublicKey", json!(long)), Some(BadBody::KeySpelling));
+        assert_eq!(read(json!({})).unwrap_err(), BadBody::Fields);
+    }
+
+    #[test]
+    fn what_is_no_object_or_too_deep_is_refused() {
+        let deep = format!("{{\"later\":{}{}}}", "[".repeat(8000), "]".repeat(8000));
+        for body in ["", "[]", "null", "{", "\"x\"", "[\"k\"]", "\u{feff}{}", deep.as_str()] {
+            assert_eq!(Register::read(body.as_bytes()).unwrap_err(), BadBody::NotAnObject);
+            assert_eq!(OpenSession::read(body.as_bytes()), Err(BadBody::NotAnObject));
+        }
+    }
+
+    #[test]
+    fn a_session_names_its_daemon() {
+        let read = |id: &str| OpenSession::read(json!({ "daemonId": id }).to_string().as_bytes());
+        assert_eq!(read("d").unwrap().daemon_id, "d");
+        assert_eq!(read(""), Err(BadBody::DaemonId));
+        assert_eq!(read(&"d".repeat(LONGEST_ID + 1)), Err(BadBody::DaemonId));
+        assert_eq!(OpenSession::read(b"{}"), Err(BadBody::Fields));
+    }
+
+    #[test]
+    fn a_registration_shows_no_key_of_its_user() {
+        let asked = read(json!({ "apiKey": "canary-key", "identityPublicKey": spelled() }));
+        assert!(!format!("{:?}", asked.unwrap()).contains("canary"));
+    }
+}

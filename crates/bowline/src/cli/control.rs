@@ -1,0 +1,119 @@
+//! What can be typed about the control plane.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Without a subcommand it serves.
+#[derive(Debug, Args)]
+#[command(
+    subcommand_negates_reqs = true,
+    after_help = "\
+The subcommands work on the data folder itself, also while the control plane runs: it notices at
+once. Who is revoked gets no new tokens; with the one it has, a daemon may connect until that expires
+(--presence-minutes), and connections that a relay has let in last until they drop.
+
+Examples:
+  bowline control --relay-url wss://relay.example.org/relay --issuer https://control.example.org
+  bowline control --relay-url ws://127.0.0.1:7001/relay --listen 127.0.0.1:7000 --data ./control
+  bowline control user add alice
+  bowline control daemon list --json
+  bowline control rotate"
+)]
+pub(crate) struct ControlArgs {
+    /// The control plane's data folder [default: control, in bowline's own]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) serve: ControlServeArgs,
+    /// Print JSON; when serving, one line of it as soon as it is ready
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<ControlCommand>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControlServeArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
+    pub(crate) listen: SocketAddr,
+    /// What tokens name as their issuer: this control plane's address, as relays see it
+    /// [default: http://<listen>]
+    #[arg(long, value_name = "URL")]
+    pub(crate) issuer: Option<String>,
+    /// Where daemons and clients connect
+    #[arg(long, value_name = "URL", required = true)]
+    pub(crate) relay_url: Option<url::Url>,
+    /// The relay's region, if it has one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// How many minutes a daemon's presence token is good for
+    #[arg(long, value_name = "MINUTES", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub(crate) presence_minutes: u64,
+    /// Serve a public address in the clear, behind a proxy that does TLS
+    #[arg(long)]
+    pub(crate) insecure_plain: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControlCommand {
+    /// Add users, list them, revoke them, give them keys
+    #[command(subcommand)]
+    User(UserCommand),
+    /// List daemons, revoke them
+    #[command(subcommand)]
+    Daemon(DaemonCommand),
+    /// Sign tokens with the next key; those that are out stay good until they expire
+    #[command(
+        after_help = "Examples:\n  bowline control rotate\n  bowline control rotate --compromised"
+    )]
+    Rotate {
+        /// Others may have the keys: give all of them up at once, with every token that is out
+        #[arg(long)]
+        compromised: bool,
+    },
+    /// Show who did what, newest first
+    #[command(after_help = "Example:\n  bowline control audit --limit 20 --json")]
+    Audit {
+        /// The most to show
+        #[arg(long, value_name = "N", default_value_t = 50,
+              value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Add a user and show the API key, once
+    #[command(after_help = "Example:\n  bowline control user add alice")]
+    Add { name: String },
+    /// List users
+    #[command(after_help = "Example:\n  bowline control user list --json")]
+    List,
+    /// Give a user another API key and show it, once
+    #[command(after_help = "Example:\n  bowline control user key alice --replace")]
+    Key {
+        name: String,
+        /// Revoke the keys there are
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Revoke a user with all keys and daemons, for good
+    #[command(after_help = "Example:\n  bowline control user revoke alice")]
+    Revoke { name: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonCommand {
+    /// List everyone's daemons
+    #[command(after_help = "Example:\n  bowline control daemon list --json")]
+    List,
+    /// Revoke a daemon, for good
+    #[command(
+        after_help = "Example:\n  bowline control daemon revoke 7b1e4a52-0c1f-4a0e-9f0a-3d1c2b4a5e6f"
+    )]
+    Revoke { id: String },
+}

@@ -1,0 +1,130 @@
+//! `bowline control`: the control plane, and what its owner does to it.
+
+mod audit;
+mod daemon;
+mod rotate;
+mod serve;
+mod user;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bowline_relay::control::StartError;
+use bowline_relay::control::registry::{self, OpenError, Registry};
+
+use crate::cli::control::{ControlArgs, ControlCommand};
+use crate::failure::Failure;
+use crate::paths;
+
+pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
+    let data = args.data.unwrap_or_else(|| paths::data().join("control"));
+    match args.command {
+        None => serve::run(args.serve, data, args.json).await,
+        Some(ControlCommand::User(command)) => user::run(&data, command, args.json),
+        Some(ControlCommand::Daemon(command)) => daemon::run(&data, command, args.json),
+        Some(ControlCommand::Rotate { compromised }) => rotate::run(&data, compromised, args.json),
+        Some(ControlCommand::Audit { limit }) => audit::run(&data, limit, args.json),
+    }
+}
+
+/// The registry of a control plane that was started, or given a user, before.
+fn registry(data: &Path) -> Result<Registry, Failure> {
+    Registry::open_existing(data).map_err(|error| unopened(error, data))
+}
+
+fn unopened(error: OpenError, data: &Path) -> Failure {
+    let hint = match &error {
+        OpenError::Missing { .. } => {
+            "make its first user with `bowline control user add NAME`, or name another folder with \
+             --data"
+                .into()
+        }
+        OpenError::Folder { .. } => {
+            "check that the folder exists and is yours, or choose another with --data".into()
+        }
+        OpenError::Exposed { path, .. } => {
+            let mode = if Path::new(path) == data { 700 } else { 600 };
+            format!(
+                "if nobody has opened it: chmod {mode} {path}; otherwise also run `bowline control \
+                 rotate --compromised`"
+            )
+        }
+        OpenError::NewerSchema { .. } => {
+            "a newer bowline wrote it; run that version, or use another folder with --data".into()
+        }
+        OpenError::Foreign { .. } => "choose an empty folder with --data".into(),
+        OpenError::Database(_) => {
+            "check the disk; if the file is damaged, restore it from a backup".into()
+        }
+    };
+    Failure::new(error).hint(hint)
+}
+
+fn not_started(error: StartError, data: &Path) -> Failure {
+    let hint = match &error {
+        StartError::Registry(error) => return unopened(error.clone(), data),
+        StartError::Config(_) => "see `bowline control --help` for what it looks like".into(),
+        StartError::Plain { .. } => {
+            "listen on 127.0.0.1 behind a proxy that does TLS, or say --insecure-plain if the proxy \
+             is elsewhere"
+                .into()
+        }
+        StartError::AddressInUse { address } => {
+            let next = address.port().checked_add(1).unwrap_or(7000);
+            format!("another program listens there; try --listen {}:{next}", address.ip())
+        }
+        StartError::Listen { .. } => "try --listen 127.0.0.1:7000".to_owned(),
+        StartError::Thread(_) | StartError::Client(_) => "check the limits of this machine".into(),
+    };
+    Failure::new(error).hint(hint)
+}
+
+/// What the registry says about a user or a daemon that was named.
+fn undone(error: registry::Error, data: &Path) -> Failure {
+    use registry::Error;
+    let failure = Failure::new(&error);
+    match error {
+        Error::NoUser => failure.hint("`bowline control user list` shows who there is"),
+        Error::NameTaken => failure
+            .hint("choose another name, or make another key with `bowline control user key NAME`"),
+        Error::BadName => failure.hint("for example: bowline control user add alice"),
+        Error::NoDaemon => failure.hint("`bowline control daemon list` shows what there is"),
+        Error::Database(_) => failure.hint(format!("check the disk and {}", data.display())),
+        _ => failure,
+    }
+}
+
+fn now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
+}
+
+/// A time to the second, in UTC.
+fn when(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    match jiff::Timestamp::from_second(seconds) {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Err(_) => "-".into(),
+    }
+}
+
+/// Rows under their headings, each column as wide as it has to be.
+fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
+    let mut widths = headings.map(|heading| heading.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: [&str; N]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
+    std::iter::once(line(headings)).chain(rows).collect()
+}
+
+/// The folder as one types it after a command, if it is not the usual one.
+fn data_flag(data: &Path) -> String {
+    let usual: PathBuf = paths::data().join("control");
+    if data == usual { String::new() } else { format!(" --data {}", data.display()) }
+}

@@ -1,0 +1,37 @@
+//! `bowline control audit`: who did what, newest first.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::{registry, table, undone, when};
+use crate::failure::Failure;
+
+pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failure> {
+    let records = registry(data)?.audit(limit).map_err(|error| undone(error, data))?;
+    if json {
+        let records = records.iter().map(|record| {
+            json!({ "at": record.at, "actor": record.actor, "event": record.event,
+                    "subject": record.subject, "count": record.count, "lastAt": record.last_at })
+        });
+        println!("{}", Value::Array(records.collect()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if records.is_empty() {
+        eprintln!("nothing has happened yet");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<_> = records
+        .into_iter()
+        .map(|record| {
+            let times = match record.count {
+                1 => String::new(),
+                count => format!("{count} times until {}", when(record.last_at)),
+            };
+            [when(record.at), record.actor, record.event, record.subject, times]
+        })
+        .collect();
+    print!("{}", table(["AT", "WHO", "WHAT", "TO", ""], &rows));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,68 @@
+//! `bowline control daemon`: list, revoke.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bowline_relay::control::registry::Daemon;
+use serde_json::{Value, json};
+
+use super::{now, registry, table, undone, when};
+use crate::cli::control::DaemonCommand;
+use crate::commands::sessions::printable;
+use crate::failure::Failure;
+
+pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<ExitCode, Failure> {
+    match command {
+        DaemonCommand::List => {
+            let daemons = registry(data)?.daemons().map_err(|error| undone(error, data))?;
+            list(&daemons, json);
+        }
+        DaemonCommand::Revoke { id } => {
+            let revoked = registry(data)?.revoke_daemon(&id, now());
+            let until = revoked.map_err(|error| undone(error, data))?;
+            if json {
+                println!("{}", json!({ "id": id, "revoked": true, "tokenUntil": until }));
+            } else {
+                eprintln!(
+                    "daemon {id} is revoked: it gets no new token. The one it has lets it connect \
+                     until {}, and a connection lasts until it drops",
+                    when(until)
+                );
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(daemons: &[Daemon], json: bool) {
+    if json {
+        let daemons = daemons.iter().map(|daemon| {
+            json!({ "id": daemon.id, "owner": daemon.owner, "name": daemon.name,
+                    "fingerprint": daemon.identity.fingerprint().to_string(),
+                    "createdAt": daemon.created_at, "presenceAt": daemon.presence_at,
+                    "presenceUntil": daemon.presence_until, "revokedAt": daemon.revoked_at })
+        });
+        return println!("{}", Value::Array(daemons.collect()));
+    }
+    if daemons.is_empty() {
+        return eprintln!("no daemons yet: one registers itself with a user's API key");
+    }
+    let rows: Vec<_> = daemons
+        .iter()
+        .map(|daemon| {
+            let state = match daemon.revoked_at {
+                Some(at) => format!("revoked {}", when(at)),
+                None => format!("token until {}", when(daemon.presence_until)),
+            };
+            let name = daemon.name.as_deref().unwrap_or("-");
+            [
+                daemon.id.clone(),
+                daemon.owner.clone(),
+                printable(name),
+                when(daemon.presence_at),
+                state,
+            ]
+        })
+        .collect();
+    print!("{}", table(["DAEMON", "OWNER", "NAME", "LAST PRESENCE", "STATE"], &rows));
+}

@@ -1,0 +1,73 @@
+//! `bowline control` by itself: the server.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bowline_relay::control::{self, Config, Control};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{data_flag, not_started};
+use crate::cli::SettingArgs;
+use crate::cli::control::ControlServeArgs;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::{logging, paths};
+
+pub(super) async fn run(
+    args: ControlServeArgs,
+    data: PathBuf,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
+    let relay_url = args.relay_url.ok_or_else(|| Failure::new("--relay-url is missing"))?;
+    let listener = control::bind(args.listen, args.insecure_plain)
+        .await
+        .map_err(|error| not_started(error, &data))?;
+    let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
+    let mut config = Config::new(&data, args.issuer.as_deref().unwrap_or(&url), relay_url);
+    config.region = args.region;
+    config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
+    let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());
+    let control = Control::open(config).map_err(|error| not_started(error, &data))?;
+
+    // Before it says that it is ready: whoever reads that may tell it to stop.
+    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
+    let (mut terminate, mut interrupt) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(control.serve(listener, stop.clone()));
+    if json {
+        println!(
+            "{}",
+            json!({ "url": url, "issuer": issuer, "relay_url": relay_url.as_str(), "data": data,
+                    "pid": std::process::id() })
+        );
+    } else {
+        welcome(&url, &issuer, relay_url.as_str(), &data);
+    }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    tokio::select! {
+        _ = serving => Ok(ExitCode::SUCCESS),
+        // Asked twice: at once. What was answered is on disk.
+        _ = interrupt.recv() => Ok(ExitCode::from(130)),
+    }
+}
+
+fn welcome(url: &str, issuer: &str, relay_url: &str, data: &Path) {
+    println!("bowline control {} is ready\n", env!("CARGO_PKG_VERSION"));
+    println!("  control  {url}");
+    println!("  issuer   {issuer}  (relays read {issuer}/.well-known/jwks.json)");
+    println!("  relay    {relay_url}");
+    println!("  data     {}", paths::short(data));
+    println!("\ntry, in another terminal:");
+    println!("  bowline control user add alice{}", data_flag(data));
+    println!("\nCtrl-C stops it; what was answered is on disk.");
+}

@@ -1,0 +1,91 @@
+//! `bowline control user`: add, list, key, revoke.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bowline_relay::control::ApiKey;
+use bowline_relay::control::registry::{Registry, User};
+use serde_json::{Value, json};
+
+use super::{data_flag, now, registry, table, undone, unopened, when};
+use crate::cli::control::UserCommand;
+use crate::failure::Failure;
+
+pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitCode, Failure> {
+    match command {
+        UserCommand::Add { name } => {
+            // The first user may be there before the first start.
+            let mut registry = Registry::open(data).map_err(|error| unopened(error, data))?;
+            let key = registry.add_user(&name, now()).map_err(|error| undone(error, data))?;
+            show_key(&name, &key, json);
+        }
+        UserCommand::Key { name, replace } => {
+            let key = registry(data)?.add_key(&name, replace, now());
+            show_key(&name, &key.map_err(|error| undone(error, data))?, json);
+        }
+        UserCommand::List => {
+            let users = registry(data)?.users().map_err(|error| undone(error, data))?;
+            list(&users, data, json);
+        }
+        UserCommand::Revoke { name } => {
+            let revoked = registry(data)?.revoke_user(&name, now());
+            let revoked = revoked.map_err(|error| undone(error, data))?;
+            if json {
+                println!(
+                    "{}",
+                    json!({ "name": name, "revoked": true, "apiKeys": revoked.keys,
+                            "daemons": revoked.daemons, "tokensUntil": revoked.tokens_until })
+                );
+            } else {
+                let (keys, daemons) = (revoked.keys, revoked.daemons);
+                eprintln!("{name} is revoked, with {keys} API keys and {daemons} daemons");
+                if let Some(until) = revoked.tokens_until {
+                    eprintln!(
+                        "tokens that are out let their daemons connect until {}, and connections \
+                         last until they drop",
+                        when(until)
+                    );
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The key on stdout, so that it can be taken from there; the talk beside it.
+fn show_key(name: &str, key: &ApiKey, json: bool) {
+    if json {
+        println!("{}", json!({ "name": name, "apiKey": key.reveal() }));
+    } else {
+        println!("{}", key.reveal());
+        eprintln!("\nThis is {name}'s API key. Keep it: it is shown only now.");
+    }
+}
+
+fn list(users: &[User], data: &Path, json: bool) {
+    if json {
+        let users = users.iter().map(|user| {
+            json!({ "name": user.name, "id": user.id, "createdAt": user.created_at,
+                    "revokedAt": user.revoked_at, "apiKeys": user.keys, "daemons": user.daemons })
+        });
+        return println!("{}", Value::Array(users.collect()));
+    }
+    if users.is_empty() {
+        return eprintln!("no users yet: bowline control user add NAME{}", data_flag(data));
+    }
+    let rows: Vec<_> = users
+        .iter()
+        .map(|user| {
+            let state =
+                user.revoked_at.map_or("active".into(), |at| format!("revoked {}", when(at)));
+            [
+                user.name.clone(),
+                user.keys.to_string(),
+                user.daemons.to_string(),
+                when(user.created_at),
+                state,
+            ]
+        })
+        .collect();
+    print!("{}", table(["USER", "KEYS", "DAEMONS", "CREATED", "STATE"], &rows));
+}

@@ -1,0 +1,47 @@
+//! What must hold for any bytes that reach the control plane. The fuzzer looks for bytes for which
+//! it does not; the crate's tests try some thousands with the stable compiler.
+
+use bowline_sbrp::api::{LONGEST_ID, LONGEST_NAME, OpenSession, Register};
+use bowline_sbrp::identity::IdentityKey;
+
+/// A request's body is refused, or says something within bounds, the same when it is said again.
+pub(super) fn control_body(bytes: &[u8]) -> bool {
+    let opened = OpenSession::read(bytes);
+    if let Ok(asked) = &opened {
+        assert!((1..=LONGEST_ID).contains(&asked.daemon_id.len()));
+        let again = serde_json::to_vec(asked).expect("a text serialises");
+        assert_eq!(OpenSession::read(&again).as_ref(), Ok(asked));
+    }
+    let Ok(asked) = Register::read(bytes) else { return opened.is_ok() };
+    assert_eq!(IdentityKey::from_bytes(asked.identity.as_bytes()), Ok(asked.identity), "a fit key");
+    if let Some(name) = &asked.name {
+        assert!((1..=LONGEST_NAME).contains(&name.chars().count()), "{name}");
+        assert!(!name.contains(char::is_control), "{name:?}");
+    }
+    let said = Register {
+        api_key: asked.api_key.clone(),
+        identity_public_key: base64url(asked.identity.as_bytes()),
+        name: asked.name.clone(),
+        resumable: asked.resumable,
+    };
+    let said = serde_json::to_vec(&said).expect("texts serialise");
+    let again = Register::read(&said).expect("what was understood can be said again");
+    assert_eq!(again.identity, asked.identity);
+    assert_eq!(
+        (again.api_key, again.name, again.resumable),
+        (asked.api_key, asked.name, asked.resumable)
+    );
+    true
+}
+
+/// By hand, so that the property does not lean on the library that it tries.
+fn base64url(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let group = |three: &[u8]| {
+        let word = three.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+        let word = word << (8 * (3 - three.len()));
+        let digits = (0..=three.len()).map(move |n| DIGITS[(word >> (18 - 6 * n)) as usize & 63]);
+        digits.map(char::from).collect::<String>()
+    };
+    bytes.chunks(3).map(group).collect()
+}
