@@ -111,14 +111,20 @@ impl Header {
 
     /// Everything SBRP-RELAY-05 says but the direction, in its order.
     pub(super) fn check(message: &[u8]) -> Result<(Self, FrameType), Violation> {
-        let header = Self::parse(message)?;
+        Self::check_start(message, message.len())
+    }
+
+    /// The same of a message of `total` bytes of which only the start is at hand: no rule looks
+    /// past the header.
+    pub(super) fn check_start(start: &[u8], total: usize) -> Result<(Self, FrameType), Violation> {
+        let header = Self::parse(start)?;
         // The length is judged by what it says before it is compared with what came: a header
         // that promises 4 GiB is too large even if nothing follows it.
         let length = usize::try_from(header.length).map_err(|_| Violation::PayloadTooLarge)?;
         if length > MAX_PAYLOAD {
             return Err(Violation::PayloadTooLarge);
         }
-        if message.len() - HEADER_LEN != length {
+        if total.checked_sub(HEADER_LEN) != Some(length) {
             return Err(Violation::MalformedFrame);
         }
         let kind = FrameType::from_wire(header.kind).ok_or(Violation::InvalidFrameType)?;
