@@ -136,7 +136,7 @@ impl Dock {
     }
 
     /// Where a daemon's message of this session goes.
-    pub(crate) fn from_daemon(&self, link: Link, session: SessionId) -> Where {
+    pub(crate) fn client_of(&self, link: Link, session: SessionId) -> Where {
         let state = self.lock();
         match state.berth.route_from_daemon(link, session) {
             Route::To(client) => match state.lines.get(&client) {

@@ -277,7 +277,7 @@ impl Connection {
                 if let Some(line) = routes.find(session) {
                     return Ok(Receiver::Line(Arc::clone(line)));
                 }
-                Ok(match self.dock.from_daemon(self.line.link, session) {
+                Ok(match self.dock.client_of(self.line.link, session) {
                     Where::To(line) => {
                         routes.learn(session, Arc::clone(&line));
                         Receiver::Line(line)

@@ -1,0 +1,3 @@
+//! Everything from outside: real sockets, real clients, real tokens.
+
+mod relay;

@@ -1,0 +1,14 @@
+mod berths;
+mod bounds;
+mod canary;
+mod codes;
+mod issuer;
+mod keys;
+mod load;
+mod operations;
+mod peer;
+mod pings;
+mod server;
+mod stop;
+mod tls;
+mod tokens;
