@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod relay;
 pub(crate) mod roaming;
 
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Fork(roaming::ForkArgs),
     /// Show where a session comes from and what became of it
     Lineage(roaming::LineageArgs),
+    /// Pass sealed frames between clients and daemons, without being able to read them
+    Relay(relay::RelayArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

@@ -11,5 +11,6 @@ pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod keys;
 pub(crate) mod lineage;
+pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod sessions;

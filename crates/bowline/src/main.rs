@@ -54,6 +54,7 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Handoff(args) => commands::handoff::run(args).await,
         Command::Fork(args) => commands::fork::run(args).await,
         Command::Lineage(args) => commands::lineage::run(args).await,
+        Command::Relay(args) => commands::relay::run(args).await,
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,
