@@ -1,6 +1,6 @@
 //! A relay as a whole: put together, bound to its address, run.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -94,8 +94,14 @@ impl Shared {
 
     /// Whether one more connection may come from there now.
     pub(crate) fn may_come(&self, from: IpAddr, now: Instant) -> bool {
-        let from = from.to_canonical();
-        let judged = (!from.is_loopback()).then_some(from);
+        let judged = match from.to_canonical() {
+            own if own.is_loopback() => None,
+            // One customer's network, not one address: it has more of those than we remember.
+            IpAddr::V6(from) => {
+                Some(Ipv6Addr::from_bits(from.to_bits() & !u128::from(u64::MAX)).into())
+            }
+            from => Some(from),
+        };
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).admit(judged, now)
     }
 
@@ -167,5 +173,34 @@ struct Helper(JoinHandle<()>);
 impl Drop for Helper {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sbrp_relay_07_addresses_of_one_network_share_a_limit() {
+        let mut config = Config::default();
+        config.limits.rate_connections_ip = 1;
+        let keys = Keyring::new(&config.issuer, None, &config.keys).unwrap();
+        let shared = Shared::new(config, keys, None);
+        let now = Instant::now();
+        for (from, admitted) in [
+            ("203.0.113.1", true),
+            ("203.0.113.1", false),
+            ("::ffff:203.0.113.1", false),
+            ("203.0.113.2", true),
+            ("2001:db8:1:2::1", true),
+            ("2001:db8:1:2:ffff::2", false),
+            ("2001:db8:1:3::1", true),
+            ("127.0.0.1", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::1", true),
+        ] {
+            assert_eq!(shared.may_come(from.parse().unwrap(), now), admitted, "{from}");
+        }
     }
 }

@@ -202,6 +202,10 @@ impl Connection {
                 Poll::Pending => return Poll::Pending,
             }
         }
+        // Whoever always has something to say must not escape the clock by it.
+        if let Poll::Ready(Err(end)) = self.poll_time(cx) {
+            return Poll::Ready(end);
+        }
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -87,7 +87,7 @@ impl Keyring {
     /// not known, are asked for first.
     pub(crate) async fn admit(&self, token: &str, wall: u64) -> Result<Admission, Refused> {
         let judge = |keys: &KeySet| self.relay.admit(token, keys, wall).map_err(Refused::Token);
-        if let Standing::Fresh(keys) = self.standing() {
+        if let Standing::Good(keys) = self.standing() {
             match judge(&keys) {
                 Err(Refused::Token(TokenError::UnknownKey)) => {}
                 judged => return judged,
@@ -95,7 +95,7 @@ impl Keyring {
         }
         self.refresh().await;
         match self.standing() {
-            Standing::Fresh(keys) | Standing::Stale(keys) => judge(&keys),
+            Standing::Good(keys) | Standing::Doubtful(keys) => judge(&keys),
             Standing::Nothing => {
                 // What no key could make good is refused for what it is.
                 match judge(&KeySet::default()) {
@@ -144,6 +144,7 @@ impl Keyring {
                 cache.fetched(keys, Instant::now());
             }
             Err(error) => {
+                self.cache.write().unwrap_or_else(PoisonError::into_inner).failed();
                 tracing::warn!(%error, "the issuer's keys could not be fetched");
             }
         }

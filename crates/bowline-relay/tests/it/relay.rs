@@ -5,6 +5,7 @@ mod codes;
 mod issuer;
 mod keys;
 mod load;
+mod memory;
 mod operations;
 mod peer;
 mod pings;

@@ -25,15 +25,17 @@ pub(crate) struct Cache {
     retry_every: Duration,
     keys: Option<(Arc<KeySet>, Instant)>,
     tried: Option<Instant>,
+    /// The last fetch that ended did so in vain.
+    failing: bool,
 }
 
 /// What can be judged with.
 #[derive(Debug, Clone)]
 pub(crate) enum Standing {
-    /// Keys that count.
-    Fresh(Arc<KeySet>),
+    /// Keys that count: young enough, or all there is while asking fails.
+    Good(Arc<KeySet>),
     /// Keys that count only if asking again fails.
-    Stale(Arc<KeySet>),
+    Doubtful(Arc<KeySet>),
     /// None.
     Nothing,
 }
@@ -46,16 +48,21 @@ impl Cache {
             retry_every: rules.retry_every,
             keys: None,
             tried: None,
+            failing: false,
         }
     }
 
     pub(crate) fn standing(&self, now: Instant) -> Standing {
-        match &self.keys {
-            Some((keys, at)) if now < *at + self.max_age => Standing::Fresh(Arc::clone(keys)),
-            Some((keys, at)) if now < *at + self.max_age + self.stale_for => {
-                Standing::Stale(Arc::clone(keys))
-            }
-            _ => Standing::Nothing,
+        let Some((keys, at)) = &self.keys else { return Standing::Nothing };
+        let keys = Arc::clone(keys);
+        if now < *at + self.max_age {
+            Standing::Good(keys)
+        } else if now >= *at + self.max_age + self.stale_for {
+            Standing::Nothing
+        } else if self.failing {
+            Standing::Good(keys)
+        } else {
+            Standing::Doubtful(keys)
         }
     }
 
@@ -72,6 +79,12 @@ impl Cache {
     /// The answer; the old keys are forgotten, so that one that was withdrawn ends here.
     pub(crate) fn fetched(&mut self, keys: KeySet, now: Instant) {
         self.keys = Some((Arc::new(keys), now));
+        self.failing = false;
+    }
+
+    /// No answer, or none that can be used.
+    pub(crate) fn failed(&mut self) {
+        self.failing = true;
     }
 
     /// When to ask without being asked: early enough that nobody has to wait for it.
@@ -104,8 +117,8 @@ mod tests {
 
     fn name(standing: Standing) -> &'static str {
         match standing {
-            Standing::Fresh(_) => "fresh",
-            Standing::Stale(_) => "stale",
+            Standing::Good(_) => "good",
+            Standing::Doubtful(_) => "doubtful",
             Standing::Nothing => "nothing",
         }
     }
@@ -113,19 +126,22 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn keys_age_from_fresh_to_stale_to_nothing() {
+    fn keys_age_from_good_to_doubtful_to_nothing() {
         let start = Instant::now();
         let mut cache = Cache::new(&Keys::default());
         assert_eq!(name(cache.standing(start)), "nothing");
         cache.fetched(keys("a"), start);
-        for (age, expected) in [
-            (0, "fresh"),
-            (299, "fresh"),
-            (300, "stale"),
-            (300 + 3599, "stale"),
-            (300 + 3600, "nothing"),
+        for (age, expected, while_failing) in [
+            (0, "good", "good"),
+            (299, "good", "good"),
+            (300, "doubtful", "good"),
+            (300 + 3599, "doubtful", "good"),
+            (300 + 3600, "nothing", "nothing"),
         ] {
             assert_eq!(name(cache.standing(start + S * age)), expected, "after {age} s");
+            cache.failed();
+            assert_eq!(name(cache.standing(start + S * age)), while_failing, "after {age} s");
+            cache.fetched(keys("a"), start);
         }
     }
 
@@ -134,7 +150,7 @@ mod tests {
         let start = Instant::now();
         let mut cache = Cache::new(&Keys { max_age: S * 86_400, ..Keys::default() });
         cache.fetched(keys("a"), start);
-        assert_eq!(name(cache.standing(start + S * 300)), "stale");
+        assert_eq!(name(cache.standing(start + S * 300)), "doubtful");
     }
 
     #[test]
@@ -156,7 +172,7 @@ mod tests {
         let mut cache = Cache::new(&Keys::default());
         cache.fetched(keys("old"), start);
         cache.fetched(keys("new"), start + S);
-        let Standing::Fresh(keys) = cache.standing(start + S) else { panic!() };
+        let Standing::Good(keys) = cache.standing(start + S) else { panic!() };
         assert!(keys.contains("new") && !keys.contains("old"));
     }
 
