@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     /// A message that came in parts and could not be passed on yet.
     gathered: Option<Vec<u8>>,
     hold: Hold,
+    /// Messages and bytes passed on since that was last counted.
+    passed: (usize, usize),
     bucket: Bucket,
     /// When the sender was last told of the rate.
     warned: Option<Instant>,
@@ -80,6 +82,13 @@ impl Who {
         match self {
             Self::Client { .. } => Role::Client,
             Self::Daemon { .. } => Role::Daemon,
+        }
+    }
+
+    fn other_role(&self) -> Role {
+        match self {
+            Self::Client { .. } => Role::Daemon,
+            Self::Daemon { .. } => Role::Client,
         }
     }
 }
@@ -143,6 +152,7 @@ impl Connection {
             decoder: Decoder::default(),
             gathered: None,
             hold: Hold::No,
+            passed: (0, 0),
             bucket: Bucket::new(limits.rate_frames, now),
             warned: None,
             pulse: Pulse::new(now),

@@ -13,3 +13,4 @@ mod server;
 mod stop;
 mod tls;
 mod tokens;
+mod turmoil;

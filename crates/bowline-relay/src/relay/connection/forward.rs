@@ -47,7 +47,7 @@ pub(super) enum Stop {
     #[default]
     Done,
     /// The receiver has no room, and wakes the sender when it has.
-    Full { drains: u64 },
+    Full { receiver: Link, drains: u64 },
     /// The receiver takes nothing from this sender.
     Gone,
 }
@@ -82,7 +82,7 @@ pub(super) fn run(
             Pushed::Full => {
                 let known = sender.known.filter(|(link, _)| *link == to.link);
                 let drains = queue.wait(sender.waker, known.map(|(_, drains)| drains));
-                run.stop = Stop::Full { drains };
+                run.stop = Stop::Full { receiver: to.link, drains };
                 break;
             }
             Pushed::TooSlow => {

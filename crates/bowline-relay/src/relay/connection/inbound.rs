@@ -64,6 +64,10 @@ impl Connection {
             for receiver in wakes.drain(..) {
                 receiver.wake();
             }
+            let (frames, count) = std::mem::take(&mut self.passed);
+            if frames > 0 {
+                self.shared.meters.forwarded(self.who.other_role(), frames, count);
+            }
             done
         })
     }
@@ -208,23 +212,30 @@ impl Connection {
         };
         // Twice, because a daemon may know a client that has gone and come again.
         for _ in 0..2 {
-            let to = match self.receiver(session)? {
-                Receiver::Line(to) => to,
-                Receiver::Refused(code) => {
-                    self.discard(code, session);
-                    return Ok((used, 1));
-                }
-                Receiver::Soon => {
-                    self.hold = Hold::Lifecycle;
-                    return Ok((0, 0));
-                }
-            };
             let sender = self.sender(before, cx);
-            let run = forward::run(sender, session, &to, rest, most, wakes);
-            self.shared.meters.forwarded(to.role, run.frames, run.bytes);
+            let known = match &self.who {
+                Who::Daemon { routes } => routes.find(session),
+                Who::Client { .. } => None,
+            };
+            let run = match known {
+                Some(to) => forward::run(sender, session, to, rest, most, wakes),
+                None => match self.receiver(session)? {
+                    Receiver::Line(to) => forward::run(sender, session, &to, rest, most, wakes),
+                    Receiver::Refused(code) => {
+                        self.discard(code, session);
+                        return Ok((used, 1));
+                    }
+                    Receiver::Soon => {
+                        self.hold = Hold::Lifecycle;
+                        return Ok((0, 0));
+                    }
+                },
+            };
+            self.passed.0 += run.frames;
+            self.passed.1 += run.bytes;
             match run.stop {
                 Stop::Done => {}
-                Stop::Full { drains } => self.hold = Hold::Full { receiver: to.link, drains },
+                Stop::Full { receiver, drains } => self.hold = Hold::Full { receiver, drains },
                 Stop::Gone if run.frames == 0 && self.was_stale(session) => continue,
                 Stop::Gone => {}
             }
@@ -260,7 +271,7 @@ impl Connection {
         Sender { link: self.line.link, role: self.who.role(), waker: cx.waker(), known }
     }
 
-    /// Who receives messages of this session now.
+    /// Who receives messages of this session now. A daemon asks for those it does not know.
     fn receiver(&mut self, session: SessionId) -> Result<Receiver, End> {
         match &mut self.who {
             Who::Client { session: own } if *own != session => {
@@ -274,9 +285,6 @@ impl Connection {
                 Peer::Nobody => Receiver::Soon,
             }),
             Who::Daemon { routes } => {
-                if let Some(line) = routes.find(session) {
-                    return Ok(Receiver::Line(Arc::clone(line)));
-                }
                 Ok(match self.dock.client_of(self.line.link, session) {
                     Where::To(line) => {
                         routes.learn(session, Arc::clone(&line));

@@ -40,19 +40,21 @@ impl Outbound {
                 Poll::Ready(written) => written?,
                 Poll::Pending => return self.pending(line, cx),
             }
-            let waiting = {
+            let (waiting, ending) = {
                 let mut queue = line.lock();
                 let waiting = queue.drained();
-                if !queue.take(&mut self.writing) {
-                    if let Some(ending) = queue.ending() {
-                        return Poll::Ready(Ok(ending));
-                    }
+                let more = queue.take(&mut self.writing);
+                let ending = queue.ending().filter(|_| !more);
+                if !more {
                     queue.sleep(cx.waker());
                 }
-                waiting
+                (waiting, ending)
             };
             for sender in waiting {
                 sender.wake();
+            }
+            if let Some(ending) = ending {
+                return Poll::Ready(Ok(ending));
             }
             if self.writing.is_empty() {
                 self.writing = Vec::new();

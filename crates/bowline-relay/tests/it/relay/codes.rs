@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::issuer::sid;
 use super::peer::{Peer, data};
-use super::server::{Server, start};
+use super::server::{PATIENCE, Server, raw as socket, start};
 
 /// A message with any header.
 fn raw(kind: u8, length: u32, session: u64, payload: &[u8]) -> Vec<u8> {
@@ -172,4 +172,34 @@ async fn a_message_in_parts_goes_on_as_one() {
     assert_eq!(at, bytes.len());
     daemon.expect(&frame).await;
     client.expect_quiet().await;
+}
+
+/// What is no WebSocket traffic is no frame either: told, closed, and only that connection.
+#[tokio::test]
+async fn broken_websocket_frames_are_malformed_frames() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = start().await;
+    let (mut daemon, _client) = pair(&server).await;
+    for (session, bytes) in (100..).zip([
+        &[0x82, 0x01, 0x00][..],
+        &[0xc2, 0x80, 0, 0, 0, 0],
+        &[0x83, 0x80, 0, 0, 0, 0],
+        &[0x80, 0x80, 0, 0, 0, 0],
+        &[0x09, 0x80, 0, 0, 0, 0],
+        &[0x89, 0xfe, 0, 126],
+        &[0x82, 0xfe, 0, 1, 0, 0, 0, 0, 9],
+        &[0x88, 0x81, 0, 0, 0, 0, 3],
+    ]) {
+        let mut client = socket(&server, &server.issuer.client("d", session)).await;
+        client.write_all(bytes).await.unwrap();
+        let mut expected = vec![0x82, 15];
+        expected.extend(Frame::control(MalformedFrame, None).encode());
+        expected.extend([0x88, 2, 0x03, 0xea]);
+        let mut heard = vec![0; expected.len()];
+        let reading = client.read_exact(&mut heard);
+        tokio::time::timeout(PATIENCE, reading).await.expect("an answer").unwrap();
+        assert_eq!(heard, expected, "{bytes:02x?}");
+        daemon.expect_code(SessionEnded, session).await;
+    }
+    daemon.expect_quiet().await;
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::peer::data;
-use super::server::{Server, start};
+use super::server::{Server, raw, start};
 
 const DAEMONS: u64 = 4;
 const CLIENTS: u64 = 100;
@@ -57,23 +57,6 @@ async fn moor(server: &Server, name: &str, clients: u64, open: &mut Vec<TcpStrea
         open.push(client);
     }
     open.push(daemon);
-}
-
-/// A WebSocket without a library, which would take more than the relay does.
-async fn raw(server: &Server, token: &str) -> TcpStream {
-    let mut socket = TcpStream::connect(server.address).await.unwrap();
-    let head = format!(
-        "GET /relay HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
-         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-         authorization: Bearer {token}\r\n\r\n"
-    );
-    socket.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(socket.read_u8().await.unwrap());
-    }
-    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
-    socket
 }
 
 fn resident() -> u64 {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bowline_relay::relay::{Config, Relay};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -97,4 +99,21 @@ impl Server {
         let _ = self.stop.take().unwrap().send(());
         self.task
     }
+}
+
+/// A WebSocket without a library: takes next to no memory, and sends what no library would.
+pub(crate) async fn raw(server: &Server, token: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let head = format!(
+        "GET /relay HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         authorization: Bearer {token}\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(socket.read_u8().await.unwrap());
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+    socket
 }
