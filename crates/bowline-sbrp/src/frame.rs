@@ -16,7 +16,7 @@ mod payload;
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 pub use header::{FrameType, HEADER_LEN, Header, MAX_FRAME, MAX_PAYLOAD, Violation};
-pub use inbound::Inbound;
+pub use inbound::{Glance, Inbound};
 pub use payload::{Beat, Control, Reason, Signal, SignalKind};
 
 use crate::id::SessionId;

@@ -2,6 +2,7 @@
 
 pub(crate) mod control;
 pub(crate) mod mcp;
+pub(crate) mod relay;
 pub(crate) mod roaming;
 
 use std::net::SocketAddr;
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Mcp(mcp::McpArgs),
     /// Run the control plane of a relay, or change who may use it
     Control(control::ControlArgs),
+    /// Pass sealed frames between clients and daemons, without being able to read them
+    Relay(relay::RelayArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

@@ -13,5 +13,6 @@ pub(crate) mod inspect;
 pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod mcp;
+pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod sessions;

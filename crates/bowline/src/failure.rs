@@ -85,3 +85,10 @@ impl From<StartError> for Failure {
         Failure::new(error).hint(hint)
     }
 }
+
+impl From<bowline_relay::relay::StartError> for Failure {
+    fn from(error: bowline_relay::relay::StartError) -> Self {
+        let hint = error.hint();
+        Failure::new(error).hint(hint)
+    }
+}

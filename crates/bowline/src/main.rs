@@ -56,6 +56,7 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Lineage(args) => commands::lineage::run(args).await,
         Command::Mcp(args) => commands::mcp::run(args).await,
         Command::Control(args) => commands::control::run(args).await,
+        Command::Relay(args) => commands::relay::run(args).await,
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,

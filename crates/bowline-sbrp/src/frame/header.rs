@@ -21,6 +21,7 @@ pub enum FrameType {
 }
 
 impl FrameType {
+    #[inline]
     fn from_wire(byte: u8) -> Option<Self> {
         Some(match byte {
             0x01 => Self::HandshakeInit,
@@ -35,6 +36,7 @@ impl FrameType {
     }
 
     /// Whether a relay takes this type from that sender (SBRP-RELAY-04).
+    #[inline]
     pub(super) fn allowed_from(self, sender: Role) -> bool {
         match self {
             Self::HandshakeInit => sender == Role::Client,
@@ -44,6 +46,7 @@ impl FrameType {
         }
     }
 
+    #[inline]
     fn max_payload(self) -> usize {
         match self {
             Self::Ping | Self::Pong => super::Beat::MAX,
@@ -51,6 +54,7 @@ impl FrameType {
         }
     }
 
+    #[inline]
     fn takes(self, session: Option<SessionId>) -> bool {
         match self {
             Self::Ping | Self::Pong => session.is_none(),
@@ -98,6 +102,7 @@ pub struct Header {
 
 impl Header {
     /// Takes the first 13 bytes apart.
+    #[inline]
     pub fn parse(message: &[u8]) -> Result<Self, Violation> {
         let (head, _) =
             message.split_first_chunk::<HEADER_LEN>().ok_or(Violation::MalformedFrame)?;
@@ -111,14 +116,21 @@ impl Header {
 
     /// Everything SBRP-RELAY-05 says but the direction, in its order.
     pub(super) fn check(message: &[u8]) -> Result<(Self, FrameType), Violation> {
-        let header = Self::parse(message)?;
+        Self::check_start(message, message.len())
+    }
+
+    /// The same of a message of `total` bytes of which only the start is at hand: no rule looks
+    /// past the header.
+    #[inline]
+    pub(super) fn check_start(start: &[u8], total: usize) -> Result<(Self, FrameType), Violation> {
+        let header = Self::parse(start)?;
         // The length is judged by what it says before it is compared with what came: a header
         // that promises 4 GiB is too large even if nothing follows it.
         let length = usize::try_from(header.length).map_err(|_| Violation::PayloadTooLarge)?;
         if length > MAX_PAYLOAD {
             return Err(Violation::PayloadTooLarge);
         }
-        if message.len() - HEADER_LEN != length {
+        if total.checked_sub(HEADER_LEN) != Some(length) {
             return Err(Violation::MalformedFrame);
         }
         let kind = FrameType::from_wire(header.kind).ok_or(Violation::InvalidFrameType)?;

@@ -23,6 +23,37 @@ pub enum Inbound {
     Pong(Beat),
 }
 
+/// What can be said of a message by its first 13 bytes and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Glance {
+    /// For the other end, as it came.
+    Forward { session: SessionId },
+    /// For the relay itself: to be read with [`Inbound::read`].
+    Relay,
+}
+
+impl Glance {
+    /// Judges a message from `sender` before its payload is at hand: a relay that forwards needs
+    /// no more. `start` is the message, or at least its header; `total` its length. Refuses what
+    /// [`Inbound::read`] refuses, but for the words of a signal.
+    #[inline]
+    pub fn at(sender: Role, start: &[u8], total: usize) -> Result<Self, Violation> {
+        let (header, kind) = Header::check_start(start, total)?;
+        if !kind.allowed_from(sender) {
+            return Err(Violation::DisallowedSender(header.session));
+        }
+        match kind {
+            FrameType::HandshakeInit | FrameType::HandshakeAccept | FrameType::Data => {
+                let session = header.session.ok_or(Violation::InvalidSessionId)?;
+                Ok(Self::Forward { session })
+            }
+            FrameType::Signal | FrameType::Ping | FrameType::Pong | FrameType::Control => {
+                Ok(Self::Relay)
+            }
+        }
+    }
+}
+
 impl Inbound {
     /// Judges a message from `sender`. The order of checks is that of SBRP-RELAY-05; what a
     /// signal says is read last.

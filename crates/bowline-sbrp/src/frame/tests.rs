@@ -200,6 +200,32 @@ proptest! {
         }
     }
 
+    /// A relay that looks at the header alone decides as one that has read everything.
+    #[test]
+    fn sbrp_relay_05_a_glance_decides_as_a_whole_reading_does(
+        frame in any_frame(),
+        at in 0..HEADER_LEN,
+        byte: u8,
+        more in 0_usize..3,
+    ) {
+        let mut bytes = frame.encode().to_vec();
+        bytes[at] = byte;
+        bytes.resize(bytes.len() + more, 0);
+        for role in [Role::Client, Role::Daemon] {
+            let start = &bytes[..HEADER_LEN];
+            match (Glance::at(role, start, bytes.len()), Inbound::read(role, bytes.clone().into())) {
+                (Ok(Glance::Forward { session }), Ok(Inbound::Forward { session: read, .. })) => {
+                    prop_assert_eq!(session, read);
+                }
+                (Err(seen), Err(read)) => prop_assert_eq!(seen, read),
+                (Ok(Glance::Relay), Ok(Inbound::Forward { .. })) => prop_assert!(false),
+                // What a signal says is read last.
+                (Ok(Glance::Relay), Ok(_) | Err(Violation::MalformedFrame)) => {}
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+    }
+
     /// Random bytes rarely have a fitting length: damage good frames instead.
     #[test]
     fn a_damaged_frame_decodes_or_fails_without_panic(

@@ -209,6 +209,16 @@ impl Berth {
         self.pairs.get(&session).map(|moored| moored.pair.state())
     }
 
+    /// The daemon's connection, if it has one.
+    pub fn daemon(&self) -> Option<Link> {
+        self.daemon
+    }
+
+    /// How each of its sessions stands.
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = (SessionId, PairState)> {
+        self.pairs.iter().map(|(session, moored)| (*session, moored.pair.state()))
+    }
+
     /// Whether nobody is left to keep it for.
     pub fn is_empty(&self) -> bool {
         self.daemon.is_none() && self.pairs.is_empty()

@@ -171,3 +171,14 @@ fn a_second_ready_is_a_typed_error_and_changes_nothing() {
     assert_eq!(berth.handle(ready, now), Err(Impossible { state: "paired", event: "ready" }));
     assert_eq!(berth.state(sid(1)), Some(PairState::Paired));
 }
+
+#[test]
+fn a_berth_says_who_is_there() {
+    let now = Instant::now();
+    let mut berth = busy(now);
+    assert_eq!(berth.daemon(), Some(DAEMON));
+    let states: Vec<_> = berth.pairs().collect();
+    assert_eq!(states, [(sid(1), PairState::Paired), (sid(2), PairState::Paired)]);
+    berth.handle(Event::DaemonLeft { link: DAEMON }, now).unwrap();
+    assert_eq!((berth.daemon(), berth.pairs().len()), (None, 2));
+}

@@ -1,0 +1,206 @@
+//! A relay as a whole: put together, bound to its address, run.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::config::Config;
+use super::harbour::Harbour;
+use super::keys::{BadIssuer, Keyring};
+use super::meters::Meters;
+use super::rate::Arrivals;
+use super::serve;
+use super::tls::{BadTls, Certificate};
+
+/// Why a relay did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Issuer(#[from] BadIssuer),
+    #[error(transparent)]
+    Tls(#[from] BadTls),
+    #[error("{address} can be reached from outside, and there is no certificate")]
+    Exposed { address: SocketAddr },
+    #[error("the address {address} is already in use")]
+    AddressInUse { address: SocketAddr },
+    #[error("cannot listen on {address}: {reason}")]
+    Listen { address: SocketAddr, reason: String },
+}
+
+impl StartError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Issuer(_) => {
+                "give the control plane's address, such as --issuer https://control.example".into()
+            }
+            Self::Tls(BadTls::File { .. }) => "check --tls-cert and --tls-key".into(),
+            Self::Tls(_) => {
+                "give the certificate chain and its key as PEM files that belong together".into()
+            }
+            Self::Exposed { .. } => "add --tls-cert and --tls-key, listen on 127.0.0.1, or say \
+                 --insecure-plain behind a proxy that ends TLS"
+                .into(),
+            Self::AddressInUse { address } => {
+                let next = address.port().checked_add(1).unwrap_or(8090);
+                format!("another program listens there; try --listen {}:{next}", address.ip())
+            }
+            Self::Listen { .. } => "try --listen 127.0.0.1:8090".into(),
+        }
+    }
+}
+
+/// What all connections of a relay share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) keys: Arc<Keyring>,
+    pub(crate) certificate: Option<Arc<Certificate>>,
+    pub(crate) harbour: Arc<Harbour>,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) quit: CancellationToken,
+    /// Connections as long as they are HTTP.
+    pub(crate) requests: TaskTracker,
+    /// Connections since they are WebSockets.
+    pub(crate) connections: TaskTracker,
+    arrivals: Mutex<Arrivals<IpAddr>>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, keys: Keyring, certificate: Option<Certificate>) -> Self {
+        let limits = &config.limits;
+        let arrivals =
+            Arrivals::new(limits.rate_connections, limits.rate_connections_ip, Instant::now());
+        Self {
+            keys: Arc::new(keys),
+            certificate: certificate.map(Arc::new),
+            harbour: Arc::new(Harbour::new(config.grace)),
+            meters: Arc::default(),
+            stopping: AtomicBool::new(false),
+            quit: CancellationToken::new(),
+            requests: TaskTracker::new(),
+            connections: TaskTracker::new(),
+            arrivals: Mutex::new(arrivals),
+            config,
+        }
+    }
+
+    /// Whether one more connection may come from there now.
+    pub(crate) fn may_come(&self, from: IpAddr, now: Instant) -> bool {
+        let judged = match from.to_canonical() {
+            own if own.is_loopback() => None,
+            // One customer's network, not one address: it has more of those than we remember.
+            IpAddr::V6(from) => {
+                Some(Ipv6Addr::from_bits(from.to_bits() & !u128::from(u64::MAX)).into())
+            }
+            from => Some(from),
+        };
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).admit(judged, now)
+    }
+
+    pub(crate) fn why_not_ready(&self) -> Option<&'static str> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Some("stopping");
+        }
+        (!self.keys.is_ready()).then_some("the issuer's keys have not been fetched yet")
+    }
+}
+
+/// A relay; see [`Relay::bind`].
+#[derive(Debug, Clone, Copy)]
+pub struct Relay;
+
+impl Relay {
+    /// Checks the settings and takes the address. Nothing is served before [`Bound::run`].
+    pub async fn bind(config: Config) -> Result<Bound, StartError> {
+        let keys = Keyring::new(&config.issuer, config.region.clone(), &config.keys)?;
+        let certificate = config.tls.clone().map(Certificate::load).transpose()?;
+        let address = config.listen;
+        if certificate.is_none() && !address.ip().is_loopback() && !config.insecure_plain {
+            return Err(StartError::Exposed { address });
+        }
+        let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+            _ => StartError::Listen { address, reason: error.to_string() },
+        })?;
+        let address = listener.local_addr().unwrap_or(address);
+        Ok(Bound { address, listener, shared: Arc::new(Shared::new(config, keys, certificate)) })
+    }
+}
+
+/// A relay that has its address and waits to be run.
+#[derive(Debug)]
+pub struct Bound {
+    address: SocketAddr,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+impl Bound {
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it speaks TLS itself.
+    pub fn is_tls(&self) -> bool {
+        self.shared.certificate.is_some()
+    }
+
+    /// Serves until `stop` resolves, then tells all connections to come back (1012) and returns
+    /// when they have ended, or after `limits.drain`.
+    pub async fn run(self, stop: impl Future) {
+        let mut helpers = vec![Helper(tokio::spawn(Arc::clone(&self.shared.keys).keep_fresh()))];
+        if let Some(certificate) = &self.shared.certificate {
+            helpers.push(Helper(tokio::spawn(Arc::clone(certificate).watch())));
+        }
+        serve::serve(self.listener, self.shared, stop).await;
+        drop(helpers);
+    }
+}
+
+/// A task that ends with the relay.
+#[derive(Debug)]
+struct Helper(JoinHandle<()>);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sbrp_relay_07_addresses_of_one_network_share_a_limit() {
+        let mut config = Config::default();
+        config.limits.rate_connections_ip = 1;
+        let keys = Keyring::new(&config.issuer, None, &config.keys).unwrap();
+        let shared = Shared::new(config, keys, None);
+        let now = Instant::now();
+        for (from, admitted) in [
+            ("203.0.113.1", true),
+            ("203.0.113.1", false),
+            ("::ffff:203.0.113.1", false),
+            ("203.0.113.2", true),
+            ("2001:db8:1:2::1", true),
+            ("2001:db8:1:2:ffff::2", false),
+            ("2001:db8:1:3::1", true),
+            ("127.0.0.1", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::1", true),
+        ] {
+            assert_eq!(shared.may_come(from.parse().unwrap(), now), admitted, "{from}");
+        }
+    }
+}

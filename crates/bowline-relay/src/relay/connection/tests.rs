@@ -1,0 +1,88 @@
+//! What cannot be brought about from outside: a defect of the relay itself.
+
+use std::sync::Arc;
+
+use bowline_sbrp::control::{ControlCode, Role};
+use bowline_sbrp::frame::{Beat, Frame};
+use bowline_sbrp::id::{DaemonId, SessionId};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{Connection, Who};
+use crate::relay::config::Config;
+use crate::relay::keys::Keyring;
+use crate::relay::line::{Line, Room};
+use crate::relay::stream::Stream;
+use crate::relay::ws::encode;
+use crate::relay::{Shared, meters::Census};
+
+/// A ping that makes a connection panic, in tests of this module only.
+pub(super) const BOMB: &[u8] = b"\xffpanic!";
+
+async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (near, listener.accept().await.unwrap().0)
+}
+
+fn shared() -> Arc<Shared> {
+    let config = Config::default();
+    let keys = Keyring::new(&config.issuer, None, &config.keys).unwrap();
+    Arc::new(Shared::new(config, keys, None))
+}
+
+/// Serves a connection; gives its far end.
+async fn serve(shared: &Arc<Shared>, session: Option<SessionId>) -> TcpStream {
+    let (near, far) = sockets().await;
+    let daemon = DaemonId::new("d_1");
+    let role = if session.is_some() { Role::Client } else { Role::Daemon };
+    let room = Room { frames: 8, bytes: 1 << 20 };
+    let line = Arc::new(Line::new(shared.harbour.next_link(), role, room));
+    let (dock, who) = match session {
+        None => {
+            let came = |dock: &super::Dock| dock.daemon_came(&line, true, 9, &shared.meters);
+            (shared.harbour.at(&daemon, came), Who::daemon())
+        }
+        Some(session) => {
+            let came = |dock: &super::Dock| dock.client_came(&line, session, &shared.meters);
+            (shared.harbour.at(&daemon, came), Who::Client { session })
+        }
+    };
+    let shared = Arc::clone(shared);
+    tokio::spawn(Connection::new(Stream::Plain(near), &[], line, dock, who, shared).run());
+    far
+}
+
+async fn expect(socket: &mut TcpStream, bytes: &[u8]) {
+    let mut read = vec![0; bytes.len()];
+    socket.read_exact(&mut read).await.unwrap();
+    assert_eq!(read, bytes);
+}
+
+fn framed(frame: &Frame) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode::binary(&frame.encode(), &mut out);
+    out
+}
+
+#[tokio::test]
+async fn sbrp_relay_17_a_panic_is_told_counted_and_ends_one_connection() {
+    let shared = shared();
+    let sid = SessionId::from_wire(7).unwrap();
+    let mut daemon = serve(&shared, None).await;
+    let mut client = serve(&shared, Some(sid)).await;
+    let mut other = serve(&shared, SessionId::from_wire(8)).await;
+    let bomb = Frame::Ping(Beat::new(BOMB).unwrap()).encode();
+    client.write_all(&encode::as_from_client(&bomb)).await.unwrap();
+    let mut last = framed(&Frame::control(ControlCode::InternalError, None));
+    encode::close(Some(1011), &mut last);
+    expect(&mut client, &last).await;
+    // The daemon learns that this one is gone, and the other goes on.
+    expect(&mut daemon, &framed(&Frame::control(ControlCode::SessionEnded, Some(sid)))).await;
+    let data = Frame::Data { session: SessionId::from_wire(8).unwrap(), payload: "x".into() };
+    other.write_all(&encode::as_from_client(&data.encode())).await.unwrap();
+    expect(&mut daemon, &framed(&data)).await;
+    let page = shared.meters.render(&Census::default());
+    assert!(page.contains("bowline_relay_panics_total 1\n"), "{page}");
+    assert!(page.contains("bowline_relay_told_total{code=\"internal_error\"} 1\n"), "{page}");
+}

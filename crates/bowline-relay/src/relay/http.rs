@@ -1,0 +1,187 @@
+//! What a relay answers over HTTP, up to the moment a connection stops being HTTP.
+//!
+//! A handful of fixed paths, matched by hand. A token is judged before the upgrade, and nothing of
+//! a request's query is ever logged.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bowline_sbrp::api::{DaemonStatus, RelayStatus};
+use bowline_sbrp::token::{Admission, TokenError};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::keys::Refused;
+use super::meters::reason;
+use super::serve::Place;
+use super::ws::upgrade::{self, NoUpgrade};
+use super::{Shared, welcome};
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// Answers one request.
+pub(crate) async fn answer(
+    shared: Arc<Shared>,
+    from: IpAddr,
+    place: Place,
+    request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
+    let known = matches!(
+        request.uri().path(),
+        "/" | "/relay" | "/status" | "/healthz" | "/readyz" | "/metrics"
+    );
+    if known && request.method() != Method::GET {
+        return Ok(refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "only GET"));
+    }
+    Ok(match request.uri().path() {
+        "/" | "/relay" => connect(shared, from, place, request).await,
+        "/status" => status(&shared, &request).await,
+        "/healthz" => {
+            say(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+        }
+        "/readyz" => match shared.why_not_ready() {
+            None => say(StatusCode::OK, &json!({ "status": "ready" })),
+            Some(why) => {
+                say(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "not ready", "why": why }))
+            }
+        },
+        "/metrics" => {
+            let page = shared.meters.render(&shared.harbour.census());
+            body(StatusCode::OK, "text/plain; version=0.0.4", page.into())
+        }
+        _ => refuse(StatusCode::NOT_FOUND, "not_found", "a relay is at /relay"),
+    })
+}
+
+/// A token, then an upgrade, then a connection.
+async fn connect(
+    shared: Arc<Shared>,
+    from: IpAddr,
+    place: Place,
+    mut request: Request<Incoming>,
+) -> Answer {
+    if !shared.may_come(from, Instant::now()) {
+        shared.meters.turned_away();
+        let why = "too many new connections; come again in a moment";
+        let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why);
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        return answer;
+    }
+    let token = bearer(&request).or_else(|| in_query(&request));
+    let admission = match judge(&shared, token).await {
+        Ok(admission) => admission,
+        Err(refusal) => return refusal,
+    };
+    let accept = match upgrade::accept(request.headers()) {
+        Ok(accept) => accept,
+        Err(NoUpgrade::NotAsked) => {
+            let why = "this is a WebSocket endpoint, version 13";
+            let mut answer = refuse(StatusCode::UPGRADE_REQUIRED, "upgrade_required", why);
+            answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+            answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            return answer;
+        }
+        Err(NoUpgrade::Key) => {
+            let why = "Sec-WebSocket-Key is not sixteen bytes in base64";
+            return refuse(StatusCode::BAD_REQUEST, "invalid_request", why);
+        }
+    };
+    let Ok(accept) = HeaderValue::try_from(accept) else {
+        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "unusable key");
+    };
+    let upgraded = hyper::upgrade::on(&mut request);
+    let tasks = shared.connections.clone();
+    tasks.spawn(welcome::welcome(shared, upgraded, admission, place));
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    answer
+}
+
+/// Whether the token's daemon is here.
+async fn status(shared: &Shared, request: &Request<Incoming>) -> Answer {
+    let daemon = match judge(shared, bearer(request)).await {
+        Ok(Admission::Daemon(pass)) => pass.daemon,
+        Ok(Admission::Client(pass)) => pass.daemon,
+        Err(refusal) => return refusal,
+    };
+    let daemon = match shared.harbour.is_online(&daemon) {
+        true => DaemonStatus::Online,
+        false => DaemonStatus::Offline,
+    };
+    say(StatusCode::OK, &RelayStatus { daemon })
+}
+
+async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answer> {
+    let Some(token) = token else {
+        shared.meters.rejected("missing");
+        let why = "a token is needed: ?token=… or Authorization: Bearer …";
+        return Err(refuse(StatusCode::UNAUTHORIZED, "unauthorized", why));
+    };
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match shared.keys.admit(&token, wall).await {
+        Ok(admission) => Ok(admission),
+        Err(Refused::Token(error)) => {
+            shared.meters.rejected(reason(error));
+            Err(refused(error))
+        }
+        Err(Refused::NoKeys) => {
+            shared.meters.rejected("no_keys");
+            let why = "the issuer's keys are not available; come again later";
+            Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", why))
+        }
+    }
+}
+
+fn refused(error: TokenError) -> Answer {
+    let (status, code) = match error.status() {
+        403 => (StatusCode::FORBIDDEN, "forbidden"),
+        _ => (StatusCode::UNAUTHORIZED, "unauthorized"),
+    };
+    let detail = json!({
+        "code": code, "reason": reason(error), "message": error.to_string()
+    });
+    say(status, &json!({ "error": detail }))
+}
+
+/// Browsers cannot set headers on a WebSocket, so the query is a place, too.
+fn in_query(request: &Request<Incoming>) -> Option<String> {
+    let query = request.uri().query()?;
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(name, _)| name == "token").map(|(_, token)| token.into_owned())
+}
+
+fn bearer(request: &Request<Incoming>) -> Option<String> {
+    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+}
+
+fn refuse(status: StatusCode, code: &str, message: &str) -> Answer {
+    let error: Value = json!({ "error": { "code": code, "message": message } });
+    say(status, &error)
+}
+
+fn say(status: StatusCode, value: &impl serde::Serialize) -> Answer {
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    body(status, "application/json", text.into())
+}
+
+fn body(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(bytes));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}

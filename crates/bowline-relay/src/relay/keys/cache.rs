@@ -1,0 +1,191 @@
+//! Which of the control plane's keys count, and when to ask for them again (G15).
+//!
+//! Pure: the clock is passed in and fetching is somebody else's. Time is monotonic: a clock that
+//! is set does not make keys young again.
+//!
+//! Invariants
+//! - Keys count for `max_age` after they were fetched; beyond that only while asking fails, and
+//!   then for `stale_for` at most.
+//! - Two fetches are at least `retry_every` apart, whatever tokens ask for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bowline_sbrp::token::KeySet;
+
+use crate::relay::config::Keys;
+
+/// How long keys may count, whatever the settings say.
+const LONGEST: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    max_age: Duration,
+    stale_for: Duration,
+    retry_every: Duration,
+    keys: Option<(Arc<KeySet>, Instant)>,
+    tried: Option<Instant>,
+    /// The last fetch that ended did so in vain.
+    failing: bool,
+}
+
+/// What can be judged with.
+#[derive(Debug, Clone)]
+pub(crate) enum Standing {
+    /// Keys that count: young enough, or all there is while asking fails.
+    Good(Arc<KeySet>),
+    /// Keys that count only if asking again fails.
+    Doubtful(Arc<KeySet>),
+    /// None.
+    Nothing,
+}
+
+impl Cache {
+    pub(crate) fn new(rules: &Keys) -> Self {
+        Self {
+            max_age: rules.max_age.min(LONGEST),
+            stale_for: rules.stale_for,
+            retry_every: rules.retry_every,
+            keys: None,
+            tried: None,
+            failing: false,
+        }
+    }
+
+    pub(crate) fn standing(&self, now: Instant) -> Standing {
+        let Some((keys, at)) = &self.keys else { return Standing::Nothing };
+        let keys = Arc::clone(keys);
+        if now < *at + self.max_age {
+            Standing::Good(keys)
+        } else if now >= *at + self.max_age + self.stale_for {
+            Standing::Nothing
+        } else if self.failing {
+            Standing::Good(keys)
+        } else {
+            Standing::Doubtful(keys)
+        }
+    }
+
+    /// Whether asking is allowed now.
+    pub(crate) fn may_fetch(&self, now: Instant) -> bool {
+        self.tried.is_none_or(|tried| now >= tried + self.retry_every)
+    }
+
+    /// Somebody begins to ask.
+    pub(crate) fn trying(&mut self, now: Instant) {
+        self.tried = Some(now);
+    }
+
+    /// The answer; the old keys are forgotten, so that one that was withdrawn ends here.
+    pub(crate) fn fetched(&mut self, keys: KeySet, now: Instant) {
+        self.keys = Some((Arc::new(keys), now));
+        self.failing = false;
+    }
+
+    /// No answer, or none that can be used.
+    pub(crate) fn failed(&mut self) {
+        self.failing = true;
+    }
+
+    /// When to ask without being asked: early enough that nobody has to wait for it.
+    pub(crate) fn refresh_at(&self, now: Instant) -> Instant {
+        let due = match &self.keys {
+            Some((_, at)) => *at + self.max_age / 5 * 4,
+            None => now,
+        };
+        due.max(self.tried.map_or(now, |tried| tried + self.retry_every))
+    }
+
+    /// Whether keys have ever been there.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.keys.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(kid: &str) -> KeySet {
+        // The base point's y: a good key that nobody holds.
+        let jwks = format!(
+            r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"{kid}",
+                "x":"WGZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmY"}}]}}"#
+        );
+        KeySet::from_jwks(jwks.as_bytes()).unwrap()
+    }
+
+    fn name(standing: Standing) -> &'static str {
+        match standing {
+            Standing::Good(_) => "good",
+            Standing::Doubtful(_) => "doubtful",
+            Standing::Nothing => "nothing",
+        }
+    }
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn keys_age_from_good_to_doubtful_to_nothing() {
+        let start = Instant::now();
+        let mut cache = Cache::new(&Keys::default());
+        assert_eq!(name(cache.standing(start)), "nothing");
+        cache.fetched(keys("a"), start);
+        for (age, expected, while_failing) in [
+            (0, "good", "good"),
+            (299, "good", "good"),
+            (300, "doubtful", "good"),
+            (300 + 3599, "doubtful", "good"),
+            (300 + 3600, "nothing", "nothing"),
+        ] {
+            assert_eq!(name(cache.standing(start + S * age)), expected, "after {age} s");
+            cache.failed();
+            assert_eq!(name(cache.standing(start + S * age)), while_failing, "after {age} s");
+            cache.fetched(keys("a"), start);
+        }
+    }
+
+    #[test]
+    fn no_setting_makes_keys_count_longer_than_five_minutes() {
+        let start = Instant::now();
+        let mut cache = Cache::new(&Keys { max_age: S * 86_400, ..Keys::default() });
+        cache.fetched(keys("a"), start);
+        assert_eq!(name(cache.standing(start + S * 300)), "doubtful");
+    }
+
+    #[test]
+    fn fetches_are_ten_seconds_apart_whether_they_work_or_not() {
+        let start = Instant::now();
+        let mut cache = Cache::new(&Keys::default());
+        assert!(cache.may_fetch(start));
+        cache.trying(start);
+        for (after, allowed) in [(0, false), (9, false), (10, true), (3600, true)] {
+            assert_eq!(cache.may_fetch(start + S * after), allowed, "after {after} s");
+        }
+        cache.fetched(keys("a"), start + S);
+        assert!(!cache.may_fetch(start + S * 9), "success is no reason to ask more often");
+    }
+
+    #[test]
+    fn a_withdrawn_key_ends_with_the_next_fetch() {
+        let start = Instant::now();
+        let mut cache = Cache::new(&Keys::default());
+        cache.fetched(keys("old"), start);
+        cache.fetched(keys("new"), start + S);
+        let Standing::Good(keys) = cache.standing(start + S) else { panic!() };
+        assert!(keys.contains("new") && !keys.contains("old"));
+    }
+
+    #[test]
+    fn refreshing_comes_before_anyone_would_have_to_wait() {
+        let start = Instant::now();
+        let mut cache = Cache::new(&Keys::default());
+        assert_eq!(cache.refresh_at(start), start);
+        cache.trying(start);
+        assert_eq!(cache.refresh_at(start + S), start + S * 10, "it failed: not before");
+        cache.fetched(keys("a"), start);
+        assert_eq!(cache.refresh_at(start + S), start + S * 240);
+        cache.trying(start + S * 240);
+        assert_eq!(cache.refresh_at(start + S * 241), start + S * 250);
+    }
+}

@@ -1,0 +1,390 @@
+//! One connection as the others see it: a bounded queue, and whom it is paired with.
+//!
+//! Everything that has to happen in one order happens under one short lock per connection: what a
+//! peer sends, what the relay says, and whether that peer may send at all. So nothing of a daemon
+//! that was replaced can slip in behind the `session_paused` that announced it, and no lock is
+//! shared by all sessions.
+//!
+//! Invariants
+//! - What waits, and what is being written, never exceeds the room but by the relay's own words.
+//! - A line that has ended takes nothing more, and says so to whoever tries.
+//! - No lock of another line is taken while one is held.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bowline_sbrp::control::{ControlCode, Role};
+use bowline_sbrp::frame::Frame;
+use bowline_sbrp::id::SessionId;
+use bowline_sbrp::relay::Link;
+
+use super::ws::encode;
+use super::ws::mask::Masked;
+
+/// One connection, for whoever sends to it.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) link: Link,
+    pub(crate) role: Role,
+    room: Room,
+    queue: Mutex<Queue>,
+}
+
+/// How much may wait for a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) frames: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Words of the relay that may wait beyond the room.
+const OWN_WORDS: usize = 256;
+
+/// Why a connection has to end, seen from outside of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was told a code that closes.
+    Told(ControlCode),
+    /// It does not take what it is sent (SBRP-RELAY-08).
+    Backpressure,
+    /// The same daemon has connected anew (SBRP-RELAY-18).
+    Replaced,
+    /// The relay stops (G16).
+    Restart,
+}
+
+/// Whom a client's frames go to, and whose it takes.
+#[derive(Debug, Clone)]
+pub(crate) enum Peer {
+    /// Not a client, or not yet, or no longer.
+    Nobody,
+    Paired(Arc<Line>),
+    Paused,
+    Pending,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    frames: usize,
+    /// Taken by the writer and not known to be written.
+    under_way: (usize, usize),
+    /// The socket took no more when it was last tried.
+    blocked: bool,
+    open: bool,
+    ending: Option<Ending>,
+    peer: Peer,
+    owner: Option<Waker>,
+    /// Senders that wait for room.
+    waiting: Vec<Waker>,
+    /// How often there was room again.
+    drains: u64,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    Queued,
+    /// There is no room; the sender has to wait.
+    Full,
+    /// The receiver cannot keep up and is being closed.
+    TooSlow,
+}
+
+impl Line {
+    pub(crate) fn new(link: Link, role: Role, room: Room) -> Self {
+        Self {
+            link,
+            role,
+            room,
+            queue: Mutex::new(Queue {
+                bytes: Vec::new(),
+                frames: 0,
+                under_way: (0, 0),
+                blocked: false,
+                open: true,
+                ending: None,
+                peer: Peer::Nobody,
+                owner: None,
+                waiting: Vec::new(),
+                drains: 0,
+            }),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a message from the other end.
+    #[inline]
+    pub(crate) fn push(&self, queue: &mut Queue, message: Masked<'_>) -> Pushed {
+        let (frames, bytes) = queue.under_way;
+        let needs = encode::head_len(message.len()) + message.len();
+        let full = queue.frames + frames >= self.room.frames
+            || queue.bytes.len() + bytes + needs > self.room.bytes;
+        // One message always fits: whoever set the room smaller did not mean silence.
+        if full && queue.frames + frames > 0 {
+            // A daemon must not wait for one slow client, or all its others would, too. A writer
+            // that is merely about to run is not slow.
+            if self.role == Role::Client && queue.blocked {
+                queue.end(Ending::Backpressure);
+                return Pushed::TooSlow;
+            }
+            return Pushed::Full;
+        }
+        queue.grow(needs);
+        encode::forward(message, &mut queue.bytes);
+        queue.frames += 1;
+        Pushed::Queued
+    }
+
+    /// Says something to the connection, behind all that waits for it.
+    pub(crate) fn tell(&self, code: ControlCode, session: Option<SessionId>) {
+        let mut queue = self.lock();
+        self.tell_locked(&mut queue, code, session);
+        queue.wake(None);
+    }
+
+    /// Says how the session stands now; what the daemon sends from here on comes after that.
+    pub(crate) fn tell_standing(&self, peer: Peer, code: ControlCode, session: Option<SessionId>) {
+        let mut queue = self.lock();
+        queue.peer = peer;
+        self.tell_locked(&mut queue, code, session);
+        queue.wake(None);
+    }
+
+    fn tell_locked(&self, queue: &mut Queue, code: ControlCode, session: Option<SessionId>) {
+        if !queue.open {
+            return;
+        }
+        if queue.frames + queue.under_way.0 >= self.room.frames + OWN_WORDS {
+            queue.end(Ending::Backpressure);
+            return;
+        }
+        queue.say(&Frame::control(code, session).encode());
+    }
+
+    /// Ends the connection: it sends what waits, says why, and closes.
+    pub(crate) fn close(&self, ending: Ending) {
+        let mut queue = self.lock();
+        queue.end(ending);
+        queue.wake(None);
+    }
+
+    /// Whom this client is paired with.
+    pub(crate) fn peer(&self) -> Peer {
+        self.lock().peer.clone()
+    }
+
+    pub(crate) fn pair_with(&self, peer: Peer) {
+        self.lock().peer = peer;
+    }
+
+    /// Messages and bytes that wait.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        let queue = self.lock();
+        (queue.frames + queue.under_way.0, queue.bytes.len() + queue.under_way.1)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().open
+    }
+}
+
+impl Queue {
+    /// Whether it takes messages from this connection: a daemon from any of its clients, a client
+    /// from the daemon it is paired with at this moment.
+    pub(crate) fn takes_from(&self, sender: Link, receiver: Role) -> bool {
+        self.open
+            && match (&self.peer, receiver) {
+                (_, Role::Daemon) => true,
+                (Peer::Paired(daemon), Role::Client) => daemon.link == sender,
+                _ => false,
+            }
+    }
+
+    /// Appends a message of the relay's own.
+    pub(crate) fn say(&mut self, message: &[u8]) {
+        self.grow(message.len() + 4);
+        encode::binary(message, &mut self.bytes);
+        self.frames += 1;
+    }
+
+    /// Appends WebSocket frames as they are.
+    pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.frames += 1;
+    }
+
+    /// The owner's task is woken once it has something to do; `into` gathers such wakes so that a
+    /// whole batch is there when it runs.
+    pub(crate) fn wake(&mut self, into: Option<&mut Vec<Waker>>) {
+        match (self.owner.take(), into) {
+            (None, _) => {}
+            (Some(owner), Some(wakes)) => wakes.push(owner),
+            (Some(owner), None) => owner.wake(),
+        }
+    }
+
+    /// Remembers a sender that waits for room, unless it is remembered since `known`.
+    pub(crate) fn wait(&mut self, sender: &Waker, known: Option<u64>) -> u64 {
+        if known != Some(self.drains) {
+            self.waiting.push(sender.clone());
+        }
+        self.drains
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+        self.open = false;
+    }
+
+    /// The first bytes take a sensible piece at once; buffers are given back when all is written.
+    fn grow(&mut self, needs: usize) {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(needs.max(512));
+        }
+    }
+
+    // What follows is for the connection itself.
+
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// How many frames wait that are not being written.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// All that waits, in exchange for an empty buffer. What was taken before is written.
+    pub(crate) fn take(&mut self, buffer: &mut Vec<u8>) -> bool {
+        self.under_way = (self.frames, self.bytes.len());
+        self.frames = 0;
+        std::mem::swap(&mut self.bytes, buffer);
+        self.under_way.1 > 0
+    }
+
+    /// Those who waited for room.
+    pub(crate) fn drained(&mut self) -> Vec<Waker> {
+        self.blocked = false;
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        self.drains += 1;
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(crate) fn set_blocked(&mut self) {
+        self.blocked = true;
+    }
+
+    /// The owner wants to know of the next thing to do; its empty buffer is given back.
+    pub(crate) fn sleep(&mut self, owner: &Waker) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+        match &self.owner {
+            Some(known) if known.will_wake(owner) => {}
+            _ => self.owner = Some(owner.clone()),
+        }
+    }
+
+    /// Nobody may send any more; those who wait for room learn it.
+    pub(crate) fn shut(&mut self) -> Vec<Waker> {
+        self.open = false;
+        self.peer = Peer::Nobody;
+        self.drains += 1;
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(role: Role, frames: usize, bytes: usize) -> Line {
+        Line::new(Link(1), role, Room { frames, bytes })
+    }
+
+    fn push(line: &Line, payload: &[u8]) -> Pushed {
+        line.push(&mut line.lock(), Masked::plain(payload))
+    }
+
+    #[test]
+    fn sbrp_relay_08_a_queue_holds_so_many_messages_and_no_more() {
+        let line = line(Role::Client, 3, 1 << 20);
+        for _ in 0..3 {
+            assert_eq!(push(&line, b"x"), Pushed::Queued);
+        }
+        assert_eq!(push(&line, b"x"), Pushed::Full, "its writer has not run yet");
+        line.lock().set_blocked();
+        assert_eq!(push(&line, b"x"), Pushed::TooSlow);
+        assert_eq!(line.lock().ending(), Some(Ending::Backpressure));
+        assert!(!line.lock().takes_from(Link(2), Role::Daemon), "it takes nothing more");
+    }
+
+    #[test]
+    fn sbrp_relay_08_what_is_being_written_still_counts() {
+        let line = line(Role::Client, 100, 20);
+        assert_eq!(push(&line, &[7; 10]), Pushed::Queued);
+        let mut writing = Vec::new();
+        assert!(line.lock().take(&mut writing));
+        assert_eq!(writing.len(), 12);
+        assert_eq!(push(&line, &[7; 10]), Pushed::Full);
+        assert!(!line.lock().take(&mut Vec::new()), "written now");
+        assert_eq!(push(&line, &[7; 10]), Pushed::Queued);
+        assert_eq!(line.depth(), (1, 12));
+    }
+
+    #[test]
+    fn one_message_fits_however_small_the_room() {
+        let line = line(Role::Client, 1, 1);
+        assert_eq!(push(&line, &[7; 1000]), Pushed::Queued);
+        assert_eq!(push(&line, b"x"), Pushed::Full);
+    }
+
+    #[test]
+    fn a_slow_daemon_holds_its_clients_back() {
+        let line = line(Role::Daemon, 1, 1 << 20);
+        assert_eq!(push(&line, b"x"), Pushed::Queued);
+        line.lock().set_blocked();
+        assert_eq!(push(&line, b"x"), Pushed::Full);
+        assert_eq!(line.lock().ending(), None);
+    }
+
+    #[test]
+    fn the_relays_own_words_are_bounded_too() {
+        let line = line(Role::Client, 1, 1 << 20);
+        for _ in 0..10_000 {
+            line.tell(ControlCode::SessionPaused, SessionId::from_wire(1));
+        }
+        assert_eq!(line.lock().ending(), Some(Ending::Backpressure));
+        assert!(line.depth().0 <= 1 + OWN_WORDS);
+    }
+
+    #[test]
+    fn sbrp_relay_18_a_client_takes_from_the_daemon_it_is_paired_with() {
+        let line = line(Role::Client, 8, 1 << 20);
+        let daemon = Arc::new(Line::new(Link(9), Role::Daemon, Room { frames: 8, bytes: 8 }));
+        assert!(!line.lock().takes_from(Link(9), Role::Client));
+        line.pair_with(Peer::Paired(daemon));
+        assert!(line.lock().takes_from(Link(9), Role::Client));
+        assert!(!line.lock().takes_from(Link(8), Role::Client));
+        line.tell_standing(Peer::Paused, ControlCode::SessionPaused, SessionId::from_wire(1));
+        assert!(!line.lock().takes_from(Link(9), Role::Client));
+    }
+
+    #[test]
+    fn a_sender_waits_once_for_the_same_room() {
+        let line = line(Role::Daemon, 1, 1);
+        let waker = Waker::noop();
+        let mut queue = line.lock();
+        let known = queue.wait(waker, None);
+        assert_eq!(queue.wait(waker, Some(known)), known);
+        assert_eq!(queue.drained().len(), 1);
+        assert_ne!(queue.wait(waker, Some(known)), known, "a new wait after room was there");
+        assert_eq!(queue.shut().len(), 1);
+    }
+}

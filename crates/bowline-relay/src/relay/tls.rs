@@ -1,0 +1,107 @@
+//! The relay's certificate, and a newer one when the files change.
+//!
+//! Looked at by time of change, since that works on every file system and with every tool that
+//! renews certificates. A pair that is unfit, or half written, leaves the old one in place.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+use super::config::Tls;
+
+/// Why a certificate cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTls {
+    #[error("cannot read {path}: {reason}")]
+    File { path: String, reason: String },
+    #[error("{path} holds no certificate in PEM")]
+    NoCertificate { path: String },
+    #[error("{path} holds no private key in PEM")]
+    NoKey { path: String },
+    #[error("the certificate and its key cannot be used together: {reason}")]
+    Unfit { reason: String },
+}
+
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    files: Tls,
+    current: RwLock<Arc<ServerConfig>>,
+}
+
+impl Certificate {
+    pub(crate) fn load(files: Tls) -> Result<Self, BadTls> {
+        let current = RwLock::new(Arc::new(read(&files)?));
+        Ok(Self { files, current })
+    }
+
+    /// For the next connection.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        TlsAcceptor::from(Arc::clone(&current))
+    }
+
+    /// Watches the files. Never returns.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        let mut seen = self.changed().await;
+        loop {
+            tokio::time::sleep(self.files.reload_every).await;
+            let now = self.changed().await;
+            if now == seen {
+                continue;
+            }
+            seen = now;
+            let files = self.files.clone();
+            let read = tokio::task::spawn_blocking(move || read(&files)).await;
+            match read {
+                Ok(Ok(new)) => {
+                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                    tracing::info!("the certificate was renewed");
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the new certificate is unfit; the old one stays");
+                }
+                Err(_) => tracing::error!("the new certificate could not be read"),
+            }
+        }
+    }
+
+    async fn changed(&self) -> [Option<(SystemTime, u64)>; 2] {
+        [time_and_size(&self.files.cert).await, time_and_size(&self.files.key).await]
+    }
+}
+
+async fn time_and_size(path: &Path) -> Option<(SystemTime, u64)> {
+    let file = tokio::fs::metadata(path).await.ok()?;
+    Some((file.modified().ok()?, file.len()))
+}
+
+fn read(files: &Tls) -> Result<ServerConfig, BadTls> {
+    let path = |path: &Path| path.display().to_string();
+    let bytes = |file: &Path| {
+        std::fs::read(file)
+            .map_err(|error| BadTls::File { path: path(file), reason: error.to_string() })
+    };
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&bytes(&files.cert)?).collect();
+    let certificates = certificates
+        .ok()
+        .filter(|list| !list.is_empty())
+        .ok_or_else(|| BadTls::NoCertificate { path: path(&files.cert) })?;
+    let key = PrivateKeyDer::from_pem_slice(&zeroize::Zeroizing::new(bytes(&files.key)?))
+        .map_err(|_| BadTls::NoKey { path: path(&files.key) })?;
+    let unfit = |error: rustls::Error| BadTls::Unfit { reason: error.to_string() };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(unfit)?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(unfit)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,16 @@
+mod berths;
+mod bounds;
+mod canary;
+mod codes;
+mod issuer;
+mod keys;
+mod load;
+mod memory;
+mod operations;
+mod peer;
+mod pings;
+mod server;
+mod stop;
+mod tls;
+mod tokens;
+mod turmoil;

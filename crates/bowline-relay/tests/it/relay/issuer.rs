@@ -1,0 +1,187 @@
+//! A control plane as far as a relay sees it: it publishes keys, and signs.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_sbrp::id::{DaemonId, SessionId};
+use bowline_sbrp::token::{Presence, Session, TokenSigner};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+pub(crate) struct Issuer {
+    pub(crate) url: String,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    keys: Vec<Value>,
+    mood: Mood,
+    fetches: usize,
+}
+
+/// How the issuer answers.
+#[derive(Debug, Clone)]
+pub(crate) enum Mood {
+    Well,
+    Down,
+    Failing,
+    Elsewhere(String),
+    Endless,
+    Nonsense,
+}
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+pub(crate) fn sid(id: u64) -> SessionId {
+    SessionId::from_wire(id).unwrap()
+}
+
+impl Issuer {
+    /// Publishes the keys `a` and `b`.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let keys = vec![signer(&url, "a").jwk(), signer(&url, "b").jwk()];
+        let state = Arc::new(Mutex::new(State { keys, mood: Mood::Well, fetches: 0 }));
+        let shared = Arc::clone(&state);
+        tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let state = Arc::clone(&shared);
+                tokio::spawn(async move {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        head.push(socket.read_u8().await?);
+                    }
+                    assert!(head.starts_with(b"GET /.well-known/jwks.json HTTP/1.1\r\n"));
+                    let answer = state.lock().unwrap().answer();
+                    socket.write_all(&answer).await
+                });
+            }
+        });
+        Self { url, state }
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
+        self.state.lock().unwrap().mood = mood;
+    }
+
+    pub(crate) fn publish(&self, keys: Vec<Value>) {
+        self.state.lock().unwrap().keys = keys;
+    }
+
+    pub(crate) fn fetches(&self) -> usize {
+        self.state.lock().unwrap().fetches
+    }
+
+    pub(crate) fn signer(&self, kid: &str) -> TokenSigner {
+        signer(&self.url, kid)
+    }
+
+    pub(crate) fn presence(&self, daemon: &str) -> Presence {
+        Presence {
+            daemon: DaemonId::new(daemon),
+            resumable: true,
+            region: None,
+            concurrent_sessions: None,
+            issued_at: now(),
+            expires_at: now() + 3600,
+        }
+    }
+
+    pub(crate) fn session(&self, daemon: &str, session: u64) -> Session {
+        Session {
+            daemon: DaemonId::new(daemon),
+            user: format!("user-{session}"),
+            session: sid(session),
+            region: None,
+            issued_at: now(),
+            expires_at: now() + 120,
+        }
+    }
+
+    pub(crate) fn daemon(&self, daemon: &str) -> String {
+        self.signer("a").presence(&self.presence(daemon))
+    }
+
+    pub(crate) fn limited(&self, daemon: &str, sessions: u64) -> String {
+        let concurrent_sessions = NonZeroU64::new(sessions);
+        self.signer("a").presence(&Presence { concurrent_sessions, ..self.presence(daemon) })
+    }
+
+    pub(crate) fn forgetful(&self, daemon: &str) -> String {
+        self.signer("a").presence(&Presence { resumable: false, ..self.presence(daemon) })
+    }
+
+    pub(crate) fn client(&self, daemon: &str, session: u64) -> String {
+        self.signer("a").session(&self.session(daemon, session))
+    }
+
+    /// A client's claims, all good.
+    pub(crate) fn claims(&self) -> Value {
+        json!({"iss": self.url, "aud": "sideband-relay", "sub": "u_1", "role": "client",
+               "did": "d_1", "sid": "AAALOnPOL_I", "iat": now(), "exp": now() + 120, "ver": 1,
+               "scp": ["session:create"]})
+    }
+
+    pub(crate) fn header(&self) -> Header {
+        Header {
+            typ: Some("sbrp-relay+jwt".into()),
+            kid: Some("a".into()),
+            ..Header::new(Algorithm::EdDSA)
+        }
+    }
+
+    /// Any claims, signed with the key `a`.
+    pub(crate) fn signed(&self, header: &Header, claims: &Value) -> String {
+        let der =
+            [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &seed("a")[..]];
+        jsonwebtoken::encode(header, claims, &EncodingKey::from_ed_der(&der.concat())).unwrap()
+    }
+
+    pub(crate) fn public(&self, kid: &str) -> Vec<u8> {
+        URL_SAFE_NO_PAD.decode(self.signer(kid).jwk()["x"].as_str().unwrap()).unwrap()
+    }
+}
+
+impl State {
+    fn answer(&mut self) -> Vec<u8> {
+        self.fetches += 1;
+        let whole = |status: &str, body: &str| {
+            format!(
+                "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .into_bytes()
+        };
+        let keys = json!({ "keys": self.keys }).to_string();
+        match &self.mood {
+            Mood::Well => whole("200 OK", &keys),
+            Mood::Down => Vec::new(),
+            Mood::Failing => whole("503 Service Unavailable", &keys),
+            Mood::Elsewhere(url) => format!(
+                "HTTP/1.1 302 Found\r\nconnection: close\r\nlocation: {url}\r\ncontent-length: 0\r\n\r\n"
+            )
+            .into_bytes(),
+            Mood::Endless => whole("200 OK", &format!("{keys}{}", " ".repeat(1 << 20))),
+            Mood::Nonsense => whole("200 OK", "{\"keys\":7}"),
+        }
+    }
+}
+
+fn seed(kid: &str) -> [u8; 32] {
+    let mut seed = [7; 32];
+    seed[..kid.len()].copy_from_slice(kid.as_bytes());
+    seed
+}
+
+fn signer(issuer: &str, kid: &str) -> TokenSigner {
+    TokenSigner::from_seed(issuer, kid, &seed(kid))
+}

@@ -1,0 +1,144 @@
+//! The issuer's keys: rotation, outages, answers that cannot be trusted (G15).
+
+use std::time::Duration;
+
+use bowline_relay::relay::Config;
+use bowline_sbrp::control::ControlCode::SessionEnded;
+use serde_json::json;
+
+use super::issuer::{Issuer, Mood};
+use super::server::{Server, start, start_at, start_with, until};
+
+async fn ready(server: &Server) {
+    until("ready", || async { server.get("/readyz", None).await.0 == 200 }).await;
+}
+
+fn eager(config: &mut Config) {
+    config.keys.retry_every = Duration::from_millis(20);
+}
+
+#[tokio::test]
+async fn g15_ready_once_keys_are_there() {
+    let issuer = Issuer::start().await;
+    issuer.set(Mood::Failing);
+    let server = start_at(issuer, eager).await;
+    let (status, body) = server.get("/readyz", None).await;
+    assert_eq!(status, 503);
+    assert!(body.contains("keys"), "{body}");
+    let (status, body) = server.refusal(&server.issuer.daemon("d")).await;
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("keys_unavailable")));
+    // What no key could make good is not put off.
+    assert_eq!(server.refusal("a.b.c").await.0, 401);
+    server.issuer.set(Mood::Well);
+    ready(&server).await;
+    server.daemon("d").await.expect_quiet().await;
+}
+
+#[tokio::test]
+async fn g15_an_unknown_key_is_asked_for_and_a_withdrawn_one_forgotten() {
+    let server = start_with(eager).await;
+    ready(&server).await;
+    let new = server.issuer.signer("new");
+    server.issuer.publish(vec![new.jwk()]);
+    let token = new.presence(&server.issuer.presence("d"));
+    until("known", || async { server.get("/status", Some(&token)).await.0 == 200 }).await;
+    let (status, body) = server.refusal(&server.issuer.daemon("d")).await;
+    assert_eq!((status, &body["error"]["reason"]), (401, &json!("unknown_key")));
+}
+
+#[tokio::test]
+async fn g15_unknown_keys_do_not_make_the_relay_ask_more_often() {
+    let server = start().await;
+    ready(&server).await;
+    let asked = server.issuer.fetches();
+    let nobody = server.issuer.signer("nobody");
+    for _ in 0..20 {
+        assert_eq!(server.refusal(&nobody.presence(&server.issuer.presence("d"))).await.0, 401);
+    }
+    assert_eq!(server.issuer.fetches(), asked, "within ten seconds of the last");
+}
+
+#[tokio::test]
+async fn g15_those_who_ask_at_once_make_one_fetch() {
+    let server = start_with(|config| config.keys.retry_every = Duration::from_millis(300)).await;
+    ready(&server).await;
+    let asked = server.issuer.fetches();
+    let new = server.issuer.signer("new");
+    server.issuer.publish(vec![new.jwk()]);
+    tokio::time::sleep(Duration::from_millis(310)).await;
+    let token = new.presence(&server.issuer.presence("d"));
+    let all = (0..20).map(|_| server.get("/status", Some(&token)));
+    for (status, body) in futures_util::future::join_all(all).await {
+        assert_eq!(status, 200, "{body}");
+    }
+    assert_eq!(server.issuer.fetches(), asked + 1);
+}
+
+#[tokio::test]
+async fn g15_an_outage_drops_nobody_and_lets_nobody_in_who_is_not_known() {
+    let server = start_with(|config| {
+        eager(config);
+        config.keys.max_age = Duration::from_millis(50);
+    })
+    .await;
+    ready(&server).await;
+    let mut daemon = server.daemon("d").await;
+    for mood in [
+        Mood::Down,
+        Mood::Failing,
+        Mood::Nonsense,
+        Mood::Endless,
+        Mood::Elsewhere(format!("{}/other", server.issuer.url)),
+    ] {
+        server.issuer.set(mood.clone());
+        let asked = server.issuer.fetches();
+        let new = server.issuer.signer("new");
+        server.issuer.publish(vec![new.jwk()]);
+        until("asked again", || async { server.issuer.fetches() > asked + 1 }).await;
+        // The keys are older than their age now; those that were known still count.
+        daemon.expect_quiet().await;
+        server.client("d", 1).await.expect_quiet().await;
+        daemon.expect_code(SessionEnded, 1).await;
+        let unknown = new.presence(&server.issuer.presence("d"));
+        assert_eq!(server.refusal(&unknown).await.0, 401, "{mood:?}");
+    }
+}
+
+#[tokio::test]
+async fn g15_stale_keys_end() {
+    let server = start_with(|config| {
+        eager(config);
+        config.keys.max_age = Duration::from_millis(20);
+        config.keys.stale_for = Duration::from_millis(200);
+    })
+    .await;
+    ready(&server).await;
+    let mut daemon = server.daemon("d").await;
+    server.issuer.set(Mood::Down);
+    let token = server.issuer.daemon("d");
+    until("nobody is let in", || async { server.get("/status", Some(&token)).await.0 == 503 })
+        .await;
+    daemon.expect_quiet().await;
+    server.issuer.set(Mood::Well);
+    until("let in again", || async { server.get("/status", Some(&token)).await.0 == 200 }).await;
+}
+
+#[tokio::test]
+async fn sbrp_token_03_keys_of_other_kinds_are_passed_over() {
+    let server = start_with(eager).await;
+    ready(&server).await;
+    let mut foreign = server.issuer.signer("a").jwk();
+    foreign["kty"] = json!("RSA");
+    foreign["n"] = json!("AQAB");
+    let mut signing = server.issuer.signer("b").jwk();
+    signing["alg"] = json!("ES256");
+    let good = server.issuer.signer("c");
+    server.issuer.publish(vec![foreign, signing, good.jwk()]);
+    let token = good.presence(&server.issuer.presence("d"));
+    until("known", || async { server.get("/status", Some(&token)).await.0 == 200 }).await;
+    for kid in ["a", "b"] {
+        let token = server.issuer.signer(kid).presence(&server.issuer.presence("d"));
+        let (status, body) = server.refusal(&token).await;
+        assert_eq!((status, &body["error"]["reason"]), (401, &json!("unknown_key")));
+    }
+}

@@ -1,0 +1,66 @@
+//! What an idle pair costs (G11). In a process of its own, where nothing else takes memory.
+
+use std::process::Command;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::peer::data;
+use super::server::{Server, raw, start};
+
+const DAEMONS: u64 = 4;
+const CLIENTS: u64 = 100;
+
+#[test]
+fn g11_an_idle_pair_takes_at_most_16_kib() {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "relay::memory::measured_alone", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("bytes a pair"), "{said}");
+}
+
+#[tokio::test]
+#[ignore = "run by the test above"]
+async fn measured_alone() {
+    let server = start().await;
+    let mut open = Vec::new();
+    // What is made once is made now.
+    moor(&server, "warm", 1, &mut open).await;
+    let before = resident();
+    for daemon in 0..DAEMONS {
+        moor(&server, &format!("d{daemon}"), CLIENTS, &mut open).await;
+    }
+    server.until_metric("bowline_relay_pairs{state=\"paired\"}", DAEMONS * CLIENTS + 1).await;
+    // The test's own ends are in it, too; they are small.
+    let each = resident().saturating_sub(before) / (DAEMONS * CLIENTS);
+    println!("{each} bytes a pair");
+    assert!(each <= 16 << 10, "{each} bytes a pair");
+}
+
+/// A daemon and its clients, each of which has said something and heard something.
+async fn moor(server: &Server, name: &str, clients: u64, open: &mut Vec<TcpStream>) {
+    let mut daemon = raw(server, &server.issuer.daemon(name)).await;
+    for session in 1..=clients {
+        let mut client = raw(server, &server.issuer.client(name, session)).await;
+        let message = data(session, vec![7; 1000]).encode();
+        let mut frame = vec![0x82, 0x80 | 126];
+        frame.extend((message.len() as u16).to_be_bytes());
+        frame.extend([0; 4]);
+        frame.extend(&message);
+        let mut heard = vec![0; 4 + message.len()];
+        client.write_all(&frame).await.unwrap();
+        daemon.read_exact(&mut heard).await.unwrap();
+        daemon.write_all(&frame).await.unwrap();
+        client.read_exact(&mut heard).await.unwrap();
+        open.push(client);
+    }
+    open.push(daemon);
+}
+
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}

@@ -1,0 +1,64 @@
+//! What can be typed about relays.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bowline_relay::relay::human;
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A relay passes sealed frames between clients and daemons and cannot read them. It takes the tokens
+of one control plane, whose keys it fetches from <issuer>/.well-known/jwks.json.
+
+Examples:
+  bowline relay --issuer http://127.0.0.1:8091
+  bowline relay --listen 0.0.0.0:443 --issuer https://control.example --region eu \\
+      --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
+  bowline relay --listen 10.0.0.5:8090 --issuer https://control.example --insecure-plain \\
+      --rate-connections-ip 0")]
+pub(crate) struct RelayArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090")]
+    pub(crate) listen: SocketAddr,
+    /// The control plane whose tokens count: https, or http on this machine
+    #[arg(long, value_name = "URL")]
+    pub(crate) issuer: String,
+    /// Where the relay stands; tokens for another region are refused
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// The certificate and those above it, in PEM; taken up again when the file changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Allow plain HTTP on a public address, behind a proxy that ends TLS
+    #[arg(long)]
+    pub(crate) insecure_plain: bool,
+    /// How long a session waits for its daemon
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = human::parse)]
+    pub(crate) grace: Duration,
+    /// How long known keys count while the control plane cannot be reached
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = human::parse)]
+    pub(crate) keys_stale: Duration,
+    /// Connections open at once
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) connections: usize,
+    /// Messages a second from one connection; more are delayed; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub(crate) rate_frames: u32,
+    /// New connections a second; more are turned away; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    pub(crate) rate_connections: u32,
+    /// New connections a second from one address; 0 for no limit, as behind a proxy
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) rate_connections_ip: u32,
+    /// How long a silent connection is left alone before it is pinged
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = human::parse)]
+    pub(crate) ping_every: Duration,
+    /// Print one line of JSON when ready
+    #[arg(long)]
+    pub(crate) json: bool,
+}
