@@ -312,6 +312,8 @@ impl Berthed {
     /// Hands an event to the machine, and carries out what it says, and what follows from that.
     async fn handle(&mut self, event: Event, link: &Link) -> Result<(), Why> {
         let mut events = VecDeque::from([event]);
+        // Once the connection fails, the rest is carried out all the same: sessions outlive it.
+        let mut said = Ok(());
         while let Some(event) = events.pop_front() {
             let actions = match self.machine.handle(event, now()) {
                 Ok(actions) => actions,
@@ -324,7 +326,11 @@ impl Berthed {
             };
             for action in actions {
                 match action {
-                    Action::Send(message) => link.say(message).await?,
+                    Action::Send(message) => {
+                        if said.is_ok() {
+                            said = link.say(message).await;
+                        }
+                    }
                     Action::Offer(session) => events.push_back(match ephemeral() {
                         Ok(ephemeral) => Event::Answer { session, ephemeral },
                         Err(_) => Event::Close { session, reason: Reason::Error },
@@ -338,7 +344,7 @@ impl Berthed {
                 }
             }
         }
-        Ok(())
+        said
     }
 
     /// The same without a connection: nothing can be sent, and the machine knows.
@@ -384,7 +390,10 @@ impl Berthed {
     }
 
     fn deliver(&mut self, session: SessionId, opened: Opened) -> Option<Event> {
-        match self.moorings.get_mut(&session)?.deliver(opened) {
+        let Some(mooring) = self.moorings.get_mut(&session) else {
+            return Some(Event::Close { session, reason: Reason::Error });
+        };
+        match mooring.deliver(opened) {
             Ok(()) => None,
             Err(Undelivered::Gap) => {
                 self.give_up(session, Why::Sdk(SdkCode::SequenceError), Reason::Error)

@@ -206,3 +206,121 @@ fn garbled(what: &'static str) -> io::Error {
 
 const PIECE: u8 = 0x00;
 const TAKEN: u8 = 0x01;
+
+#[cfg(test)]
+mod tests {
+    use bowline_sbrp::id::SessionId;
+    use bowline_sbrp::identity::Fingerprint;
+    use bowline_sbrp::sealed::Opened;
+    use futures_util::FutureExt;
+    use futures_util::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::relay::session::{Mooring, Quay};
+
+    struct End {
+        pipe: Pipe,
+        mooring: Mooring,
+        sent: mpsc::Receiver<Outgoing>,
+        said: u64,
+    }
+
+    impl End {
+        fn new() -> Self {
+            let (quay, sent, _) = Quay::new();
+            let id = SessionId::from_wire(1).unwrap();
+            let (session, mooring) = quay.moor(id, Fingerprint::of(&[0; 32]));
+            Self { pipe: Pipe::new(session), mooring, sent, said: 0 }
+        }
+
+        /// The peer says this.
+        fn hear(&mut self, kind: u8, rest: &[u8]) {
+            let plaintext = [&[kind], rest].concat().into();
+            self.mooring.deliver(Opened { seq: self.said, plaintext }).unwrap();
+            self.said += 1;
+        }
+
+        /// Writes and flushes until nothing goes; what went, by message.
+        fn write_all_that_goes(&mut self, piece: &[u8]) -> Vec<Vec<u8>> {
+            let mut went = Vec::new();
+            for _ in 0..10_000 {
+                let done = async {
+                    self.pipe.write_all(piece).await?;
+                    self.pipe.flush().await
+                };
+                let done = done.now_or_never();
+                while let Ok(outgoing) = self.sent.try_recv() {
+                    went.push(outgoing.plaintext.into_bytes());
+                }
+                match done {
+                    Some(done) => done.unwrap(),
+                    // Blocked by the queue, which is empty now; or for good.
+                    None if self.pipe.flush().now_or_never().is_none() => break,
+                    None => {}
+                }
+            }
+            while let Ok(outgoing) = self.sent.try_recv() {
+                went.push(outgoing.plaintext.into_bytes());
+            }
+            went
+        }
+    }
+
+    #[test]
+    fn no_more_is_on_its_way_than_the_window_in_bytes_and_in_number() {
+        for size in [1, 5_000, 40_000, 200_000] {
+            let mut end = End::new();
+            let went = end.write_all_that_goes(&vec![7; size]);
+            let weight: u32 = went.iter().map(|message| weight(message.len())).sum();
+            assert!(weight <= WINDOW && weight > WINDOW / 2, "{size}: {weight}");
+            assert!(went.len() <= 128, "{size}: {}", went.len());
+            assert!(went.iter().all(|message| message.len() <= MAX_PLAINTEXT));
+            // What the peer took makes room for as much again.
+            end.hear(TAKEN, &weight.to_be_bytes());
+            assert!(!end.write_all_that_goes(&vec![7; size]).is_empty(), "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_told_before_the_peer_runs_dry() {
+        let mut end = End::new();
+        let mut heard = vec![0; 40_000];
+        let mut told = 0;
+        for _ in 0..100 {
+            end.hear(PIECE, &[7; 40_000]);
+            end.pipe.read_exact(&mut heard).now_or_never().unwrap().unwrap();
+            while let Ok(outgoing) = end.sent.try_recv() {
+                let message = outgoing.plaintext.into_bytes();
+                assert_eq!(message[0], TAKEN);
+                told += u32::from_be_bytes(message[1..].try_into().unwrap());
+            }
+        }
+        assert!(told <= 100 * 40_001 && told > 100 * 40_001 - WINDOW / 2, "{told}");
+    }
+
+    #[test]
+    fn after_a_pause_something_is_said_at_once() {
+        let mut end = End::new();
+        end.mooring.resumed();
+        assert!(end.pipe.read(&mut [0; 1]).now_or_never().is_none());
+        let said = end.sent.try_recv().unwrap().plaintext.into_bytes();
+        assert_eq!(said, [TAKEN, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_peer_that_breaks_the_rules_is_not_listened_to() {
+        for (kind, rest) in [(TAKEN, &[0, 0, 0, 1][..]), (TAKEN, &[0, 0, 0]), (0x02, b"?")] {
+            let mut end = End::new();
+            end.hear(kind, rest);
+            let read = end.pipe.read(&mut [0; 1]).now_or_never().unwrap();
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData, "{kind} {rest:?}");
+        }
+        let mut end = End::new();
+        for _ in 0..=WINDOW / 60_000 {
+            end.hear(PIECE, &[0; 60_000]);
+        }
+        let read = end.pipe.read(&mut [0; 1]).now_or_never().unwrap();
+        assert_eq!(read.unwrap_err().to_string(), "more on its way than was allowed");
+    }
+}
