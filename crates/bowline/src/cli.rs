@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod relay_ends;
 pub(crate) mod roaming;
 
 use std::net::SocketAddr;
@@ -47,6 +48,12 @@ pub(crate) enum Command {
     Fork(roaming::ForkArgs),
     /// Show where a session comes from and what became of it
     Lineage(roaming::LineageArgs),
+    /// Make one address of this machine reachable through a relay that cannot read
+    Daemon(relay_ends::DaemonArgs),
+    /// Reach a daemon: open a port here that leads there, or measure the way
+    Connect(relay_ends::ConnectArgs),
+    /// List your daemons
+    Daemons(relay_ends::DaemonsArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits
