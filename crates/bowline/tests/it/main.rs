@@ -11,7 +11,7 @@ mod openai_sdk;
 mod power;
 mod process;
 mod readme;
-mod relay_cli;
+mod relay_ends_cli;
 mod restart;
 mod roaming_cli;
 mod travel;

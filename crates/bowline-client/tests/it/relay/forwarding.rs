@@ -1,6 +1,7 @@
 //! TCP through a sealed session.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::world::{World, established};
+use super::world::{World, established, until};
 use crate::gateway::within;
 
 /// A port here that leads to the daemon's target.
@@ -219,7 +220,7 @@ async fn sbrp_daemon_05_a_last_word_lost_in_a_pause_is_noticed_at_once() {
     });
     let passed = world.relay.passed.lock().unwrap().len();
     tcp.write_all(b"lost").await.unwrap();
-    super::world::until("both messages", || {
+    until("both messages", || {
         world.relay.passed.lock().unwrap().len() >= passed + 2 * (13 + 28 + 1 + 12 + 2 + 4)
     })
     .await;
@@ -227,6 +228,41 @@ async fn sbrp_daemon_05_a_last_word_lost_in_a_pause_is_noticed_at_once() {
     world.relay.cut(Role::Daemon);
     port.told("lost").await;
     assert_reset(&mut tcp).await;
+}
+
+/// What was on its way when the daemon's connection broke is lost or not; either way no connection
+/// carries on with a hole in it.
+#[tokio::test]
+async fn sbrp_daemon_05_a_loss_in_the_middle_of_a_transfer_leaves_it_whole_or_resets_it() {
+    for after in [100_000, 1_000_000, 3_000_000] {
+        let world = World::start().await;
+        let _daemon = world.serving(Some(echo().await)).await;
+        let port = Port::open(&world, Forwarding::default()).await;
+        let said: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+        let (mut from, mut to) = port.connect().await.into_split();
+        let sending = said.clone();
+        let writing = tokio::spawn(async move {
+            let _ = to.write_all(&sending).await;
+            let _ = to.shutdown().await;
+        });
+        let relay = Arc::clone(&world.relay);
+        let cutting = tokio::spawn(async move {
+            until("the transfer", || relay.passed.lock().unwrap().len() > after).await;
+            relay.cut(Role::Daemon);
+        });
+        let mut heard = Vec::new();
+        let end = within("the end", from.read_to_end(&mut heard)).await;
+        match end {
+            Ok(_) => assert!(heard == said, "a clean end after {} bytes", heard.len()),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                assert!(said.starts_with(&heard));
+            }
+        }
+        cutting.await.unwrap();
+        writing.await.unwrap();
+        round_trip(&mut port.connect().await, b"after").await;
+    }
 }
 
 #[tokio::test]
