@@ -114,6 +114,11 @@ impl Client {
         self.state.name()
     }
 
+    /// Whether a message that is handed over now is sent now.
+    pub fn is_active(&self) -> bool {
+        matches!(self.state, State::Active { .. })
+    }
+
     /// The session of the current connection.
     pub fn session(&self) -> Option<SessionId> {
         self.state.session()

@@ -3,6 +3,7 @@
 pub(crate) mod control;
 pub(crate) mod mcp;
 pub(crate) mod relay;
+pub(crate) mod relay_ends;
 pub(crate) mod roaming;
 
 use std::net::SocketAddr;
@@ -56,6 +57,12 @@ pub(crate) enum Command {
     Control(control::ControlArgs),
     /// Pass sealed frames between clients and daemons, without being able to read them
     Relay(relay::RelayArgs),
+    /// Make one address of this machine reachable through a relay that cannot read
+    Daemon(relay_ends::DaemonArgs),
+    /// Reach a daemon: open a port here that leads there, or measure the way
+    Connect(relay_ends::ConnectArgs),
+    /// List your daemons
+    Daemons(relay_ends::DaemonsArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

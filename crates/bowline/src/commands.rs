@@ -3,7 +3,10 @@
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod config;
+pub(crate) mod connect;
 pub(crate) mod control;
+pub(crate) mod daemon;
+pub(crate) mod daemons;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod fork;

@@ -5,8 +5,17 @@ use tracing_subscriber::EnvFilter;
 use crate::settings::{Log, LogFormat};
 
 /// Libraries that would print frames or headers at their lowest levels.
-const QUIET: [&str; 8] =
-    ["tungstenite", "tokio_tungstenite", "hyper", "hyper_util", "reqwest", "h2", "rustls", "axum"];
+const QUIET: [&str; 9] = [
+    "tungstenite",
+    "tokio_tungstenite",
+    "hyper",
+    "hyper_util",
+    "reqwest",
+    "h2",
+    "rustls",
+    "axum",
+    "yamux",
+];
 
 /// Libraries that would print what was said at any level.
 const SILENT: [&str; 2] = ["rmcp", "process_wrap"];

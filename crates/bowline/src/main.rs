@@ -7,6 +7,7 @@ mod failure;
 mod foreign;
 mod local;
 mod logging;
+mod owner;
 mod paths;
 mod settings;
 
@@ -57,6 +58,9 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Mcp(args) => commands::mcp::run(args).await,
         Command::Control(args) => commands::control::run(args).await,
         Command::Relay(args) => commands::relay::run(args).await,
+        Command::Daemon(args) => commands::daemon::run(args).await,
+        Command::Connect(args) => commands::connect::run(args).await,
+        Command::Daemons(args) => commands::daemons::run(args).await,
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,

@@ -46,8 +46,15 @@ pub(crate) enum LogFormat {
 }
 
 /// Variables that begin like settings and are not.
-const NOT_SETTINGS: [&str; 5] =
-    ["BOWLINE_CONFIG", "BOWLINE_URL", "BOWLINE_API_KEY", "BOWLINE_SESSION_TOKEN", "BOWLINE_BIN"];
+const NOT_SETTINGS: [&str; 7] = [
+    "BOWLINE_CONFIG",
+    "BOWLINE_URL",
+    "BOWLINE_API_KEY",
+    "BOWLINE_SESSION_TOKEN",
+    "BOWLINE_BIN",
+    "BOWLINE_CONTROL",
+    "BOWLINE_CONTROL_KEY",
+];
 /// Keys without a default, which the table of defaults therefore cannot show.
 const OPTIONAL: [&str; 3] =
     ["auth.api_keys_file", "upstream.default.url", "upstream.default.key_env"];

@@ -1,7 +1,8 @@
-//! The clients over real sockets, against a gateway that does what a test tells it.
+//! The clients over real sockets, against servers that do what a test tells them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod endings;
 mod gateway;
+mod relay;
 mod surface;

@@ -320,6 +320,7 @@ fn frames_of_others_are_typed_errors_and_change_nothing() {
     ] {
         assert!(client.handle(Event::Frame(frame.clone()), now).is_err(), "{frame:?}");
         assert_eq!(client.state(), "active");
+        assert!(client.is_active());
     }
     assert_eq!(client.handle(Event::Close, now), Ok(vec![Action::CloseSocket]));
     assert!(client.handle(Event::Connect, now).is_err(), "closed is closed");

@@ -15,6 +15,7 @@ mod power;
 mod process;
 mod readme;
 mod relay_cli;
+mod relay_ends_cli;
 mod restart;
 mod roaming_cli;
 mod travel;

@@ -1,0 +1,162 @@
+//! A client: reaches one daemon through the relay, and goes on reaching it.
+//!
+//! [`RelayClient`] is a handle; one background task owns the connection and drives
+//! [`bowline_sbrp::client::Client`].
+//!
+//! Invariants
+//! - The daemon's key is pinned after it proved itself, and another one ends everything until the
+//!   user approves it (SBRP-CLIENT-01, -02).
+//! - A lost session is followed by a new one: new token, id, keys and handshake (SBRP-CLIENT-04).
+//!   Each comes as a [`Session`] of its own, so that nothing is sent to the wrong one.
+//! - A paused session goes on as it was, or ends visibly if anything was lost (SBRP-CLIENT-05).
+
+mod driver;
+
+use std::time::Duration;
+
+use bowline_sbrp::control::{Code, SdkCode};
+use bowline_sbrp::handshake::{KeyChange, Trust};
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::identity::UnfitKey;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::control_plane::{ControlError, ControlPlane};
+use super::pins::{PinError, Pins};
+use super::pulse::Watch;
+use super::session::Session;
+use super::why::{Why, sentence, told};
+use driver::Driver;
+
+/// Which daemon to reach, and what is known of it.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    pub control: ControlPlane,
+    pub daemon: DaemonId,
+    pub pins: Pins,
+    pub watch: Watch,
+    approved: Option<Trust>,
+}
+
+impl ClientConfig {
+    pub fn new(control: ControlPlane, daemon: DaemonId, pins: Pins) -> Self {
+        Self { control, daemon, pins, watch: Watch::default(), approved: None }
+    }
+
+    /// The user compared both fingerprints and wants the new key. It still has to prove itself, and
+    /// takes the old one's place only then (SBRP-CLIENT-02).
+    pub fn approve(mut self, change: KeyChange) -> Result<Self, UnfitKey> {
+        self.approved = Some(change.approve()?);
+        Ok(self)
+    }
+}
+
+/// What happens to a client.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// The handshake is done.
+    Established {
+        session: Session,
+        /// Host and port of the relay.
+        relay: String,
+        /// The daemon's key was not known before: its fingerprint is worth comparing.
+        first_use: bool,
+    },
+    /// The daemon is away; what is sent waits.
+    Paused,
+    /// The daemon is back and has not said yet whether it knows the session.
+    Pending,
+    /// The session goes on, with the same keys.
+    Resumed,
+    /// The daemon's key could not be kept: the next start will trust anew (SBRP-CLIENT-08).
+    NotPinned(PinError),
+    /// There is no session now; the next attempt begins after `retry_in`.
+    Lost { why: Why, retry_in: Duration },
+    /// The client is over. Nothing follows.
+    Closed(ClientClosed),
+}
+
+/// Why a client does not go on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientClosed {
+    /// Show both fingerprints; [`ClientConfig::approve`] goes on with the new one.
+    #[error("{}", sentence(SdkCode::IdentityKeyChanged))]
+    KeyChanged(Box<KeyChange>),
+    #[error("{}", sentence(*.0))]
+    Handshake(SdkCode),
+    #[error("the relay refuses: {}", told(*.0))]
+    Relay(Code),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Pins(#[from] PinError),
+    #[error("the client was closed")]
+    Stopped,
+}
+
+impl ClientClosed {
+    /// The number of the protocol's code, or of the SDK's (0xE001 and up).
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::KeyChanged(_) => Some(SdkCode::IdentityKeyChanged.number()),
+            Self::Handshake(code) => Some(code.number()),
+            Self::Relay(code) => Some(code.to_wire()),
+            Self::Control(_) | Self::Pins(_) | Self::Stopped => None,
+        }
+    }
+}
+
+/// A client that goes on until it is closed or dropped.
+#[derive(Debug)]
+pub struct RelayClient {
+    events: mpsc::Receiver<ClientEvent>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl RelayClient {
+    /// Connects, and goes on until [`ClientEvent::Closed`]. Call it inside a Tokio runtime.
+    pub fn connect(config: ClientConfig) -> Self {
+        let (given, events) = mpsc::channel(EVENTS);
+        let stop = CancellationToken::new();
+        let driver = Driver::new(config, given, stop.clone());
+        Self { events, stop, task: tokio::spawn(driver.run()) }
+    }
+
+    /// The next event; `None` after [`ClientEvent::Closed`]. When 64 wait to be taken, the client
+    /// waits, too.
+    pub async fn next(&mut self) -> Option<ClientEvent> {
+        self.events.recv().await
+    }
+
+    /// The next session, however often it takes to connect; other events are left out.
+    pub async fn session(&mut self) -> Result<Session, ClientClosed> {
+        loop {
+            match self.next().await {
+                Some(ClientEvent::Established { session, .. }) => return Ok(session),
+                Some(ClientEvent::Closed(closed)) => return Err(closed),
+                Some(_) => {}
+                None => return Err(ClientClosed::Stopped),
+            }
+        }
+    }
+
+    /// Ends the session and leaves, within 5 s.
+    pub async fn close(mut self) {
+        self.stop.cancel();
+        if timeout(STOP_PATIENCE, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+impl Drop for RelayClient {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+const EVENTS: usize = 64;
+const STOP_PATIENCE: Duration = Duration::from_secs(5);

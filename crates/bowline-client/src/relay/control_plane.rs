@@ -1,0 +1,237 @@
+//! The control plane over HTTP: who I am, which daemons are mine, a token for a session.
+//!
+//! Invariants
+//! - The user's key and tokens travel over TLS or within this machine, never after a redirect.
+//! - Every answer has a size and a time it may not pass.
+//! - Nothing here shows a key or a token.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_sbrp::api::{DaemonView, OpenSession, Refusal, Register, Registered, SessionOpened};
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::identity::IdentityKey;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use super::address;
+
+/// A control plane, as one of its users.
+#[derive(Clone)]
+pub struct ControlPlane {
+    base: Url,
+    http: reqwest::Client,
+}
+
+/// Why the control plane gave no good answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    #[error("the control plane's address must begin with https://, or be on this machine")]
+    Insecure,
+    #[error("the key holds characters that an HTTP header cannot carry")]
+    Key,
+    #[error("the control plane at {host} {why}")]
+    Unreachable { host: String, why: &'static str },
+    #[error("the control plane refused: {message}")]
+    Refused { status: u16, code: String, message: String },
+    #[error("the control plane's answer is not one of a control plane")]
+    Unreadable,
+    #[error("the control plane names a relay that is neither at wss:// nor on this machine")]
+    InsecureRelay,
+}
+
+impl ControlError {
+    /// Whether the same question may be answered later.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Unreadable => true,
+            Self::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
+            Self::Insecure | Self::Key | Self::InsecureRelay => false,
+        }
+    }
+}
+
+impl ControlPlane {
+    /// `base` may have a path, which is kept; `key` is the user's.
+    pub fn new(base: Url, key: &str) -> Result<Self, ControlError> {
+        if !matches!(base.scheme(), "http" | "https") || !address::is_private(&base) {
+            return Err(ControlError::Insecure);
+        }
+        let mut authorization =
+            HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| ControlError::Key)?;
+        authorization.set_sensitive(true);
+        let http = reqwest::Client::builder()
+            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_PATIENCE)
+            .timeout(PATIENCE)
+            .build()
+            .map_err(|_| ControlError::Unreachable {
+                host: address::host(&base),
+                why: "cannot be asked: this machine gives no TLS",
+            })?;
+        Ok(Self { base, http })
+    }
+
+    /// Host and port, for people.
+    pub fn host(&self) -> String {
+        address::host(&self.base)
+    }
+
+    /// Makes a daemon known, or finds the one that has this key.
+    pub async fn register(
+        &self,
+        key: &IdentityKey,
+        name: Option<&str>,
+        resumable: bool,
+    ) -> Result<Registered, ControlError> {
+        let register = Register {
+            api_key: None,
+            identity_public_key: URL_SAFE_NO_PAD.encode(key.as_bytes()),
+            name: name.map(str::to_owned),
+            resumable: Some(resumable),
+        };
+        let request = self.request(Method::POST, &["api", "daemons", "register"])?.json(&register);
+        self.relayed(self.ask(request).await?, |done: &Registered| &done.relay_url)
+    }
+
+    /// A new presence token for a daemon.
+    pub async fn renew(&self, daemon: &DaemonId) -> Result<Registered, ControlError> {
+        let path = ["api", "daemons", daemon.as_str(), "presence"];
+        let answer = self.ask(self.request(Method::POST, &path)?).await?;
+        self.relayed(answer, |done: &Registered| &done.relay_url)
+    }
+
+    /// The user's daemons.
+    pub async fn daemons(&self) -> Result<Vec<DaemonView>, ControlError> {
+        self.ask(self.request(Method::GET, &["api", "daemons"])?).await
+    }
+
+    /// A token for one session with a daemon.
+    pub async fn open_session(&self, daemon: &DaemonId) -> Result<SessionOpened, ControlError> {
+        let open = OpenSession { daemon_id: daemon.as_str().to_owned() };
+        let request = self.request(Method::POST, &["api", "sessions"])?.json(&open);
+        self.relayed(self.ask(request).await?, |done: &SessionOpened| &done.relay_url)
+    }
+
+    /// Refuses a relay where the token would travel in the clear.
+    fn relayed<T>(&self, answer: T, url: impl Fn(&T) -> &String) -> Result<T, ControlError> {
+        let relay: Url = url(&answer).parse().map_err(|_| ControlError::Unreadable)?;
+        match matches!(relay.scheme(), "ws" | "wss") && address::is_private(&relay) {
+            true => Ok(answer),
+            false => Err(ControlError::InsecureRelay),
+        }
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder, ControlError> {
+        let mut url = self.base.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        url.path_segments_mut().map_err(|()| ControlError::Insecure)?.pop_if_empty().extend(path);
+        Ok(self.http.request(method, url))
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ControlError> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|_| ControlError::Unreadable);
+        }
+        Err(refused(status, &body))
+    }
+
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, ControlError> {
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + part.len() > MOST {
+                return Err(ControlError::Unreadable);
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(body)
+    }
+
+    /// reqwest's own words may hold the whole address.
+    fn unreachable(&self, error: &reqwest::Error) -> ControlError {
+        let why = match (error.is_timeout(), error.is_connect()) {
+            (true, _) => "does not answer in time",
+            (false, true) => "cannot be reached",
+            (false, false) => "broke off without an answer",
+        };
+        ControlError::Unreachable { host: self.host(), why }
+    }
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> ControlError {
+    let status_code = status.as_u16();
+    let (code, message) = match serde_json::from_slice::<Refusal>(body) {
+        Ok(refusal) => (refusal.error.code, refusal.error.message),
+        Err(_) => (String::new(), format!("it answered {status}")),
+    };
+    ControlError::Refused { status: status_code, code, message }
+}
+
+impl fmt::Debug for ControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlPlane").field("host", &self.host()).finish_non_exhaustive()
+    }
+}
+
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// A request, from its first byte to the answer's last.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The longest answer: a list of some thousand daemons.
+const MOST: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_never_sent_where_others_could_read_it() {
+        let made = |url: &str| ControlPlane::new(url.parse().unwrap(), "key").map(|_| ());
+        assert_eq!(made("http://example.org"), Err(ControlError::Insecure));
+        assert_eq!(made("ws://127.0.0.1"), Err(ControlError::Insecure));
+        assert_eq!(made("https://example.org/control"), Ok(()));
+        assert_eq!(made("http://127.0.0.1:1"), Ok(()));
+        let broken = ControlPlane::new("https://example.org".parse().unwrap(), "a\nb");
+        assert_eq!(broken.map(|_| ()), Err(ControlError::Key));
+    }
+
+    #[test]
+    fn names_in_paths_cannot_leave_their_place() {
+        let control =
+            ControlPlane::new("https://example.org/base/?q#f".parse().unwrap(), "k").unwrap();
+        let path = ["api", "daemons", "a/../b?c", "presence"];
+        let request = control.request(Method::POST, &path).unwrap().build().unwrap();
+        let url = "https://example.org/base/api/daemons/a%2F..%2Fb%3Fc/presence";
+        assert_eq!(request.url().as_str(), url);
+    }
+
+    #[test]
+    fn some_refusals_pass_and_some_do_not() {
+        let refused = |status| refused(StatusCode::from_u16(status).unwrap(), b"<html>");
+        for status in [408, 429, 500, 503] {
+            assert!(refused(status).may_pass(), "{status}");
+        }
+        for status in [301, 400, 401, 403, 404] {
+            assert!(!refused(status).may_pass(), "{status}");
+        }
+        assert_eq!(
+            refused(404).to_string(),
+            "the control plane refused: it answered 404 Not Found"
+        );
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let url = "https://user:secret1@example.org/secret2?k=secret3".parse().unwrap();
+        let text = format!("{:?}", ControlPlane::new(url, "secret4").unwrap());
+        assert_eq!(text, r#"ControlPlane { host: "example.org", .. }"#);
+    }
+}

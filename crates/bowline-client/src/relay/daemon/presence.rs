@@ -1,0 +1,131 @@
+//! The daemon's presence token, kept fresh (SBRP-DAEMON-07).
+//!
+//! A token's age is counted from when it came, on this machine's monotonic clock: the two ends'
+//! wall clocks need not agree. A connection outlives its token, so a renewal that fails costs
+//! nothing until the next connect; it is tried again all the while.
+
+use std::time::Duration;
+
+use bowline_sbrp::api::{DaemonStatus, DaemonView, Registered};
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::identity::IdentityKey;
+use bowline_sbrp::reconnect;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::relay::control_plane::{ControlError, ControlPlane};
+use crate::relay::random::dice;
+
+/// A registration and when it came. Shows no token.
+#[derive(Debug, Clone)]
+pub(super) struct Presence {
+    pub(super) registered: Registered,
+    came: Instant,
+}
+
+impl Presence {
+    pub(super) fn new(registered: Registered) -> Self {
+        Self { registered, came: Instant::now() }
+    }
+
+    fn renew_at(&self) -> Instant {
+        let seconds = reconnect::renew_at(0, self.life());
+        self.came + Duration::from_secs(seconds).max(SOONEST)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.came + Duration::from_secs(self.life())
+    }
+
+    fn life(&self) -> u64 {
+        // Past a year it is all the same, and sums of instants do not overflow.
+        self.registered.expires_at.saturating_sub(self.registered.issued_at).min(31_536_000)
+    }
+}
+
+/// Who the daemon is to the control plane.
+#[derive(Debug)]
+pub(super) struct Registrar {
+    pub(super) control: ControlPlane,
+    pub(super) key: IdentityKey,
+    pub(super) name: Option<String>,
+    pub(super) resumable: bool,
+}
+
+impl Registrar {
+    pub(super) async fn register(&self) -> Result<Presence, ControlError> {
+        let asking = self.control.register(&self.key, self.name.as_deref(), self.resumable);
+        asking.await.map(Presence::new)
+    }
+
+    /// Whether the relay has a connection of this daemon.
+    pub(super) async fn is_online(&self, daemon: &DaemonId) -> Result<bool, ControlError> {
+        let daemons = self.control.daemons().await?;
+        let online =
+            |one: &DaemonView| one.id == daemon.as_str() && one.status == DaemonStatus::Online;
+        Ok(daemons.iter().any(online))
+    }
+}
+
+/// Renews for as long as somebody looks at the presence.
+pub(super) async fn keep_fresh(
+    control: ControlPlane,
+    daemon: DaemonId,
+    presence: watch::Sender<Presence>,
+) {
+    loop {
+        let due = presence.borrow().renew_at();
+        sleep_until(due).await;
+        let mut attempt = 0;
+        loop {
+            // A new registration may have come meanwhile.
+            if presence.borrow().renew_at() > Instant::now() {
+                break;
+            }
+            match control.renew(&daemon).await {
+                Ok(renewed) => {
+                    tracing::debug!("presence renewed");
+                    presence.send_replace(Presence::new(renewed));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "presence not renewed");
+                    sleep(reconnect::delay(attempt, dice())).await;
+                    attempt = attempt.saturating_add(1);
+                }
+            }
+        }
+    }
+}
+
+/// A control plane that gives tokens of no length is not asked more often than this.
+const SOONEST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registered(issued_at: u64, expires_at: u64) -> Registered {
+        Registered {
+            daemon_id: "d".into(),
+            presence_token: "secret".into(),
+            relay_url: "wss://relay.example/relay".into(),
+            issued_at,
+            expires_at,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sbrp_daemon_07_age_is_counted_from_when_the_token_came() {
+        // Made by a clock that is years behind.
+        let presence = Presence::new(registered(1_000, 4_600));
+        assert_eq!(presence.renew_at() - Instant::now(), Duration::from_secs(2_700));
+        assert!(!presence.is_over());
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        assert!(presence.is_over());
+        for (issued, expires) in [(5, 5), (9, 5), (0, u64::MAX)] {
+            let presence = Presence::new(registered(issued, expires));
+            assert!(presence.renew_at() >= Instant::now() + SOONEST);
+        }
+        assert!(!format!("{presence:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,187 @@
+//! One WebSocket to a relay: frames in, messages out, every end a [`Why`].
+//!
+//! Nothing past this file knows tungstenite. Reading is the driver's; writing is a task of its
+//! own, so that a relay that takes nothing for a while is still heard. The writer takes whatever
+//! waits, then flushes once.
+
+use std::io;
+use std::time::Duration;
+
+use bowline_sbrp::frame::{Frame, MAX_FRAME, Violation};
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+use super::why::Why;
+
+type Socket<S> = WebSocketStream<S>;
+
+/// A connection that the relay let in.
+#[derive(Debug)]
+pub(super) struct Link<S = MaybeTlsStream<TcpStream>> {
+    incoming: SplitStream<Socket<S>>,
+    outbox: mpsc::Sender<Bytes>,
+    writer: JoinHandle<()>,
+}
+
+impl Link {
+    /// Connects with a token, which goes into a header: addresses end up in logs.
+    pub(super) async fn open(relay: &str, token: &str) -> Result<Self, Why> {
+        provide_crypto();
+        let unreachable = |error: Error| Why::Unreachable(sentence(error));
+        let mut request = relay.into_client_request().map_err(unreachable)?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| Why::Unreachable("the token is none".into()))?;
+        bearer.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, bearer);
+        let connecting = connect_async_with_config(request, Some(limits()), true);
+        match timeout(CONNECT_PATIENCE, connecting).await {
+            Ok(Ok((socket, _))) => Ok(Self::over(socket)),
+            Ok(Err(Error::Http(response))) => Err(Why::Refused(response.status().as_u16())),
+            Ok(Err(error)) => Err(unreachable(error)),
+            Err(_) => Err(Why::Unreachable("it does not answer".into())),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Link<S> {
+    fn over(socket: Socket<S>) -> Self {
+        let (sink, incoming) = socket.split();
+        let (outbox, messages) = mpsc::channel(OUTBOX);
+        Self { incoming, outbox, writer: tokio::spawn(write(sink, messages)) }
+    }
+
+    /// The next frame, or nothing but a sign of life. Loses nothing when cancelled.
+    pub(super) async fn hear(&mut self) -> Result<Option<Frame>, Why> {
+        match self.incoming.next().await {
+            Some(Ok(Message::Binary(message))) => {
+                Frame::decode(message).map(Some).map_err(Why::Garbled)
+            }
+            Some(Ok(Message::Text(_))) => Err(Why::Garbled(Violation::MalformedFrame)),
+            Some(Ok(Message::Close(close))) => {
+                Err(Why::Closed(close.map_or(1005, |close| close.code.into())))
+            }
+            // WebSocket's own pings: tungstenite answers them as it reads on.
+            Some(Ok(_)) => Ok(None),
+            Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
+                Err(Why::Garbled(Violation::PayloadTooLarge))
+            }
+            Some(Err(_)) | None => Err(Why::Broken),
+        }
+    }
+
+    /// Room for one message, for those who can wait.
+    pub(super) fn outbox(&self) -> mpsc::Sender<Bytes> {
+        self.outbox.clone()
+    }
+
+    /// Queues a message. If there is no room for long, the relay takes nothing.
+    pub(super) async fn say(&self, message: Bytes) -> Result<(), Why> {
+        match self.outbox.try_send(message) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(Why::Broken),
+            Err(mpsc::error::TrySendError::Full(message)) => {
+                match timeout(WRITE_PATIENCE, self.outbox.send(message)).await {
+                    Ok(sent) => sent.map_err(|_| Why::Broken),
+                    Err(_) => Err(Why::Stuck),
+                }
+            }
+        }
+    }
+
+    /// Lets out what is queued, says goodbye, and waits for neither for long.
+    pub(super) async fn close(self) {
+        let Self { mut incoming, outbox, mut writer } = self;
+        drop(outbox);
+        let parting = async {
+            let _ = (&mut writer).await;
+            // The relay's half of the goodbye; without it the kernel may take ours back.
+            while let Some(Ok(_)) = incoming.next().await {}
+        };
+        if timeout(PARTING_PATIENCE, parting).await.is_err() {
+            writer.abort();
+        }
+    }
+
+    /// Gives up a connection that is of no more use, with what was queued.
+    pub(super) fn abandon(self) {
+        self.writer.abort();
+    }
+}
+
+async fn write<S: AsyncRead + AsyncWrite + Unpin>(
+    mut sink: SplitSink<Socket<S>, Message>,
+    mut messages: mpsc::Receiver<Bytes>,
+) {
+    let mut batch = Vec::with_capacity(OUTBOX);
+    while messages.recv_many(&mut batch, OUTBOX).await > 0 {
+        let writing = async {
+            for message in batch.drain(..) {
+                sink.feed(Message::Binary(message)).await?;
+            }
+            sink.flush().await
+        };
+        match timeout(WRITE_PATIENCE, writing).await {
+            Ok(Ok(())) => {}
+            // The reader sees the end, or says that the outbox is closed.
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+    let _ = timeout(PARTING_PATIENCE, sink.close()).await;
+}
+
+/// rustls panics at the first secure address if a build has no provider or two and nobody chose.
+fn provide_crypto() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may be first; then there is one.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+}
+
+fn limits() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(MAX_FRAME))
+        .max_frame_size(Some(MAX_FRAME))
+        .read_buffer_size(8 << 10)
+        .write_buffer_size(64 << 10)
+        .max_write_buffer_size(1 << 20)
+}
+
+fn sentence(error: Error) -> String {
+    match error {
+        Error::Io(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".into(),
+            io::ErrorKind::TimedOut => "it does not answer".into(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                "the connection broke off".into()
+            }
+            _ => error.to_string(),
+        },
+        Error::Tls(error) => format!("no secure connection: {error}"),
+        Error::Protocol(ProtocolError::HandshakeIncomplete) => "the connection broke off".into(),
+        Error::Protocol(error) => format!("it is no WebSocket server: {error}"),
+        // Others may hold the address.
+        _ => "the address cannot be used".into(),
+    }
+}
+
+/// How long DNS, TCP, TLS and the upgrade may take together.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the relay may take to make room for a message.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection that ends may keep others waiting.
+const PARTING_PATIENCE: Duration = Duration::from_secs(1);
+/// The most messages that wait for the writer: 4 MiB of the longest.
+const OUTBOX: usize = 64;

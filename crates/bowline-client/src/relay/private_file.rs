@@ -1,0 +1,193 @@
+//! Files that only their owner may read: an identity's seed, pinned keys.
+//!
+//! Apart, because what makes such a file safe is easily forgotten in one of two places: nobody else
+//! may read it, it is there whole or not at all, and it is on disk before anyone is told so.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+/// Why a private file was not read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    #[error("others can read {} (mode {mode:o})", path.display())]
+    Loose { path: PathBuf, mode: u32 },
+    #[error("{} is larger than it can be", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("cannot {what} {}: {why}", path.display())]
+    Io { what: &'static str, path: PathBuf, why: String },
+}
+
+impl FileError {
+    /// What the owner can do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Loose { path, .. } => format!("run `chmod 600 {}`", path.display()),
+            Self::TooLarge { path } => format!("look at what became of {}", path.display()),
+            Self::Io { path, .. } => {
+                format!("check that {} is yours and its disk has room", path.display())
+            }
+        }
+    }
+
+    fn io<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Self + 'a {
+        move |error| Self::Io { what, path: path.to_owned(), why: error.to_string() }
+    }
+}
+
+/// The whole file; none if there is none. Refuses one that others can read: what is in it may be
+/// known to them by now (SBRP-DAEMON-01).
+pub(super) fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, FileError> {
+    let failed = FileError::io("read", path);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let about = file.metadata().map_err(&failed)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = about.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(FileError::Loose { path: path.to_owned(), mode });
+        }
+    }
+    if about.len() > most {
+        return Err(FileError::TooLarge { path: path.to_owned() });
+    }
+    // With room for all of it: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(about.len() as usize + 1));
+    file.take(most).read_to_end(&mut bytes).map_err(&failed)?;
+    Ok(Some(bytes))
+}
+
+/// Makes the file, unless there is one. Of several that try at once, one succeeds.
+pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
+    let failed = FileError::io("write", path);
+    let draft = Draft::write(path, bytes)?;
+    // A link fails where a rename would replace what another process has just made.
+    let made = match std::fs::hard_link(&draft.0, path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(failed(error)),
+    };
+    sync_folder(path).map_err(failed)?;
+    Ok(made)
+}
+
+/// Puts the file in the place of what is there.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let failed = FileError::io("write", path);
+    let draft = Draft::write(path, bytes)?;
+    std::fs::rename(&draft.0, path).map_err(&failed)?;
+    sync_folder(path).map_err(failed)
+}
+
+/// Waits until no other process holds it; let go when dropped.
+pub(super) fn lock(path: &Path) -> Result<File, FileError> {
+    let failed = FileError::io("lock", path);
+    make_folder(path)?;
+    let file = private(OpenOptions::new().create(true).truncate(false).write(true)).open(path);
+    let file = file.map_err(&failed)?;
+    file.lock().map_err(failed)?;
+    Ok(file)
+}
+
+/// A file beside the one that is meant, whole and on disk. Removed when dropped.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn write(path: &Path, bytes: &[u8]) -> Result<Self, FileError> {
+        let failed = FileError::io("write", path);
+        make_folder(path)?;
+        let random = getrandom::u64().map_err(|error| failed(io::Error::other(error)))?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{random:016x}.new"));
+        let draft = Self(path.with_file_name(name));
+        let mut options = OpenOptions::new();
+        let mut file =
+            private(options.create_new(true).write(true)).open(&draft.0).map_err(&failed)?;
+        file.write_all(bytes).map_err(&failed)?;
+        file.sync_all().map_err(failed)?;
+        Ok(draft)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After a rename it is not there any more.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn make_folder(path: &Path) -> Result<(), FileError> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(FileError::io("make the folder", folder))
+}
+
+/// A name is durable when its folder is.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_private_file_is_its_owners_alone_and_leaves_no_draft() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/folder/secret");
+        assert_eq!(read(&path, 10).unwrap(), None);
+        assert_eq!(create(&path, b"one"), Ok(true));
+        assert_eq!(create(&path, b"two"), Ok(false), "what is there stays");
+        assert_eq!(read(&path, 10).unwrap().unwrap().as_slice(), b"one");
+        replace(&path, b"three").unwrap();
+        assert_eq!(read(&path, 10).unwrap().unwrap().as_slice(), b"three");
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert_eq!(read(&path, 4), Err(FileError::TooLarge { path }));
+    }
+
+    #[test]
+    fn of_many_that_make_a_file_at_once_one_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let made: usize = std::thread::scope(|scope| {
+            let tries: Vec<_> = (0..8u8)
+                .map(|n| {
+                    scope.spawn({
+                        let path = &path;
+                        move || create(path, &[n; 32]).unwrap()
+                    })
+                })
+                .collect();
+            tries.into_iter().map(|one| usize::from(one.join().unwrap())).sum()
+        });
+        assert_eq!(made, 1);
+        let bytes = read(&path, 100).unwrap().unwrap();
+        assert!(bytes.len() == 32 && bytes.iter().all(|byte| *byte == bytes[0]));
+    }
+}

@@ -1,0 +1,298 @@
+//! One sealed session, as a program holds it; the same at both ends.
+//!
+//! A [`Session`] is a handle; the driver that owns the connection holds its [`Mooring`]. Messages
+//! go to the driver over one bounded queue and come back over one whose bound is in bytes.
+//!
+//! Invariants
+//! - Messages come in the order they were sent, each once. A gap or a repeat ends the session
+//!   visibly (`sequence_error`): nothing is lost silently.
+//! - What the peer sends and nobody reads is bounded; past the bound the session ends, so that the
+//!   others go on.
+//! - What is sent while the daemon is away waits in the queue, and the sender with it
+//!   (SBRP-CLIENT-05).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_sbrp::id::SessionId;
+use bowline_sbrp::identity::Fingerprint;
+use bowline_sbrp::sealed::{MAX_PLAINTEXT, Opened, Plaintext};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use super::why::End;
+
+/// A session that is established, or was. Dropping it ends it.
+#[derive(Debug)]
+pub struct Session {
+    id: SessionId,
+    /// The daemon's identity, proven.
+    fingerprint: Fingerprint,
+    outgoing: mpsc::Sender<Outgoing>,
+    inbox: mpsc::UnboundedReceiver<Incoming>,
+    fate: watch::Receiver<Option<End>>,
+    _drop: Leave,
+}
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("a message of {0} bytes is longer than the {MAX_PLAINTEXT} that fit a frame")]
+    TooLong(usize),
+    #[error("there is no room for more messages now")]
+    Full,
+    #[error(transparent)]
+    Ended(#[from] End),
+}
+
+impl Session {
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Of the daemon's identity key.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Takes a message, and waits for room as long as it takes. That it was taken does not mean
+    /// that it arrived: if the session ends, what was on its way is lost with it.
+    pub async fn send(&self, message: Vec<u8>) -> Result<(), SendError> {
+        let outgoing = self.outgoing(message)?;
+        self.outgoing.send(outgoing).await.map_err(|_| SendError::Ended(self.ended()))
+    }
+
+    /// Takes a message if there is room.
+    pub fn try_send(&self, message: Vec<u8>) -> Result<(), SendError> {
+        let outgoing = self.outgoing(message)?;
+        self.outgoing.try_send(outgoing).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SendError::Full,
+            mpsc::error::TrySendError::Closed(_) => SendError::Ended(self.ended()),
+        })
+    }
+
+    /// The next message; none when the session is over and all that came was given. Loses nothing
+    /// when cancelled.
+    pub async fn recv(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Incoming::Message(message, _room) = self.inbox.recv().await? {
+                return Some(message.into_bytes());
+            }
+        }
+    }
+
+    /// Why the session is over, if it is.
+    pub fn end(&self) -> Option<End> {
+        self.fate.borrow().clone()
+    }
+
+    fn outgoing(&self, message: Vec<u8>) -> Result<Outgoing, SendError> {
+        if message.len() > MAX_PLAINTEXT {
+            return Err(SendError::TooLong(message.len()));
+        }
+        match self.end() {
+            Some(end) => Err(SendError::Ended(end)),
+            None => Ok(Outgoing { session: self.id, plaintext: message.into() }),
+        }
+    }
+
+    fn ended(&self) -> End {
+        self.end().unwrap_or(End::Here)
+    }
+
+    pub(super) fn into_parts(self) -> Parts {
+        let Self { id, outgoing, inbox, fate, _drop, .. } = self;
+        Parts { id, outgoing, inbox, fate, _drop }
+    }
+}
+
+/// A session taken apart, for those who poll.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) id: SessionId,
+    pub(super) outgoing: mpsc::Sender<Outgoing>,
+    pub(super) inbox: mpsc::UnboundedReceiver<Incoming>,
+    pub(super) fate: watch::Receiver<Option<End>>,
+    pub(super) _drop: Leave,
+}
+
+/// Tells the driver that a handle is gone.
+#[derive(Debug)]
+pub(super) struct Leave(SessionId, mpsc::UnboundedSender<SessionId>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) session: SessionId,
+    pub(super) plaintext: Plaintext,
+}
+
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Message(Plaintext, OwnedSemaphorePermit),
+    /// The daemon was away: what either side had on its way may be lost. Whoever needs to know at
+    /// once says something now, for its number would show it.
+    Resumed,
+}
+
+/// The queues of a driver, out of which it makes sessions.
+#[derive(Debug)]
+pub(super) struct Quay {
+    outgoing: mpsc::Sender<Outgoing>,
+    leaves: mpsc::UnboundedSender<SessionId>,
+}
+
+impl Quay {
+    /// With the ends that the driver reads. The second queue holds one entry a session, so it is
+    /// bounded by their number.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Outgoing>, mpsc::UnboundedReceiver<SessionId>) {
+        let (outgoing, sent) = mpsc::channel(OUTGOING);
+        let (leaves, left) = mpsc::unbounded_channel();
+        (Self { outgoing, leaves }, sent, left)
+    }
+
+    pub(super) fn moor(&self, id: SessionId, fingerprint: Fingerprint) -> (Session, Mooring) {
+        // Bounded by the room that each message needs.
+        let (tell, inbox) = mpsc::unbounded_channel();
+        let (fate, told) = watch::channel(None);
+        let session = Session {
+            id,
+            fingerprint,
+            outgoing: self.outgoing.clone(),
+            inbox,
+            fate: told,
+            _drop: Leave(id, self.leaves.clone()),
+        };
+        let room = Arc::new(Semaphore::new(ROOM));
+        (session, Mooring { inbox: tell, room, fate, next: 0 })
+    }
+}
+
+/// The driver's end of a session.
+#[derive(Debug)]
+pub(super) struct Mooring {
+    inbox: mpsc::UnboundedSender<Incoming>,
+    room: Arc<Semaphore>,
+    fate: watch::Sender<Option<End>>,
+    /// The number that the next message must have.
+    next: u64,
+}
+
+/// Why a message was not delivered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Undelivered {
+    /// Something between the ends dropped messages.
+    Gap,
+    /// The program does not read.
+    Full(Plaintext),
+}
+
+impl Mooring {
+    pub(super) fn deliver(&mut self, opened: Opened) -> Result<(), Undelivered> {
+        if opened.seq != self.next {
+            return Err(Undelivered::Gap);
+        }
+        self.next += 1;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(weight(opened.plaintext.len()));
+        match room {
+            Ok(room) => {
+                self.put(opened.plaintext, room);
+                Ok(())
+            }
+            Err(_) => Err(Undelivered::Full(opened.plaintext)),
+        }
+    }
+
+    /// Delivers what there was no room for.
+    pub(super) fn put(&self, message: Plaintext, room: OwnedSemaphorePermit) {
+        // If the handle is gone, the driver hears it from its [`Leave`].
+        let _ = self.inbox.send(Incoming::Message(message, room));
+    }
+
+    pub(super) fn room(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.room)
+    }
+
+    pub(super) fn resumed(&self) {
+        let _ = self.inbox.send(Incoming::Resumed);
+    }
+
+    pub(super) fn end(self, end: End) {
+        self.fate.send_replace(Some(end));
+    }
+}
+
+/// What a message takes of the room: small ones cost as much as their keeping.
+pub(super) fn weight(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX).max(LEAST)
+}
+
+/// The most that waits to be read: 1 MiB, or 256 messages.
+const ROOM: usize = 1 << 20;
+pub(super) const LEAST: u32 = 4096;
+/// The most messages that wait to be sealed.
+const OUTGOING: usize = 32;
+/// How long what came may stay unread before the session is given up.
+pub(super) const READ_PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use bowline_sbrp::identity::Fingerprint;
+
+    use super::*;
+
+    fn moored() -> (Session, Mooring, mpsc::Receiver<Outgoing>) {
+        let (quay, sent, _) = Quay::new();
+        let id = SessionId::from_wire(7).unwrap();
+        let (session, mooring) = quay.moor(id, Fingerprint::of(&[0; 32]));
+        (session, mooring, sent)
+    }
+
+    fn opened(seq: u64, length: usize) -> Opened {
+        Opened { seq, plaintext: vec![seq as u8; length].into() }
+    }
+
+    #[tokio::test]
+    async fn messages_come_in_order_and_a_gap_is_noticed() {
+        let (mut session, mut mooring, _sent) = moored();
+        mooring.deliver(opened(0, 1)).unwrap();
+        mooring.deliver(opened(1, 1)).unwrap();
+        assert_eq!(mooring.deliver(opened(3, 1)), Err(Undelivered::Gap));
+        assert_eq!(session.recv().await, Some(vec![0]));
+        assert_eq!(session.recv().await, Some(vec![1]));
+        mooring.end(End::Left);
+        assert_eq!((session.recv().await, session.end()), (None, Some(End::Left)));
+        assert_eq!(session.send(vec![]).await, Err(SendError::Ended(End::Left)));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_read_is_bounded_in_bytes_and_in_number() {
+        for (length, most) in [(60_000, 17), (1, 256)] {
+            let (mut session, mut mooring, _sent) = moored();
+            for seq in 0..most {
+                mooring.deliver(opened(seq, length)).unwrap();
+            }
+            let full = mooring.deliver(opened(most, length));
+            assert!(matches!(full, Err(Undelivered::Full(_))), "{length}");
+            session.recv().await.unwrap();
+            mooring.deliver(opened(most + 1, length)).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn sbrp_client_05_what_waits_to_be_sent_is_bounded() {
+        let (session, _mooring, mut sent) = moored();
+        for _ in 0..OUTGOING {
+            session.try_send(vec![1]).unwrap();
+        }
+        assert_eq!(session.try_send(vec![1]), Err(SendError::Full));
+        sent.recv().await.unwrap();
+        session.try_send(vec![1]).unwrap();
+        let long = vec![0; MAX_PLAINTEXT + 1];
+        assert_eq!(session.send(long).await, Err(SendError::TooLong(MAX_PLAINTEXT + 1)));
+    }
+}

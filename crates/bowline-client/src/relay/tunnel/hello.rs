@@ -1,0 +1,108 @@
+//! The first message each way: which service, and whether it is offered.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::relay::session::{SendError, Session};
+use crate::relay::why::End;
+
+/// What a session can be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    Ping,
+    Tcp,
+}
+
+/// Why a service is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HelloError {
+    #[error("the daemon does not offer this service")]
+    NotOffered,
+    #[error("the daemon speaks another version")]
+    Version,
+    #[error("the other end does not say what it should")]
+    Garbled,
+    #[error("the other end says nothing")]
+    Silent,
+    #[error(transparent)]
+    Ended(#[from] End),
+}
+
+impl HelloError {
+    /// Whether asking again may help.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(self, Self::Silent | Self::Ended(_))
+    }
+}
+
+impl From<SendError> for HelloError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Ended(end) => Self::Ended(end),
+            SendError::Full | SendError::TooLong(_) => Self::Garbled,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes = 0x00,
+    NotOffered = 0x01,
+    Version = 0x02,
+}
+
+/// The client's side.
+pub(super) async fn ask(session: &mut Session, service: Service) -> Result<(), HelloError> {
+    session.send([MAGIC, &[VERSION], service.name().as_bytes()].concat()).await?;
+    match hear(session).await?.strip_prefix(MAGIC) {
+        Some([VERSION, 0x00]) => Ok(()),
+        Some([VERSION, 0x01]) => Err(HelloError::NotOffered),
+        Some([_, ..]) => Err(HelloError::Version),
+        Some([]) | None => Err(HelloError::Garbled),
+    }
+}
+
+/// The daemon's side: which service the client asks for, answered with what `offers` says.
+pub(super) async fn answer(
+    session: &mut Session,
+    offers: impl Fn(Service) -> bool,
+) -> Result<Service, HelloError> {
+    let asked = hear(session).await?;
+    let (answer, result) = match asked.strip_prefix(MAGIC) {
+        Some([VERSION, name @ ..]) => match Service::named(name).filter(|one| offers(*one)) {
+            Some(service) => (Answer::Yes, Ok(service)),
+            None => (Answer::NotOffered, Err(HelloError::NotOffered)),
+        },
+        Some([_, ..]) => (Answer::Version, Err(HelloError::Version)),
+        Some([]) | None => return Err(HelloError::Garbled),
+    };
+    session.send([MAGIC, &[VERSION, answer as u8]].concat()).await?;
+    result
+}
+
+async fn hear(session: &mut Session) -> Result<Vec<u8>, HelloError> {
+    match timeout(PATIENCE, session.recv()).await {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(HelloError::Ended(session.end().unwrap_or(End::Left))),
+        Err(_) => Err(HelloError::Silent),
+    }
+}
+
+impl Service {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    fn named(name: &[u8]) -> Option<Self> {
+        [Self::Ping, Self::Tcp].into_iter().find(|one| one.name().as_bytes() == name)
+    }
+}
+
+const MAGIC: &[u8] = b"bowline";
+const VERSION: u8 = 1;
+/// A session may pause right after it began; its grace is half of this.
+const PATIENCE: Duration = Duration::from_secs(60);

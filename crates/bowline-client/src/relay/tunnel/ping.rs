@@ -1,0 +1,37 @@
+//! How long a message takes to the daemon and back, sealed, through the relay.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+use super::hello::{self, HelloError, Service};
+use crate::relay::session::Session;
+use crate::relay::why::End;
+
+/// Round trips, one after the other.
+#[derive(Debug)]
+pub struct Pings(Session, u64);
+
+/// Asks for the service.
+pub async fn ping(mut session: Session) -> Result<Pings, HelloError> {
+    hello::ask(&mut session, Service::Ping).await?;
+    Ok(Pings(session, 0))
+}
+
+impl Pings {
+    pub async fn once(&mut self) -> Result<Duration, HelloError> {
+        let Self(session, count) = self;
+        let message = count.to_be_bytes().to_vec();
+        *count += 1;
+        let start = Instant::now();
+        session.send(message.clone()).await?;
+        match timeout(PATIENCE, session.recv()).await {
+            Ok(Some(echo)) if echo == message => Ok(start.elapsed()),
+            Ok(Some(_)) => Err(HelloError::Garbled),
+            Ok(None) => Err(HelloError::Ended(session.end().unwrap_or(End::Left))),
+            Err(_) => Err(HelloError::Silent),
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

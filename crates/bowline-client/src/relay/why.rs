@@ -1,0 +1,97 @@
+//! Why a connection or a session ended, in one place for both ends.
+
+use bowline_sbrp::control::{Code, SdkCode};
+use bowline_sbrp::frame::Violation;
+
+use super::control_plane::ControlError;
+
+/// Why a connection to the relay is gone. Decided by codes, never by a relay's text
+/// (SBRP-CLIENT-07).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error("the relay cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("the relay refused the connection (HTTP {0})")]
+    Refused(u16),
+    #[error("the connection to the relay broke off")]
+    Broken,
+    #[error("the relay was silent for too long")]
+    Silent,
+    #[error("the relay took nothing for too long")]
+    Stuck,
+    #[error("the relay closed the connection ({0})")]
+    Closed(u16),
+    #[error("the relay sent what is no frame: {0}")]
+    Garbled(Violation),
+    #[error("the relay says: {}", told(*.0))]
+    Told(Code),
+    #[error("{}", sentence(*.0))]
+    Sdk(SdkCode),
+    #[error("the relay discarded a message while the daemon was away")]
+    Discarded,
+    #[error("what came was not read for too long")]
+    Unread,
+    #[error("the session was closed here")]
+    Here,
+    #[error("the operating system gives no random bytes")]
+    NoEntropy,
+}
+
+impl Why {
+    /// The number of the protocol's code, or of the SDK's (0xE001 and up).
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Told(code) => Some(code.to_wire()),
+            Self::Sdk(code) => Some(code.number()),
+            Self::Discarded => Some(SdkCode::SequenceError.number()),
+            _ => None,
+        }
+    }
+}
+
+/// Why a session is over, as its handle tells.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    #[error("the session was closed here")]
+    Here,
+    #[error("the other end left")]
+    Left,
+    #[error(transparent)]
+    Lost(#[from] Why),
+}
+
+pub(super) fn told(code: Code) -> String {
+    match code {
+        Code::Known(code) => code.name().to_owned(),
+        Code::Unknown(number) => format!("code {number:#06x}"),
+    }
+}
+
+pub(super) fn sentence(code: SdkCode) -> &'static str {
+    match code {
+        SdkCode::IdentityKeyChanged => "the daemon shows another identity key than the pinned one",
+        SdkCode::HandshakeFailed => "the daemon did not prove its identity",
+        SdkCode::HandshakeTimeout => "the daemon did not answer the handshake in time",
+        SdkCode::DecryptFailed => "a message was changed on the way",
+        SdkCode::SequenceError => "messages were lost or repeated on the way",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_sbrp::control::ControlCode;
+
+    use super::*;
+
+    #[test]
+    fn reasons_carry_the_protocols_numbers() {
+        assert_eq!(Why::Told(Code::Known(ControlCode::DaemonOffline)).code(), Some(0x0202));
+        assert_eq!(Why::Sdk(SdkCode::HandshakeTimeout).code(), Some(0xE003));
+        assert_eq!(Why::Discarded.code(), Some(0xE005));
+        assert_eq!(Why::Broken.code(), None);
+        let told = Why::Told(Code::Known(ControlCode::DaemonOffline)).to_string();
+        assert_eq!(told, "the relay says: daemon_offline");
+    }
+}

@@ -1,0 +1,13 @@
+//! Both ends of a relay over real sockets, with a relay between them that a test can make
+//! misbehave.
+
+mod control;
+mod daemon;
+mod forwarding;
+mod identity;
+mod interference;
+mod pauses;
+mod quiet;
+mod sessions;
+mod wire;
+mod world;

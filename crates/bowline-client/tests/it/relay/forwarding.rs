@@ -1,0 +1,341 @@
+//! TCP through a sealed session.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bowline_client::relay::tunnel::{ForwardClosed, Forwarding, HelloError, forward, ping};
+use bowline_client::relay::{ClientEvent, RelayClient};
+use bowline_sbrp::control::Role;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::world::{World, established, until};
+use crate::gateway::within;
+
+/// A port here that leads to the daemon's target.
+struct Port {
+    address: String,
+    events: mpsc::UnboundedReceiver<&'static str>,
+    task: JoinHandle<ForwardClosed>,
+}
+
+impl Port {
+    async fn open(world: &World, forwarding: Forwarding) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut client = world.client();
+        let (tell, events) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let tell = |event: &ClientEvent| {
+                let _ = tell.send(match event {
+                    ClientEvent::Established { .. } => "established",
+                    ClientEvent::Paused => "paused",
+                    ClientEvent::Pending => "pending",
+                    ClientEvent::Resumed => "resumed",
+                    ClientEvent::Lost { .. } => "lost",
+                    ClientEvent::NotPinned(_) => "not pinned",
+                    ClientEvent::Closed(_) => "closed",
+                });
+            };
+            forward(listener, &mut client, forwarding, tell).await
+        });
+        Self { address, events, task }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).await.unwrap()
+    }
+
+    async fn told(&mut self, what: &str) {
+        let looking = async { while self.events.recv().await.unwrap() != what {} };
+        within(what, looking).await;
+    }
+}
+
+/// Sends everything back as it comes, then ends.
+async fn echo() -> String {
+    serve(|mut tcp| async move {
+        let (mut from, mut to) = tcp.split();
+        tokio::io::copy(&mut from, &mut to).await?;
+        to.shutdown().await
+    })
+    .await
+}
+
+async fn serve<F: Future<Output = io::Result<()>> + Send>(
+    work: impl Fn(TcpStream) -> F + Send + Sync + Clone + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        while let Ok((tcp, _)) = listener.accept().await {
+            let work = work.clone();
+            tasks.spawn(async move { work(tcp).await });
+        }
+    });
+    address
+}
+
+async fn round_trip(tcp: &mut TcpStream, text: &[u8]) {
+    tcp.write_all(text).await.unwrap();
+    let mut heard = vec![0; text.len()];
+    within("the echo", tcp.read_exact(&mut heard)).await.unwrap();
+    assert_eq!(heard, text);
+}
+
+/// How a connection that is cut off ends: by a reset, not by an end.
+async fn assert_reset(tcp: &mut TcpStream) {
+    let end = within("the end", tcp.read(&mut [0; 10])).await;
+    assert_eq!(end.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_connections_at_once_each_get_their_own_bytes_back() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    let mut tasks = JoinSet::new();
+    for n in 0..100u32 {
+        let tcp = port.connect().await;
+        tasks.spawn(async move {
+            let (mut from, mut to) = tcp.into_split();
+            // Of 1 MiB, none the same as another's.
+            let said: Vec<u8> =
+                (0..256 * 1024u32).flat_map(|k| (k ^ (n << 24)).to_le_bytes()).collect();
+            let expected = said.clone();
+            let writing = tokio::spawn(async move {
+                to.write_all(&said).await.unwrap();
+                to.shutdown().await.unwrap();
+            });
+            let mut heard = Vec::new();
+            from.read_to_end(&mut heard).await.unwrap();
+            writing.await.unwrap();
+            assert!(heard == expected, "connection {n} got {} bytes", heard.len());
+        });
+    }
+    let all = async {
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap()
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), all).await.expect("all of them come back");
+    assert_eq!(world.relay.clients_seen.load(Ordering::SeqCst), 1, "over one session");
+}
+
+#[tokio::test]
+async fn a_half_closed_connection_still_gets_its_answer() {
+    let world = World::start().await;
+    // Answers only after it has heard everything.
+    let target = serve(|mut tcp| async move {
+        let mut heard = Vec::new();
+        tcp.read_to_end(&mut heard).await?;
+        heard.reverse();
+        tcp.write_all(&heard).await
+    });
+    let _daemon = world.serving(Some(target.await)).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    tcp.write_all(b"one two").await.unwrap();
+    tcp.shutdown().await.unwrap();
+    let mut heard = Vec::new();
+    within("the answer", tcp.read_to_end(&mut heard)).await.unwrap();
+    assert_eq!(heard, b"owt eno");
+}
+
+#[tokio::test]
+async fn sbrp_daemon_05_connections_outlive_the_loss_of_the_daemons_connection() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    let mut port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    round_trip(&mut tcp, b"before").await;
+    for _ in 0..2 {
+        world.relay.cut(Role::Daemon);
+        port.told("paused").await;
+        // What is said meanwhile waits.
+        round_trip(&mut tcp, b"during").await;
+        port.told("resumed").await;
+    }
+    round_trip(&mut tcp, &[7; 300_000][..100_000]).await;
+    assert_eq!(world.relay.clients_seen.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn connections_are_reset_with_their_session_and_new_ones_find_the_next() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    let mut port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    round_trip(&mut tcp, b"before").await;
+    world.relay.restart();
+    port.told("lost").await;
+    // It arrives while there is no session, and waits for one.
+    let mut next = port.connect().await;
+    round_trip(&mut next, b"after").await;
+    assert_reset(&mut tcp).await;
+}
+
+#[tokio::test]
+async fn sbrp_crypto_07_a_lost_message_resets_connections_instead_of_leaving_a_hole() {
+    for side in [Role::Client, Role::Daemon] {
+        let world = World::start().await;
+        let _daemon = world.serving(Some(echo().await)).await;
+        let mut port = Port::open(&world, Forwarding::default()).await;
+        let mut tcp = port.connect().await;
+        round_trip(&mut tcp, b"before").await;
+        let count = AtomicUsize::new(0);
+        world.relay.meddle(move |role, message| {
+            let drop = role == side && count.fetch_add(1, Ordering::SeqCst) == 1;
+            if drop { vec![] } else { vec![message] }
+        });
+        let mut heard = vec![0; 1 << 20];
+        let (mut from, mut to) = tcp.split();
+        let writing = async {
+            let _ = to.write_all(&[7; 1 << 20]).await;
+        };
+        let (read, ()) =
+            within("the end", async { tokio::join!(from.read_exact(&mut heard), writing) }).await;
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset, "{side:?}");
+        port.told("lost").await;
+        let mut next = port.connect().await;
+        round_trip(&mut next, b"after").await;
+    }
+}
+
+#[tokio::test]
+async fn sbrp_daemon_05_a_last_word_lost_in_a_pause_is_noticed_at_once() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    let mut port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    round_trip(&mut tcp, b"before").await;
+    // The echo is lost, and nobody has more to say: only the pause makes both look.
+    world.relay.meddle(|role, message| {
+        if role == Role::Daemon && message[0] == 0x03 { vec![] } else { vec![message] }
+    });
+    let passed = world.relay.passed.lock().unwrap().len();
+    tcp.write_all(b"lost").await.unwrap();
+    until("both messages", || {
+        world.relay.passed.lock().unwrap().len() >= passed + 2 * (13 + 28 + 1 + 12 + 2 + 4)
+    })
+    .await;
+    world.relay.meddle(|_, message| vec![message]);
+    world.relay.cut(Role::Daemon);
+    port.told("lost").await;
+    assert_reset(&mut tcp).await;
+}
+
+/// What was on its way when the daemon's connection broke is lost or not; either way no connection
+/// carries on with a hole in it.
+#[tokio::test]
+async fn sbrp_daemon_05_a_loss_in_the_middle_of_a_transfer_leaves_it_whole_or_resets_it() {
+    for after in [100_000, 1_000_000, 3_000_000] {
+        let world = World::start().await;
+        let _daemon = world.serving(Some(echo().await)).await;
+        let port = Port::open(&world, Forwarding::default()).await;
+        let said: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+        let (mut from, mut to) = port.connect().await.into_split();
+        let sending = said.clone();
+        let writing = tokio::spawn(async move {
+            let _ = to.write_all(&sending).await;
+            let _ = to.shutdown().await;
+        });
+        let relay = Arc::clone(&world.relay);
+        let cutting = tokio::spawn(async move {
+            until("the transfer", || relay.passed.lock().unwrap().len() > after).await;
+            relay.cut(Role::Daemon);
+        });
+        let mut heard = Vec::new();
+        let end = within("the end", from.read_to_end(&mut heard)).await;
+        match end {
+            Ok(_) => assert!(heard == said, "a clean end after {} bytes", heard.len()),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                assert!(said.starts_with(&heard));
+            }
+        }
+        cutting.await.unwrap();
+        writing.await.unwrap();
+        round_trip(&mut port.connect().await, b"after").await;
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_is_not_there_resets_the_connection() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some("127.0.0.1:1".into())).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    assert_reset(&mut port.connect().await).await;
+}
+
+#[tokio::test]
+async fn a_target_that_resets_is_felt_at_the_other_end_and_the_other_way_round() {
+    let world = World::start().await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let target = serve(move |mut tcp| {
+        let tell = tell.clone();
+        async move {
+            let mut first = [0];
+            tcp.read_exact(&mut first).await?;
+            if first == [b'r'] {
+                tcp.write_all(b"some").await?;
+                tcp.set_zero_linger()?;
+                return Ok(());
+            }
+            // Has ended its own side; hears that the other is cut off all the same.
+            tcp.shutdown().await?;
+            let error = tcp.read_to_end(&mut Vec::new()).await.unwrap_err();
+            let _ = tell.send(error.kind());
+            Ok(())
+        }
+    });
+    let _daemon = world.serving(Some(target.await)).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    tcp.write_all(b"r").await.unwrap();
+    let mut heard = Vec::new();
+    let end = within("the reset", tcp.read_to_end(&mut heard)).await;
+    assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+
+    let mut tcp = port.connect().await;
+    tcp.write_all(b"x").await.unwrap();
+    assert_eq!(within("the end", tcp.read(&mut [0; 1])).await.unwrap(), 0);
+    tcp.set_zero_linger().unwrap();
+    drop(tcp);
+    assert_eq!(within("the reset", told.recv()).await, Some(io::ErrorKind::ConnectionReset));
+}
+
+#[tokio::test]
+async fn a_connection_without_a_session_waits_for_its_time_and_is_reset() {
+    let world = World::start().await;
+    world.daemon().await.stop().await;
+    let patience = Duration::from_millis(100);
+    let port = Port::open(&world, Forwarding { patience, ..Forwarding::default() }).await;
+    assert_reset(&mut port.connect().await).await;
+    assert!(!port.task.is_finished(), "the port stays open");
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_offered_is_refused_for_good() {
+    let world = World::start().await;
+    let _daemon = world.serving(None).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    let closed = within("the refusal", port.task).await.unwrap();
+    assert_eq!(closed, ForwardClosed::Hello(HelloError::NotOffered));
+}
+
+#[tokio::test]
+async fn pings_go_to_the_daemon_and_back() {
+    let world = World::start().await;
+    let _daemon = world.serving(None).await;
+    let mut client: RelayClient = world.client();
+    let mut pings = within("the service", ping(established(&mut client).await)).await.unwrap();
+    for _ in 0..10 {
+        assert!(within("a ping", pings.once()).await.unwrap() > Duration::ZERO);
+    }
+}

@@ -1,0 +1,164 @@
+//! A relay, a control plane, and ends to connect through them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_client::relay::tunnel::{Services, serve};
+use bowline_client::relay::{
+    ClientClosed, ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, Pins,
+    RelayClient, RelayDaemon, Session, Why,
+};
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::identity::IdentitySecret;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::control::{Control, KEY, plane_at};
+use super::wire::Relay;
+use crate::gateway::within;
+
+pub(crate) struct World {
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) folder: TempDir,
+}
+
+/// The id that a control plane gives to the first daemon.
+pub(crate) const FIRST: &str = "daemon-1";
+
+pub(crate) fn identity(seed: u8) -> IdentitySecret {
+    IdentitySecret::from_seed(&[seed; 32])
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let relay = Relay::start().await;
+        let control = Control::start(Arc::clone(&relay)).await;
+        Self { relay, control, folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn plane(&self) -> ControlPlane {
+        plane_at(self.control.port, KEY)
+    }
+
+    pub(crate) fn daemon_config(&self) -> DaemonConfig {
+        DaemonConfig::new(self.plane(), identity(1))
+    }
+
+    /// A daemon that is online.
+    pub(crate) async fn daemon(&self) -> RelayDaemon {
+        self.daemon_with(self.daemon_config()).await
+    }
+
+    pub(crate) async fn daemon_with(&self, config: DaemonConfig) -> RelayDaemon {
+        let mut daemon = RelayDaemon::start(config);
+        online(&mut daemon).await;
+        daemon
+    }
+
+    pub(crate) fn pins(&self) -> Pins {
+        Pins::file(self.folder.path().join("pins.json"))
+    }
+
+    pub(crate) fn client_config(&self) -> ClientConfig {
+        ClientConfig::new(self.plane(), DaemonId::new(FIRST), self.pins())
+    }
+
+    pub(crate) fn client(&self) -> RelayClient {
+        RelayClient::connect(self.client_config())
+    }
+
+    /// A daemon, a client, and the session between them at both ends.
+    pub(crate) async fn pair(&self) -> (RelayDaemon, Session, RelayClient, Session) {
+        let mut daemon = self.daemon().await;
+        let mut client = self.client();
+        let there = established(&mut client).await;
+        let here = opened(&mut daemon).await;
+        (daemon, here, client, there)
+    }
+
+    /// A daemon that serves every session.
+    pub(crate) async fn serving(&self, tcp: Option<String>) -> JoinHandle<()> {
+        self.serving_as(self.daemon_config(), tcp).await
+    }
+
+    pub(crate) async fn serving_as(
+        &self,
+        config: DaemonConfig,
+        tcp: Option<String>,
+    ) -> JoinHandle<()> {
+        let mut daemon = self.daemon_with(config).await;
+        tokio::spawn(async move {
+            while let Some(event) = daemon.next().await {
+                if let DaemonEvent::SessionOpened(session) = event {
+                    tokio::spawn(serve(session, Services { tcp: tcp.clone() }));
+                }
+            }
+        })
+    }
+}
+
+pub(crate) async fn online(daemon: &mut RelayDaemon) {
+    let seen = async {
+        loop {
+            match daemon.next().await.unwrap() {
+                DaemonEvent::Online { .. } => return,
+                DaemonEvent::Closed(closed) => panic!("{closed}"),
+                _ => {}
+            }
+        }
+    };
+    within("the daemon's connection", seen).await;
+}
+
+pub(crate) async fn opened(daemon: &mut RelayDaemon) -> Session {
+    let seen = async {
+        loop {
+            if let DaemonEvent::SessionOpened(session) = daemon.next().await.unwrap() {
+                return session;
+            }
+        }
+    };
+    within("a session", seen).await
+}
+
+pub(crate) async fn established(client: &mut RelayClient) -> Session {
+    within("a session", client.session()).await.unwrap()
+}
+
+pub(crate) async fn event(client: &mut RelayClient) -> ClientEvent {
+    within("an event", client.next()).await.unwrap()
+}
+
+/// Why the session is lost, whatever was told before.
+pub(crate) async fn lost(client: &mut RelayClient) -> Why {
+    loop {
+        match event(client).await {
+            ClientEvent::Lost { why, .. } => return why,
+            ClientEvent::Closed(closed) => panic!("{closed}"),
+            _ => {}
+        }
+    }
+}
+
+pub(crate) async fn closed(client: &mut RelayClient) -> ClientClosed {
+    loop {
+        if let ClientEvent::Closed(closed) = event(client).await {
+            return closed;
+        }
+    }
+}
+
+pub(crate) async fn heard(session: &mut Session) -> Vec<u8> {
+    within("a message", session.recv()).await.expect("the session goes on")
+}
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
+    let looking = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(what, looking).await;
+}

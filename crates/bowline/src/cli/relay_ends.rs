@@ -1,0 +1,123 @@
+//! What can be typed about the two ends of a relay.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use url::Url;
+
+/// Which control plane to talk to, and as whom.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ControlArgs {
+    /// The control plane's address
+    #[arg(long, value_name = "URL", env = "BOWLINE_CONTROL")]
+    pub(crate) control: Option<Url>,
+    /// A file that holds your key; otherwise BOWLINE_CONTROL_KEY does
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Clients reach the one address given with --tcp and no other. What they say is sealed end to end;
+neither the relay nor the control plane can read it. Sessions survive the loss of the connection.
+
+Examples:
+  export BOWLINE_CONTROL=https://control.example.org BOWLINE_CONTROL_KEY=…
+  bowline daemon --tcp 127.0.0.1:22 --name home
+  bowline daemon --tcp 127.0.0.1:8080 --key-file ~/.config/bowline/control.key")]
+pub(crate) struct DaemonArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+    /// Where connections go; without it, clients can only ping
+    #[arg(long, value_name = "HOST:PORT", value_parser = target)]
+    pub(crate) tcp: Option<String>,
+    /// What to call it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The data folder, where its identity is kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Print events as lines of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("what").required(true).args(["listen", "ping"]),
+    after_help = "\
+The daemon's key is pinned when it is first seen. If it ever changes, nothing goes on until you have
+compared both fingerprints and approve the new one.
+
+Examples:
+  bowline connect home --listen 127.0.0.1:2222
+  ssh -p 2222 127.0.0.1
+  bowline connect home --ping --count 100
+  bowline connect home --listen 127.0.0.1:2222 --approve-new-key SHA256:0A:1B:…"
+)]
+pub(crate) struct ConnectArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+    /// The daemon's id or name
+    pub(crate) daemon: String,
+    /// Open a port here that leads to the daemon's target
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Measure round trips instead
+    #[arg(long)]
+    pub(crate) ping: bool,
+    /// How many round trips
+    #[arg(long, value_name = "N", requires = "ping", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+    /// Trust the daemon's new key, which must have this fingerprint
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub(crate) approve_new_key: Option<String>,
+    /// The data folder, where pinned keys are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bowline daemons --control https://control.example.org
+  bowline daemons --json")]
+pub(crate) struct DaemonsArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A host and a port, as they are; the host is looked up when it is needed.
+fn target(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err("write it like 127.0.0.1:22".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_host_and_a_port() {
+        for good in ["127.0.0.1:22", "localhost:8080", "[::1]:22"] {
+            assert_eq!(target(good).as_deref(), Ok(good));
+        }
+        for bad in ["22", ":22", "host", "host:", "host:0", "host:70000", "host:ssh"] {
+            assert!(target(bad).is_err(), "{bad}");
+        }
+    }
+}

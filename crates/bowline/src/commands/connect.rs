@@ -1,0 +1,222 @@
+//! `bowline connect`: a port here that leads to a daemon's target, or a look at the way there.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bowline_client::relay::tunnel::{ForwardClosed, Forwarding, forward, ping};
+use bowline_client::relay::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
+use bowline_sbrp::api::DaemonView;
+use bowline_sbrp::id::DaemonId;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::sessions::printable;
+use crate::cli::relay_ends::ConnectArgs;
+use crate::failure::Failure;
+use crate::settings::{Log, LogFormat};
+use crate::{logging, owner};
+
+pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
+    logging::start(&Log { level: "error".into(), format: LogFormat::Text })
+        .map_err(Failure::new)?;
+    let control = owner::control_plane(&args.control)?;
+    let daemon = owner::find(&control, &args.daemon).await?;
+    let pins = owner::pins(args.data.as_deref());
+    let mut config = ClientConfig::new(control, DaemonId::new(&daemon.id), pins);
+    if let Some(fingerprint) = &args.approve_new_key {
+        config = approve(config, fingerprint).await?;
+    }
+    match args.listen {
+        Some(address) => listen(config, &daemon, address, args.json).await,
+        None => measure(config, &daemon, args.count, args.json).await,
+    }
+}
+
+/// Looks at the key that the daemon shows, and takes it if it is the one that was meant.
+async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig, Failure> {
+    let mut client = RelayClient::connect(config.clone());
+    let change = loop {
+        match client.next().await {
+            Some(ClientEvent::Closed(ClientClosed::KeyChanged(change))) => break change,
+            Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
+            Some(ClientEvent::Lost { why, .. }) => return Err(owner::lost(why)),
+            Some(ClientEvent::Established { .. }) | None => {
+                eprintln!("the daemon shows the key that is pinned; there is nothing to approve");
+                client.close().await;
+                return Ok(config);
+            }
+            Some(_) => {}
+        }
+    };
+    let (pinned, offered) = (change.pinned(), change.offered());
+    eprintln!("pinned   {pinned}\noffered  {offered}");
+    if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
+        return Err(Failure::new("the daemon's new key is not the one you approve")
+            .hint("nothing was changed; look at the daemon's own screen for its fingerprint"));
+    }
+    eprintln!("approved; it is pinned as soon as the daemon proves it\n");
+    config.approve(*change).map_err(Failure::new)
+}
+
+async fn listen(
+    config: ClientConfig,
+    daemon: &DaemonView,
+    address: SocketAddr,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::new(format!("cannot listen on {address}: {error}"))
+            .hint("choose another port with --listen")
+    })?;
+    let address = listener.local_addr().map_err(Failure::new)?;
+    if !address.ip().is_loopback() {
+        eprintln!("warning: whoever can reach {address} can reach the daemon's target");
+    }
+    let mut client = RelayClient::connect(config);
+    let told = Told { json, daemon, address };
+    let done = {
+        let forwarding =
+            forward(listener, &mut client, Forwarding::default(), |event| told.event(event));
+        tokio::select! {
+            closed = forwarding => Err(closed),
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        }
+    };
+    client.close().await;
+    match done {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(ForwardClosed::Client(closed)) => Err(closed.into()),
+        Err(ForwardClosed::Hello(error)) => {
+            Err(Failure::new(error)
+                .hint("start the daemon with --tcp HOST:PORT, or use --ping here"))
+        }
+    }
+}
+
+struct Told<'a> {
+    json: bool,
+    daemon: &'a DaemonView,
+    address: SocketAddr,
+}
+
+impl Told<'_> {
+    fn event(&self, event: &ClientEvent) {
+        let (name, detail) = match event {
+            ClientEvent::Established { session, relay, first_use } => {
+                if self.json {
+                    let address = self.address.to_string();
+                    println!(
+                        "{}",
+                        json!({ "event": "established", "listen": address, "relay": relay,
+                                "daemon": self.daemon.id, "session": session.id().to_string(),
+                                "fingerprint": session.fingerprint().to_string(),
+                                "first_use": first_use })
+                    );
+                    return;
+                }
+                println!("{} leads to {}", self.address, shown(self.daemon));
+                println!("fingerprint  {}", session.fingerprint());
+                if *first_use {
+                    println!(
+                        "seen for the first time, and pinned: compare it with the daemon's own"
+                    );
+                }
+                return;
+            }
+            ClientEvent::Paused => ("paused", "the daemon is away; connections wait".to_owned()),
+            ClientEvent::Pending => ("pending", "the daemon is back".to_owned()),
+            ClientEvent::Resumed => ("resumed", "connections go on".to_owned()),
+            ClientEvent::NotPinned(error) => {
+                ("warning", format!("the daemon's key is not pinned: {error}"))
+            }
+            ClientEvent::Lost { why, retry_in } => {
+                ("lost", format!("{why}; again in {:.1} s", retry_in.as_secs_f64()))
+            }
+            ClientEvent::Closed(_) => return,
+        };
+        let detail = printable(&detail);
+        match self.json {
+            true => println!("{}", json!({ "event": name, "detail": detail })),
+            false => eprintln!("{name}: {detail}"),
+        }
+    }
+}
+
+async fn measure(
+    config: ClientConfig,
+    daemon: &DaemonView,
+    count: u32,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let mut client = RelayClient::connect(config);
+    let (session, relay) = loop {
+        match client.next().await {
+            Some(ClientEvent::Established { session, relay, .. }) => break (session, relay),
+            Some(ClientEvent::Lost { why, .. }) => return Err(owner::lost(why)),
+            Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
+            Some(ClientEvent::NotPinned(error)) => {
+                eprintln!("warning: the daemon's key is not pinned: {error}");
+            }
+            Some(_) => {}
+            None => return Err(Failure::new("the client stopped")),
+        }
+    };
+    let (id, fingerprint) = (session.id().to_string(), session.fingerprint().to_string());
+    let mut pings = ping(session).await.map_err(Failure::new)?;
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        times.push(pings.once().await.map_err(Failure::new)?);
+    }
+    drop(pings);
+    client.close().await;
+    times.sort_unstable();
+    let [p50, p99] = [50, 99].map(|percent| milliseconds(percentile(&times, percent)));
+    if json {
+        println!(
+            "{}",
+            json!({ "daemon": daemon.id, "name": daemon.name, "fingerprint": fingerprint,
+                    "relay": relay, "session": id, "count": count, "p50_ms": p50, "p99_ms": p99 })
+        );
+    } else {
+        println!("daemon       {}", shown(daemon));
+        println!("fingerprint  {fingerprint}");
+        println!("relay        {relay}");
+        println!("session      {}…", &id[..4]);
+        println!("round trips  {count}; p50 {p50:.2} ms, p99 {p99:.2} ms");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A daemon as people know it.
+fn shown(daemon: &DaemonView) -> String {
+    match &daemon.name {
+        Some(name) => printable(&format!("{name} ({})", daemon.id)),
+        None => printable(&daemon.id),
+    }
+}
+
+/// The smallest time that so many of a hundred do not exceed. There is at least one.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted[(sorted.len() * percent).div_ceil(100) - 1]
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_times_that_were_measured() {
+        let times: Vec<_> = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&times, 50), Duration::from_millis(100));
+        assert_eq!(percentile(&times, 99), Duration::from_millis(198));
+        assert_eq!(percentile(&times[..1], 50), Duration::from_millis(1));
+        assert_eq!(percentile(&times[..1], 99), Duration::from_millis(1));
+        assert_eq!(percentile(&times[..2], 50), Duration::from_millis(1));
+        assert_eq!(milliseconds(Duration::from_nanos(1_234_567)), 1.235);
+    }
+}

@@ -1,0 +1,114 @@
+//! `bowline daemon`: one address of this machine, reachable by its owner from anywhere.
+
+use std::process::ExitCode;
+
+use bowline_client::relay::tunnel::{Services, serve};
+use bowline_client::relay::{DaemonConfig, DaemonEvent, RelayDaemon, load_or_create};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::cli::relay_ends::DaemonArgs;
+use crate::failure::Failure;
+use crate::settings::{Log, LogFormat};
+use crate::{logging, owner};
+
+pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
+    logging::start(&Log { level: "warn".into(), format: LogFormat::Text }).map_err(Failure::new)?;
+    let control = owner::control_plane(&args.control)?;
+    let path = owner::folder(args.data.as_deref()).join("identity");
+    let identity =
+        load_or_create(&path).map_err(|error| Failure::new(&error).hint(error.hint()))?;
+    let teller = Teller {
+        json: args.json,
+        fingerprint: identity.public().fingerprint().to_string(),
+        tcp: args.tcp.clone(),
+        name: args.name.clone(),
+    };
+    let mut config = DaemonConfig::new(control, identity);
+    config.name = args.name;
+    let mut daemon = RelayDaemon::start(config);
+    let services = Services { tcp: args.tcp };
+    let mut sessions = JoinSet::new();
+
+    let no_signals = |error| Failure::new(format!("no signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    loop {
+        let event = tokio::select! {
+            event = daemon.next() => event,
+            Some(_) = sessions.join_next() => continue,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        };
+        match event {
+            Some(DaemonEvent::SessionOpened(session)) => {
+                teller.tell("session", &[("session", &session.id())]);
+                sessions.spawn(serve(session, services.clone()));
+            }
+            Some(DaemonEvent::Closed(closed)) => return Err(closed.into()),
+            Some(event) => teller.event(&event),
+            None => break,
+        }
+    }
+    daemon.stop().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is said, for people or for programs.
+struct Teller {
+    json: bool,
+    fingerprint: String,
+    tcp: Option<String>,
+    name: Option<String>,
+}
+
+impl Teller {
+    fn event(&self, event: &DaemonEvent) {
+        match event {
+            DaemonEvent::Registered { daemon } if self.json => println!(
+                "{}",
+                json!({ "event": "registered", "daemon": daemon.as_str(), "name": self.name,
+                        "fingerprint": self.fingerprint, "tcp": self.tcp })
+            ),
+            DaemonEvent::Registered { daemon } => self.welcome(daemon.as_str()),
+            DaemonEvent::Online { relay } => self.tell("online", &[("relay", relay)]),
+            DaemonEvent::Lost { why, retry_in } => {
+                let retry_in = format!("{:.1} s", retry_in.as_secs_f64());
+                self.tell("lost", &[("why", why), ("again in", &retry_in)]);
+            }
+            DaemonEvent::Replaced { .. } => self.tell(
+                "replaced",
+                &[("why", &"another process with this identity is connected; waiting for its end")],
+            ),
+            DaemonEvent::SessionOpened(_) | DaemonEvent::Closed(_) => {}
+        }
+    }
+
+    fn welcome(&self, daemon: &str) {
+        println!("daemon       {daemon}");
+        println!("fingerprint  {}", self.fingerprint);
+        println!("offers       {}", self.tcp.as_deref().unwrap_or("pings only; see --tcp"));
+        let named = self.name.as_deref().unwrap_or(daemon);
+        let what = if self.tcp.is_some() { "--listen 127.0.0.1:2222" } else { "--ping" };
+        println!("\nfrom another machine, with the same control plane and key:");
+        println!("  bowline connect {named} {what}");
+        println!(
+            "\nCompare the fingerprint there when it is first shown. Ctrl-C stops the daemon.\n"
+        );
+    }
+
+    fn tell(&self, event: &str, facts: &[(&str, &dyn std::fmt::Display)]) {
+        if self.json {
+            let mut line = json!({ "event": event });
+            for (name, fact) in facts {
+                line[name.replace(' ', "_")] = json!(fact.to_string());
+            }
+            println!("{line}");
+        } else {
+            let facts: Vec<_> =
+                facts.iter().map(|(name, fact)| format!("{name}: {fact}")).collect();
+            eprintln!("{event}  {}", facts.join("; "));
+        }
+    }
+}

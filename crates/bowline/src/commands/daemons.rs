@@ -1,0 +1,53 @@
+//! `bowline daemons`: what I own, online or not.
+
+use std::process::ExitCode;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bowline_sbrp::api::DaemonStatus;
+use bowline_sbrp::identity::Fingerprint;
+use serde_json::json;
+
+use super::sessions::printable;
+use crate::cli::relay_ends::DaemonsArgs;
+use crate::failure::Failure;
+use crate::owner;
+
+pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
+    let daemons = owner::control_plane(&args.control)?.daemons().await?;
+    if args.json {
+        println!("{}", json!(daemons));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if daemons.is_empty() {
+        eprintln!("no daemons yet; start one with `bowline daemon --tcp 127.0.0.1:22 --name home`");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = |texts: &mut dyn Iterator<Item = usize>, least| texts.fold(least, usize::max);
+    let ids = width(&mut daemons.iter().map(|one| one.id.chars().count()), 6);
+    let names = width(
+        &mut daemons.iter().filter_map(|one| one.name.as_ref()).map(|n| n.chars().count()),
+        4,
+    );
+    println!("{:ids$}  {:names$}  {:7}  FINGERPRINT", "DAEMON", "NAME", "STATUS");
+    for daemon in daemons {
+        let status = match daemon.status {
+            DaemonStatus::Online => "online",
+            DaemonStatus::Offline => "offline",
+            DaemonStatus::Unknown => "unknown",
+        };
+        println!(
+            "{:ids$}  {:names$}  {status:7}  {}",
+            printable(&daemon.id),
+            printable(daemon.name.as_deref().unwrap_or("-")),
+            fingerprint(&daemon.identity_public_key).unwrap_or_else(|| "-".into()),
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As the control plane has it: what counts is what the daemon proves.
+fn fingerprint(key: &str) -> Option<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(key).or_else(|_| STANDARD.decode(key)).ok()?;
+    Some(Fingerprint::of(bytes.as_slice().try_into().ok()?).to_string())
+}

@@ -1,0 +1,126 @@
+//! The control plane as the commands of a daemon's owner see it, with readable failures.
+
+use std::path::{Path, PathBuf};
+
+use bowline_client::relay::{ClientClosed, ControlError, ControlPlane, DaemonClosed, Pins, Why};
+use bowline_sbrp::api::DaemonView;
+use bowline_sbrp::control::{Code, ControlCode};
+
+use crate::cli::relay_ends::ControlArgs;
+use crate::commands::sessions::printable;
+use crate::failure::Failure;
+use crate::paths;
+
+/// The control plane that was meant.
+pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure> {
+    let url = args.control.clone().ok_or_else(|| {
+        Failure::new("no control plane was named").hint("use --control URL, or set BOWLINE_CONTROL")
+    })?;
+    Ok(ControlPlane::new(url, &key(args.key_file.as_deref())?)?)
+}
+
+/// From a file or the environment, never from the command line, which others can see.
+fn key(file: Option<&Path>) -> Result<String, Failure> {
+    let text = match file {
+        Some(file) => std::fs::read_to_string(file).map_err(|error| {
+            Failure::new(format!("cannot read {}: {error}", file.display()))
+                .hint("check --key-file")
+        })?,
+        None => std::env::var("BOWLINE_CONTROL_KEY").unwrap_or_default(),
+    };
+    match text.trim() {
+        "" => Err(Failure::new("no key for the control plane")
+            .hint("set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file")),
+        key => Ok(key.to_owned()),
+    }
+}
+
+/// The daemon that was meant: by its id, or by a name that only one has.
+pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonView, Failure> {
+    let daemons = control.daemons().await?;
+    if let Some(daemon) = daemons.iter().find(|daemon| daemon.id == named) {
+        return Ok(daemon.clone());
+    }
+    let mut found: Vec<_> =
+        daemons.into_iter().filter(|daemon| daemon.name.as_deref() == Some(named)).collect();
+    match (found.pop(), found.len()) {
+        (Some(daemon), 0) => Ok(daemon),
+        (Some(_), others) => {
+            Err(Failure::new(format!("{} daemons are called {named}", others + 1))
+                .hint("use an id; `bowline daemons` shows them"))
+        }
+        (None, _) => Err(Failure::new(format!("you have no daemon {named}"))
+            .hint("`bowline daemons` shows those you have")),
+    }
+}
+
+/// Where a daemon's identity and a client's pins are kept.
+pub(crate) fn folder(data: Option<&Path>) -> PathBuf {
+    data.map_or_else(paths::data, Path::to_owned).join("relay")
+}
+
+pub(crate) fn pins(data: Option<&Path>) -> Pins {
+    Pins::file(folder(data).join("pins.json"))
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        let hint = match &error {
+            ControlError::Insecure => "write it like https://control.example.org",
+            ControlError::Key => "check the key for line breaks",
+            ControlError::Refused { status: 401 | 403, .. } => {
+                "check the key in BOWLINE_CONTROL_KEY or --key-file"
+            }
+            ControlError::Refused { status: 404, .. } => "`bowline daemons` shows those you have",
+            ControlError::Unreachable { .. } => "check --control, and that it runs",
+            ControlError::Refused { .. } => "try again later",
+            ControlError::Unreadable => "check --control: something else answers there",
+            ControlError::InsecureRelay => "its operator has to put TLS in front of the relay",
+        };
+        // It may quote what a stranger wrote.
+        Failure::new(printable(&error.to_string())).hint(hint)
+    }
+}
+
+impl From<DaemonClosed> for Failure {
+    fn from(closed: DaemonClosed) -> Self {
+        match closed {
+            DaemonClosed::Control(error) => error.into(),
+            stopped @ DaemonClosed::Stopped => Failure::new(stopped),
+        }
+    }
+}
+
+impl From<ClientClosed> for Failure {
+    fn from(closed: ClientClosed) -> Self {
+        match closed {
+            ClientClosed::Control(error) => error.into(),
+            ClientClosed::Pins(error) => Failure::new(&error).hint(error.hint()),
+            ClientClosed::KeyChanged(ref change) => {
+                let (pinned, offered) = (change.pinned(), change.offered());
+                let both = format!("{closed}\n\n  pinned   {pinned}\n  offered  {offered}");
+                Failure::new(both).hint(format!(
+                    "somebody may be in between. If you know why it changed, and the daemon itself \
+                     shows the offered\n      one, say --approve-new-key {offered}"
+                ))
+            }
+            ClientClosed::Handshake(_) => {
+                Failure::new(closed).hint("somebody may be in between; try another network")
+            }
+            ClientClosed::Relay(_) | ClientClosed::Stopped => Failure::new(closed),
+        }
+    }
+}
+
+/// A loss that a command does not wait out.
+pub(crate) fn lost(why: Why) -> Failure {
+    match why {
+        Why::Control(error) => error.into(),
+        Why::Told(Code::Known(ControlCode::DaemonOffline)) => Failure::new("the daemon is offline")
+            .hint("start it on its machine with `bowline daemon`"),
+        Why::Told(Code::Known(ControlCode::SessionExpired)) => {
+            Failure::new("the daemon refused or closed the session").hint("try again")
+        }
+        why => Failure::new(why).hint("try again"),
+    }
+}
