@@ -1,10 +1,6 @@
-//! Relay and control plane over real sockets.
+//! Relay and control plane from outside: real sockets, real clients, real tokens.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod control;
-//! Everything from outside: real sockets, real clients, real tokens.
-
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod relay;
