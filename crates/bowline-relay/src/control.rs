@@ -34,6 +34,7 @@ pub use api_key::ApiKey;
 pub use config::{BadConfig, Config, Limits};
 pub use refused::Refused;
 pub use serve::{StartError, Wrap, bind};
+pub use status::Neighbour;
 pub use throttle::Rate;
 
 use axum::Router;
@@ -52,7 +53,12 @@ pub struct Control {
 impl Control {
     /// Opens the registry, making it on the first start.
     pub fn open(config: Config) -> Result<Self, StartError> {
-        Ok(Self { desk: Arc::new(Desk::open(config)?) })
+        Ok(Self { desk: Arc::new(Desk::open(config, None)?) })
+    }
+
+    /// The same beside a relay in this process, which is asked directly who is connected.
+    pub fn open_beside(config: Config, relay: Neighbour) -> Result<Self, StartError> {
+        Ok(Self { desk: Arc::new(Desk::open(config, Some(relay))?) })
     }
 
     /// The API and the key set, to be served here or beside a relay. Whoever serves it says where

@@ -8,6 +8,7 @@
 //!
 //! A relay holds no key that signs: of the token module it uses only what judges.
 
+mod annex;
 mod bound;
 pub mod config;
 mod connection;

@@ -20,7 +20,7 @@ use super::meters;
 use super::refused::Refused;
 use super::registry::{self, Daemon, Registry, Renewed, Signing};
 use super::serve::StartError;
-use super::status::RelayWindow;
+use super::status::{Neighbour, RelayWindow, Window};
 
 /// How long a token is good for with which only a question is asked.
 const QUESTION_TTL: u64 = 30;
@@ -35,7 +35,7 @@ pub(super) struct Desk {
     /// Apart, so that relays that ask for the key set wait for no commit.
     reader: Clerk,
     gate: Gate,
-    relay: RelayWindow,
+    relay: Window,
     /// Refusals not yet written down, by code; none while nobody is about to.
     tally: Mutex<Option<BTreeMap<&'static str, u64>>>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Asker {
 }
 
 impl Desk {
-    pub(super) fn open(config: Config) -> Result<Self, StartError> {
+    pub(super) fn open(config: Config, beside: Option<Neighbour>) -> Result<Self, StartError> {
         config.check()?;
         let clerk = || -> Result<Clerk, StartError> {
             let registry = Registry::open(&config.data)?;
@@ -58,7 +58,10 @@ impl Desk {
             writer: clerk()?,
             reader: clerk()?,
             gate: Gate::new(&config.limits),
-            relay: RelayWindow::new(&config)?,
+            relay: match beside {
+                Some(neighbour) => Window::Beside(neighbour),
+                None => Window::Relay(RelayWindow::new(&config)?),
+            },
             tally: Mutex::new(None),
             config,
         })
@@ -124,9 +127,9 @@ impl Desk {
         let listed =
             self.issue(asker, move |registry| registry.daemons_of(&asker.key, expires_at)).await?;
         let signer = self.signer(&listed.signing);
-        let question = |daemon: &Daemon| {
+        let question = |daemon: &DaemonId| {
             signer.session(&Session {
-                daemon: DaemonId::new(daemon.id.as_str()),
+                daemon: daemon.clone(),
                 user: listed.user.clone(),
                 session: fresh_session(),
                 region: self.config.region.clone(),
@@ -134,8 +137,8 @@ impl Desk {
                 expires_at,
             })
         };
-        let questions = listed.daemons.iter().map(question).collect();
-        let answers = self.relay.ask(questions).await;
+        let ids: Vec<_> = listed.daemons.iter().map(|d| DaemonId::new(d.id.as_str())).collect();
+        let answers = self.relay.ask(&ids, question).await;
         Ok(listed.daemons.into_iter().zip(answers).map(|(d, status)| view(d, status)).collect())
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
+use bowline_sbrp::id::DaemonId;
 use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use tokio::sync::Semaphore;
@@ -21,6 +22,43 @@ use super::serve::StartError;
 const LONGEST_ANSWER: usize = 4 << 10;
 /// Questions of one list at once.
 const PER_LIST: usize = 16;
+
+/// Whether a daemon is connected to a relay in this process.
+pub type Neighbour = Arc<dyn Fn(&DaemonId) -> bool + Send + Sync>;
+
+/// How daemons are asked after.
+pub(super) enum Window {
+    /// At a relay somewhere, with a token for each.
+    Relay(RelayWindow),
+    /// Next door.
+    Beside(Neighbour),
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Relay(_) => "Relay",
+            Self::Beside(_) => "Beside",
+        })
+    }
+}
+
+impl Window {
+    /// One answer for each daemon, in their order.
+    pub(super) async fn ask(
+        &self,
+        daemons: &[DaemonId],
+        token: impl Fn(&DaemonId) -> String,
+    ) -> Vec<DaemonStatus> {
+        match self {
+            Self::Relay(relay) => relay.ask(daemons.iter().map(token).collect()).await,
+            Self::Beside(is_here) => {
+                let status = |here| if here { DaemonStatus::Online } else { DaemonStatus::Offline };
+                daemons.iter().map(|daemon| status(is_here(daemon))).collect()
+            }
+        }
+    }
+}
 
 /// Where the relay answers.
 #[derive(Debug)]

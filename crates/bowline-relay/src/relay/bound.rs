@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bowline_sbrp::id::DaemonId;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::annex::Annex;
 use super::config::Config;
 use super::harbour::Harbour;
 use super::keys::{BadIssuer, Keyring};
@@ -71,6 +73,8 @@ pub(crate) struct Shared {
     /// Connections since they are WebSockets.
     pub(crate) connections: TaskTracker,
     arrivals: Mutex<Arrivals<IpAddr>>,
+    /// What is served here besides.
+    pub(crate) annex: Option<Annex>,
 }
 
 impl Shared {
@@ -88,6 +92,7 @@ impl Shared {
             requests: TaskTracker::new(),
             connections: TaskTracker::new(),
             arrivals: Mutex::new(arrivals),
+            annex: None,
             config,
         }
     }
@@ -152,6 +157,24 @@ impl Bound {
     /// Whether it speaks TLS itself.
     pub fn is_tls(&self) -> bool {
         self.shared.certificate.is_some()
+    }
+
+    /// Serves a control plane at the same address, and takes its tokens: `router` answers what is
+    /// none of the relay's, and the key set that it publishes is the one that counts.
+    pub fn beside(mut self, issuer: &str, router: axum::Router) -> Self {
+        let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it runs");
+        let annex = Annex::new(router);
+        let config = &shared.config;
+        let keys = Keyring::beside(issuer, config.region.clone(), &config.keys, annex.clone());
+        shared.keys = Arc::new(keys);
+        shared.annex = Some(annex);
+        self
+    }
+
+    /// Tells whether a daemon is connected, for as long as the relay runs.
+    pub fn presence(&self) -> impl Fn(&DaemonId) -> bool + Send + Sync + use<> {
+        let harbour = Arc::clone(&self.shared.harbour);
+        move |daemon| harbour.is_online(daemon)
     }
 
     /// Serves until `stop` resolves, then tells all connections to come back (1012) and returns

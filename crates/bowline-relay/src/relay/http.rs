@@ -4,10 +4,11 @@
 //! a request's query is ever logged.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use axum::body::Body;
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
 use bowline_sbrp::token::{Admission, TokenError};
 use bytes::Bytes;
@@ -31,7 +32,7 @@ pub(crate) type Answer = Response<Full<Bytes>>;
 /// Answers one request.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
-    from: IpAddr,
+    from: SocketAddr,
     place: Place,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
@@ -43,7 +44,7 @@ pub(crate) async fn answer(
         return Ok(refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "only GET"));
     }
     Ok(match request.uri().path() {
-        "/" | "/relay" => connect(shared, from, place, request).await,
+        "/" | "/relay" => connect(shared, from.ip(), place, request).await,
         "/status" => status(&shared, &request).await,
         "/healthz" => {
             say(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
@@ -58,7 +59,10 @@ pub(crate) async fn answer(
             let page = shared.meters.render(&shared.harbour.census());
             body(StatusCode::OK, "text/plain; version=0.0.4", page.into())
         }
-        _ => refuse(StatusCode::NOT_FOUND, "not_found", "a relay is at /relay"),
+        _ => match &shared.annex {
+            Some(annex) => annex.answer(request.map(Body::new), from).await,
+            None => refuse(StatusCode::NOT_FOUND, "not_found", "a relay is at /relay"),
+        },
     })
 }
 

@@ -75,7 +75,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>, pl
     let service = {
         let shared = Arc::clone(&shared);
         service_fn(move |request: Request<Incoming>| {
-            http::answer(Arc::clone(&shared), from.ip(), place.clone(), request)
+            http::answer(Arc::clone(&shared), from, place.clone(), request)
         })
     };
     let connection = http1::Builder::new()

@@ -13,7 +13,10 @@ A relay passes sealed frames between clients and daemons and cannot read them. I
 of one control plane, whose keys it fetches from <issuer>/.well-known/jwks.json.
 
 Examples:
-  bowline relay --issuer http://127.0.0.1:8091
+  bowline relay --with-control
+  bowline relay --with-control --listen 0.0.0.0:443 --url https://relay.example \\
+      --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
+  bowline relay --issuer http://127.0.0.1:7000
   bowline relay --listen 0.0.0.0:443 --issuer https://control.example --region eu \\
       --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
   bowline relay --listen 10.0.0.5:8090 --issuer https://control.example --insecure-plain \\
@@ -23,8 +26,17 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090")]
     pub(crate) listen: SocketAddr,
     /// The control plane whose tokens count: https, or http on this machine
-    #[arg(long, value_name = "URL")]
-    pub(crate) issuer: String,
+    #[arg(long, value_name = "URL", required_unless_present = "with_control")]
+    pub(crate) issuer: Option<String>,
+    /// Run the control plane, too, at the same address
+    #[arg(long, conflicts_with = "issuer")]
+    pub(crate) with_control: bool,
+    /// The control plane's data folder [default: control, in bowline's own]
+    #[arg(long, value_name = "DIR", requires = "with_control")]
+    pub(crate) data: Option<PathBuf>,
+    /// How the world reaches it [default: the address it listens on]
+    #[arg(long, value_name = "URL", requires = "with_control")]
+    pub(crate) url: Option<url::Url>,
     /// Where the relay stands; tokens for another region are refused
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,

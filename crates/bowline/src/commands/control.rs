@@ -60,7 +60,7 @@ fn unopened(error: OpenError, data: &Path) -> Failure {
     Failure::new(error).hint(hint)
 }
 
-fn not_started(error: StartError, data: &Path) -> Failure {
+pub(super) fn not_started(error: StartError, data: &Path) -> Failure {
     let hint = match &error {
         StartError::Registry(error) => return unopened(error.clone(), data),
         StartError::Config(_) => "see `bowline control --help` for what it looks like".into(),
@@ -124,7 +124,7 @@ fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
 }
 
 /// The folder as one types it after a command, if it is not the usual one.
-fn data_flag(data: &Path) -> String {
+pub(super) fn data_flag(data: &Path) -> String {
     let usual: PathBuf = paths::data().join("control");
     if data == usual { String::new() } else { format!(" --data {}", data.display()) }
 }

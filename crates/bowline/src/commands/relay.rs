@@ -1,30 +1,100 @@
 //! `bowline relay`: passes sealed frames between clients and daemons.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use bowline_relay::control::{self, Control};
 use bowline_relay::relay::config::{Keys, Limits, Tls};
 use bowline_relay::relay::{Bound, Config, Relay};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use url::Url;
 
+use super::control::{data_flag, not_started};
 use crate::cli::relay::RelayArgs;
 use crate::failure::Failure;
-use crate::logging;
 use crate::settings::Log;
+use crate::{logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
     logging::start(&Log::default()).map_err(Failure::new)?;
     let announce = args.json;
+    let beside = args.with_control.then(|| Beside {
+        data: args.data.clone().unwrap_or_else(|| paths::data().join("control")),
+        url: args.url.clone(),
+        region: args.region.clone(),
+    });
     let bound = Relay::bind(config(args)).await?;
-    greet(&bound, announce);
-    run_until_told(bound).await
+    match beside {
+        Some(beside) => run_until_told(beside.open(bound, announce)?).await,
+        None => {
+            greet(&bound, announce);
+            run_until_told(bound).await
+        }
+    }
+}
+
+/// A control plane in the same process, at the same address.
+struct Beside {
+    data: PathBuf,
+    url: Option<Url>,
+    region: Option<String>,
+}
+
+impl Beside {
+    fn open(self, bound: Bound, announce: bool) -> Result<Bound, Failure> {
+        let url = match self.url {
+            Some(url) => url,
+            None => {
+                let scheme = if bound.is_tls() { "https" } else { "http" };
+                let own = format!("{scheme}://{}", bound.local_addr());
+                own.parse().map_err(|error| Failure::new(format!("{own}: {error}")))?
+            }
+        };
+        let relay_url = relay_url(&url)?;
+        let issuer = url.as_str().trim_end_matches('/').to_owned();
+        let mut config = control::Config::new(&self.data, &issuer, relay_url.clone());
+        config.region = self.region;
+        let control = Control::open_beside(config, Arc::new(bound.presence()))
+            .map_err(|error| not_started(error, &self.data))?;
+        let bound = bound.beside(&issuer, control.router());
+        if announce {
+            let (url, pid) = (relay_url.as_str(), std::process::id());
+            println!("{}", json!({ "url": url, "control": issuer, "data": self.data, "pid": pid }));
+        } else {
+            println!("bowline relay {} is ready\n", env!("CARGO_PKG_VERSION"));
+            println!("  control  {issuer}");
+            println!("  relay    {relay_url}");
+            println!("  data     {}", paths::short(&self.data));
+            println!("\ntry, in another terminal:");
+            println!("  bowline control user add alice{}", data_flag(&self.data));
+            println!("\nCtrl-C stops it; who is connected is told to come back.");
+        }
+        Ok(bound)
+    }
+}
+
+/// Where daemons and clients connect, given where the control plane is.
+fn relay_url(url: &Url) -> Result<Url, Failure> {
+    let wrong = || {
+        Failure::new(format!("{url} is not an http or https address"))
+            .hint("give the address as the world sees it, such as --url https://relay.example")
+    };
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(wrong());
+    }
+    // The URL type does not let a scheme change between its families; its text does.
+    let text = url.as_str().trim_end_matches('/').replacen("http", "ws", 1);
+    format!("{text}/relay").parse().map_err(|_| wrong())
 }
 
 /// The settings that these arguments mean.
 fn config(args: RelayArgs) -> Config {
     Config {
         listen: args.listen,
-        issuer: args.issuer,
+        // With a control plane beside it, that one counts.
+        issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
         region: args.region,
         tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| Tls::new(cert, key)),
         insecure_plain: args.insecure_plain,
@@ -69,5 +139,19 @@ async fn run_until_told(bound: Bound) -> Result<ExitCode, Failure> {
         () = running => Ok(ExitCode::SUCCESS),
         // Asked twice: at once.
         _ = interrupt.recv() => Ok(ExitCode::from(130)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relay_is_where_its_control_plane_is() {
+        let at = |url: &str| relay_url(&url.parse().unwrap()).ok().map(String::from);
+        assert_eq!(at("https://relay.example").as_deref(), Some("wss://relay.example/relay"));
+        assert_eq!(at("http://127.0.0.1:8090/").as_deref(), Some("ws://127.0.0.1:8090/relay"));
+        assert_eq!(at("https://http.example/a").as_deref(), Some("wss://http.example/a/relay"));
+        assert_eq!(at("ftp://x"), None);
     }
 }

@@ -19,3 +19,4 @@ mod relay_ends_cli;
 mod restart;
 mod roaming_cli;
 mod travel;
+mod with_control;
