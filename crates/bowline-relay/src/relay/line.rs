@@ -172,9 +172,18 @@ impl Line {
         queue.wake(None);
     }
 
-    /// Whom this client is paired with.
-    pub(crate) fn peer(&self) -> Peer {
-        self.lock().peer.clone()
+    /// Whom a message of this client goes to. If the daemon is away, the client is told so in the
+    /// same breath: a moment later it might be back, and its client would believe the older news.
+    pub(crate) fn peer_or_tell(&self, session: SessionId) -> Peer {
+        let mut queue = self.lock();
+        let code = match &queue.peer {
+            Peer::Paused => ControlCode::SessionPaused,
+            Peer::Pending => ControlCode::SessionPending,
+            peer => return peer.clone(),
+        };
+        self.tell_locked(&mut queue, code, Some(session));
+        queue.wake(None);
+        queue.peer.clone()
     }
 
     pub(crate) fn pair_with(&self, peer: Peer) {

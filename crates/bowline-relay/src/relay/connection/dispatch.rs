@@ -27,8 +27,8 @@ const WARN_EVERY: Duration = Duration::from_secs(1);
 /// Where messages of a session go.
 enum Receiver {
     Line(Arc<Line>),
-    /// Nowhere; the sender is told this.
-    Refused(ControlCode),
+    /// Nowhere, and the sender was told so (SBRP-RELAY-19).
+    Told,
     /// Nowhere; the sender is about to be told why, or closed.
     Soon,
 }
@@ -65,8 +65,9 @@ impl Connection {
                 Some(to) => forward::run(sender, session, to, rest, most, wakes),
                 None => match self.receiver(session)? {
                     Receiver::Line(to) => forward::run(sender, session, &to, rest, most, wakes),
-                    Receiver::Refused(code) => {
-                        self.discard(code, session);
+                    Receiver::Told => {
+                        self.shared.meters.discarded();
+                        self.hold_if_wordy();
                         return Ok((used, 1));
                     }
                     Receiver::Soon => {
@@ -126,10 +127,9 @@ impl Connection {
             Who::Client { session: own } if *own != session => {
                 Err(told(ControlCode::SessionNotFound, Some(session)))
             }
-            Who::Client { .. } => Ok(match self.mooring.line.peer() {
+            Who::Client { .. } => Ok(match self.mooring.line.peer_or_tell(session) {
                 Peer::Paired(daemon) => Receiver::Line(daemon),
-                Peer::Paused => Receiver::Refused(ControlCode::SessionPaused),
-                Peer::Pending => Receiver::Refused(ControlCode::SessionPending),
+                Peer::Paused | Peer::Pending => Receiver::Told,
                 // Refused or over: it is being closed.
                 Peer::Nobody => Receiver::Soon,
             }),
@@ -139,7 +139,10 @@ impl Connection {
                         routes.learn(session, Arc::clone(&line));
                         Receiver::Line(line)
                     }
-                    Where::Refuse(code) => Receiver::Refused(code),
+                    Where::Refuse(code) => {
+                        self.mooring.line.tell(code, Some(session));
+                        Receiver::Told
+                    }
                     // Replaced: it is being closed.
                     Where::Stale => Receiver::Soon,
                 })
@@ -160,13 +163,6 @@ impl Connection {
                 false
             }
         }
-    }
-
-    /// The sender learns that its message went nowhere (SBRP-RELAY-19).
-    fn discard(&mut self, code: ControlCode, session: SessionId) {
-        self.shared.meters.discarded();
-        self.mooring.line.tell(code, Some(session));
-        self.hold_if_wordy();
     }
 
     /// A signal, a ping, a pong.

@@ -83,3 +83,15 @@ fn a_sender_waits_once_for_the_same_room() {
     assert_ne!(queue.wait(waker, Some(known)), known, "a new wait after room was there");
     assert_eq!(queue.shut().len(), 1);
 }
+
+#[test]
+fn sbrp_relay_19_who_is_told_of_a_pause_is_in_one() {
+    let line = line(Role::Client, 8, 1 << 20);
+    let session = SessionId::from_wire(1).unwrap();
+    for (peer, told) in [(Peer::Paused, 1), (Peer::Pending, 1), (Peer::Nobody, 0)] {
+        line.pair_with(peer);
+        let before = line.depth().0;
+        line.peer_or_tell(session);
+        assert_eq!(line.depth().0 - before, told);
+    }
+}
