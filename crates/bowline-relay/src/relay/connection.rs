@@ -4,6 +4,7 @@
 //! and a timer, and no buffer. Reading never waits for writing; it does wait for whoever is to
 //! receive (see [`inbound`]), and that is how a fast sender is held back.
 
+mod dispatch;
 mod farewell;
 mod forward;
 mod inbound;
@@ -26,10 +27,10 @@ use tokio::time::Sleep;
 
 use super::Shared;
 use super::config::Limits;
-use super::dock::Dock;
-use super::line::{Ending, Line};
+use super::line::Ending;
 use super::rate::Bucket;
 use super::stream::Stream;
+use super::welcome::Mooring;
 use super::ws::decode::Decoder;
 use super::ws::encode;
 use forward::Routes;
@@ -42,10 +43,8 @@ const TURNS: usize = 8;
 /// A connection that was let in.
 pub(crate) struct Connection {
     stream: Stream,
-    line: Arc<Line>,
-    dock: Arc<Dock>,
+    mooring: Mooring,
     shared: Arc<Shared>,
-    who: Who,
     outbound: Outbound,
     /// Bytes that came and were not taken yet: part of a message, or messages that wait.
     input: Vec<u8>,
@@ -133,18 +132,14 @@ impl Connection {
     pub(crate) fn new(
         stream: Stream,
         read_ahead: &[u8],
-        line: Arc<Line>,
-        dock: Arc<Dock>,
-        who: Who,
+        mooring: Mooring,
         shared: Arc<Shared>,
     ) -> Self {
         let now = Instant::now();
         let limits = &shared.config.limits;
         Self {
             stream,
-            line,
-            dock,
-            who,
+            mooring,
             outbound: Outbound::default(),
             input: read_ahead.to_vec(),
             again: !read_ahead.is_empty(),
@@ -170,26 +165,9 @@ impl Connection {
             tracing::error!("a connection ended by a defect of the relay");
             End::Panicked
         });
-        self.leave();
+        self.mooring.leave(&self.shared);
         let patience = self.limits().farewell;
         let _ = tokio::time::timeout(patience, self.farewell(end)).await;
-    }
-
-    /// From here on nobody sends to it, and the other ends know that it is gone.
-    fn leave(&mut self) {
-        let waiting = self.line.lock().shut();
-        let Shared { harbour, meters, .. } = &*self.shared;
-        match &self.who {
-            Who::Client { session } => self.dock.client_went(self.line.link, *session, meters),
-            Who::Daemon { .. } => {
-                self.dock.daemon_went(self.line.link, meters);
-                harbour.time(&self.dock, meters);
-            }
-        }
-        harbour.tidy(&self.dock);
-        for waiter in waiting {
-            waiter.wake();
-        }
     }
 
     fn limits(&self) -> &Limits {
@@ -198,7 +176,9 @@ impl Connection {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         for _ in 0..TURNS {
-            if let Poll::Ready(written) = self.outbound.poll(&mut self.stream, &self.line, cx) {
+            if let Poll::Ready(written) =
+                self.outbound.poll(&mut self.stream, &self.mooring.line, cx)
+            {
                 return Poll::Ready(written.map_or(End::Lost, End::Ended));
             }
             match self.poll_inbound(cx) {
@@ -232,7 +212,7 @@ impl Connection {
             Due::At(at) => at,
             Due::Dead => return Poll::Ready(Err(End::Lost)),
             Due::Ping => {
-                self.line.lock().append(encode::ping);
+                self.mooring.line.lock().append(encode::ping);
                 return Poll::Ready(Ok(()));
             }
         };

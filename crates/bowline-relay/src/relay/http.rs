@@ -21,11 +21,12 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::Shared;
 use super::keys::Refused;
 use super::meters::reason;
 use super::serve::Place;
+use super::welcome::{self, Mooring};
 use super::ws::upgrade::{self, NoUpgrade};
-use super::{Shared, welcome};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -104,7 +105,8 @@ async fn connect(
     };
     let upgraded = hyper::upgrade::on(&mut request);
     let tasks = shared.connections.clone();
-    tasks.spawn(welcome::welcome(shared, upgraded, admission, place));
+    let mooring = Mooring::take(&shared, admission);
+    tasks.spawn(welcome::serve(shared, upgraded, mooring, place));
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();

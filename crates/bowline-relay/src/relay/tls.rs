@@ -30,13 +30,16 @@ pub enum BadTls {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: Tls,
+    /// The files as they were before they were first read.
+    first: Stamp,
     current: RwLock<Arc<ServerConfig>>,
 }
 
 impl Certificate {
     pub(crate) fn load(files: Tls) -> Result<Self, BadTls> {
+        let first = stamp(&files);
         let current = RwLock::new(Arc::new(read(&files)?));
-        Ok(Self { files, current })
+        Ok(Self { files, first, current })
     }
 
     /// For the next connection.
@@ -46,38 +49,42 @@ impl Certificate {
     }
 
     /// Watches the files. Never returns.
+    ///
+    /// What they are is noted before they are read: a change in between shows the next time.
     pub(crate) async fn watch(self: Arc<Self>) {
-        let mut seen = self.changed().await;
+        let (mut taken, mut refused) = (self.first, None);
         loop {
             tokio::time::sleep(self.files.reload_every).await;
-            let now = self.changed().await;
-            if now == seen {
-                continue;
-            }
-            seen = now;
             let files = self.files.clone();
-            let read = tokio::task::spawn_blocking(move || read(&files)).await;
-            match read {
-                Ok(Ok(new)) => {
+            let looked = tokio::task::spawn_blocking(move || {
+                let now = stamp(&files);
+                (now, (now != taken).then(|| read(&files)))
+            });
+            match looked.await {
+                Ok((now, Some(Ok(new)))) => {
                     *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                    (taken, refused) = (now, None);
                     tracing::info!("the certificate was renewed");
                 }
-                Ok(Err(error)) => {
+                // Tried again each time, said once: it may be half written.
+                Ok((now, Some(Err(error)))) if refused != Some(now) => {
+                    refused = Some(now);
                     tracing::error!(%error, "the new certificate is unfit; the old one stays");
                 }
-                Err(_) => tracing::error!("the new certificate could not be read"),
+                Ok(_) | Err(_) => {}
             }
         }
     }
-
-    async fn changed(&self) -> [Option<(SystemTime, u64)>; 2] {
-        [time_and_size(&self.files.cert).await, time_and_size(&self.files.key).await]
-    }
 }
 
-async fn time_and_size(path: &Path) -> Option<(SystemTime, u64)> {
-    let file = tokio::fs::metadata(path).await.ok()?;
-    Some((file.modified().ok()?, file.len()))
+/// By which a change of either file shows.
+type Stamp = [Option<(SystemTime, u64)>; 2];
+
+fn stamp(files: &Tls) -> Stamp {
+    [&files.cert, &files.key].map(|path| {
+        let file = std::fs::metadata(path).ok()?;
+        Some((file.modified().ok()?, file.len()))
+    })
 }
 
 fn read(files: &Tls) -> Result<ServerConfig, BadTls> {

@@ -42,9 +42,9 @@ impl Connection {
             End::Ended(Ending::Restart) => Some(1012),
         };
         self.shared.meters.closed(code.unwrap_or(1005));
-        self.line.lock().append(|out| encode::close(code, out));
-        let Self { stream, outbound, line, .. } = &mut *self;
-        let written = poll_fn(|cx| outbound.poll_rest(stream, line, cx)).await;
+        self.mooring.line.lock().append(|out| encode::close(code, out));
+        let Self { stream, outbound, mooring, .. } = &mut *self;
+        let written = poll_fn(|cx| outbound.poll_rest(stream, &mooring.line, cx)).await;
         if written.is_err() {
             return;
         }
@@ -56,7 +56,7 @@ impl Connection {
 
     fn last_word(&self, code: ControlCode, session: Option<bowline_sbrp::id::SessionId>) {
         self.shared.meters.told(code);
-        self.line.lock().say(&Frame::control(code, session).encode());
+        self.mooring.line.lock().say(&Frame::control(code, session).encode());
     }
 
     /// Passes over all that comes until the other side's close, or its end.

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use bowline_sbrp::control::{ControlCode, Role};
+use bowline_sbrp::control::ControlCode;
 use bowline_sbrp::frame::{Beat, Frame};
 use bowline_sbrp::id::{DaemonId, SessionId};
+use bowline_sbrp::token::{Admission, ClientPass, DaemonPass};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Connection, Who};
+use super::Connection;
 use crate::relay::config::Config;
 use crate::relay::keys::Keyring;
-use crate::relay::line::{Line, Room};
 use crate::relay::stream::Stream;
+use crate::relay::welcome::Mooring;
 use crate::relay::ws::encode;
 use crate::relay::{Shared, meters::Census};
 
@@ -35,21 +36,20 @@ fn shared() -> Arc<Shared> {
 async fn serve(shared: &Arc<Shared>, session: Option<SessionId>) -> TcpStream {
     let (near, far) = sockets().await;
     let daemon = DaemonId::new("d_1");
-    let role = if session.is_some() { Role::Client } else { Role::Daemon };
-    let room = Room { frames: 8, bytes: 1 << 20 };
-    let line = Arc::new(Line::new(shared.harbour.next_link(), role, room));
-    let (dock, who) = match session {
+    let admission = match session {
         None => {
-            let came = |dock: &super::Dock| dock.daemon_came(&line, true, 9, &shared.meters);
-            (shared.harbour.at(&daemon, came), Who::daemon())
+            Admission::Daemon(DaemonPass { daemon, resumable: true, concurrent_sessions: None })
         }
-        Some(session) => {
-            let came = |dock: &super::Dock| dock.client_came(&line, session, &shared.meters);
-            (shared.harbour.at(&daemon, came), Who::Client { session })
-        }
+        Some(session) => Admission::Client(ClientPass {
+            daemon,
+            user: "u_1".into(),
+            session,
+            concurrent_sessions: None,
+        }),
     };
+    let mooring = Mooring::take(shared, admission);
     let shared = Arc::clone(shared);
-    tokio::spawn(Connection::new(Stream::Plain(near), &[], line, dock, who, shared).run());
+    tokio::spawn(Connection::new(Stream::Plain(near), &[], mooring, shared).run());
     far
 }
 

@@ -287,3 +287,16 @@ async fn sessions_of_other_daemons_are_out_of_reach() {
     mine.send(&data(1, "hello")).await;
     client.expect(&data(1, "hello")).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sbrp_relay_13_a_daemon_is_online_from_the_moment_it_is_connected() {
+    let server = start().await;
+    for round in 0..200 {
+        let name = format!("d{round}");
+        let mut daemon = server.daemon(&name).await;
+        let mut client = server.client(&name, 1).await;
+        // Nothing waits for the relay to catch up.
+        client.send(&data(1, "there?")).await;
+        daemon.expect(&data(1, "there?")).await;
+    }
+}

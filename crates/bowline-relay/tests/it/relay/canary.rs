@@ -79,15 +79,16 @@ async fn sbrp_relay_15_no_token_id_or_payload_is_logged_at_any_level() {
     let asked = issuer.fetches();
     issuer.set(Mood::Failing);
     let unknown = issuer.signer("key-canary-zq").presence(&issuer.presence(name));
-    server.refusal(&unknown).await;
-    until("asked", || async { server.issuer.fetches() > asked }).await;
-    let address = server.address;
+    until("asked", || async {
+        assert_eq!(server.refusal(&unknown).await.0, 401);
+        server.issuer.fetches() > asked
+    })
+    .await;
     let tokens = [daemon_token, client_token, unknown];
     tokio::time::timeout(super::server::PATIENCE, server.stop()).await.unwrap().unwrap();
 
     let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
     assert!(log.contains("could not be fetched"), "the log was watched: {log}");
-    let _ = address;
     let id = sid(session);
     let mut secrets = vec![
         name.to_owned(),
