@@ -66,7 +66,6 @@ impl Driver {
             control: config.control.clone(),
             key: config.identity.public(),
             name: config.name.clone(),
-            resumable: config.resumable,
         };
         let closed = match register(&registrar, &news).await {
             Ok(presence) => Berthed::new(config, registrar, presence, news).stay().await,
@@ -80,7 +79,7 @@ impl Driver {
 async fn register(registrar: &Registrar, news: &News) -> Result<Presence, DaemonClosed> {
     let mut attempt = 0;
     loop {
-        let asking = registrar.register();
+        let asking = registrar.register(false);
         let answer = news.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)?;
         let error = match answer {
             Ok(presence) => return Ok(presence),
@@ -99,6 +98,7 @@ struct Berthed {
     id: DaemonId,
     fingerprint: Fingerprint,
     registrar: Registrar,
+    resumable: bool,
     watch: Watch,
     replaced_wait: Duration,
     machine: Daemon,
@@ -107,8 +107,11 @@ struct Berthed {
     sent: mpsc::Receiver<Outgoing>,
     left: mpsc::UnboundedReceiver<SessionId>,
     presence: watch::Sender<Presence>,
+    /// Another process was the daemon meanwhile: what the relay keeps is that one's.
+    outlived: bool,
     news: News,
     _keeping: AbortOnDropHandle<()>,
+    _upgrading: Option<AbortOnDropHandle<()>>,
 }
 
 /// How a connection ended.
@@ -130,6 +133,7 @@ impl Berthed {
             machine: Daemon::new(id.clone(), identity, resumable, most_sessions),
             id,
             registrar,
+            resumable,
             watch,
             replaced_wait,
             moorings: BTreeMap::new(),
@@ -137,8 +141,10 @@ impl Berthed {
             sent,
             left,
             presence,
+            outlived: false,
             news,
             _keeping: AbortOnDropHandle::new(tokio::spawn(keeping)),
+            _upgrading: None,
         }
     }
 
@@ -196,8 +202,18 @@ impl Berthed {
                 told = true;
                 tracing::warn!("another process has this daemon's identity and is connected");
                 self.news.tell(DaemonEvent::Replaced { look_in });
+                self.forget();
             }
             self.away(look_in).await?;
+        }
+    }
+
+    /// The other process has ended our sessions, as one that starts anew does.
+    fn forget(&mut self) {
+        self.outlived = true;
+        for (session, mooring) in std::mem::take(&mut self.moorings) {
+            mooring.end(End::Left);
+            self.handle_offline(Event::Close { session, reason: Reason::StateLost });
         }
     }
 
@@ -218,10 +234,15 @@ impl Berthed {
 
     /// A connection, with a token that is good as far as we know.
     async fn open(&mut self) -> Result<Result<Link, Why>, DaemonClosed> {
-        if self.presence.borrow().is_over()
-            && let Err(why) = self.register_anew().await?
-        {
-            return Ok(Err(why));
+        let (over, resumable) = {
+            let presence = self.presence.borrow();
+            (presence.is_over(), presence.resumable && !self.outlived)
+        };
+        if self.outlived || over {
+            if let Err(why) = self.register_anew(resumable).await? {
+                return Ok(Err(why));
+            }
+            self.outlived = false;
         }
         let Registered { relay_url, presence_token, .. } =
             self.presence.borrow().registered.clone();
@@ -229,19 +250,41 @@ impl Berthed {
         let link = self.news.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
         if let Err(Why::Refused(401 | 403)) = link {
             // The token may have been revoked, or the relay's keys changed.
-            if let Err(why) = self.register_anew().await? {
+            if let Err(why) = self.register_anew(resumable).await? {
                 return Ok(Err(why));
             }
         }
         if link.is_ok() {
             let relay = relay_url.parse().map(|url| crate::relay::address::host(&url));
             self.news.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
+            self.upgrade();
         }
         Ok(link)
     }
 
-    async fn register_anew(&self) -> Result<Result<(), Why>, DaemonClosed> {
-        let asking = self.registrar.register();
+    /// From now on there are sessions to resume: the next connection needs a token that says so.
+    fn upgrade(&mut self) {
+        if !self.resumable || self.presence.borrow().resumable {
+            return;
+        }
+        let (registrar, presence) = (self.registrar.clone(), self.presence.clone());
+        let upgrading = async move {
+            for attempt in 0.. {
+                match registrar.register(true).await {
+                    Ok(made) => {
+                        presence.send_replace(made);
+                        return;
+                    }
+                    Err(error) if !error.may_pass() => return,
+                    Err(_) => sleep(reconnect::delay(attempt, dice())).await,
+                }
+            }
+        };
+        self._upgrading = Some(AbortOnDropHandle::new(tokio::spawn(upgrading)));
+    }
+
+    async fn register_anew(&self, resumable: bool) -> Result<Result<(), Why>, DaemonClosed> {
+        let asking = self.registrar.register(resumable);
         match self.news.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
             Ok(presence) if presence.registered.daemon_id == self.id.as_str() => {
                 self.presence.send_replace(presence);
