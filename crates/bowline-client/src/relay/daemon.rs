@@ -11,6 +11,7 @@
 
 mod driver;
 mod presence;
+mod sessions;
 
 use std::time::Duration;
 
