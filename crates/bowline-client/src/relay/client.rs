@@ -11,6 +11,7 @@
 //! - A paused session goes on as it was, or ends visibly if anything was lost (SBRP-CLIENT-05).
 
 mod driver;
+mod talk;
 
 use std::time::Duration;
 

@@ -6,11 +6,12 @@
 //! Invariants
 //! - Every session has its own handle, keys and queues; none waits for another (SBRP-DAEMON-02).
 //! - Sessions outlive the connection: they are resumed with the same keys, or closed
-//!   (SBRP-DAEMON-05).
+//!   (SBRP-DAEMON-05). They do not outlive the process: the next one ends them at once.
 //! - A daemon that another process with the same identity replaced waits until that one is gone.
 
 mod driver;
 mod presence;
+mod sessions;
 
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ pub enum DaemonEvent {
     SessionOpened(Session),
     /// The connection is gone; the next attempt begins after `retry_in`. Sessions wait.
     Lost { why: Why, retry_in: Duration },
-    /// Another process with the same identity is connected. This one looks again after `look_in`,
+    /// Another process with the same identity is connected, and the sessions are over. This one looks again after `look_in`,
     /// and comes back when the other is gone.
     Replaced { look_in: Duration },
     /// The daemon is over. Nothing follows.

@@ -1,30 +1,24 @@
-//! Carries out what the daemon's machine decides: owns the connection, the clock and the dice.
+//! Keeps a daemon connected: registers, opens connections, and waits between them.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bowline_sbrp::api::Registered;
-use bowline_sbrp::control::SdkCode;
-use bowline_sbrp::daemon::{Action, Daemon, Event, Progress};
-use bowline_sbrp::frame::{Beat as PingBeat, Frame, Reason};
-use bowline_sbrp::id::{DaemonId, SessionId};
-use bowline_sbrp::identity::Fingerprint;
+use bowline_sbrp::daemon::Daemon;
+use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::reconnect;
-use bowline_sbrp::sealed::Opened;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::presence::{Presence, Registrar, keep_fresh};
+use super::sessions::Sessions;
 use super::{DaemonClosed, DaemonConfig, DaemonEvent};
 use crate::relay::control_plane::ControlError;
 use crate::relay::link::Link;
-use crate::relay::pulse::{Beat, Pulse, Watch};
-use crate::relay::random::{dice, ephemeral};
-use crate::relay::session::{Mooring, Outgoing, Quay, Undelivered};
+use crate::relay::random::dice;
 use crate::relay::why::{End, Why};
-use crate::relay::{REPLACED, STEADY};
+use crate::relay::{REPLACED, STEADY, address};
 
 /// The daemon's task, before it knows its id.
 pub(super) struct Driver {
@@ -66,7 +60,6 @@ impl Driver {
             control: config.control.clone(),
             key: config.identity.public(),
             name: config.name.clone(),
-            resumable: config.resumable,
         };
         let closed = match register(&registrar, &news).await {
             Ok(presence) => Berthed::new(config, registrar, presence, news).stay().await,
@@ -80,7 +73,7 @@ impl Driver {
 async fn register(registrar: &Registrar, news: &News) -> Result<Presence, DaemonClosed> {
     let mut attempt = 0;
     loop {
-        let asking = registrar.register();
+        let asking = registrar.register(false);
         let answer = news.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)?;
         let error = match answer {
             Ok(presence) => return Ok(presence),
@@ -97,18 +90,16 @@ async fn register(registrar: &Registrar, news: &News) -> Result<Presence, Daemon
 /// A daemon that has an id, connected or on its way back.
 struct Berthed {
     id: DaemonId,
-    fingerprint: Fingerprint,
     registrar: Registrar,
-    watch: Watch,
+    resumable: bool,
     replaced_wait: Duration,
-    machine: Daemon,
-    moorings: BTreeMap<SessionId, Mooring>,
-    quay: Quay,
-    sent: mpsc::Receiver<Outgoing>,
-    left: mpsc::UnboundedReceiver<SessionId>,
+    sessions: Sessions,
     presence: watch::Sender<Presence>,
+    /// Another process was the daemon meanwhile: what the relay keeps is that one's.
+    outlived: bool,
     news: News,
     _keeping: AbortOnDropHandle<()>,
+    _upgrading: Option<AbortOnDropHandle<()>>,
 }
 
 /// How a connection ended.
@@ -124,21 +115,19 @@ impl Berthed {
         let presence = watch::Sender::new(presence);
         let keeping = keep_fresh(registrar.control.clone(), id.clone(), presence.clone());
         let DaemonConfig { identity, resumable, most_sessions, watch, replaced_wait, .. } = config;
-        let (quay, sent, left) = Quay::new();
+        let machine = Daemon::new(id.clone(), identity, resumable, most_sessions);
+        let fingerprint = registrar.key.fingerprint();
         Self {
-            fingerprint: registrar.key.fingerprint(),
-            machine: Daemon::new(id.clone(), identity, resumable, most_sessions),
+            sessions: Sessions::new(machine, fingerprint, watch, news.events.clone()),
             id,
             registrar,
-            watch,
+            resumable,
             replaced_wait,
-            moorings: BTreeMap::new(),
-            quay,
-            sent,
-            left,
             presence,
+            outlived: false,
             news,
             _keeping: AbortOnDropHandle::new(tokio::spawn(keeping)),
+            _upgrading: None,
         }
     }
 
@@ -196,32 +185,31 @@ impl Berthed {
                 told = true;
                 tracing::warn!("another process has this daemon's identity and is connected");
                 self.news.tell(DaemonEvent::Replaced { look_in });
+                // That one has ended our sessions, as one that starts anew does.
+                self.outlived = true;
+                self.sessions.forget(&End::Left);
             }
             self.away(look_in).await?;
         }
     }
 
-    /// Waits without a connection; sessions may be ended meanwhile. None if stopped.
+    /// Waits without a connection. None if stopped.
     async fn away(&mut self, time: Duration) -> Option<()> {
-        let until = Instant::now() + time;
-        loop {
-            tokio::select! {
-                () = self.news.stop.cancelled() => return None,
-                () = sleep_until(until) => return Some(()),
-                Some(session) = self.left.recv() => {
-                    self.unmoor(session, End::Here);
-                    self.handle_offline(Event::Close { session, reason: Reason::None });
-                }
-            }
-        }
+        let waiting = self.sessions.away(Instant::now() + time);
+        self.news.stop.run_until_cancelled(waiting).await
     }
 
     /// A connection, with a token that is good as far as we know.
     async fn open(&mut self) -> Result<Result<Link, Why>, DaemonClosed> {
-        if self.presence.borrow().is_over()
-            && let Err(why) = self.register_anew().await?
-        {
-            return Ok(Err(why));
+        let (over, resumable) = {
+            let presence = self.presence.borrow();
+            (presence.is_over(), presence.resumable && !self.outlived)
+        };
+        if self.outlived || over {
+            if let Err(why) = self.register_anew(resumable).await? {
+                return Ok(Err(why));
+            }
+            self.outlived = false;
         }
         let Registered { relay_url, presence_token, .. } =
             self.presence.borrow().registered.clone();
@@ -229,19 +217,41 @@ impl Berthed {
         let link = self.news.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
         if let Err(Why::Refused(401 | 403)) = link {
             // The token may have been revoked, or the relay's keys changed.
-            if let Err(why) = self.register_anew().await? {
+            if let Err(why) = self.register_anew(resumable).await? {
                 return Ok(Err(why));
             }
         }
         if link.is_ok() {
-            let relay = relay_url.parse().map(|url| crate::relay::address::host(&url));
+            let relay = relay_url.parse().map(|url| address::host(&url));
             self.news.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
+            self.upgrade();
         }
         Ok(link)
     }
 
-    async fn register_anew(&self) -> Result<Result<(), Why>, DaemonClosed> {
-        let asking = self.registrar.register();
+    /// From now on there are sessions to resume: the next connection needs a token that says so.
+    fn upgrade(&mut self) {
+        if !self.resumable || self.presence.borrow().resumable {
+            return;
+        }
+        let (registrar, presence) = (self.registrar.clone(), self.presence.clone());
+        let upgrading = async move {
+            for attempt in 0.. {
+                match registrar.register(true).await {
+                    Ok(made) => {
+                        presence.send_replace(made);
+                        return;
+                    }
+                    Err(error) if !error.may_pass() => return,
+                    Err(_) => sleep(reconnect::delay(attempt, dice())).await,
+                }
+            }
+        };
+        self._upgrading = Some(AbortOnDropHandle::new(tokio::spawn(upgrading)));
+    }
+
+    async fn register_anew(&self, resumable: bool) -> Result<Result<(), Why>, DaemonClosed> {
+        let asking = self.registrar.register(resumable);
         match self.news.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
             Ok(presence) if presence.registered.daemon_id == self.id.as_str() => {
                 self.presence.send_replace(presence);
@@ -256,183 +266,22 @@ impl Berthed {
 
     /// One connection, from its beginning to its end.
     async fn converse(&mut self, mut link: Link) -> Ending {
-        let why = match self.talk(&mut link).await {
+        match self.sessions.talk(&mut link, &self.news.stop).await {
             Ok(()) => {
                 link.close().await;
-                return Ending::Stopped;
+                Ending::Stopped
             }
-            Err(why) => why,
-        };
-        link.abandon();
-        self.handle_offline(Event::LinkLost);
-        Ending::Lost(why)
-    }
-
-    /// Ends well only when the daemon is stopped.
-    async fn talk(&mut self, link: &mut Link) -> Result<(), Why> {
-        let outbox = link.outbox();
-        let mut pulse = Pulse::new(self.watch, now());
-        self.handle(Event::LinkUp, link).await?;
-        loop {
-            let due = self.machine.deadline().map_or(pulse.due(), |at| at.min(pulse.due()));
-            let sent = async {
-                // Room first: a message that is taken out of the queue must not be lost.
-                let room = outbox.reserve().await;
-                (room, self.sent.recv().await)
-            };
-            tokio::select! {
-                heard = link.hear() => {
-                    pulse.heard(now());
-                    if let Some(frame) = heard? {
-                        self.handle(Event::Frame(frame), link).await?;
-                    }
-                }
-                (room, outgoing) = sent => {
-                    drop(room.map_err(|_| Why::Stuck)?);
-                    if let Some(Outgoing { session, plaintext }) = outgoing {
-                        self.handle(Event::Send { session, plaintext }, link).await?;
-                    }
-                }
-                Some(session) = self.left.recv() => self.leave(session, link).await?,
-                () = sleep_until(due.into()) => {
-                    match pulse.check(now()) {
-                        Beat::Fine => {}
-                        Beat::Ask => link.say(Frame::Ping(PingBeat::default()).encode()).await?,
-                        Beat::Silent => return Err(Why::Silent),
-                    }
-                    self.handle(Event::Tick, link).await?;
-                }
-                () = self.news.stop.cancelled() => {
-                    return self.handle(Event::Stop, link).await;
-                }
+            Err(why) => {
+                link.abandon();
+                self.sessions.link_lost();
+                Ending::Lost(why)
             }
-        }
-    }
-
-    /// Hands an event to the machine, and carries out what it says, and what follows from that.
-    async fn handle(&mut self, event: Event, link: &Link) -> Result<(), Why> {
-        let mut events = VecDeque::from([event]);
-        // Once the connection fails, the rest is carried out all the same: sessions outlive it.
-        let mut said = Ok(());
-        while let Some(event) = events.pop_front() {
-            let actions = match self.machine.handle(event, now()) {
-                Ok(actions) => actions,
-                Err(impossible) => {
-                    // A session that ended while something of it was on its way; or a relay that
-                    // makes things up, which may not do more than this.
-                    tracing::debug!(%impossible, "ignored");
-                    continue;
-                }
-            };
-            for action in actions {
-                match action {
-                    Action::Send(message) => {
-                        if said.is_ok() {
-                            said = link.say(message).await;
-                        }
-                    }
-                    Action::Offer(session) => events.push_back(match ephemeral() {
-                        Ok(ephemeral) => Event::Answer { session, ephemeral },
-                        Err(_) => Event::Close { session, reason: Reason::Error },
-                    }),
-                    Action::Session(session, progress) => {
-                        events.extend(self.progress(session, progress));
-                    }
-                    Action::Told(code) => {
-                        tracing::debug!(code = %crate::relay::why::told(code), "the relay says");
-                    }
-                }
-            }
-        }
-        said
-    }
-
-    /// The same without a connection: nothing can be sent, and the machine knows.
-    fn handle_offline(&mut self, event: Event) {
-        let actions = self.machine.handle(event, now()).unwrap_or_default();
-        for action in actions {
-            if let Action::Session(session, progress) = action {
-                self.progress(session, progress);
-            }
-        }
-    }
-
-    /// What the program hears of a session, and what follows for the machine.
-    fn progress(&mut self, session: SessionId, progress: Progress) -> Option<Event> {
-        match progress {
-            Progress::Established => self.established(session),
-            Progress::Deliver(opened) => self.deliver(session, opened),
-            Progress::Suspended => None,
-            Progress::Resumed => {
-                if let Some(mooring) = self.moorings.get(&session) {
-                    mooring.resumed();
-                }
-                None
-            }
-            Progress::Refused(code) => self.give_up(session, Why::Sdk(code), Reason::Error),
-            Progress::Ended(fault) => {
-                self.unmoor(session, fault.map_or(End::Left, |code| End::Lost(Why::Sdk(code))));
-                None
-            }
-        }
-    }
-
-    fn established(&mut self, id: SessionId) -> Option<Event> {
-        let (session, mooring) = self.quay.moor(id, self.fingerprint);
-        match self.news.events.try_send(DaemonEvent::SessionOpened(session)) {
-            Ok(()) => {
-                self.moorings.insert(id, mooring);
-                None
-            }
-            // Nobody takes sessions on: better to turn the client away than to let it wait.
-            Err(_) => Some(Event::Close { session: id, reason: Reason::Policy }),
-        }
-    }
-
-    fn deliver(&mut self, session: SessionId, opened: Opened) -> Option<Event> {
-        let Some(mooring) = self.moorings.get_mut(&session) else {
-            return Some(Event::Close { session, reason: Reason::Error });
-        };
-        match mooring.deliver(opened) {
-            Ok(()) => None,
-            Err(Undelivered::Gap) => {
-                self.give_up(session, Why::Sdk(SdkCode::SequenceError), Reason::Error)
-            }
-            Err(Undelivered::Full(_)) => self.give_up(session, Why::Unread, Reason::Policy),
-        }
-    }
-
-    fn give_up(&mut self, session: SessionId, why: Why, reason: Reason) -> Option<Event> {
-        tracing::debug!(%why, "session given up");
-        self.unmoor(session, End::Lost(why));
-        Some(Event::Close { session, reason })
-    }
-
-    /// The program dropped a handle. What it sent before goes out first.
-    async fn leave(&mut self, session: SessionId, link: &Link) -> Result<(), Why> {
-        while let Ok(Outgoing { session, plaintext }) = self.sent.try_recv() {
-            self.handle(Event::Send { session, plaintext }, link).await?;
-        }
-        self.unmoor(session, End::Here);
-        self.handle(Event::Close { session, reason: Reason::None }, link).await
-    }
-
-    fn unmoor(&mut self, session: SessionId, end: End) {
-        if let Some(mooring) = self.moorings.remove(&session) {
-            mooring.end(end);
         }
     }
 
     /// Every handle learns that it is over.
     fn close(mut self, closed: DaemonClosed) -> DaemonClosed {
-        for (_, mooring) in std::mem::take(&mut self.moorings) {
-            mooring.end(End::Here);
-        }
+        self.sessions.forget(&End::Here);
         closed
     }
-}
-
-/// By Tokio's clock, so that tests can move it.
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

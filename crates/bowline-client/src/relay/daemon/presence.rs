@@ -1,5 +1,10 @@
 //! The daemon's presence token, kept fresh (SBRP-DAEMON-07).
 //!
+//! A process that has just started remembers no session, and the relay may still keep some for it.
+//! So its first token does not say `session:resume`: the relay then ends them at once, where their
+//! clients would wait for the rest of their grace otherwise (SBRP-DAEMON-05, SBRP-RELAY-11). Once
+//! the daemon is online it gets itself one that does, for the next time.
+//!
 //! A token's age is counted from when it came, on this machine's monotonic clock: the two ends'
 //! wall clocks need not agree. A connection outlives its token, so a renewal that fails costs
 //! nothing until the next connect; it is tried again all the while.
@@ -20,12 +25,14 @@ use crate::relay::random::dice;
 #[derive(Debug, Clone)]
 pub(super) struct Presence {
     pub(super) registered: Registered,
+    /// Whether the token says `session:resume`.
+    pub(super) resumable: bool,
     came: Instant,
 }
 
 impl Presence {
-    pub(super) fn new(registered: Registered) -> Self {
-        Self { registered, came: Instant::now() }
+    pub(super) fn new(registered: Registered, resumable: bool) -> Self {
+        Self { registered, resumable, came: Instant::now() }
     }
 
     fn renew_at(&self) -> Instant {
@@ -44,18 +51,17 @@ impl Presence {
 }
 
 /// Who the daemon is to the control plane.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Registrar {
     pub(super) control: ControlPlane,
     pub(super) key: IdentityKey,
     pub(super) name: Option<String>,
-    pub(super) resumable: bool,
 }
 
 impl Registrar {
-    pub(super) async fn register(&self) -> Result<Presence, ControlError> {
-        let asking = self.control.register(&self.key, self.name.as_deref(), self.resumable);
-        asking.await.map(Presence::new)
+    pub(super) async fn register(&self, resumable: bool) -> Result<Presence, ControlError> {
+        let registered = self.control.register(&self.key, self.name.as_deref(), resumable).await?;
+        Ok(Presence::new(registered, resumable))
     }
 
     /// Whether the relay has a connection of this daemon.
@@ -85,7 +91,8 @@ pub(super) async fn keep_fresh(
             match control.renew(&daemon).await {
                 Ok(renewed) => {
                     tracing::debug!("presence renewed");
-                    presence.send_replace(Presence::new(renewed));
+                    // As it was registered last, which may have been a moment ago.
+                    presence.send_modify(|last| *last = Presence::new(renewed, last.resumable));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "presence not renewed");
@@ -117,13 +124,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn sbrp_daemon_07_age_is_counted_from_when_the_token_came() {
         // Made by a clock that is years behind.
-        let presence = Presence::new(registered(1_000, 4_600));
+        let presence = Presence::new(registered(1_000, 4_600), true);
         assert_eq!(presence.renew_at() - Instant::now(), Duration::from_secs(2_700));
         assert!(!presence.is_over());
         tokio::time::advance(Duration::from_secs(3_600)).await;
         assert!(presence.is_over());
         for (issued, expires) in [(5, 5), (9, 5), (0, u64::MAX)] {
-            let presence = Presence::new(registered(issued, expires));
+            let presence = Presence::new(registered(issued, expires), true);
             assert!(presence.renew_at() >= Instant::now() + SOONEST);
         }
         assert!(!format!("{presence:?}").contains("secret"));

@@ -1,7 +1,7 @@
 //! A control plane for tests: HTTP by hand, one request a connection.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bowline_client::relay::{ControlError, ControlPlane};
@@ -25,6 +25,8 @@ pub(crate) struct Control {
     /// By identity key.
     daemons: Mutex<BTreeMap<String, (String, Option<String>)>>,
     sessions: AtomicU64,
+    /// What was registered last.
+    pub(crate) resumable: AtomicBool,
     pub(crate) token_life: AtomicU64,
     pub(crate) renewals: AtomicUsize,
     pub(crate) lists: AtomicUsize,
@@ -44,6 +46,7 @@ impl Control {
             relay,
             daemons: Mutex::default(),
             sessions: AtomicU64::new(1),
+            resumable: AtomicBool::new(false),
             token_life: AtomicU64::new(3600),
             renewals: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
@@ -96,6 +99,7 @@ impl Control {
                 let id = format!("daemon-{}", daemons.len() + 1);
                 let entry = daemons.entry(register.identity_public_key);
                 let id = entry.or_insert((id, register.name)).0.clone();
+                self.resumable.store(register.resumable == Some(true), Ordering::SeqCst);
                 (200, json(&self.registered(id)))
             }
             ("POST", ["api", "daemons", id, "presence"]) => {
@@ -124,7 +128,8 @@ impl Control {
 
     fn registered(&self, daemon_id: String) -> Registered {
         let serial = self.renewals.load(Ordering::SeqCst);
-        let presence_token = format!("daemon:{daemon_id}:presence-{serial}");
+        let resumable = self.resumable.load(Ordering::SeqCst);
+        let presence_token = format!("daemon:{daemon_id}:presence-{serial}:{resumable}");
         self.tokens.lock().unwrap().push(presence_token.clone());
         let expires_at = 1000 + self.token_life.load(Ordering::SeqCst);
         let relay_url = self.relay_url();

@@ -33,9 +33,13 @@ async fn sbrp_relay_18_a_replaced_daemon_does_not_fight_and_comes_back_when_the_
         let mut config = world.daemon_config();
         config.replaced_wait = Duration::from_millis(20);
         let mut older = world.daemon_with(config).await;
+        let mut client = world.client();
+        let _there = established(&mut client).await;
+        let mut here = opened(&mut older).await;
         let newer = world.daemon().await;
         let replaced = |event| matches!(event, DaemonEvent::Replaced { .. }).then_some(());
         told(&mut older, replaced).await;
+        assert_eq!((within("the end", here.recv()).await, here.end()), (None, Some(End::Left)));
         // It looks again and again, and stays away.
         let looked = world.control.lists.load(Ordering::SeqCst);
         until("looks", || world.control.lists.load(Ordering::SeqCst) > looked + 5).await;
@@ -44,6 +48,18 @@ async fn sbrp_relay_18_a_replaced_daemon_does_not_fight_and_comes_back_when_the_
         online(&mut older).await;
         assert_eq!(world.relay.daemons_seen.load(Ordering::SeqCst), 3);
     }
+}
+
+#[tokio::test]
+async fn sbrp_daemon_05_a_process_that_starts_anew_ends_the_sessions_it_cannot_know_at_once() {
+    let world = World::start().await;
+    let (_old, _here, mut client, there) = world.pair().await;
+    // As after a crash: the same identity, nothing remembered. The grace is longer than this test.
+    let mut new = world.daemon().await;
+    assert_eq!(lost(&mut client).await, Why::Told(Code::Known(ControlCode::SessionExpired)));
+    let again = established(&mut client).await;
+    assert_ne!(again.id(), there.id());
+    assert_eq!(opened(&mut new).await.id(), again.id());
 }
 
 #[tokio::test]

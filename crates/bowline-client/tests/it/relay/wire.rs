@@ -53,12 +53,13 @@ enum Out {
     Cut,
 }
 
-/// What a test's token says: `daemon:<id>` or `client:<id>:<sid>`.
+/// What a test's token says: `daemon:<id>:<serial>:<resumable>` or `client:<id>:<sid>`.
 #[derive(Clone)]
 struct Token {
     role: Role,
     daemon: String,
     session: Option<SessionId>,
+    resumable: bool,
 }
 
 impl Relay {
@@ -289,13 +290,18 @@ impl Token {
     fn read(text: &str) -> Option<Self> {
         let parts: Vec<_> = text.split(':').collect();
         match *parts {
-            ["daemon", id, _] => {
-                Some(Self { role: Role::Daemon, daemon: id.into(), session: None })
-            }
-            ["client", id, session] => {
-                let session = Some(session.parse().ok()?);
-                Some(Self { role: Role::Client, daemon: id.into(), session })
-            }
+            ["daemon", id, _, resumable] => Some(Self {
+                role: Role::Daemon,
+                daemon: id.into(),
+                session: None,
+                resumable: resumable.parse().ok()?,
+            }),
+            ["client", id, session] => Some(Self {
+                role: Role::Client,
+                daemon: id.into(),
+                session: Some(session.parse().ok()?),
+                resumable: false,
+            }),
             _ => None,
         }
     }
@@ -305,7 +311,10 @@ impl Token {
             Some(session) => {
                 (Event::ClientArrived { link, session }, Event::ClientLeft { link, session })
             }
-            None => (Event::DaemonArrived { link, resumable: true }, Event::DaemonLeft { link }),
+            None => (
+                Event::DaemonArrived { link, resumable: self.resumable },
+                Event::DaemonLeft { link },
+            ),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A relay, a control plane, and ends to connect through them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline_client::relay::tunnel::{Services, serve};
@@ -51,8 +52,12 @@ impl World {
     }
 
     pub(crate) async fn daemon_with(&self, config: DaemonConfig) -> RelayDaemon {
+        let resumable = config.resumable;
         let mut daemon = RelayDaemon::start(config);
         online(&mut daemon).await;
+        // Until its token for the next connection is there, it could not resume.
+        let ready = || self.control.resumable.load(Ordering::SeqCst) == resumable;
+        until("the daemon's second token", ready).await;
         daemon
     }
 
