@@ -9,6 +9,7 @@ mod local;
 mod logging;
 mod owner;
 mod paths;
+mod say;
 mod settings;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use super::sessions::printable;
 use crate::cli::relay_ends::ConnectArgs;
 use crate::failure::Failure;
+use crate::say::say;
 use crate::settings::{Log, LogFormat};
 use crate::{logging, owner};
 
@@ -106,7 +107,7 @@ impl Told<'_> {
             ClientEvent::Established { session, relay, first_use } => {
                 if self.json {
                     let address = self.address.to_string();
-                    println!(
+                    say!(
                         "{}",
                         json!({ "event": "established", "listen": address, "relay": relay,
                                 "daemon": self.daemon.id, "session": session.id().to_string(),
@@ -115,12 +116,10 @@ impl Told<'_> {
                     );
                     return;
                 }
-                println!("{} leads to {}", self.address, shown(self.daemon));
-                println!("fingerprint  {}", session.fingerprint());
+                say!("{} leads to {}", self.address, shown(self.daemon));
+                say!("fingerprint  {}", session.fingerprint());
                 if *first_use {
-                    println!(
-                        "seen for the first time, and pinned: compare it with the daemon's own"
-                    );
+                    say!("seen for the first time, and pinned: compare it with the daemon's own");
                 }
                 return;
             }
@@ -137,7 +136,7 @@ impl Told<'_> {
         };
         let detail = printable(&detail);
         match self.json {
-            true => println!("{}", json!({ "event": name, "detail": detail })),
+            true => say!("{}", json!({ "event": name, "detail": detail })),
             false => eprintln!("{name}: {detail}"),
         }
     }
@@ -173,17 +172,17 @@ async fn measure(
     times.sort_unstable();
     let [p50, p99] = [50, 99].map(|percent| milliseconds(percentile(&times, percent)));
     if json {
-        println!(
+        say!(
             "{}",
             json!({ "daemon": daemon.id, "name": daemon.name, "fingerprint": fingerprint,
                     "relay": relay, "session": id, "count": count, "p50_ms": p50, "p99_ms": p99 })
         );
     } else {
-        println!("daemon       {}", shown(daemon));
-        println!("fingerprint  {fingerprint}");
-        println!("relay        {relay}");
-        println!("session      {}…", &id[..4]);
-        println!("round trips  {count}; p50 {p50:.2} ms, p99 {p99:.2} ms");
+        say!("daemon       {}", shown(daemon));
+        say!("fingerprint  {fingerprint}");
+        say!("relay        {relay}");
+        say!("session      {}…", &id[..4]);
+        say!("round trips  {count}; p50 {p50:.2} ms, p99 {p99:.2} ms");
     }
     Ok(ExitCode::SUCCESS)
 }

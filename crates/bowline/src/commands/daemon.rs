@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::relay_ends::DaemonArgs;
 use crate::failure::Failure;
+use crate::say::say;
 use crate::settings::{Log, LogFormat};
 use crate::{logging, owner};
 
@@ -66,7 +67,7 @@ struct Teller {
 impl Teller {
     fn event(&self, event: &DaemonEvent) {
         match event {
-            DaemonEvent::Registered { daemon } if self.json => println!(
+            DaemonEvent::Registered { daemon } if self.json => say!(
                 "{}",
                 json!({ "event": "registered", "daemon": daemon.as_str(), "name": self.name,
                         "fingerprint": self.fingerprint, "tcp": self.tcp })
@@ -86,16 +87,14 @@ impl Teller {
     }
 
     fn welcome(&self, daemon: &str) {
-        println!("daemon       {daemon}");
-        println!("fingerprint  {}", self.fingerprint);
-        println!("offers       {}", self.tcp.as_deref().unwrap_or("pings only; see --tcp"));
+        say!("daemon       {daemon}");
+        say!("fingerprint  {}", self.fingerprint);
+        say!("offers       {}", self.tcp.as_deref().unwrap_or("pings only; see --tcp"));
         let named = self.name.as_deref().unwrap_or(daemon);
         let what = if self.tcp.is_some() { "--listen 127.0.0.1:2222" } else { "--ping" };
-        println!("\nfrom another machine, with the same control plane and key:");
-        println!("  bowline connect {named} {what}");
-        println!(
-            "\nCompare the fingerprint there when it is first shown. Ctrl-C stops the daemon.\n"
-        );
+        say!("\nfrom another machine, with the same control plane and key:");
+        say!("  bowline connect {named} {what}");
+        say!("\nCompare the fingerprint there when it is first shown. Ctrl-C stops the daemon.\n");
     }
 
     fn tell(&self, event: &str, facts: &[(&str, &dyn std::fmt::Display)]) {
@@ -104,7 +103,7 @@ impl Teller {
             for (name, fact) in facts {
                 line[name.replace(' ', "_")] = json!(fact.to_string());
             }
-            println!("{line}");
+            say!("{line}");
         } else {
             let facts: Vec<_> =
                 facts.iter().map(|(name, fact)| format!("{name}: {fact}")).collect();
