@@ -28,4 +28,4 @@ pub const SBP_VERSION: &str = "1.2";
 /// The older name of the same wire, answered to a surface that asks for it.
 pub const SBP_VERSION_0_9: &str = "0.9";
 /// The highest conformance level this implementation satisfies in full.
-pub const SBP_LEVEL: &str = "L3";
+pub const SBP_LEVEL: &str = "L5";

@@ -97,7 +97,7 @@ async fn sbp_l2_04_the_welcome_says_who_and_how_much_is_waiting() {
     let expected = json!({
         "type": "SESSION_ATTACHED", "session_id": session.id, "surface_id": "kitchen",
         "device_type": "smart-fridge", "queued_turns": 2, "tether_turns_pending": 2,
-        "mcp_tools_registered": [], "sbp_version": "1.2", "sbp_level": "L3",
+        "mcp_tools_registered": [], "sbp_version": "1.2", "sbp_level": "L5",
     });
     assert_eq!(welcome, expected);
     let seen = bench.show(&session).await;

@@ -171,6 +171,14 @@ async fn g9_an_answer_over_a_mebibyte_is_an_error_and_a_cancel_ends_the_wait() {
     assert!(last_results.last().unwrap()["message"].to_string().contains("cancelled"));
 }
 
+/// With this store there is one replica: whoever waits for a result is where its surface is.
+#[tokio::test]
+async fn sbp_l5_05_no_second_gateway_can_hold_a_surface_of_the_same_sessions() {
+    let bench = Bench::start().await;
+    let second = bowline_store::sqlite::Sqlite::open(bench.folder.path());
+    assert!(matches!(second, Err(bowline_store::OpenError::InUse { .. })), "{second:?}");
+}
+
 #[tokio::test]
 async fn sbp_l5_02_the_built_in_agent_uses_the_device_too() {
     let bench = Bench::start().await;

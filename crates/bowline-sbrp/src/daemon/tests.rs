@@ -145,7 +145,7 @@ fn sbrp_daemon_04_an_offer_that_nobody_answers_ends_after_thirty_seconds() {
 }
 
 #[test]
-fn sbrp_daemon_05_a_lost_connection_resumes_with_the_same_keys_and_numbers() {
+fn sbrp_daemon_05_crypto_09_a_lost_connection_resumes_with_the_same_keys_and_numbers() {
     let now = Instant::now();
     let mut daemon = connected(now);
     let mut client = establish(&mut daemon, sid(1), now);

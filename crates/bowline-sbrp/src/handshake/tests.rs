@@ -38,7 +38,7 @@ fn payload(frame: &Frame) -> &[u8] {
 }
 
 #[test]
-fn sbrp_crypto_03_04_every_hash_and_key_is_the_vectors() {
+fn sbrp_crypto_02_03_04_every_hash_and_key_is_the_vectors() {
     for row in vectors::rows("handshake", 6) {
         let daemon = daemon(&row);
         assert_eq!(vectors::to_hex(daemon.as_str().as_bytes()), row["daemon_id_utf8_hex"]);

@@ -51,10 +51,48 @@ fn required() -> BTreeSet<String> {
     ids
 }
 
-/// The tests whose names begin with the id.
+/// The tests whose names begin with the id, alone or among others.
 fn tests_of(id: &str, names: &BTreeSet<String>) -> Vec<String> {
-    let prefix = format!("{}_", id.to_lowercase().replace('-', "_"));
-    names.iter().filter(|name| name.starts_with(&prefix)).cloned().collect()
+    names.iter().filter(|name| ids_of(name).contains(&id.to_owned())).cloned().collect()
+}
+
+/// The ids that a test's name begins with: `sbrp_crypto_07_08_client_03_…` has three, `g2_g3_…` two.
+fn ids_of(name: &str) -> Vec<String> {
+    let is_number = |word: &str| word.len() == 2 && word.bytes().all(|b| b.is_ascii_digit());
+    let mut words = name.split('_').peekable();
+    let mut ids = Vec::new();
+    let Some(protocol @ ("sbp" | "sbrp")) = words.peek().copied() else {
+        let promise = |word: &&str| word.strip_prefix('g').is_some_and(|n| n.parse::<u8>().is_ok());
+        return words.take_while(promise).map(str::to_uppercase).collect();
+    };
+    words.next();
+    while let Some(group) = words.next() {
+        if !words.peek().is_some_and(|word| is_number(word)) {
+            break;
+        }
+        let mut last = 0;
+        while let Some(word) = words.next_if(|word| is_number(word) || *word == "to") {
+            let until: u8 = match word {
+                "to" => words.next().and_then(|word| word.parse().ok()).unwrap_or(last),
+                number => number.parse().unwrap_or(last),
+            };
+            let from = if word == "to" { last + 1 } else { until };
+            ids.extend((from..=until).map(|n| format!("{protocol}-{group}-{n:02}").to_uppercase()));
+            last = until;
+        }
+    }
+    ids
+}
+
+#[test]
+fn a_test_may_show_several_requirements() {
+    let ids = ids_of("sbrp_crypto_07_08_client_03_a_relay_07_b");
+    assert_eq!(ids, ["SBRP-CRYPTO-07", "SBRP-CRYPTO-08", "SBRP-CLIENT-03"]);
+    let ids = ids_of("sbrp_token_05_to_07_every_claim");
+    assert_eq!(ids, ["SBRP-TOKEN-05", "SBRP-TOKEN-06", "SBRP-TOKEN-07"]);
+    assert_eq!(ids_of("g2_g3_every_turn"), ["G2", "G3"]);
+    assert_eq!(ids_of("sbp_l2_05_pending"), ["SBP-L2-05"]);
+    assert!(ids_of("early_timer_is_ignored").is_empty());
 }
 
 fn row(line: &str) -> Option<(&str, &str, &str)> {
