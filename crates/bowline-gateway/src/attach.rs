@@ -14,6 +14,7 @@
 //!   nothing was confirmed (G12).
 
 mod held;
+mod introduce;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,11 +32,12 @@ use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
-use bowline_store::{Attach, Attached, Entry, Session, TokenHash};
+use bowline_store::{Attach, Attached, Entry};
 use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::auth::{Credentials, hash_token};
+use self::introduce::{REVOKED, forbidden, introduce, not_found};
+use crate::auth::Credentials;
 use crate::clock;
 use crate::errands::{self, Errands};
 use crate::http::{ApiError, App, credentials};
@@ -171,63 +173,6 @@ fn link(
         }
     };
     (Link { epoch, surface, translated, tools, calls }, errands)
-}
-
-const REVOKED: &str = "this device's access was taken back or has expired";
-
-/// The first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03) Gives the device's own token,
-/// if that is what opened the session.
-async fn introduce(
-    app: &App,
-    socket: &mut Socket,
-    path: &str,
-    shown: &Credentials,
-) -> Result<(Session, AttachFrame, Option<TokenHash>), End> {
-    let protocol = |detail: &str| {
-        End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
-    };
-    let first = tokio::select! {
-        first = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame()) => first,
-        () = app.stop.cancelled() => return Err(End::Bare(Close::ServiceRestart)),
-    };
-    let frame = match first {
-        Err(_) => return Err(protocol("no ATTACH_SESSION came in time")),
-        Ok(Received::Frame(ClientFrame::Attach(attach))) => attach,
-        Ok(Received::Frame(_)) => return Err(protocol("the first frame must be ATTACH_SESSION")),
-        Ok(Received::Unreadable(detail)) => return Err(protocol(&detail)),
-        Ok(Received::Pong(_)) => return Err(protocol("the first frame must be ATTACH_SESSION")),
-        Ok(Received::Gone(end)) => return Err(end),
-    };
-    if frame.session_id != path {
-        return Err(protocol("session_id in the frame is not the one in the address"));
-    }
-    let Ok(session_id) = path.parse::<SessionId>() else { return Err(not_found(path)) };
-    let session = match app.engine.store.session(session_id).await {
-        Ok(Some(session)) => session,
-        Ok(None) => return Err(not_found(path)),
-        Err(_) => return Err(End::Bare(Close::TryAgain)),
-    };
-    if app.engine.access.may_attach(&frame.session_token, shown, &session) {
-        return Ok((session, frame, None));
-    }
-    let Some(token) = shown.device_token(&frame.session_token).map(hash_token) else {
-        return Err(forbidden("session_token does not open this session"));
-    };
-    match app.engine.store.device_of(session_id, token, clock::now()).await {
-        Ok(Some(_)) => Ok((session, frame, Some(token))),
-        Ok(None) => Err(forbidden(REVOKED)),
-        Err(_) => Err(End::Bare(Close::TryAgain)),
-    }
-}
-
-fn forbidden(detail: &str) -> End {
-    End::with(ServerFrame::Forbidden { detail: detail.into() }, Close::Forbidden)
-}
-
-fn not_found(path: &str) -> End {
-    let session_id: String = path.chars().take(64).collect();
-    let detail = format!("there is no session {session_id} here");
-    End::with(ServerFrame::SessionNotFound { session_id, detail }, Close::NotFound)
 }
 
 /// The next answer to a message of the surface's; none before it has sent one.
