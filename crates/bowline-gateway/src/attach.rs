@@ -34,6 +34,7 @@ use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
 use bowline_store::{Attach, Attached, Entry};
 use futures_util::FutureExt;
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
 
 use self::introduce::{REVOKED, forbidden, introduce, not_found};
@@ -182,6 +183,17 @@ async fn next_reply(
     replies.as_mut()?.1.recv().await
 }
 
+/// Resolves when that time has come, if it ever does.
+async fn over(until: Option<Timestamp>) {
+    match until {
+        None => std::future::pending().await,
+        Some(until) => {
+            let left = clock::now().duration_until(until);
+            tokio::time::sleep(std::time::Duration::try_from(left).unwrap_or_default()).await;
+        }
+    }
+}
+
 /// An attached surface.
 struct Surface<'a> {
     app: &'a Arc<App>,
@@ -189,6 +201,8 @@ struct Surface<'a> {
     channel: Arc<Channel>,
     session_id: SessionId,
     epoch: u64,
+    /// When the device's own token ends.
+    until: Option<Timestamp>,
     pending: u64,
     delivery: Delivery,
     /// The log has been read up to here.
@@ -228,6 +242,7 @@ impl<'a> Surface<'a> {
             channel,
             session_id: session.id,
             epoch: attached.epoch,
+            until: attached.until,
             pending: session.pending_turns,
             delivery: Delivery::new(session.id, mode, session.delivered_seq, session.last_seq)
                 .in_form(form)
@@ -277,7 +292,9 @@ impl<'a> Surface<'a> {
             }
             look_at_log = false;
             let deadline = tokio::time::Instant::from_std(self.keepalive.deadline());
+            let until = self.until;
             tokio::select! {
+                () = over(until) => return forbidden(REVOKED),
                 received = self.socket.frame() => {
                     self.keepalive.heard(Instant::now());
                     if let Err(end) = self.heard(received).await {

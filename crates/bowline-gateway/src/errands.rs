@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use bowline_sbp::frame::ServerFrame;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::hub::Errand;
 
@@ -32,7 +33,12 @@ impl Errands {
     /// The next call for the device; none when nobody can call any more. Safe to give up on.
     pub(crate) async fn next(&mut self) -> Option<ServerFrame> {
         loop {
-            let Errand { call_id, tool, input, answer } = self.coming.as_mut()?.recv().await?;
+            let Errand { call_id, tool, input, deadline, answer } =
+                self.coming.as_mut()?.recv().await?;
+            // It may have waited here for too long: what nobody waits for must not happen.
+            if answer.is_closed() {
+                continue;
+            }
             // Those that nobody waits for any more hold no place.
             self.sent.retain(|_, answer| !answer.is_closed());
             if self.sent.len() >= MOST {
@@ -40,7 +46,13 @@ impl Errands {
                 continue;
             }
             self.sent.insert(call_id.clone(), answer);
-            return Some(ServerFrame::ToolCall { call_id, tool_name: tool, tool_input: input });
+            let left = deadline.saturating_duration_since(Instant::now());
+            return Some(ServerFrame::ToolCall {
+                call_id,
+                tool_name: tool,
+                tool_input: input,
+                timeout_ms: u64::try_from(left.as_millis()).ok(),
+            });
         }
     }
 
@@ -61,7 +73,9 @@ mod tests {
 
     async fn asked(calls: &mpsc::Sender<Errand>, id: &str) -> Answer {
         let (answer, answered) = oneshot::channel();
-        let errand = Errand { call_id: id.into(), tool: "t".into(), input: json!({}), answer };
+        let deadline = Instant::now();
+        let errand =
+            Errand { call_id: id.into(), tool: "t".into(), input: json!({}), deadline, answer };
         calls.send(errand).await.unwrap();
         answered
     }
@@ -98,6 +112,16 @@ mod tests {
         waiting.pop();
         let _fits = asked(&calls, "fits").await;
         assert!(errands.next().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn g9_a_call_that_was_given_up_before_it_was_sent_is_not_sent() {
+        let (calls, coming) = mpsc::channel(MOST);
+        let mut errands = Errands::new(Some(coming));
+        drop(asked(&calls, "given up").await);
+        let _waited_for = asked(&calls, "waited for").await;
+        let sent = errands.next().await.unwrap();
+        assert!(matches!(sent, ServerFrame::ToolCall { call_id, .. } if call_id == "waited for"));
     }
 
     #[tokio::test]

@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bowline_sbp::api::SbpInfo;
-use bowline_sbp::approval::Approval;
+use bowline_sbp::approval::{Approval, State};
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The most approvals of a session that are remembered here: as many as calls can wait, twice.
@@ -142,12 +143,18 @@ impl Channel {
     }
 
     /// A call waits for leave, or its wait has ended.
-    pub(crate) fn asked(&self, approval: Approval) {
+    pub(crate) fn asked(&self, mut approval: Approval) {
+        // Of one that has ended, only how it ended is of use.
+        if approval.state != State::Pending {
+            approval.tool_input = Value::Null;
+        }
         self.change(|now| {
             now.asked.retain(|known| known.approval_id != approval.approval_id);
             now.asked.push(Arc::new(approval));
-            let over = now.asked.len().saturating_sub(MOST_ASKED);
-            now.asked.drain(..over);
+            while now.asked.len() > MOST_ASKED {
+                let ended = now.asked.iter().position(|known| known.state != State::Pending);
+                now.asked.remove(ended.unwrap_or(0));
+            }
         });
     }
 
@@ -219,6 +226,8 @@ pub(crate) struct Errand {
     pub call_id: String,
     pub tool: String,
     pub input: Value,
+    /// How long the answer is waited for.
+    pub deadline: Instant,
     pub answer: oneshot::Sender<Result<Value, String>>,
 }
 

@@ -106,6 +106,11 @@ impl Servers {
         self.here()
     }
 
+    /// A tool that cannot be done without.
+    pub(crate) async fn tool_after_all(&self, name: &str) -> Option<Offered> {
+        self.offered_after_all().await.into_iter().find(|tool| tool.name() == name)
+    }
+
     /// The same for those who cannot do without: waits longer for what has not come up yet.
     pub(crate) async fn offered_after_all(&self) -> Vec<Offered> {
         self.settled(Instant::now() + AGAIN).await;

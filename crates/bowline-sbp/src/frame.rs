@@ -238,6 +238,9 @@ pub enum ServerFrame {
         call_id: String,
         tool_name: String,
         tool_input: Value,
+        /// For how long the answer is waited for (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
     },
     /// A tool waits for a person's leave; `APPROVAL_DECISION` or the HTTP interface gives it
     /// (ours).

@@ -5,7 +5,7 @@
 
 mod tools;
 
-pub use tools::{SurfaceTool, description};
+pub use tools::{SurfaceTool, description, is_unseen, schema};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -251,7 +251,7 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn add_device_token(&self, token: NewDeviceToken) -> Result<()> {
+    async fn add_device_token(&self, token: NewDeviceToken) -> Result<Forgotten> {
         self.writer.run(move |conn| surfaces::add_token(conn, &token)).await
     }
 
@@ -264,7 +264,7 @@ impl Store for Sqlite {
         self.readers
             .ask(move |conn| {
                 let Some(key) = rows::key_of(conn, id)? else { return Ok(None) };
-                surfaces::with_token(conn, key, token, at)
+                Ok(surfaces::with_token(conn, key, token, at)?.map(|(device, _)| device))
             })
             .await
     }

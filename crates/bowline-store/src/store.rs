@@ -79,8 +79,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The devices that were attached to a session under a name of their own, newest first.
     async fn surfaces(&self, id: SessionId) -> Result<Vec<KnownSurface>>;
 
-    /// Gives a device of a session a token of its own.
-    async fn add_device_token(&self, token: NewDeviceToken) -> Result<()>;
+    /// Gives a device of a session a token of its own. One that is attached by its earlier one is
+    /// cut off.
+    async fn add_device_token(&self, token: NewDeviceToken) -> Result<Forgotten>;
 
     /// The device whose token this is, if it is still good at that time.
     async fn device_of(

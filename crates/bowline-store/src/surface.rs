@@ -25,6 +25,8 @@ pub struct Attach {
 pub struct Attached {
     pub epoch: u64,
     pub session: Session,
+    /// When the device's own token ends, and the attachment with it.
+    pub until: Option<Timestamp>,
 }
 
 /// A device that a session knows by the name it gave itself (SBP-L4-05).

@@ -15,6 +15,9 @@ pub type ToolOutcome = Result<Value, String>;
 /// The most calls that are remembered: as many as may be open at once.
 const MOST: usize = 64;
 
+/// The largest frame that a gateway takes, in bytes (G11).
+const LARGEST: usize = 1 << 20;
+
 /// The calls of late, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Calls(VecDeque<(String, Option<ToolOutcome>)>);
@@ -46,8 +49,13 @@ impl Calls {
         }
     }
 
-    /// The program is done with one.
+    /// The program is done with one. An answer that no gateway takes would only cost the connection.
     pub(super) fn done(&mut self, call_id: &str, outcome: ToolOutcome) -> ClientFrame {
+        let fits = frame(call_id, outcome.clone()).to_json().len() <= LARGEST;
+        let outcome = match fits {
+            true => outcome,
+            false => Err("the tool's answer is larger than a gateway takes".to_owned()),
+        };
         if let Some((_, known)) = self.0.iter_mut().find(|(id, _)| id == call_id) {
             *known = Some(outcome.clone());
         }
@@ -78,6 +86,15 @@ mod tests {
         calls.hear("b");
         let no = calls.done("b", Err("no camera".into()));
         assert!(matches!(no, ClientFrame::ToolResult { error: Some(_), .. }));
+    }
+
+    #[test]
+    fn g11_an_answer_that_is_too_large_becomes_an_error() {
+        let mut calls = Calls::default();
+        calls.hear("a");
+        let answer = calls.done("a", Ok(json!("\0".repeat(200_000))));
+        assert!(matches!(answer, ClientFrame::ToolResult { error: Some(_), .. }));
+        assert!(answer.to_json().len() < 1000);
     }
 
     #[test]

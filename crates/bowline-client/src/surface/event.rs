@@ -36,7 +36,8 @@ pub enum Event {
     },
     /// The agent asks for one of the tools that the surface declared. Answer it with
     /// [`Surface::answer`](super::Surface::answer); it comes once, however often the gateway asks.
-    ToolCall { call_id: String, tool: String, input: Value },
+    /// `timeout` is for how long it is waited for, if the gateway says.
+    ToolCall { call_id: String, tool: String, input: Value, timeout: Option<Duration> },
     /// A tool waits for a person's leave, which [`Surface::decide`](super::Surface::decide) gives.
     Asked(Approval),
     /// It does not wait any more.

@@ -10,6 +10,7 @@
 //! - The steps of a frame give before they say: a failing socket takes no event with it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{ClientFrame, ServerFrame, TurnComplete};
@@ -89,9 +90,12 @@ impl Reader {
                 return Err(Ending::HandedOff { session, agent });
             }
             ServerFrame::Ping {} => vec![Step::Say(ClientFrame::Pong)],
-            ServerFrame::ToolCall { call_id, tool_name: tool, tool_input: input } => {
+            ServerFrame::ToolCall { call_id, tool_name: tool, tool_input: input, timeout_ms } => {
+                let timeout = timeout_ms.map(Duration::from_millis);
                 match self.calls.hear(&call_id) {
-                    Heard::New => vec![Step::Give(Event::ToolCall { call_id, tool, input })],
+                    Heard::New => {
+                        vec![Step::Give(Event::ToolCall { call_id, tool, input, timeout })]
+                    }
                     Heard::Known => vec![],
                     Heard::Done(answer) => vec![Step::Say(answer)],
                 }

@@ -68,12 +68,18 @@ impl Tools {
     /// Whether a surface's tool may be offered at all.
     pub fn allows(&self, tool: &str) -> bool {
         self.surface.iter().any(|pattern| matches(pattern, tool))
-            && self.policy_of(tool) != Policy::Deny
+            && self.policy_of_surface(tool) != Policy::Deny
     }
 
+    /// For a tool by the name that models have for it.
     pub fn policy_of(&self, tool: &str) -> Policy {
         let fitting = self.policy.iter().filter(|(pattern, _)| matches(pattern, tool));
         fitting.map(|(_, policy)| *policy).max().unwrap_or_default()
+    }
+
+    /// For a surface's tool, which goes by its own name and by the one that models have for it.
+    pub fn policy_of_surface(&self, tool: &str) -> Policy {
+        self.policy_of(tool).max(self.policy_of(&format!("surface_{tool}")))
     }
 
     pub fn timeout_of(&self, tool: &str) -> Duration {
@@ -107,6 +113,10 @@ mod tests {
         assert_eq!(tools.policy_of("gps"), Policy::Ask);
         assert_eq!(tools.policy_of("camera"), Policy::Deny);
         assert!(tools.allows("gps") && !tools.allows("camera"));
+        assert_eq!(tools.policy_of_surface("camera"), Policy::Deny);
+        let policy = [("surface_run".to_owned(), Policy::Deny)].into();
+        let tools = Tools { policy, ..Tools::default() };
+        assert!(!tools.allows("run"), "by the name that models have for it, too");
         assert_eq!(Tools::default().policy_of("anything"), Policy::Allow);
     }
 

@@ -28,8 +28,9 @@ use super::{Engine, stopping};
 use crate::clock;
 use crate::config::Policy;
 use crate::hub::{Channel, Failure, LiveTurn};
-use crate::mcp::Offered;
+use crate::mcp::{Offered, PREFIX};
 
+const GONE: &str = "there is no such tool here now";
 const LOST: &str = "the call is lost: nobody knows what came of it";
 
 /// Where calls are on record, and whether a process that is gone may have made them.
@@ -39,10 +40,11 @@ struct Place {
     after_crash: bool,
 }
 
-/// Who makes a call.
+/// Who makes a call, and how the tool is called there.
+#[derive(Debug, Clone, Copy)]
 enum Maker<'a> {
     Device(&'a str),
-    Server(&'a Offered),
+    Server(&'a str),
 }
 
 /// A call to be run, and the how-manieth it is of those that were made together.
@@ -246,22 +248,28 @@ impl Errands<'_> {
     /// What came of a call; none if the gateway stops and the call waits for the next one.
     async fn run(&self, n: u32, call: &ToolCall) -> Option<Result<Value, String>> {
         let lost = || Some(Err(LOST.to_owned()));
-        let maker = match (self.tools.on_server(&call.name), call.name.strip_prefix(SURFACE)) {
-            (Some(tool), _) => Maker::Server(tool),
-            (None, Some(tool)) => Maker::Device(tool),
-            (None, None) if self.place.after_crash => return lost(),
-            (None, None) => return Some(Err("there is no such tool here now".into())),
+        let on_server = self.tools.on_server(&call.name);
+        let maker = match call.name.strip_prefix(SURFACE) {
+            Some(tool) => Maker::Device(tool),
+            None if on_server.is_some() => Maker::Server(&call.name),
+            // A server takes its time to start, and a person to agree: it is looked for later.
+            None if self.place.after_crash && call.name.starts_with(PREFIX) => {
+                Maker::Server(&call.name)
+            }
+            None => return Some(Err(GONE.into())),
         };
         let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
         let Ok(input) = serde_json::from_str::<Value>(arguments) else {
             return Some(Err("the arguments are not JSON; call it again".into()));
         };
         let rules = &self.engine.tools;
-        let (name, again) = match &maker {
-            Maker::Device(tool) => (*tool, rules.is_idempotent(tool)),
-            Maker::Server(tool) => (tool.name(), tool.is_idempotent()),
+        let (name, again, policy) = match maker {
+            Maker::Device(tool) => (tool, rules.is_idempotent(tool), rules.policy_of_surface(tool)),
+            Maker::Server(tool) => {
+                (tool, on_server.is_some_and(Offered::is_idempotent), rules.policy_of(tool))
+            }
         };
-        match rules.policy_of(name) {
+        match policy {
             Policy::Deny => return Some(Err("this tool may not be called here".into())),
             Policy::Allow if self.place.after_crash && !again => return lost(),
             Policy::Allow => {}
@@ -283,7 +291,11 @@ impl Errands<'_> {
 
     async fn make(&self, maker: Maker<'_>, input: Value) -> Result<Value, String> {
         match (maker, input) {
-            (Maker::Server(tool), Value::Object(input)) => {
+            (Maker::Server(name), Value::Object(input)) => {
+                let tool = match self.tools.on_server(name) {
+                    Some(tool) => tool.clone(),
+                    None => self.engine.mcp.tool_after_all(name).await.ok_or(GONE)?,
+                };
                 tool.call(input, self.turn.cancelled()).await
             }
             (Maker::Server(_), _) => {

@@ -34,24 +34,33 @@ pub(crate) enum Leave {
     Stopping,
 }
 
+/// The most questions of one session that are open at once (G9).
+const MOST: usize = 64;
+/// The largest input that a person is asked about, as JSON: more could not be looked at.
+const LARGEST_INPUT: usize = 64 << 10;
+
 /// Those who wait in this process.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<HashMap<ApprovalId, Arc<Notify>>>);
+pub(super) struct Waiting(Mutex<HashMap<ApprovalId, (SessionId, Arc<Notify>)>>);
 
 impl Waiting {
-    fn enter(&self, id: ApprovalId) -> Waiter<'_> {
+    fn enter(&self, session: SessionId, id: ApprovalId) -> Waiter<'_> {
         let wake = Arc::new(Notify::new());
-        self.lock().insert(id, Arc::clone(&wake));
+        self.lock().insert(id, (session, Arc::clone(&wake)));
         Waiter { waiting: self, id, wake }
     }
 
+    fn is_full(&self, session: SessionId) -> bool {
+        self.lock().values().filter(|(known, _)| *known == session).count() >= MOST
+    }
+
     fn wake(&self, id: ApprovalId) {
-        if let Some(wake) = self.lock().get(&id) {
+        if let Some((_, wake)) = self.lock().get(&id) {
             wake.notify_one();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ApprovalId, Arc<Notify>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ApprovalId, (SessionId, Arc<Notify>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,6 +103,12 @@ impl Engine {
         let mut cancelled = pin!(cancelled);
         const UNASKED: Leave =
             Leave::Refused("nobody could be asked: the database is not available");
+        if self.waiting.is_full(question.session_id) {
+            return Leave::Refused("too many calls wait for the user's leave already");
+        }
+        if question.input.to_string().len() > LARGEST_INPUT {
+            return Leave::Refused("the input is too large for a person to look at");
+        }
         let Ok(approval) = self.store.ask_approval(question).await else { return UNASKED };
         match approval.state {
             State::Used => return Leave::MadeBefore,
@@ -101,7 +116,7 @@ impl Engine {
             _ => {}
         }
         // Known before anyone is asked, so that no answer comes too early.
-        let waiter = self.waiting.enter(approval.approval_id);
+        let waiter = self.waiting.enter(approval.session_id, approval.approval_id);
         let step = async |step| {
             let (session, id) = (approval.session_id, approval.approval_id);
             let stands = self.store.step_approval(session, id, step, clock::now()).await;

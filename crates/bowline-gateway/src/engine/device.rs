@@ -52,7 +52,7 @@ impl Engine {
             .hub
             .existing(session)
             .ok_or_else(|| "the device is not here any more".to_owned())?;
-        match self.tools.policy_of(tool) {
+        match self.tools.policy_of_surface(tool) {
             Policy::Allow => {}
             Policy::Deny => return Err("this tool may not be called here".into()),
             Policy::Ask => {
@@ -76,8 +76,10 @@ impl Call<'_> {
     pub(super) async fn make(self, cancelled: impl Future<Output = ()>) -> Result<Value, String> {
         let begun = Instant::now();
         let outcome = tokio::select! {
-            outcome = self.until(begun + self.patience) => outcome,
+            biased;
+            // Nothing begins for someone who has already said stop.
             () = pin!(cancelled) => Err("the turn was cancelled".into()),
+            outcome = self.until(begun + self.patience) => outcome,
         };
         metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
         match outcome {
@@ -90,17 +92,18 @@ impl Call<'_> {
 
     async fn until(&self, deadline: Instant) -> Result<Value, String> {
         let call_id = Uuid::new_v4().to_string();
-        let mut last_epoch = 0;
+        let mut last: Option<(u64, Option<String>)> = None;
         loop {
-            let Some(link) = self.device_after(last_epoch, deadline).await else {
+            let Some(link) = self.device_after(last.as_ref(), deadline).await else {
                 return Err("the device went away before it answered".into());
             };
-            last_epoch = link.epoch;
+            last = Some((link.epoch, link.surface.surface_id.clone()));
             let (answer, answered) = oneshot::channel();
             let errand = Errand {
                 call_id: call_id.clone(),
                 tool: self.tool.to_owned(),
                 input: self.input.clone(),
+                deadline,
                 answer,
             };
             // A device that is busy beyond measure is as good as away.
@@ -120,15 +123,21 @@ impl Call<'_> {
         }
     }
 
-    /// A surface with the tool that attached after that epoch: the present one, or one that comes
-    /// soon enough.
-    async fn device_after(&self, epoch: u64, deadline: Instant) -> Option<Arc<Link>> {
+    /// A surface with the tool: the present one, or the same one when it has come back. Another
+    /// device must not do again what the first one may have done.
+    async fn device_after(
+        &self,
+        last: Option<&(u64, Option<String>)>,
+        deadline: Instant,
+    ) -> Option<Arc<Link>> {
         // Listening before looking, so that nobody comes unseen. Only if it is worth waiting.
         let mut pulse = (!self.wait.is_zero()).then(|| self.channel.subscribe());
         let deadline = deadline.min(Instant::now() + self.wait);
         loop {
             let link = self.channel.now().link.filter(|link| {
-                link.epoch > epoch && link.tools.iter().any(|tool| tool.name == self.tool)
+                last.is_none_or(|(epoch, name)| {
+                    link.epoch > *epoch && link.surface.surface_id == *name
+                }) && link.tools.iter().any(|tool| tool.name == self.tool)
             });
             if link.is_some() {
                 return link;

@@ -30,6 +30,8 @@ use crate::model::{Call, Model};
 
 /// A turn is run again once after a crash; a second crash ends it (SBP-L2-13).
 const MOST_ATTEMPTS: u32 = 2;
+/// How far the log is looked through for what a turn has done before a restart.
+const LOOK_BACK: u32 = 1000;
 
 impl Engine {
     /// Waits for the lane, runs the turn, and tells everyone how it ended.
@@ -264,7 +266,7 @@ impl Run<'_> {
         }
         let recalled = self.recalled().await;
         let mut assembly = Assembly::default();
-        let mut rounds = 0;
+        let mut rounds = self.rounds_before().await?;
         loop {
             // A device may have come or gone meanwhile.
             let link = self.channel.now().link;
@@ -278,8 +280,9 @@ impl Run<'_> {
             let rules = &self.engine.tools;
             let last = rounds >= rules.max_rounds || rules.is_spent(self.spent_usd);
             rounds += 1;
-            if !last {
-                call.tools = tools.definitions();
+            call.tools = tools.definitions();
+            if last {
+                self.last_round(&mut call);
             }
             let asked = Instant::now();
             let round = self.generate(model, call, assembly, &tools).await;
@@ -289,6 +292,10 @@ impl Run<'_> {
                 Err(failure) => return self.give_up(failure).await,
             };
             let calls = std::mem::take(&mut round.calls);
+            if last && !calls.is_empty() && round.assembly.text().is_empty() {
+                let why = "the model went on calling tools and said nothing";
+                return self.give_up(Failure::new(Code::Upstream, why)).await;
+            }
             if calls.is_empty() || last {
                 return self.keep(round, model.name()).await;
             }
@@ -301,6 +308,32 @@ impl Run<'_> {
                 return self.keep(round, model.name()).await;
             }
             assembly = round.assembly;
+        }
+    }
+
+    /// What a turn that goes on after a restart has had: its rounds, and what they cost.
+    async fn rounds_before(&mut self) -> Result<u32, Failure> {
+        if !self.advanced {
+            return Ok(0);
+        }
+        let (id, after) = (self.session.id, self.session.last_seq + 1);
+        let read = || self.engine.store.entries_before(id, after, LOOK_BACK);
+        let entries = self.engine.patiently(self.turn, read).await?;
+        let ours = entries.iter().filter(|entry| entry.turn_id == self.turn.id);
+        let calls = ours.filter(|entry| entry.message.role() == "assistant");
+        self.spent_usd = calls.clone().map(|entry| entry.cost_usd).sum();
+        Ok(u32::try_from(calls.count()).unwrap_or(u32::MAX))
+    }
+
+    /// The model has to answer now. It is told so in the way of its kind, where its tools are all
+    /// ours; a server may refuse a conversation with calls in it and no tools beside it.
+    fn last_round(&self, call: &mut Call) {
+        let theirs = ["tools", "tool_choice"];
+        if call.params.iter().any(|(name, _)| theirs.contains(&name.as_str())) {
+            call.tools = Arc::default();
+        } else if !call.tools.is_empty() {
+            let none = to_raw_value("none").expect("text serialises");
+            call.params.push(("tool_choice".into(), none));
         }
     }
 

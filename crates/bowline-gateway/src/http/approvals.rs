@@ -14,6 +14,7 @@ use bowline_sbp::id::ApprovalId;
 use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
+use crate::clock;
 
 type Api<T> = Result<T, ApiError>;
 
@@ -28,7 +29,12 @@ pub(crate) async fn list(
     headers: HeaderMap,
 ) -> Api<Json<ApprovalList>> {
     find(&app.engine, id, &body::credentials(&headers)).await?;
-    let approvals = app.engine.store.approvals(id).await?;
+    let mut approvals = app.engine.store.approvals(id).await?;
+    // Nobody may have been there to say so.
+    let now = clock::now();
+    let over =
+        |approval: &&mut Approval| approval.state == Stands::Pending && approval.expires_at <= now;
+    approvals.iter_mut().filter(over).for_each(|approval| approval.state = Stands::Expired);
     Ok(Json(ApprovalList { session_id: id, approvals }))
 }
 

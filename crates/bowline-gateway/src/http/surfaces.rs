@@ -9,6 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use bowline_sbp::api::{NewSurface, SurfaceList, SurfaceToken, SurfaceView};
 use bowline_sbp::error::Code;
+use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use bowline_store::{Forgotten, NewDeviceToken};
 use uuid::Uuid;
@@ -73,7 +74,7 @@ pub(crate) async fn add(
     let wrong = |what: &str| ApiError::new(Code::InvalidRequest, what);
     let surface_id = surface_id.unwrap_or_else(|| format!("device-{}", Uuid::new_v4().simple()));
     if !SurfaceContext::is_name(&surface_id) {
-        return Err(wrong("`surface_id` is a name of 1 to 128 characters"));
+        return Err(wrong("`surface_id` is a name of 1 to 256 bytes"));
     }
     let seconds = expires_in.unwrap_or(DEFAULT_LIFE);
     if !(1..=LONGEST_LIFE).contains(&seconds) {
@@ -86,9 +87,18 @@ pub(crate) async fn add(
     let hash = auth::hash_token(&token);
     let new =
         NewDeviceToken { session_id: id, surface_id: surface_id.clone(), hash, at, expires_at };
-    app.engine.store.add_device_token(new).await?;
+    if let Forgotten::CutOff { epoch } = app.engine.store.add_device_token(new).await? {
+        revoked(&app, id, epoch);
+    }
     let made = SurfaceToken { session_id: id, surface_id, surface_token: token, expires_at };
     Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// Tells an attached device that it may not stay.
+fn revoked(app: &App, id: SessionId, epoch: u64) {
+    if let Some(channel) = app.engine.hub.existing(id) {
+        channel.revoked(epoch);
+    }
 }
 
 /// Forget a device and what it said of itself. One that is attached with a token of its own is cut
@@ -110,9 +120,7 @@ pub(crate) async fn forget(
     match app.engine.store.forget_surface(id, surface, clock::now()).await? {
         Forgotten::Gone => return Ok(StatusCode::NO_CONTENT),
         Forgotten::CutOff { epoch } => {
-            if let Some(channel) = app.engine.hub.existing(id) {
-                channel.revoked(epoch);
-            }
+            revoked(&app, id, epoch);
             return Ok(StatusCode::NO_CONTENT);
         }
         Forgotten::Unknown => {}

@@ -45,8 +45,10 @@ fn tool(name: String, listed: &Listed, settings: &Server) -> Tool {
     // Line breaks part words, too.
     let said = listed.description.as_deref().unwrap_or_default().replace(char::is_control, " ");
     let description = bowline_sbp::surface::description(said.trim());
-    let schema = serde_json::to_string(&*listed.input_schema).unwrap_or_default();
-    let fits = schema.len() <= LARGEST_SCHEMA && !listed.input_schema.is_empty();
+    let said = serde_json::to_string(&*listed.input_schema).unwrap_or_default();
+    let fits = said.len() <= LARGEST_SCHEMA && !listed.input_schema.is_empty();
+    let schema = bowline_sbp::surface::schema(&listed.input_schema);
+    let schema = serde_json::to_string(&schema).unwrap_or_default();
     let schema = RawValue::from_string(schema).ok().filter(|_| fits);
     let any = || to_raw_value(&json!({"type": "object", "properties": {}}));
     let schema = schema.map_or_else(any, Ok).expect("JSON serialises");

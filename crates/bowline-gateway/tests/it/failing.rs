@@ -79,7 +79,7 @@ fails_when_told! {
     attach(attach: Attach) -> Attached;
     surfaces(id: SessionId) -> Vec<KnownSurface>;
     forget_surface(id: SessionId, surface: String, at: Timestamp) -> Forgotten;
-    add_device_token(token: NewDeviceToken) -> ();
+    add_device_token(token: NewDeviceToken) -> Forgotten;
     device_of(id: SessionId, token: TokenHash, at: Timestamp) -> Option<String>;
     ask_approval(approval: NewApproval) -> Approval;
     step_approval(id: SessionId, approval: ApprovalId, step: Step, at: Timestamp) -> Option<Approval>;

@@ -72,6 +72,10 @@ async fn sbp_l4_05_a_token_ends_by_itself_and_a_new_one_takes_its_place() {
     let second = token_for(&bench, &session, json!({ "surface_id": "tv", "expires_in": 1 })).await;
     let (_, welcome) = attach_with(&bench, &session, &first["surface_token"]).await;
     assert_eq!(welcome["type"], "FORBIDDEN", "another took its place");
+    let (mut phone, welcome) = attach_with(&bench, &session, &second["surface_token"]).await;
+    if welcome["type"] == "SESSION_ATTACHED" {
+        assert_eq!(phone.closed().await, 4003, "it stays no longer than its token");
+    }
     let ends: jiff::Timestamp = second["expires_at"].as_str().unwrap().parse().unwrap();
     crate::bench::eventually("over", async || jiff::Timestamp::now() > ends).await;
     let (_, welcome) = attach_with(&bench, &session, &second["surface_token"]).await;

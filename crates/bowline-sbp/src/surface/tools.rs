@@ -76,7 +76,30 @@ pub(super) fn declared(list: Option<&Value>) -> Vec<SurfaceTool> {
 
 /// What a stranger says of a tool, made fit for a model's tool list.
 pub fn description(said: &str) -> String {
-    said.chars().filter(|c| !c.is_control()).take(LONGEST_DESCRIPTION).collect()
+    said.chars().filter(|c| !is_unseen(*c)).take(LONGEST_DESCRIPTION).collect()
+}
+
+/// A stranger's schema, made fit in the same way: all its words are read by a model, too.
+pub fn schema(said: &Map<String, Value>) -> Map<String, Value> {
+    said.iter().map(|(name, value)| (description(name), seen(value))).collect()
+}
+
+fn seen(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(description(text)),
+        Value::Array(items) => items.iter().map(seen).collect(),
+        Value::Object(fields) => Value::Object(schema(fields)),
+        other => other.clone(),
+    }
+}
+
+/// Whether a character shows nothing, or moves what is around it: control characters, those that
+/// turn the direction of text, and invisible ones that only machines read.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 fn tool(item: &Value) -> Option<SurfaceTool> {
@@ -86,11 +109,12 @@ fn tool(item: &Value) -> Option<SurfaceTool> {
         return None;
     }
     let said = item.get("description").and_then(Value::as_str).map(description);
-    let schema = item.get("input_schema").and_then(Value::as_object);
-    let schema = schema.filter(|schema| {
+    let given = item.get("input_schema").and_then(Value::as_object);
+    let given = given.filter(|schema| {
         serde_json::to_string(schema).is_ok_and(|text| text.len() <= LARGEST_SCHEMA)
     });
-    Some(SurfaceTool { name: name.to_owned(), description: said, input_schema: schema.cloned() })
+    let input_schema = given.map(schema);
+    Some(SurfaceTool { name: name.to_owned(), description: said, input_schema })
 }
 
 #[cfg(test)]
@@ -111,6 +135,15 @@ mod tests {
             serde_json::from_value(serde_json::to_value(&tools).unwrap()).unwrap();
         assert_eq!(again, tools);
         assert!(declared(Some(&json!("camera"))).is_empty() && declared(None).is_empty());
+    }
+
+    #[test]
+    fn sbp_l5_01_nothing_unseen_reaches_a_model_by_a_schema_either() {
+        let said = json!([{ "name": "t", "input_schema": { "properties": {
+            "a\u{202e}b": { "description": "\u{1b}[2J\n\nhi\u{e0041}", "enum": ["x\u{7}"] } } } }]);
+        let tool = declared(Some(&said)).pop().unwrap();
+        let expected = json!({ "properties": { "ab": { "description": "[2Jhi", "enum": ["x"] } } });
+        assert_eq!(Value::Object(tool.input_schema.unwrap()), expected);
     }
 
     #[test]

@@ -9,23 +9,24 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, Key, millis};
 use super::tether;
-use crate::{Attach, Error, Forgotten, KnownSurface, NewDeviceToken, Result, TokenHash};
+use crate::{Attach, Error, Forgotten, KnownSurface, NewDeviceToken, Result, Session, TokenHash};
 
 /// The most devices that a session remembers; those not seen for longest go first. Devices with a
 /// token of their own stay, and there are as many of them at most.
 const MOST: u32 = 64;
 
-/// What a surface says of itself. One that comes with a device's token is that device, whatever it
-/// says, and the token must be good still.
+/// What a surface says of itself, and until when it may stay. One that comes with a device's token is
+/// that device, whatever it says, and the token must be good still.
 pub(super) fn admit<'a>(
     conn: &Connection,
     key: Key,
     attach: &'a Attach,
-) -> Result<Cow<'a, SurfaceContext>> {
-    let Some(token) = attach.device else { return Ok(Cow::Borrowed(&attach.surface)) };
-    let device = with_token(conn, key, token, attach.at)?.ok_or(Error::Revoked)?;
+) -> Result<(Cow<'a, SurfaceContext>, Option<Timestamp>)> {
+    let Some(token) = attach.device else { return Ok((Cow::Borrowed(&attach.surface), None)) };
+    let (device, until) = with_token(conn, key, token, attach.at)?.ok_or(Error::Revoked)?;
     let surface = attach.surface.clone();
-    Ok(Cow::Owned(SurfaceContext { surface_id: Some(device), ..surface }))
+    let surface = SurfaceContext { surface_id: Some(device), ..surface };
+    Ok((Cow::Owned(surface), Some(until)))
 }
 
 pub(super) fn with_token(
@@ -33,17 +34,31 @@ pub(super) fn with_token(
     key: Key,
     token: TokenHash,
     at: Timestamp,
-) -> Result<Option<String>> {
+) -> Result<Option<(String, Timestamp)>> {
     let mut statement = conn.prepare_cached(
-        "SELECT surface_id FROM surfaces
+        "SELECT surface_id, token_expires_at FROM surfaces
          WHERE session = ?1 AND token_hash = ?2 AND token_expires_at > ?3",
     )?;
-    let found = statement.query_row(params![key, token.0, millis(at)], |row| row.get(0));
-    Ok(found.optional()?)
+    let mut found = statement.query(params![key, token.0, millis(at)])?;
+    let Some(row) = found.next()? else { return Ok(None) };
+    Ok(Some((row.get(0)?, rows::timestamp(row.get(1)?)?)))
 }
 
-pub(super) fn add_token(conn: &Connection, token: &NewDeviceToken) -> Result<()> {
-    let key = rows::key_of(conn, token.session_id)?.ok_or(Error::NoSession)?;
+/// Whoever is attached by the device's earlier token is cut off: it is good no more.
+pub(super) fn add_token(conn: &Connection, token: &NewDeviceToken) -> Result<Forgotten> {
+    let (key, session) = rows::existing(conn, token.session_id)?;
+    // Devices that never came before their token was over take no place.
+    conn.prepare_cached(
+        "DELETE FROM surfaces WHERE session = ?1 AND last_seen = 0 AND token_expires_at <= ?2",
+    )?
+    .execute(params![key, millis(token.at)])?;
+    let had_token: bool = conn
+        .prepare_cached(
+            "SELECT token_hash IS NOT NULL FROM surfaces WHERE session = ?1 AND surface_id = ?2",
+        )?
+        .query_row(params![key, token.surface_id], |row| row.get(0))
+        .optional()?
+        .unwrap_or(false);
     let others: u32 = conn
         .prepare_cached(
             "SELECT count(*) FROM surfaces WHERE session = ?1 AND surface_id <> ?2
@@ -71,7 +86,29 @@ pub(super) fn add_token(conn: &Connection, token: &NewDeviceToken) -> Result<()>
         token.hash.0,
         millis(token.expires_at),
     ])?;
-    Ok(())
+    match had_token {
+        true => cut_off(conn, key, session, &token.surface_id, token.at),
+        false => Ok(Forgotten::Gone),
+    }
+}
+
+/// Ends the attachment of a device, if it is the one that is attached.
+fn cut_off(
+    conn: &Connection,
+    key: Key,
+    session: Session,
+    surface_id: &str,
+    at: Timestamp,
+) -> Result<Forgotten> {
+    let here = session.surface.and_then(|surface| surface.surface_id);
+    if here.as_deref() != Some(surface_id) {
+        return Ok(Forgotten::Gone);
+    }
+    tether::release(conn, key, session.status, at)?;
+    let epoch = session.attach_epoch + 1;
+    conn.prepare_cached("UPDATE sessions SET attach_epoch = ?2 WHERE key = ?1")?
+        .execute(params![key, epoch as i64])?;
+    Ok(Forgotten::CutOff { epoch })
 }
 
 /// Recognises a device: gives what it says, with what it said before where it says nothing now.
@@ -142,14 +179,9 @@ pub(super) fn forget(
         )?
         .query_row(params![key, surface_id], |row| row.get(0))
         .optional()?;
-    let Some(had_token) = forgotten else { return Ok(Forgotten::Unknown) };
-    let here = session.surface.and_then(|surface| surface.surface_id);
-    if !had_token || here.as_deref() != Some(surface_id) {
-        return Ok(Forgotten::Gone);
+    match forgotten {
+        None => Ok(Forgotten::Unknown),
+        Some(false) => Ok(Forgotten::Gone),
+        Some(true) => cut_off(conn, key, session, surface_id, at),
     }
-    tether::release(conn, key, session.status, at)?;
-    let epoch = session.attach_epoch + 1;
-    conn.prepare_cached("UPDATE sessions SET attach_epoch = ?2 WHERE key = ?1")?
-        .execute(params![key, epoch as i64])?;
-    Ok(Forgotten::CutOff { epoch })
 }

@@ -21,7 +21,7 @@ pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
         session.status = session.status.after(Change::SurfaceAttached)?;
     }
     session.updated_at = attach.at;
-    let surface = surfaces::admit(conn, key, attach)?;
+    let (surface, until) = surfaces::admit(conn, key, attach)?;
     let context = surfaces::meet(conn, key, &surface, attach.at)?;
     let surface =
         serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
@@ -38,7 +38,7 @@ pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
         session.status.as_str(),
         millis(attach.at),
     ])?;
-    Ok(Attached { epoch: session.attach_epoch, session })
+    Ok(Attached { epoch: session.attach_epoch, session, until })
 }
 
 pub(super) fn detach(conn: &Connection, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {

@@ -54,6 +54,9 @@ async fn sbp_l4_05_a_device_attaches_by_its_token_as_itself(store: Arc<dyn Store
     let attached = store.attach(attach_with(session.id, 1, "someone else")).await.unwrap();
     let surface = attached.session.surface.unwrap();
     assert_eq!(surface.surface_id.as_deref(), Some("watch"), "whatever it says");
+    assert_eq!(attached.until, Some(later(60)), "no longer than its token");
+    let replaced = store.add_device_token(token(session.id, "watch", 2)).await.unwrap();
+    assert_eq!(replaced, Forgotten::CutOff { epoch: attached.epoch + 1 });
     let known = store.surfaces(session.id).await.unwrap();
     assert_eq!((known.len(), known[0].last_seen), (1, Some(at())));
 }

@@ -9,6 +9,7 @@ mod tools;
 
 use std::collections::HashSet;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig, ToolOutcome};
 use bowline_sbp::approval::Approval;
@@ -24,13 +25,11 @@ use self::screen::Screen;
 use self::tools::Tools;
 use crate::api::Api;
 use crate::cli::{ChatArgs, Device};
-use crate::commands::sessions::{entry_line, printable};
+use crate::commands::sessions::entry_line;
 use crate::failure::Failure;
 
 /// How many messages `/back` shows at once.
 const PAGE: u32 = 10;
-/// The most of a tool's input that is shown in a question, in characters.
-const SHOWN_INPUT: usize = 400;
 
 pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
@@ -166,6 +165,9 @@ impl Chat {
                 }
                 _ = tokio::signal::ctrl_c() => Next::Leave,
             };
+            if let Some(question) = self.questions.to_show() {
+                self.screen.note(&question);
+            }
             match next {
                 Next::Stay if self.leave_when_answered && self.is_answered() => break None,
                 Next::Stay => {}
@@ -237,7 +239,12 @@ impl Chat {
     /// A question was answered at the keyboard.
     async fn answered(&mut self, question: Question, yes: bool) -> Result<(), Failure> {
         match question {
-            Question::Call { call_id, tool, input } if yes => self.start(call_id, tool, input),
+            Question::Call { until, .. } if until.is_some_and(|until| Instant::now() > until) => {
+                self.screen.note("too late: the agent does not wait for this any more");
+            }
+            Question::Call { call_id, tool, input, until } if yes => {
+                self.start(call_id, tool, input, until);
+            }
             Question::Call { call_id, .. } => {
                 let no = Err("the user does not allow this".into());
                 self.surface.answer(call_id, no).await.map_err(Failure::new)?;
@@ -249,29 +256,29 @@ impl Chat {
             }
             Question::Gone => {}
         }
-        if let Some(next) = self.questions.current() {
-            self.screen.note(&next);
-        }
         Ok(())
     }
 
     /// The agent calls a tool of this machine.
-    fn called(&mut self, call_id: String, tool: String, input: Value) {
+    fn called(&mut self, call_id: String, tool: String, input: Value, timeout: Option<Duration>) {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         match self.tools.question(&tool, &input) {
-            None => self.start(call_id, tool, input),
+            None => self.start(call_id, tool, input, until),
             Some(_) if self.input.is_none() => {
                 let (tell, nobody) = (self.tell.clone(), Err("nobody is there to be asked".into()));
                 tokio::spawn(async move { tell.send((call_id, nobody)).await });
             }
-            Some(words) => self.ask(Question::Call { call_id, tool, input }, &words),
+            Some(words) => {
+                self.questions.ask(Question::Call { call_id, tool, input, until }, &words);
+            }
         }
     }
 
     /// In a task of its own: the conversation goes on.
-    fn start(&mut self, call_id: String, tool: String, input: Value) {
+    fn start(&mut self, call_id: String, tool: String, input: Value, until: Option<Instant>) {
         let (tools, tell) = (self.tools.clone(), self.tell.clone());
         tokio::spawn(async move {
-            let outcome = tools.call(&tool, input).await;
+            let outcome = tools.call(&tool, input, until).await;
             let _ = tell.send((call_id, outcome)).await;
         });
     }
@@ -281,17 +288,9 @@ impl Chat {
         if self.input.is_none() {
             return;
         }
-        let input: String = approval.tool_input.to_string().chars().take(SHOWN_INPUT).collect();
-        let words = format!("the agent wants to use {}: {input}", approval.tool_name);
-        self.ask(Question::Approval(approval.approval_id), &words);
-    }
-
-    fn ask(&mut self, question: Question, words: &str) {
-        // What a model wrote could otherwise move the cursor and hide what is asked.
-        let words = printable(words).replace('\n', " ");
-        if let Some(now) = self.questions.ask(question, words) {
-            self.screen.note(&now);
-        }
+        let words =
+            format!("the agent wants to use {}: {}", approval.tool_name, approval.tool_input);
+        self.questions.ask(Question::Approval(approval.approval_id), &words);
     }
 
     async fn page_back(&mut self) -> Result<(), Failure> {
@@ -328,7 +327,9 @@ impl Chat {
             Event::Complete(complete) => {
                 self.accepted.remove(&complete.turn_id);
             }
-            Event::ToolCall { call_id, tool, input } => self.called(call_id, tool, input),
+            Event::ToolCall { call_id, tool, input, timeout } => {
+                self.called(call_id, tool, input, timeout);
+            }
             Event::Asked(approval) => self.approve(&approval),
             Event::Resolved { approval_id, .. } => {
                 if self.questions.answered_elsewhere(approval_id) {
@@ -336,6 +337,7 @@ impl Chat {
                 }
             }
             Event::Closed(reason) => return Next::Closed(reason),
+            Event::Attached { reconnected: true, .. } => self.questions.reconnected(),
             Event::Attached { .. } | Event::Chunk { .. } | Event::Lost { .. } => {}
         }
         Next::Stay
@@ -386,7 +388,7 @@ fn as_json(event: &Event) -> Value {
             "event": "failed", "client_turn_id": client_turn_id, "turn_id": turn_id, "code": code,
             "message": message,
         }),
-        Event::ToolCall { call_id, tool, input } => json!({
+        Event::ToolCall { call_id, tool, input, .. } => json!({
             "event": "tool_call", "call_id": call_id, "tool": tool, "input": input,
         }),
         Event::Asked(approval) => json!({ "event": "approval_request", "approval": approval }),

@@ -13,6 +13,7 @@ mod run;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bowline_client::surface::ToolOutcome;
 use bowline_sbp::surface::SurfaceTool;
@@ -72,7 +73,12 @@ impl Tools {
     }
 
     /// Does it.
-    pub(super) async fn call(&self, name: &str, input: Value) -> ToolOutcome {
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        input: Value,
+        until: Option<Instant>,
+    ) -> ToolOutcome {
         let Some(tool) = self.0.iter().find(|tool| tool.name() == name) else {
             return Err(format!("there is no tool {name} here"));
         };
@@ -81,7 +87,7 @@ impl Tools {
             Tool::OpenUrl(program) => open_url::open(program, &input).await,
             Tool::Notify(program) => notify::notify(*program, &input).await,
             Tool::ReadFile { folder } => read_file::read(folder, &input).await,
-            Tool::Run => run::run(&input).await,
+            Tool::Run => run::run(&input, until).await,
         }
     }
 }

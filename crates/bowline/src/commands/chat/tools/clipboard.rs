@@ -37,7 +37,7 @@ impl Programs {
     pub(super) async fn call(self, input: &Value) -> ToolOutcome {
         match text(input, "text") {
             Some(text) => {
-                program::call(self.write[0], &self.write[1..], Some(text)).await?;
+                program::hand_over(self.write[0], &self.write[1..], Some(text)).await?;
                 Ok(json!({ "copied": true }))
             }
             None => {

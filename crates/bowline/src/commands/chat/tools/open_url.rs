@@ -13,7 +13,7 @@ pub(super) fn program() -> Option<&'static str> {
 
 pub(super) async fn open(program: &str, input: &Value) -> ToolOutcome {
     let url = web_page(required(input, "url")?)?;
-    program::call(program, &[url.as_str()], None).await?;
+    program::hand_over(program, &[url.as_str()], None).await?;
     Ok(json!({ "opened": url.as_str() }))
 }
 
