@@ -165,7 +165,7 @@ impl Chat {
                 }
                 _ = tokio::signal::ctrl_c() => Next::Leave,
             };
-            if let Some(question) = self.questions.to_show() {
+            if let Some(question) = self.questions.next_words() {
                 self.screen.note(&question);
             }
             match next {

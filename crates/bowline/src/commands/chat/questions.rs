@@ -57,7 +57,7 @@ impl Questions {
     }
 
     /// The words to be put on the screen now, if any.
-    pub(super) fn to_show(&mut self) -> Option<String> {
+    pub(super) fn next_words(&mut self) -> Option<String> {
         let front = self.0.front_mut().filter(|put| !put.shown)?;
         front.shown = true;
         Some(format!("{}\n  allow it? [y/N]", front.words))
@@ -139,8 +139,8 @@ mod tests {
         for (n, words) in [(1, "first?"), (2, "second?"), (3, "third?"), (2, "second?")] {
             questions.ask(approval(n), words);
         }
-        assert!(questions.to_show().unwrap().starts_with("first?"));
-        assert_eq!(questions.to_show(), None, "once");
+        assert!(questions.next_words().unwrap().starts_with("first?"));
+        assert_eq!(questions.next_words(), None, "once");
         questions
     }
 
@@ -150,9 +150,9 @@ mod tests {
         assert_eq!(questions.typed("what is it for?"), Line::Message);
         assert_eq!(questions.typed(""), Line::Answer(approval(1), false));
         assert_eq!(questions.typed("y"), Line::Message, "the second was not shown yet");
-        assert!(questions.to_show().unwrap().starts_with("second?"));
+        assert!(questions.next_words().unwrap().starts_with("second?"));
         assert_eq!(questions.typed(" No "), Line::Answer(approval(2), false));
-        questions.to_show().unwrap();
+        questions.next_words().unwrap();
         assert_eq!(questions.typed("YES"), Line::Answer(approval(3), true));
         assert_eq!(questions.typed("y"), Line::Message);
     }
@@ -166,7 +166,7 @@ mod tests {
             let line = questions.typed(between);
             assert!(matches!(line, Line::Message | Line::Answer(Question::Gone, true)));
             assert_eq!(questions.typed("y"), Line::Message);
-            assert!(questions.to_show().unwrap().starts_with("second?"));
+            assert!(questions.next_words().unwrap().starts_with("second?"));
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
         questions.reconnected();
         assert_eq!(questions.typed("y"), Line::Answer(Question::Gone, true));
         questions.ask(approval(2), "second?");
-        assert!(questions.to_show().unwrap().starts_with("second?"));
+        assert!(questions.next_words().unwrap().starts_with("second?"));
     }
 
     #[test]
