@@ -1,7 +1,7 @@
 //! Tools that a device offers (SBP-L5-01).
 //!
 //! What a device says of them goes into a model's tool list: it is data there, cut to size and free
-//! of control characters, whatever it was.
+//! of control characters and of all that a person would not see, whatever it was.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -76,7 +76,33 @@ pub(super) fn declared(list: Option<&Value>) -> Vec<SurfaceTool> {
 
 /// What a stranger says of a tool, made fit for a model's tool list.
 pub fn description(said: &str) -> String {
-    said.chars().filter(|c| !c.is_control()).take(LONGEST_DESCRIPTION).collect()
+    said.chars().filter(|c| is_seen(*c)).take(LONGEST_DESCRIPTION).collect()
+}
+
+/// Models read what people do not see: tags and selectors spell whole sentences in invisible
+/// characters, and marks of direction show a text in another order than it has. Joiners stay, because
+/// scripts and emoji need them.
+fn is_seen(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0d}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The same for all that a schema says in words.
+fn seen(schema: &Value) -> Value {
+    match schema {
+        Value::String(text) => text.chars().filter(|c| is_seen(*c)).collect::<String>().into(),
+        Value::Array(items) => items.iter().map(seen).collect(),
+        Value::Object(fields) => seen_fields(fields).into(),
+        other => other.clone(),
+    }
+}
+
+fn seen_fields(fields: &Map<String, Value>) -> Map<String, Value> {
+    let name = |name: &str| name.chars().filter(|c| is_seen(*c)).collect();
+    fields.iter().map(|(key, value)| (name(key), seen(value))).collect()
 }
 
 fn tool(item: &Value) -> Option<SurfaceTool> {
@@ -90,7 +116,11 @@ fn tool(item: &Value) -> Option<SurfaceTool> {
     let schema = schema.filter(|schema| {
         serde_json::to_string(schema).is_ok_and(|text| text.len() <= LARGEST_SCHEMA)
     });
-    Some(SurfaceTool { name: name.to_owned(), description: said, input_schema: schema.cloned() })
+    Some(SurfaceTool {
+        name: name.to_owned(),
+        description: said,
+        input_schema: schema.map(seen_fields),
+    })
 }
 
 #[cfg(test)]
@@ -111,6 +141,24 @@ mod tests {
             serde_json::from_value(serde_json::to_value(&tools).unwrap()).unwrap();
         assert_eq!(again, tools);
         assert!(declared(Some(&json!("camera"))).is_empty() && declared(None).is_empty());
+    }
+
+    #[test]
+    fn sbp_l5_01_a_tool_says_nothing_that_a_person_would_not_see() {
+        // In tags, behind a reversed text, between lines that are none, and with a terminal's bell.
+        let hidden =
+            "Takes a photo\u{e0041}\u{e0049}\u{202e}\u{2066}\u{200b}\u{2028}\n\u{1b}\u{85}\u{fe0f}";
+        let cleaned = "Takes a photo\u{fe0f}";
+        let said = json!([{ "name": "t", "description": hidden, "input_schema": {
+            "properties": { "zo\u{200b}om": { "description": hidden, "enum": [hidden, 1] } },
+        } }]);
+        let tool = declared(Some(&said)).pop().unwrap();
+        assert_eq!(tool.description.as_deref(), Some(cleaned));
+        let schema =
+            json!({ "properties": { "zoom": { "description": cleaned, "enum": [cleaned, 1] } } });
+        assert_eq!(Value::from(tool.input_schema.unwrap()), schema);
+        let family = "\u{1f468}\u{200d}\u{1f469} \u{645}\u{6cc}\u{200c}\u{62e}";
+        assert_eq!(description(family), family, "joiners mean something");
     }
 
     #[test]
