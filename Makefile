@@ -35,7 +35,7 @@ bench: ## Measure the gateway against a bare server in the same run
 soak: ## The long versions of the crash, race and power-cut tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
-	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture soak
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak
 
 fuzz: ## Random bytes at all that reads what strangers send, FUZZ_SECONDS each (needs nightly Rust)
 	@rustup toolchain list | grep -q nightly || { \

@@ -41,6 +41,7 @@ pub(crate) use self::roaming::{Handoff, Keyring, Source};
 use crate::auth::{self, Access, hash_token};
 use crate::clock;
 use crate::config::{self, Config, Remember};
+use crate::gateway::AtWork;
 use crate::hub::{Done, Failure, Hub, LiveTurn};
 use crate::lanes::{LaneFull, Lanes, Ticket};
 use crate::limits::Limits;
@@ -344,6 +345,12 @@ impl Engine {
     /// Whether turns that ran wait for the disk to take them.
     pub(crate) fn is_in_trouble(&self) -> bool {
         *self.troubles.borrow() > 0
+    }
+
+    /// What it holds for turns and for those who watch them.
+    pub(crate) fn at_work(&self) -> AtWork {
+        let turns = self.tasks.len().max(self.lock_active().len());
+        AtWork { surfaces: 0, turns, lanes: self.lanes.len(), sessions: self.hub.len() }
     }
 
     /// Waits until no turn is under way. New ones are refused from the stop on.

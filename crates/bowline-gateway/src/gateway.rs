@@ -47,10 +47,25 @@ pub enum StartError {
     Store(#[from] bowline_store::Error),
 }
 
+/// What a gateway holds on behalf of others. All zero once everyone has gone and every turn has
+/// ended: whatever stays is a leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AtWork {
+    /// Sockets of surfaces, those that are saying goodbye included.
+    pub surfaces: usize,
+    /// Tasks that take turns on or run them.
+    pub turns: usize,
+    /// Sessions whose turns wait for one another.
+    pub lanes: usize,
+    /// Sessions that someone watches or runs.
+    pub sessions: usize,
+}
+
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
+    app: Arc<App>,
     recovered: usize,
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -114,8 +129,8 @@ impl Gateway {
         });
         let router = router(Arc::clone(&app), Guard::new(loopback, &config.http));
         app.ready.store(true, Ordering::Release);
-        let task = tokio::spawn(serve::serve(listener, router, app));
-        Ok(Self { address, recovered, stop, task, store, upstreams, open })
+        let task = tokio::spawn(serve::serve(listener, router, Arc::clone(&app)));
+        Ok(Self { address, app, recovered, stop, task, store, upstreams, open })
     }
 
     /// Where it listens.
@@ -136,6 +151,11 @@ impl Gateway {
     /// Whether it asks for no key.
     pub fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// What it holds at this moment.
+    pub fn at_work(&self) -> AtWork {
+        AtWork { surfaces: self.app.surfaces.len(), ..self.app.engine.at_work() }
     }
 
     /// Resolves if the store fails for good: the process should exit.

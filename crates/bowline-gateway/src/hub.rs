@@ -59,6 +59,11 @@ impl Hub {
         links.filter(|(_, link)| !link.tools.is_empty()).collect()
     }
 
+    /// Sessions with a meeting point.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.channels).len()
+    }
+
     /// The session's meeting point, if anyone is there.
     pub(crate) fn existing(&self, session: SessionId) -> Option<Arc<Channel>> {
         lock(&self.channels).get(&session).and_then(Weak::upgrade)

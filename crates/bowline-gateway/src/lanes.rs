@@ -52,6 +52,11 @@ impl Lanes {
         Ok(Ticket { lanes: Arc::clone(self), session, called })
     }
 
+    /// Sessions with a lane.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, VecDeque<oneshot::Sender<()>>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -23,5 +23,5 @@ mod shown;
 mod socket;
 mod translate;
 
-pub use gateway::{Gateway, StartError};
+pub use gateway::{AtWork, Gateway, StartError};
 pub use translate::BadTranslator;

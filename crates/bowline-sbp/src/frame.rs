@@ -122,12 +122,21 @@ impl ClientFrame {
             "TOOL_RESULT" => Ok(Self::ToolResult {
                 call_id: text_of(&fields, "call_id")
                     .ok_or(FrameError::Field { frame: "TOOL_RESULT", field: "call_id" })?,
-                error: text_of(&fields, "error"),
+                error: fields.remove("error").and_then(failure),
                 result: fields.remove("result").unwrap_or_default(),
             }),
             "APPROVAL_DECISION" => decision(&fields),
             _ => Ok(Self::Unknown),
         }
+    }
+}
+
+/// A device that says what went wrong in some other way than by a text has failed all the same.
+fn failure(said: Value) -> Option<String> {
+    match said {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
     }
 }
 
@@ -371,6 +380,22 @@ mod tests {
             ClientFrame::read(r#"{"type":"TETHER_ACK","seq":"9"}"#),
             Err(FrameError::Field { frame: "TETHER_ACK", field: "seq" })
         );
+    }
+
+    #[test]
+    fn sbp_l5_02_an_error_that_is_no_text_is_an_error_all_the_same() {
+        for (error, said) in [
+            (json!("no film"), Some("no film")),
+            (json!(null), None),
+            (json!({"code": 7}), Some(r#"{"code":7}"#)),
+            (json!(false), Some("false")),
+        ] {
+            let frame = json!({"type":"TOOL_RESULT","call_id":"c","error":error,"result":1});
+            let read = ClientFrame::read(&frame.to_string()).unwrap();
+            let error = said.map(str::to_owned);
+            let call_id = "c".into();
+            assert_eq!(read, ClientFrame::ToolResult { call_id, result: json!(1), error });
+        }
     }
 
     #[test]

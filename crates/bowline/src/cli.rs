@@ -337,9 +337,42 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Tool calls to attached devices, and answers put into the form of small ones
+    #[command(after_help = "\
+A model calls a tool of an attached device, which answers at once. tool_call_* is what lies between:
+from the moment that the model's server has sent the call until the device has it, and from the moment
+that the device has answered until the model's server has the next request. Two flushes to disk are in
+it, and four trips over loopback. tool_call_memory_* is the same on a store in memory; fsync_* is what
+the disk takes for a flush by itself. tool_call_vs_echo compares the exchange with the device alone,
+call sent to answer received, with a bare WebSocket echo of the same bytes at the same pace.
+
+Calls begin at fixed moments, so that latency is measured and not the machine's limit. Use a release
+build.
+
+Examples:
+  bowline bench tools
+  bowline bench tools --json --seconds 20
+  bowline bench tools --sessions 10 --rate 50")]
+    Tools {
+        /// How long each load runs
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+        /// Devices that are attached, each with a session of its own
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        sessions: u32,
+        /// Calls a second, of all together
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rate: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The model's server that the others measure with
     #[command(hide = true)]
     Mock,
+    /// The bare WebSocket echo that tool calls are compared with
+    #[command(hide = true)]
+    Echo,
     /// The same load against any OpenAI-compatible or SBP server
     #[command(
         after_help = "Example:\n  bowline bench compare --url http://127.0.0.1:9000 --model gpt-4o"

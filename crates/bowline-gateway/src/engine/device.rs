@@ -82,11 +82,13 @@ impl Call<'_> {
             outcome = self.until(begun + self.patience) => outcome,
         };
         metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
-        match outcome {
-            Ok(result) if result.to_string().len() > LARGEST_RESULT => {
-                Err(format!("the device's answer is over {LARGEST_RESULT} bytes"))
-            }
-            outcome => outcome,
+        let size = match &outcome {
+            Ok(result) => result.to_string().len(),
+            Err(why) => why.len(),
+        };
+        match size > LARGEST_RESULT {
+            true => Err(format!("the device's answer is over {LARGEST_RESULT} bytes")),
+            false => outcome,
         }
     }
 

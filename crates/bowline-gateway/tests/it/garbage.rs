@@ -32,7 +32,7 @@ impl Chance {
     }
 
     /// A frame that no surface should send: wrong types in every field, wrong everything.
-    fn packet(&mut self) -> Packet {
+    pub(crate) fn packet(&mut self) -> Packet {
         // Neither DETACH nor well-formed input: those have effects of their own.
         const TYPES: [&str; 6] =
             ["ATTACH_SESSION", "TETHER_ACK", "TOOL_RESULT", "USER_MESSAGE", "PONG", "NONSENSE"];

@@ -108,6 +108,11 @@ impl MockUpstream {
         self.state.calls.lock().unwrap().clone()
     }
 
+    /// Forgets the calls so far: a long test would drown in them.
+    pub(crate) fn forget(&self) {
+        self.state.calls.lock().unwrap().clear();
+    }
+
     /// Waits until that many calls have come.
     pub(crate) async fn until_calls(&self, count: usize) {
         eventually(&format!("{count} calls"), async || self.calls().len() >= count).await;

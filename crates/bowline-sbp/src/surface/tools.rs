@@ -1,7 +1,7 @@
 //! Tools that a device offers (SBP-L5-01).
 //!
 //! What a device says of them goes into a model's tool list: it is data there, cut to size and free
-//! of control characters, whatever it was.
+//! of control characters and of all that a person would not see, whatever it was.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -93,13 +93,15 @@ fn seen(value: &Value) -> Value {
     }
 }
 
-/// Whether a character shows nothing, or moves what is around it: control characters, those that
-/// turn the direction of text, and invisible ones that only machines read.
+/// Whether a character shows nothing, or moves what is around it. Models read what people do not
+/// see: tags and selectors spell whole sentences in invisible characters, and marks of direction show a
+/// text in another order than it has. Joiners are none of these: scripts and emoji need them.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}')
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0d}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 fn tool(item: &Value) -> Option<SurfaceTool> {
@@ -138,12 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn sbp_l5_01_nothing_unseen_reaches_a_model_by_a_schema_either() {
-        let said = json!([{ "name": "t", "input_schema": { "properties": {
-            "a\u{202e}b": { "description": "\u{1b}[2J\n\nhi\u{e0041}", "enum": ["x\u{7}"] } } } }]);
+    fn sbp_l5_01_a_tool_says_nothing_that_a_person_would_not_see() {
+        // In tags, behind a reversed text, between lines that are none, and with a terminal's bell.
+        let hidden =
+            "Takes a photo\u{e0041}\u{e0049}\u{202e}\u{2066}\u{200b}\u{2028}\n\u{1b}\u{85}\u{fe0f}";
+        let cleaned = "Takes a photo\u{fe0f}";
+        let said = json!([{ "name": "t", "description": hidden, "input_schema": {
+            "properties": { "zo\u{200b}om": { "description": hidden, "enum": [hidden, 1] } },
+        } }]);
         let tool = declared(Some(&said)).pop().unwrap();
-        let expected = json!({ "properties": { "ab": { "description": "[2Jhi", "enum": ["x"] } } });
-        assert_eq!(Value::Object(tool.input_schema.unwrap()), expected);
+        assert_eq!(tool.description.as_deref(), Some(cleaned));
+        let schema =
+            json!({ "properties": { "zoom": { "description": cleaned, "enum": [cleaned, 1] } } });
+        assert_eq!(Value::from(tool.input_schema.unwrap()), schema);
+        let family = "\u{1f468}\u{200d}\u{1f469} \u{645}\u{6cc}\u{200c}\u{62e}";
+        assert_eq!(description(family), family, "joiners mean something");
     }
 
     #[test]

@@ -4,19 +4,26 @@
 //! beside a bare server that does the same work without a gateway, in the same run, and the ratio
 //! is what counts.
 
+mod adapt;
 mod bare;
+mod disk;
+mod echo;
 mod gateway;
 mod large;
+mod legs;
 mod load;
 mod mock;
+mod pace;
 mod report;
 mod roaming;
 mod seed;
 mod surfaces;
+mod tools;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use self::pace::Pace;
 use self::report::Report;
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
@@ -38,7 +45,14 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             roaming::run(&mut report).await.map_err(failed)?;
             report.print();
         }
+        BenchCommand::Tools { seconds, sessions, rate, json } => {
+            let mut report = Report::new(json);
+            let pace = Pace { parallel: sessions, rate, length: Duration::from_secs(seconds) };
+            tools::run(pace, &mut report).await.map_err(failed)?;
+            report.print();
+        }
         BenchCommand::Mock => mock::serve().await.map_err(failed)?,
+        BenchCommand::Echo => echo::serve().await.map_err(failed)?,
         BenchCommand::Compare { url, model, seconds, json } => {
             let mut report = Report::new(json);
             compare(&url, &model, Duration::from_secs(seconds), &mut report)

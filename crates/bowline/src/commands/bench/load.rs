@@ -139,6 +139,13 @@ pub(super) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The value that this share of them does not exceed.
+pub(super) fn quantile(values: &mut [Duration], share: f64) -> Duration {
+    values.sort_unstable();
+    let place = (values.len() as f64 * share) as usize;
+    values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
 pub(super) fn median(values: &mut [Duration]) -> Duration {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or_default()

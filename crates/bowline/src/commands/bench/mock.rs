@@ -20,6 +20,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
+use super::legs::{self, TOOLS};
 use super::load::since_epoch;
 
 /// How long a stream waits before its first word, so that many are under way together.
@@ -29,7 +30,7 @@ const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","creat
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// The mock in a process of its own, as a model's server is.
+/// A server in a process of its own, as a model's is.
 #[derive(Debug)]
 pub(super) struct Process {
     _child: Child,
@@ -38,19 +39,25 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) async fn start() -> Result<Self> {
+        Self::of("mock").await
+    }
+
+    /// One of the servers that the bench measures with, by its command.
+    pub(super) async fn of(server: &str) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["bench", "mock"])
+            .args(["bench", server])
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let line = BufReader::new(stdout).lines().next_line().await?;
-        let address = line.context("the mock did not start")?.parse()?;
+        let address = line.with_context(|| format!("the {server} did not start"))?.parse()?;
         Ok(Self { _child: child, address })
     }
 }
 
-/// Serves until it is killed. Streams say in their first word when it was sent.
+/// Serves until it is killed. Streams say in their first word when it was sent; a model of the name
+/// [`TOOLS`] calls a device's tool first.
 pub(super) async fn serve() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
@@ -66,11 +73,14 @@ pub(super) async fn serve() -> Result<()> {
 #[derive(Deserialize)]
 struct Asked {
     #[serde(default)]
+    model: String,
+    #[serde(default)]
     stream: bool,
     messages: Vec<serde_json::Value>,
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
+    let received = since_epoch();
     let body = request.into_body().collect().await?.to_bytes();
     let asked = serde_json::from_slice::<Asked>(&body).ok();
     let Some(asked) = asked.filter(|asked| !asked.messages.is_empty()) else {
@@ -78,7 +88,12 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
         *refusal.status_mut() = hyper::StatusCode::BAD_REQUEST;
         return Ok(refusal);
     };
-    let (kind, body) = if asked.stream {
+    let (kind, body) = if asked.model == TOOLS {
+        (
+            "text/event-stream",
+            Full::new(Bytes::from(legs::answer(&asked.messages, received))).boxed(),
+        )
+    } else if asked.stream {
         ("text/event-stream", stream())
     } else {
         ("application/json", Full::new(Bytes::from_static(COMPLETION.as_bytes())).boxed())
@@ -105,7 +120,7 @@ fn stream() -> BoxBody<Bytes, Infallible> {
     ))
 }
 
-fn chunk(text: &str, finish: &str) -> String {
+pub(super) fn chunk(text: &str, finish: &str) -> String {
     format!(
         "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{finish}}}]}}\n\n"
     )

@@ -25,17 +25,30 @@ pub(super) struct Door {
 
 pub(super) type Socket = WebSocketStream<TcpStream>;
 
+/// For sockets that say little; the library's own buffers are 128 KiB each.
+pub(super) fn small_buffers() -> WebSocketConfig {
+    WebSocketConfig::default().read_buffer_size(4 << 10).write_buffer_size(0)
+}
+
 /// Connects and says hello; gives the socket after the first frame has come back.
 pub(super) async fn attach(address: SocketAddr, door: &Door) -> Result<Socket> {
+    attach_as(address, door, json!({ "device_type": "desktop" })).await
+}
+
+/// The same as a certain device.
+pub(super) async fn attach_as(
+    address: SocketAddr,
+    door: &Door,
+    surface: serde_json::Value,
+) -> Result<Socket> {
     let stream = TcpStream::connect(address).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
     let url = format!("ws://{address}/v1/sbp/ws/{}", door.id);
-    let config = WebSocketConfig::default().read_buffer_size(4 << 10).write_buffer_size(0);
     let (mut socket, _) =
-        tokio_tungstenite::client_async_with_config(url, stream, Some(config)).await?;
+        tokio_tungstenite::client_async_with_config(url, stream, Some(small_buffers())).await?;
     let hello = json!({
         "type": "ATTACH_SESSION", "session_id": door.id, "session_token": door.token,
-        "surface": { "device_type": "desktop" },
+        "surface": surface,
     });
     socket.send(Packet::text(hello.to_string())).await?;
     match socket.next().await {
