@@ -86,6 +86,14 @@ impl Settings {
             .map(|(key, value)| (key.clone(), masked(&key, value), origin(&key)))
             .collect()
     }
+
+    /// How to log, for a command that says this much unless it was told otherwise.
+    pub(crate) fn log_or(self, level: &str) -> Log {
+        match self.origins.contains_key("log.level") {
+            true => self.log,
+            false => Log { level: level.to_owned(), ..self.log },
+        }
+    }
 }
 
 struct Layers {

@@ -12,15 +12,16 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::sessions::printable;
+use crate::cli::SettingArgs;
 use crate::cli::relay_ends::ConnectArgs;
 use crate::failure::Failure;
 use crate::say::say;
-use crate::settings::{Log, LogFormat};
+use crate::settings::Settings;
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
-    logging::start(&Log { level: "error".into(), format: LogFormat::Text })
-        .map_err(Failure::new)?;
+    let log = Settings::load(&SettingArgs::default())?.log_or("error");
+    logging::start(&log).map_err(Failure::new)?;
     let control = owner::control_plane(&args.control)?;
     let daemon = owner::find(&control, &args.daemon).await?;
     let pins = owner::pins(args.data.as_deref());

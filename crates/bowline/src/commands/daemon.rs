@@ -8,14 +8,16 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+use crate::cli::SettingArgs;
 use crate::cli::relay_ends::DaemonArgs;
 use crate::failure::Failure;
 use crate::say::say;
-use crate::settings::{Log, LogFormat};
+use crate::settings::Settings;
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
-    logging::start(&Log { level: "warn".into(), format: LogFormat::Text }).map_err(Failure::new)?;
+    let log = Settings::load(&SettingArgs::default())?.log_or("warn");
+    logging::start(&log).map_err(Failure::new)?;
     let control = owner::control_plane(&args.control)?;
     let path = owner::folder(args.data.as_deref()).join("identity");
     let identity =

@@ -12,13 +12,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use url::Url;
 
 use super::control::{data_flag, not_started};
+use crate::cli::SettingArgs;
 use crate::cli::relay::RelayArgs;
 use crate::failure::Failure;
-use crate::settings::Log;
+use crate::settings::Settings;
 use crate::{logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
-    logging::start(&Log::default()).map_err(Failure::new)?;
+    logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
     let announce = args.json;
     let beside = args.with_control.then(|| Beside {
         data: args.data.clone().unwrap_or_else(|| paths::data().join("control")),
