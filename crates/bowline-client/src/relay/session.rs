@@ -55,7 +55,8 @@ impl Session {
     }
 
     /// Takes a message, and waits for room as long as it takes. That it was taken does not mean
-    /// that it arrived: if the session ends, what was on its way is lost with it.
+    /// that it arrived: if the session ends, what was on its way is lost with it; and what was lost
+    /// before a pause shows, and ends the session, when the next message comes.
     pub async fn send(&self, message: Vec<u8>) -> Result<(), SendError> {
         let outgoing = self.outgoing(message)?;
         self.outgoing.send(outgoing).await.map_err(|_| SendError::Ended(self.ended()))
@@ -77,6 +78,15 @@ impl Session {
             if let Incoming::Message(message, _room) = self.inbox.recv().await? {
                 return Some(message.into_bytes());
             }
+        }
+    }
+
+    /// The next message, if nothing that was said before could have been lost in a pause.
+    pub(super) async fn recv_unpaused(&mut self) -> Unpaused {
+        match self.inbox.recv().await {
+            Some(Incoming::Message(message, _room)) => Unpaused::Message(message.into_bytes()),
+            Some(Incoming::Resumed) => Unpaused::Paused,
+            None => Unpaused::Over,
         }
     }
 
@@ -103,6 +113,14 @@ impl Session {
         let Self { id, outgoing, inbox, fate, _drop, .. } = self;
         Parts { id, outgoing, inbox, fate, _drop }
     }
+}
+
+/// What came first.
+#[derive(Debug)]
+pub(super) enum Unpaused {
+    Message(Vec<u8>),
+    Paused,
+    Over,
 }
 
 /// A session taken apart, for those who poll.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::relay::session::{SendError, Session};
+use crate::relay::session::{SendError, Session, Unpaused};
 use crate::relay::why::End;
 
 /// What a session can be used for.
@@ -25,6 +25,8 @@ pub enum HelloError {
     Garbled,
     #[error("the other end says nothing")]
     Silent,
+    #[error("the daemon was away before the service began")]
+    Interrupted,
     #[error(transparent)]
     Ended(#[from] End),
 }
@@ -32,7 +34,7 @@ pub enum HelloError {
 impl HelloError {
     /// Whether asking again may help.
     pub(super) fn may_pass(&self) -> bool {
-        matches!(self, Self::Silent | Self::Ended(_))
+        matches!(self, Self::Silent | Self::Interrupted | Self::Ended(_))
     }
 }
 
@@ -82,9 +84,12 @@ pub(super) async fn answer(
 }
 
 async fn hear(session: &mut Session) -> Result<Vec<u8>, HelloError> {
-    match timeout(PATIENCE, session.recv()).await {
-        Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(HelloError::Ended(session.end().unwrap_or(End::Left))),
+    match timeout(PATIENCE, session.recv_unpaused()).await {
+        Ok(Unpaused::Message(message)) => Ok(message),
+        // The question or its answer may be lost, and neither end would say anything more: better
+        // to begin anew than to wait for both to lose patience.
+        Ok(Unpaused::Paused) => Err(HelloError::Interrupted),
+        Ok(Unpaused::Over) => Err(HelloError::Ended(session.end().unwrap_or(End::Left))),
         Err(_) => Err(HelloError::Silent),
     }
 }

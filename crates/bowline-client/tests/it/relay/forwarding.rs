@@ -339,3 +339,26 @@ async fn pings_go_to_the_daemon_and_back() {
         assert!(within("a ping", pings.once()).await.unwrap() > Duration::ZERO);
     }
 }
+
+#[tokio::test]
+async fn a_service_whose_first_words_were_lost_in_a_pause_is_asked_for_again() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    // The first message that is sealed is lost, as if it had been on its way.
+    let (mut lost, lose) = (false, Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&lose);
+    world.relay.meddle(move |_, message| {
+        if message[0] != 0x03 || std::mem::replace(&mut lost, true) {
+            return vec![message];
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+        vec![]
+    });
+    let mut port = Port::open(&world, Forwarding::default()).await;
+    until("the loss", || lose.load(Ordering::SeqCst) == 1).await;
+    world.relay.cut(Role::Daemon);
+    port.told("resumed").await;
+    // Within the patience of a connection, which is a third of that of a hello.
+    let mut tcp = port.connect().await;
+    round_trip(&mut tcp, b"after all").await;
+}
