@@ -19,5 +19,6 @@ mod relay_cli;
 mod relay_ends_cli;
 mod restart;
 mod roaming_cli;
+mod sbrp;
 mod travel;
 mod with_control;

@@ -1,0 +1,79 @@
+//! Nothing that opens a door, and nothing of what people say, is in a log, however much is logged.
+
+use std::io::{Read as _, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::world::{World, dial, echo, text};
+
+const PAYLOAD: &[u8] = b"payload-canary-zq";
+
+#[test]
+fn nothing_secret_is_logged_by_any_program_at_any_level() {
+    let mut world = World::logging(Some("trace"));
+    let daemon = world.daemon(echo());
+    let (connect, address) = world.connect("home");
+    let say = || {
+        let mut stream = dial(address);
+        let mut heard = [0; PAYLOAD.len()];
+        stream.write_all(PAYLOAD).unwrap();
+        stream.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, PAYLOAD);
+    };
+    say();
+    let ping = world.ping("home", &[]);
+    assert!(ping.status.success());
+    let wrong = world.owner(&["daemons"]).env("BOWLINE_CONTROL_KEY", "bck_canary-zq").output();
+    let wrong = text(&wrong.unwrap().stderr);
+    let mut relays = Vec::new();
+    // Loss and return, killed and told to.
+    world.relay.kill();
+    relays.push(world.relay.said());
+    connect.event("lost");
+    world.restart_relay();
+    let session = connect.event("established")["session"].as_str().unwrap().to_owned();
+    say();
+    world.relay.terminate();
+    assert!(world.relay.ended().success());
+    relays.push(world.relay.said());
+    world.restart_relay();
+    connect.event("established");
+    relays.push(world.relay.said());
+    let id = world.daemons()[0]["id"].as_str().unwrap().to_owned();
+    let seed = std::fs::read(world.home("daemon/relay/identity")).unwrap();
+    let ends = [daemon.said(), connect.said(), text(&ping.stderr), wrong];
+    let control = world.control.said();
+    // All were heard, and the ends say more than they do by themselves.
+    assert!(relays[1].contains("stopping"), "{}", relays[1]);
+    assert!(ends[0].contains("DEBUG") && ends[1].contains("DEBUG"), "{ends:?}");
+
+    let mut secrets = vec![
+        text(PAYLOAD),
+        format!("{PAYLOAD:?}").trim_matches(['[', ']']).to_owned(),
+        world.key.clone(),
+        world.key.trim_start_matches("bck_").to_owned(),
+        "bck_canary-zq".into(),
+        "Bearer ".into(),
+        "token=".into(),
+        // The beginning of every JWT's header.
+        "eyJ".into(),
+        URL_SAFE_NO_PAD.encode(&seed),
+    ];
+    // A file in words holds the key in words.
+    secrets.extend(String::from_utf8(seed).ok().map(|words| words.trim().to_owned()));
+    let secrets: Vec<_> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
+    for log in relays.iter().chain(&ends).chain([&control]) {
+        for secret in &secrets {
+            let line = log.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "{secret} was logged");
+        }
+    }
+    // A relay does not even name whom it connects.
+    for log in &relays {
+        for name in [&id, &session, "alice", "home"] {
+            let line = log.lines().find(|line| line.contains(name));
+            assert_eq!(line, None, "{name} was logged");
+        }
+    }
+}

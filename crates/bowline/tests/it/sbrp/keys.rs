@@ -1,0 +1,83 @@
+//! A daemon that shows another key than it did.
+
+use serde_json::Value;
+
+use super::world::{World, echo, exchange, text, write_private};
+
+/// A key that is one, and nobody's here.
+const ANOTHER: &str = "iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w";
+
+#[test]
+fn sbrp_client_02_another_key_stops_everything_until_it_is_approved() {
+    let world = World::start();
+    let _daemon = world.daemon(echo());
+    let first = world.ping("home", &[]);
+    let first: Value = serde_json::from_slice(&first.stdout).unwrap();
+    let offered = first["fingerprint"].as_str().unwrap();
+    let (pins, id) = (world.home("client/relay/pins.json"), first["daemon"].as_str().unwrap());
+    let other = format!(r#"{{"version":1,"daemons":{{"{id}":"{ANOTHER}"}}}}"#);
+    write_private(&pins, &other);
+
+    let refused = world.ping("home", &[]);
+    assert_eq!((refused.status.code(), &*refused.stdout), (Some(1), &b""[..]));
+    let said = text(&refused.stderr);
+    let pinned = said.lines().find_map(|line| line.strip_prefix("  pinned   ")).unwrap();
+    assert!(pinned.starts_with("SHA256:") && pinned != offered, "{said}");
+    let said = said.replace(pinned, "[PINNED]").replace(offered, "[OFFERED]");
+    insta::assert_snapshot!(said, @r"
+    error: the daemon shows another identity key than the pinned one
+
+      pinned   [PINNED]
+      offered  [OFFERED]
+
+    hint: somebody may be in between. If you know why it changed, and the daemon itself shows the offered
+          one, say --approve-new-key [OFFERED]
+    ");
+    assert_eq!(std::fs::read_to_string(&pins).unwrap(), other, "nothing was pinned");
+    let mut listening = world.owner(&["connect", "home", "--listen", "127.0.0.1:0", "--data"]);
+    let listening = listening.arg(world.home("client")).output().unwrap();
+    assert_eq!(listening.status.code(), Some(1), "a tunnel is refused, too");
+
+    let wrong = world.ping("home", &["--approve-new-key", pinned]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("is not the one you approve"), "{wrong:?}");
+    assert_eq!(std::fs::read_to_string(&pins).unwrap(), other, "nothing was pinned");
+
+    let approved = world.ping("home", &["--approve-new-key", offered]);
+    assert!(approved.status.success(), "{approved:?}");
+    assert!(world.ping("home", &[]).status.success(), "from now on it is the pinned one");
+    let (_connect, address) = world.connect("home");
+    assert_eq!(exchange(address, b"sealed").unwrap(), b"sealed");
+}
+
+#[test]
+fn a_daemon_that_lost_its_identity_is_another_daemon() {
+    let world = World::start();
+    let mut daemon = world.daemon(echo());
+    assert!(world.ping("home", &[]).status.success());
+    let before = world.daemons()[0]["id"].as_str().unwrap().to_owned();
+    daemon.kill();
+    world.until_status("offline");
+    std::fs::remove_file(world.home("daemon/relay/identity")).unwrap();
+    let _daemon = world.daemon(echo());
+    let daemons = world.daemons();
+    assert_eq!(daemons.as_array().unwrap().len(), 2, "the old one is still there: {daemons}");
+    // Its name alone is not enough to be taken for the old one.
+    let said = world.ping("home", &[]);
+    assert_eq!(said.status.code(), Some(1));
+    insta::assert_snapshot!(text(&said.stderr), @r"
+    error: 2 daemons are called home
+
+    hint: use an id; `bowline daemons` shows them
+    ");
+    let said = world.ping(&before, &[]);
+    assert_eq!(said.status.code(), Some(1));
+    insta::assert_snapshot!(text(&said.stderr), @r"
+    error: the daemon is offline
+
+    hint: start it on its machine with `bowline daemon`
+    ");
+    world.control(&["daemon", "revoke", &before]);
+    let ping = world.ping("home", &[]);
+    assert!(ping.status.success(), "the old one is out of the way: {ping:?}");
+}

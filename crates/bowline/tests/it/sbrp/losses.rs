@@ -1,0 +1,84 @@
+//! Something in the middle is killed; what is left goes on by itself.
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use super::world::{World, dial, echo, exchange};
+
+#[test]
+fn a_relay_that_was_killed_and_came_back_needs_nothing_else_to_be_restarted() {
+    let mut world = World::start();
+    let daemon = world.daemon(echo());
+    let (connect, address) = world.connect("home");
+    let mut open = dial(address);
+    open.write_all(b"before").unwrap();
+    open.read_exact(&mut [0; 6]).unwrap();
+    world.relay.kill();
+    connect.event("lost");
+    daemon.event("lost");
+    assert!(open.read(&mut [0; 1]).is_err(), "a connection that was cut is reset, not ended");
+    world.until_status("unknown");
+    // Made while there is no relay: it waits for one.
+    let waiting = std::thread::spawn(move || exchange(address, b"while it is away"));
+    world.restart_relay();
+    daemon.event("online");
+    assert_eq!(connect.event("established")["first_use"], false);
+    assert_eq!(waiting.join().unwrap().unwrap(), b"while it is away");
+    assert_eq!(exchange(address, b"after").unwrap(), b"after");
+    world.until_status("online");
+}
+
+#[test]
+fn g16_a_relay_that_is_told_to_stop_says_1012_and_is_gone_in_time() {
+    let mut world = World::start();
+    let daemon = world.daemon(echo());
+    let (connect, address) = world.connect("home");
+    let begun = Instant::now();
+    world.relay.terminate();
+    assert!(world.relay.ended().success());
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let why = connect.event("lost")["detail"].as_str().unwrap().to_owned();
+    assert!(why.contains("closed the connection (1012)"), "{why}");
+    let why = daemon.event("lost")["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("closed the connection (1012)"), "{why}");
+    world.restart_relay();
+    connect.event("established");
+    assert_eq!(exchange(address, b"after").unwrap(), b"after");
+}
+
+#[test]
+fn sbrp_daemon_05_clients_of_a_daemon_that_restarted_learn_it_at_once() {
+    let world = World::start();
+    let mut daemon = world.daemon(echo());
+    let (connect, address) = world.connect("home");
+    let mut open = dial(address);
+    open.write_all(b"before").unwrap();
+    open.read_exact(&mut [0; 6]).unwrap();
+    daemon.kill();
+    connect.event("paused");
+    let daemon = world.daemon(echo());
+    let begun = Instant::now();
+    let why = connect.event("lost")["detail"].as_str().unwrap().to_owned();
+    assert!(why.contains("session_expired"), "{why}");
+    // Long before the grace would have ended: the daemon knows that its memory is gone.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(open.read(&mut [0; 1]).is_err(), "the connection that was cut is reset");
+    connect.event("established");
+    assert_eq!(exchange(address, b"after").unwrap(), b"after");
+    drop(daemon);
+}
+
+#[test]
+fn sbrp_daemon_06_clients_of_a_daemon_that_stops_learn_it_at_once() {
+    let world = World::start();
+    let mut daemon = world.daemon(echo());
+    let (connect, address) = world.connect("home");
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    let why = connect.event("lost")["detail"].as_str().unwrap().to_owned();
+    assert!(why.contains("session_expired"), "{why}");
+    let why = connect.event("lost")["detail"].as_str().unwrap().to_owned();
+    assert!(why.contains("daemon_offline"), "{why}");
+    let _daemon = world.daemon(echo());
+    assert_eq!(exchange(address, b"after").unwrap(), b"after");
+}

@@ -1,0 +1,291 @@
+//! One of each: a control plane, a relay, and what runs at the ends; all real processes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{DEADLINE, bowline};
+
+/// A child that prints lines of JSON.
+pub(crate) struct Program {
+    child: Child,
+    lines: Receiver<String>,
+    said: Arc<Mutex<String>>,
+}
+
+impl Program {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (give, lines) = channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).for_each(|line| {
+                let _ = give.send(line);
+            });
+        });
+        let said = Arc::new(Mutex::new(String::new()));
+        let (stderr, hears) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&said));
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let mut said = hears.lock().unwrap();
+                said.push_str(&line);
+                said.push('\n');
+            }
+        });
+        Self { child, lines, said }
+    }
+
+    pub(crate) fn line(&self) -> Value {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => serde_json::from_str(&line).expect("a line of JSON"),
+            Err(error) => panic!("no line: {error}; it said: {}", self.said()),
+        }
+    }
+
+    /// The next event of this name; others are passed over.
+    pub(crate) fn event(&self, name: &str) -> Value {
+        loop {
+            let line = self.line();
+            if line["event"] == name {
+                return line;
+            }
+        }
+    }
+
+    /// All that it has said on stderr.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < DEADLINE, "it does not end: {}", self.said());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) folder: TempDir,
+    pub(crate) control: Program,
+    pub(crate) relay: Program,
+    /// Of the one user.
+    pub(crate) key: String,
+    url: String,
+    port: u16,
+    log: Option<&'static str>,
+}
+
+impl World {
+    pub(crate) fn start() -> Self {
+        Self::logging(None)
+    }
+
+    /// With all programs at this log level.
+    pub(crate) fn logging(log: Option<&'static str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let mut command = bowline();
+        command.args(["control", "--json", "--listen", "127.0.0.1:0", "--relay-url"]);
+        command.arg(format!("ws://127.0.0.1:{port}/relay"));
+        command.arg("--data").arg(folder.path().join("control"));
+        let control = Program::start(with_log(command, log));
+        let url = control.line()["url"].as_str().unwrap().to_owned();
+        let relay = start_relay(port, &url, log);
+        let mut world = Self { folder, control, relay, key: String::new(), url, port, log };
+        let added = world.control(&["user", "add", "alice", "--json"]);
+        let added: Value = serde_json::from_slice(&added.stdout).unwrap();
+        world.key = added["apiKey"].as_str().unwrap().to_owned();
+        world
+    }
+
+    /// Runs a subcommand of `bowline control` to its end.
+    pub(crate) fn control(&self, args: &[&str]) -> Output {
+        let mut command = bowline();
+        command.arg("control").args(args).arg("--data").arg(self.folder.path().join("control"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        output
+    }
+
+    /// On the same port.
+    pub(crate) fn restart_relay(&mut self) {
+        self.relay = start_relay(self.port, &self.url, self.log);
+    }
+
+    /// Where the daemon named so keeps its files.
+    pub(crate) fn home(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A command of the daemon's owner.
+    pub(crate) fn owner(&self, args: &[&str]) -> Command {
+        let mut command = bowline();
+        command.env("BOWLINE_CONTROL", &self.url).env("BOWLINE_CONTROL_KEY", &self.key).args(args);
+        with_log(command, self.log)
+    }
+
+    /// A daemon that is online and leads there.
+    pub(crate) fn daemon(&self, target: SocketAddr) -> Program {
+        let mut command = self.owner(&["daemon", "--json", "--name", "home", "--tcp"]);
+        command.arg(target.to_string()).arg("--data").arg(self.home("daemon"));
+        let daemon = Program::start(command);
+        daemon.event("online");
+        daemon
+    }
+
+    /// `bowline connect` with a port of its own, and that port.
+    pub(crate) fn connect(&self, named: &str) -> (Program, SocketAddr) {
+        let mut command = self.owner(&["connect", named, "--json", "--listen", "127.0.0.1:0"]);
+        command.arg("--data").arg(self.home("client"));
+        let connect = Program::start(command);
+        let established = connect.event("established");
+        let address = established["listen"].as_str().unwrap().parse().unwrap();
+        (connect, address)
+    }
+
+    pub(crate) fn ping(&self, named: &str, more: &[&str]) -> Output {
+        let mut command = self.owner(&["connect", named, "--ping", "--json", "--count", "5"]);
+        command.args(more).arg("--data").arg(self.home("client")).output().unwrap()
+    }
+
+    pub(crate) fn daemons(&self) -> Value {
+        let output = self.owner(&["daemons", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until the first daemon is said to be so.
+    pub(crate) fn until_status(&self, status: &str) {
+        let begun = Instant::now();
+        loop {
+            let seen = self.daemons();
+            if seen[0]["status"] == status {
+                return;
+            }
+            assert!(begun.elapsed() < DEADLINE, "never {status}: {seen}");
+        }
+    }
+}
+
+fn start_relay(port: u16, issuer: &str, log: Option<&'static str>) -> Program {
+    let mut command = bowline();
+    let listen = format!("127.0.0.1:{port}");
+    command.args(["relay", "--json", "--listen", &listen, "--issuer", issuer]);
+    let relay = Program::start(with_log(command, log));
+    assert_eq!(relay.line()["url"], format!("ws://{listen}/relay"));
+    relay
+}
+
+fn with_log(mut command: Command, log: Option<&str>) -> Command {
+    if let Some(level) = log {
+        command.env("BOWLINE_LOG_LEVEL", level);
+    }
+    command
+}
+
+/// A port that stays the same over restarts: below those that the system gives to others meanwhile.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = std::process::id() as u16 % 100 * 100;
+    for _ in 0..10_000 {
+        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
+}
+
+/// Sends back what it is sent, to the end.
+pub(crate) fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut from = stream.try_clone().unwrap();
+                let mut to = stream;
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
+}
+
+pub(crate) fn dial(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// Sends all, says that it is all, and takes what comes to the end.
+pub(crate) fn exchange(address: SocketAddr, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = dial(address);
+    let mut writer = stream.try_clone()?;
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(move || {
+            writer.write_all(sent)?;
+            writer.shutdown(Shutdown::Write)
+        });
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard)?;
+        writing.join().unwrap()?;
+        Ok(heard)
+    })
+}
+
+/// Bytes that are different at every place.
+pub(crate) fn pattern(length: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..length)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The words of a file that only its owner may read.
+pub(crate) fn write_private(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
