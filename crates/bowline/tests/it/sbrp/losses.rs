@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
-use super::world::{World, dial, echo, exchange};
+use super::world::{World, dial, echo, exchange, text};
+use crate::process::DEADLINE;
 
 #[test]
 fn a_relay_that_was_killed_and_came_back_needs_nothing_else_to_be_restarted() {
@@ -81,4 +82,26 @@ fn sbrp_daemon_06_clients_of_a_daemon_that_stops_learn_it_at_once() {
     assert!(why.contains("daemon_offline"), "{why}");
     let _daemon = world.daemon(echo());
     assert_eq!(exchange(address, b"after").unwrap(), b"after");
+}
+
+#[test]
+fn g15_a_control_plane_that_is_away_cuts_nobody_off_and_lets_nobody_in() {
+    let mut world = World::start();
+    let _daemon = world.daemon(echo());
+    let (_connect, address) = world.connect("home");
+    world.control.kill();
+    assert_eq!(exchange(address, b"without it").unwrap(), b"without it");
+    let refused = world.ping("home", &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("cannot be reached") && said.contains("check --control"), "{said}");
+    // A relay that never saw the keys lets nobody in, until it gets them.
+    world.relay.kill();
+    world.restart_relay();
+    world.restart_control();
+    let begun = Instant::now();
+    while exchange(address, b"after both").ok().as_deref() != Some(b"after both") {
+        assert!(begun.elapsed() < DEADLINE, "the tunnel does not come back");
+    }
+    assert!(world.ping("home", &[]).status.success());
 }

@@ -116,11 +116,8 @@ impl World {
     pub(crate) fn logging(log: Option<&'static str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
-        let mut command = bowline();
-        command.args(["control", "--json", "--listen", "127.0.0.1:0", "--relay-url"]);
-        command.arg(format!("ws://127.0.0.1:{port}/relay"));
-        command.arg("--data").arg(folder.path().join("control"));
-        let control = Program::start(with_log(command, log));
+        let listen = format!("127.0.0.1:{}", free_port());
+        let control = start_control(folder.path(), &listen, port, log);
         let url = control.line()["url"].as_str().unwrap().to_owned();
         let relay = start_relay(port, &url, log);
         let mut world = Self { folder, control, relay, key: String::new(), url, port, log };
@@ -137,6 +134,13 @@ impl World {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{args:?}: {output:?}");
         output
+    }
+
+    /// On the same data and address.
+    pub(crate) fn restart_control(&mut self) {
+        let listen = self.url.trim_start_matches("http://");
+        self.control = start_control(self.folder.path(), listen, self.port, self.log);
+        assert_eq!(self.control.line()["url"], self.url);
     }
 
     /// On the same port.
@@ -197,6 +201,13 @@ impl World {
             assert!(begun.elapsed() < DEADLINE, "never {status}: {seen}");
         }
     }
+}
+
+fn start_control(folder: &Path, listen: &str, relay: u16, log: Option<&'static str>) -> Program {
+    let mut command = bowline();
+    command.args(["control", "--json", "--listen", listen, "--relay-url"]);
+    command.arg(format!("ws://127.0.0.1:{relay}/relay")).arg("--data").arg(folder.join("control"));
+    Program::start(with_log(command, log))
 }
 
 fn start_relay(port: u16, issuer: &str, log: Option<&'static str>) -> Program {
