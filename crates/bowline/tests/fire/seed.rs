@@ -9,6 +9,11 @@ pub(crate) struct Dice(u64);
 impl Dice {
     /// From `BOWLINE_SEED`, or fresh; says how to run the test again.
     pub(crate) fn for_test(name: &str) -> Self {
+        Self::for_test_in("fire", name)
+    }
+
+    /// The same for a test of another binary.
+    pub(crate) fn for_test_in(binary: &str, name: &str) -> Self {
         let given = std::env::var("BOWLINE_SEED").ok();
         let seed = match given {
             Some(text) => text.parse().expect("BOWLINE_SEED is a number"),
@@ -16,7 +21,7 @@ impl Dice {
         };
         let soak = if is_soak() { "BOWLINE_SOAK=1 " } else { "" };
         println!(
-            "replay: BOWLINE_SEED={seed} {soak}cargo test -p bowline --test fire {name} -- --nocapture"
+            "replay: BOWLINE_SEED={seed} {soak}cargo test -p bowline --test {binary} {name} -- --nocapture"
         );
         Self(seed)
     }

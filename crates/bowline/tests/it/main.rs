@@ -20,5 +20,6 @@ mod relay_ends_cli;
 mod restart;
 mod roaming_cli;
 mod sbrp;
+mod sbrp_soak;
 mod travel;
 mod with_control;

@@ -1,0 +1,66 @@
+//! Two daemons of one identity: the newer one stays, the older one waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::ends::{Identity, client, daemon};
+use super::plant::Plant;
+use super::proxy::Break;
+use super::record::{NEWS, Record};
+use super::seed::{Dice, scale};
+
+const REPLACED: &str = "bowline_relay_closes_total{code=\"4009\"}";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
+    let mut dice = Dice::for_test_in("it", "sbrp_relay_18_soak");
+    let plant = Plant::start(Duration::from_secs(3)).await;
+    let record = Arc::<Record>::default();
+    let identity = Identity::register(&plant.plane, 0).await;
+    let first = daemon(&plant.plane, &identity, &record, dice.fork());
+    plant.until_metric("bowline_relay_connections{role=\"daemon\"}", 1).await;
+    let one = client(&plant.plane, &identity, &record, dice.fork());
+    let talks = |before: u64, patience: u64| {
+        let (one, record) = (&one, &record);
+        async move {
+            let begun = Instant::now();
+            while one.progress.confirmed.load(Relaxed) < before + NEWS {
+                assert!(begun.elapsed() < Duration::from_secs(patience), "the client is cut off");
+                record.assert_right();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    };
+    talks(0, 60).await;
+    let second = daemon(&plant.plane, &identity, &record, dice.fork());
+    plant.until_metric(REPLACED, 1).await;
+    talks(one.progress.confirmed.load(Relaxed), 60).await;
+    // The first one looks every second whether it may come back.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(plant.metric(REPLACED).await, 1, "nobody was replaced again");
+    assert_eq!((first.arrivals.load(Relaxed), second.arrivals.load(Relaxed)), (1, 1));
+
+    // Whoever of the two is there is cut off: each cut may move the place once, and back.
+    let cuts = scale(4, 60) as u64;
+    for _ in 0..cuts {
+        plant.proxy.cut_daemon(identity.id.as_str(), Break::random(&mut dice));
+        tokio::time::sleep(Duration::from_millis(500 + dice.below(1500) as u64)).await;
+    }
+    talks(one.progress.confirmed.load(Relaxed), 90).await;
+    let settled = plant.metric(REPLACED).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(plant.metric(REPLACED).await, settled, "they still replace each other");
+    let arrivals = first.arrivals.load(Relaxed) + second.arrivals.load(Relaxed);
+    println!("{cuts} cuts: {arrivals} arrivals, {settled} replacements");
+    assert!(settled <= 1 + 2 * cuts, "{settled} replacements for {cuts} cuts");
+
+    // The one that is there goes; the other takes its place.
+    second.kill();
+    talks(one.progress.confirmed.load(Relaxed), 90).await;
+    one.stop().await;
+    first.stop().await;
+    plant.until_metric("bowline_relay_pairs", 0).await;
+    plant.until_metric("bowline_relay_connections", 0).await;
+    record.assert_right();
+}
