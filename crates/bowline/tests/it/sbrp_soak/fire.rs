@@ -71,7 +71,13 @@ async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
     fleet.all_talk("after").await;
     let settled = begun.elapsed() - fire;
     println!("{done:?} in {fire:?}; all talked again after {settled:?}");
-    println!("{} daemon connections replaced", fleet.replaced().await);
+    let replaced = fleet.replaced().await;
+    println!("{replaced} daemon connections replaced");
+    // Each blow at a daemon moves its place once, and back if it has a twin; a relay's, everyone's.
+    let blows = |kills: &[Kill]| kills.iter().filter_map(|kill| done.get(kill)).sum::<u64>();
+    let daemon_blows = blows(&[Kill::DaemonConnection, Kill::Daemon, Kill::Twin]);
+    let relay_blows = blows(&[Kill::Relay, Kill::RelayGently]) * daemons as u64;
+    assert!(replaced <= 2 * (daemon_blows + relay_blows), "two daemons fight: {replaced}");
     let longest = fleet.longest_return;
     let record = Arc::clone(&fleet.record);
     fleet.leave().await;
