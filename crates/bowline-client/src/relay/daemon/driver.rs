@@ -87,6 +87,9 @@ async fn register(registrar: &Registrar, news: &News) -> Result<Presence, Daemon
     }
 }
 
+/// How often a replaced daemon looks in vain before it goes and sees.
+const PATIENT_LOOKS: u32 = 20;
+
 /// A daemon that has an id, connected or on its way back.
 struct Berthed {
     id: DaemonId,
@@ -172,13 +175,15 @@ impl Berthed {
     /// this one waits until it is gone. None if stopped.
     async fn step_aside(&mut self, mut replaced: bool) -> Option<()> {
         let mut told = false;
+        let mut unanswered = 0;
         loop {
             match self.news.unless_stopped(self.registrar.is_online(&self.id)).await? {
-                Ok(false) => return Some(()),
-                Ok(true) => replaced = true,
-                // Nobody can say. One that was not told to have been replaced goes on.
-                Err(_) if !replaced => return Some(()),
-                Err(_) => {}
+                Some(false) => return Some(()),
+                Some(true) => replaced = true,
+                // Nobody can say. One that was not told to have been replaced goes on; one that was
+                // must not take that for leave to fight, nor stay away for ever.
+                None if !replaced || unanswered == PATIENT_LOOKS => return Some(()),
+                None => unanswered += 1,
             }
             let look_in = self.replaced_wait.mul_f64(0.75 + f64::from(dice()) / 2f64.powi(33));
             if !told {

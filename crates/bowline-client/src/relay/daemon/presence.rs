@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use bowline_sbrp::api::{DaemonStatus, DaemonView, Registered};
+use bowline_sbrp::api::{DaemonStatus, Registered};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use bowline_sbrp::reconnect;
@@ -64,12 +64,14 @@ impl Registrar {
         Ok(Presence::new(registered, resumable))
     }
 
-    /// Whether the relay has a connection of this daemon.
-    pub(super) async fn is_online(&self, daemon: &DaemonId) -> Result<bool, ControlError> {
-        let daemons = self.control.daemons().await?;
-        let online =
-            |one: &DaemonView| one.id == daemon.as_str() && one.status == DaemonStatus::Online;
-        Ok(daemons.iter().any(online))
+    /// Whether the relay has a connection of this daemon; none if nobody can say.
+    pub(super) async fn is_online(&self, daemon: &DaemonId) -> Option<bool> {
+        let daemons = self.control.daemons().await.ok()?;
+        match daemons.iter().find(|one| one.id == daemon.as_str())?.status {
+            DaemonStatus::Online => Some(true),
+            DaemonStatus::Offline => Some(false),
+            DaemonStatus::Unknown => None,
+        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Control {
     pub(crate) token_life: AtomicU64,
     pub(crate) renewals: AtomicUsize,
     pub(crate) lists: AtomicUsize,
+    /// Does not know who is online.
+    pub(crate) blind: AtomicBool,
     /// Answers with this status, if it is not 0.
     pub(crate) broken: AtomicU16,
     /// Says this instead of the relay's address.
@@ -50,6 +52,7 @@ impl Control {
             token_life: AtomicU64::new(3600),
             renewals: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
+            blind: AtomicBool::new(false),
             broken: AtomicU16::new(0),
             relay_url: Mutex::new(None),
             tokens: Mutex::default(),
@@ -146,6 +149,7 @@ impl Control {
             id: id.clone(),
             identity_public_key: key.clone(),
             status: match self.relay.is_online(id) {
+                _ if self.blind.load(Ordering::SeqCst) => DaemonStatus::Unknown,
                 true => DaemonStatus::Online,
                 false => DaemonStatus::Offline,
             },

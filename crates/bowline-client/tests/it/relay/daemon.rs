@@ -63,6 +63,25 @@ async fn sbrp_daemon_05_a_process_that_starts_anew_ends_the_sessions_it_cannot_k
 }
 
 #[tokio::test]
+async fn sbrp_relay_18_a_replaced_daemon_does_not_fight_when_nobody_knows_who_is_there() {
+    let world = World::start().await;
+    world.control.blind.store(true, Ordering::SeqCst);
+    let mut config = world.daemon_config();
+    config.replaced_wait = Duration::from_millis(20);
+    let mut older = world.daemon_with(config).await;
+    let newer = world.daemon().await;
+    let replaced = |event| matches!(event, DaemonEvent::Replaced { .. }).then_some(());
+    told(&mut older, replaced).await;
+    let looked = world.control.lists.load(Ordering::SeqCst);
+    until("looks", || world.control.lists.load(Ordering::SeqCst) > looked + 5).await;
+    assert_eq!(world.relay.daemons_seen.load(Ordering::SeqCst), 2, "it stays away");
+    newer.stop().await;
+    // It cannot know that, and goes to see in the end.
+    online(&mut older).await;
+    assert!(world.control.lists.load(Ordering::SeqCst) >= 20);
+}
+
+#[tokio::test]
 async fn sbrp_daemon_06_a_stop_closes_every_session_as_shutdown() {
     let world = World::start().await;
     let (mut daemon, mut here, mut client, _there) = world.pair().await;
