@@ -114,11 +114,14 @@ async fn sbrp_relay_08_a_daemon_that_does_not_read_holds_its_clients_back_and_is
     let flood = async {
         use futures_util::SinkExt as _;
         loop {
-            let message = data(1, vec![7; 60_000]).encode();
-            if client.socket.send(message.into()).await.is_err() {
-                break;
+            // Many at once: what the sockets hold must be full within the test's patience.
+            for _ in 0..20 {
+                let message = data(1, vec![7; 60_000]).encode();
+                if client.socket.send(message.into()).await.is_err() {
+                    return;
+                }
+                sent += 1;
             }
-            sent += 1;
             if server.metric("bowline_relay_told_total{code=\"backpressure\"}").await.is_some() {
                 break;
             }
