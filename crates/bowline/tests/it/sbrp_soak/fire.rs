@@ -58,7 +58,7 @@ async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
     println!("all talk after {:?}", begun.elapsed());
     let mut done = BTreeMap::<Kill, u64>::new();
     for kill in deck(&mut fleet.dice, kills) {
-        let pause = fleet.dice.below(scale(200, 400)) as u64;
+        let pause = fleet.dice.below(scale(120, 400)) as u64;
         tokio::time::sleep(Duration::from_millis(pause)).await;
         fleet.kill(kill).await;
         *done.entry(kill).or_default() += 1;

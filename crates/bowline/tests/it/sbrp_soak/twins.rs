@@ -42,7 +42,7 @@ async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
     assert_eq!((first.arrivals.load(Relaxed), second.arrivals.load(Relaxed)), (1, 1));
 
     // Whoever of the two is there is cut off: each cut may move the place once, and back.
-    let cuts = scale(4, 60) as u64;
+    let cuts = scale(3, 60) as u64;
     for _ in 0..cuts {
         plant.proxy.cut_daemon(identity.id.as_str(), Break::random(&mut dice));
         tokio::time::sleep(Duration::from_millis(500 + dice.below(1500) as u64)).await;
