@@ -339,12 +339,11 @@ Examples:
     },
     /// Tool calls to attached devices, and answers put into the form of small ones
     #[command(after_help = "\
-A model calls a tool of an attached device, which answers at once. tool_call_* is what lies between:
-from the moment that the model's server has sent the call until the device has it, and from the moment
-that the device has answered until the model's server has the next request. Two flushes to disk are in
-it, and four trips over loopback. tool_call_memory_* is the same on a store in memory; fsync_* is what
-the disk takes for a flush by itself. tool_call_vs_echo compares the exchange with the device alone,
-call sent to answer received, with a bare WebSocket echo of the same bytes at the same pace.
+A model calls a tool of an attached device, which answers at once. tool_call_* is the round trip as the
+gateway sees it, call handed over to answer there; tool_call_vs_echo compares it with a bare WebSocket
+echo of the same bytes at the same pace. tool_step_* is the whole step seen from outside, from the model's
+server to the device and back: two flushes to disk are in it, and four trips over loopback.
+tool_step_memory_* is the same on a store in memory; fsync_* is what the disk takes by itself.
 
 Calls begin at fixed moments, so that latency is measured and not the machine's limit. Use a release
 build.
