@@ -148,7 +148,12 @@ async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
         let mut command = bowline();
         command.args(["mcp", "list", "--data"]).arg(folder.path()).args(more).output().unwrap()
     };
-    let shown = said(&list(&[]));
+    // A server takes its time to start.
+    let begun = std::time::Instant::now();
+    let mut shown = said(&list(&[]));
+    while !shown.contains(" up ") && begun.elapsed() < crate::process::DEADLINE {
+        shown = said(&list(&[]));
+    }
     insta::assert_snapshot!(shown, @r"
     gone                      down      stdio  its program is not there; check `command`
     off                       off       stdio  not enabled
