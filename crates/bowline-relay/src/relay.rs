@@ -13,6 +13,7 @@ mod bound;
 pub mod config;
 mod connection;
 mod dock;
+pub mod fuzz;
 mod harbour;
 mod http;
 pub mod human;

@@ -2,6 +2,7 @@ mod berths;
 mod bounds;
 mod canary;
 mod codes;
+mod fuzz;
 mod issuer;
 mod keys;
 mod load;
