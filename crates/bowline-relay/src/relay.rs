@@ -22,6 +22,7 @@ mod line;
 mod meters;
 mod rate;
 mod serve;
+mod spare;
 mod stream;
 mod tls;
 mod welcome;

@@ -37,9 +37,6 @@ use forward::Routes;
 use outbound::Outbound;
 use pulse::{Due, Pulse};
 
-/// How often one poll goes round before it lets others run.
-const TURNS: usize = 8;
-
 /// A connection that was let in.
 pub(crate) struct Connection {
     stream: Stream,
@@ -52,6 +49,8 @@ pub(crate) struct Connection {
     again: bool,
     /// How many bytes the input needs before there is anything to say about it.
     needs: usize,
+    /// The last read took all there was room for: more is coming.
+    rushing: bool,
     decoder: Decoder,
     /// A message that came in parts and could not be passed on yet.
     gathered: Option<Vec<u8>>,
@@ -144,6 +143,7 @@ impl Connection {
             input: read_ahead.to_vec(),
             again: !read_ahead.is_empty(),
             needs: 0,
+            rushing: false,
             decoder: Decoder::default(),
             gathered: None,
             hold: Hold::No,
@@ -174,29 +174,22 @@ impl Connection {
         &self.shared.config.limits
     }
 
+    /// Writes, reads and looks at the clock, each once. Whoever has more to do comes again after
+    /// the others: a receiver writes while what it was handed is still in the processor's cache,
+    /// and nobody who always has something to say escapes the clock by it.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        for _ in 0..TURNS {
-            if let Poll::Ready(written) =
-                self.outbound.poll(&mut self.stream, &self.mooring.line, cx)
-            {
-                return Poll::Ready(written.map_or(End::Lost, End::Ended));
-            }
-            match self.poll_inbound(cx) {
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(end)) => return Poll::Ready(end),
-                Poll::Pending => {}
-            }
-            match self.poll_time(cx) {
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(end)) => return Poll::Ready(end),
-                Poll::Pending => return Poll::Pending,
-            }
+        if let Poll::Ready(written) = self.outbound.poll(&mut self.stream, &self.mooring.line, cx) {
+            return Poll::Ready(written.map_or(End::Lost, End::Ended));
         }
-        // Whoever always has something to say must not escape the clock by it.
-        if let Poll::Ready(Err(end)) = self.poll_time(cx) {
-            return Poll::Ready(end);
+        let took_in = match self.poll_inbound(cx) {
+            Poll::Ready(Err(end)) => return Poll::Ready(end),
+            taken => taken.is_ready(),
+        };
+        match self.poll_time(cx) {
+            Poll::Ready(Err(end)) => return Poll::Ready(end),
+            Poll::Pending if !took_in => {}
+            _ => cx.waker().wake_by_ref(),
         }
-        cx.waker().wake_by_ref();
         Poll::Pending
     }
 

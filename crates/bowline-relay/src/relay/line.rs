@@ -18,6 +18,7 @@ use bowline_sbrp::frame::Frame;
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::relay::Link;
 
+use super::spare;
 use super::ws::encode;
 use super::ws::mask::Masked;
 
@@ -250,9 +251,10 @@ impl Queue {
     }
 
     /// The first bytes take a sensible piece at once; buffers are given back when all is written.
+    #[inline]
     fn grow(&mut self, needs: usize) {
         if self.bytes.capacity() == 0 {
-            self.bytes.reserve(needs.max(512));
+            self.bytes = spare::take(needs);
         }
     }
 
@@ -292,7 +294,7 @@ impl Queue {
     /// The owner wants to know of the next thing to do; its empty buffer is given back.
     pub(crate) fn sleep(&mut self, owner: &Waker) {
         if self.bytes.is_empty() {
-            self.bytes = Vec::new();
+            spare::give(&mut self.bytes);
         }
         match &self.owner {
             Some(known) if known.will_wake(owner) => {}

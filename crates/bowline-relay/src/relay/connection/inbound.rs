@@ -10,16 +10,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
+use bowline_sbrp::frame::MAX_FRAME;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
 use super::dispatch::broken;
 use super::{Connection, End, Hold};
 use crate::relay::ws::decode::Next;
+use crate::relay::ws::head::LONGEST;
 
 /// What is read at once, at most.
-const SCRATCH: usize = 64 << 10;
-/// Up to here, the rest of a message is read together with what follows it.
+const READ: usize = 64 << 10;
+/// Up to here, the rest of a message is read together with what follows it, however slowly it
+/// comes: what is kept is copied for every read.
 const SHORT: usize = 4 << 10;
+/// The longest that is kept of a message while its sender is in a rush.
+const LONG: usize = MAX_FRAME + LONGEST;
 
 /// What a thread's connections share while one of them reads.
 struct Scratch {
@@ -29,7 +34,7 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH_OF_THREAD: RefCell<Scratch> =
-        RefCell::new(Scratch { bytes: vec![0; SHORT + SCRATCH], wakes: Vec::new() });
+        RefCell::new(Scratch { bytes: vec![0; LONG + READ], wakes: Vec::new() });
 }
 
 impl Connection {
@@ -70,9 +75,10 @@ impl Connection {
             };
         }
         let kept = self.input.len();
-        if self.needs.saturating_sub(kept) <= SHORT && kept <= SHORT {
+        let short = self.needs.saturating_sub(kept) <= SHORT && kept <= SHORT;
+        if short || (self.rushing && kept <= LONG) {
             scratch[..kept].copy_from_slice(&self.input);
-            let mut buffer = ReadBuf::new(&mut scratch[kept..]);
+            let mut buffer = ReadBuf::new(&mut scratch[kept..kept + READ]);
             let read = ready!(self.poll_read(&mut buffer, cx))?;
             let end = kept + read;
             let used = self.take_in(&scratch[..end], wakes, cx)?;
@@ -80,7 +86,7 @@ impl Connection {
             self.input.extend_from_slice(&scratch[used..end]);
         } else {
             // A long message, of which a part is here: its rest goes where it is needed.
-            let most = (self.needs - kept).min(scratch.len());
+            let most = (self.needs - kept).min(READ);
             let mut buffer = ReadBuf::new(&mut scratch[..most]);
             let read = ready!(self.poll_read(&mut buffer, cx))?;
             self.input.reserve_exact(self.needs - kept);
@@ -107,6 +113,7 @@ impl Connection {
             (Ok(()), 0) | (Err(_), _) => Poll::Ready(Err(End::Lost)),
             (Ok(()), count) => {
                 self.pulse.heard(Instant::now());
+                self.rushing = buffer.remaining() == 0;
                 Poll::Ready(Ok(count))
             }
         }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use tokio::io::AsyncWrite as _;
 
 use crate::relay::line::{Ending, Line};
+use crate::relay::spare;
 use crate::relay::stream::Stream;
 
 /// A socket that has taken this much since it blocked is slow, not stuck.
@@ -57,7 +58,7 @@ impl Outbound {
                 return Poll::Ready(Ok(ending));
             }
             if self.writing.is_empty() {
-                self.writing = Vec::new();
+                spare::give(&mut self.writing);
                 self.blocked = None;
                 return Poll::Pending;
             }

@@ -55,9 +55,10 @@ impl Decoder {
         }
         // Fits: control frames and messages are short.
         let used = head.size + head.length as usize;
-        let Some(payload) = input.get(head.size..used) else { return Ok(Next::Needs(used)) };
+        let Some(frame) = input.get(..used) else { return Ok(Next::Needs(used)) };
         if head.opcode == Opcode::Binary && head.fin {
-            return Ok(Next::Message { message: Masked::new(payload, head.key), used });
+            let message = Masked::framed(frame, head.size, head.key);
+            return Ok(Next::Message { message, used });
         }
         Ok(Next::Other { head, used })
     }

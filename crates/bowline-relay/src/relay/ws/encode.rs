@@ -32,8 +32,11 @@ fn head(opcode: Opcode, length: usize, out: &mut Vec<u8>) {
 /// A message from one end for the other.
 #[inline]
 pub(crate) fn forward(message: Masked<'_>, out: &mut Vec<u8>) {
-    head(Opcode::Binary, message.len(), out);
-    message.append_to(out);
+    // A length has one spelling, so the client's head is ours but for the mask.
+    if !message.append_frame_to(out) {
+        head(Opcode::Binary, message.len(), out);
+        message.append_to(out);
+    }
 }
 
 /// A message of the relay's own.

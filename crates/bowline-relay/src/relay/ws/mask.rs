@@ -5,48 +5,85 @@ use bowline_sbrp::frame::HEADER_LEN;
 /// A payload that is still masked, where it was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Masked<'a> {
-    bytes: &'a [u8],
+    /// The payload, and before it the head of the frame, if there is one.
+    frame: &'a [u8],
+    head: usize,
     key: [u8; 4],
 }
 
+/// How much shorter a server's head is: it has no key.
+const KEY: usize = 4;
+
 impl<'a> Masked<'a> {
+    /// The payload of a client's frame, whose head has this many bytes and was found good.
+    #[inline]
+    pub(crate) fn framed(frame: &'a [u8], head: usize, key: [u8; 4]) -> Self {
+        Self { frame, head, key }
+    }
+
     pub(crate) fn new(bytes: &'a [u8], key: [u8; 4]) -> Self {
-        Self { bytes, key }
+        Self { frame: bytes, head: 0, key }
     }
 
     /// A payload that was unmasked already: xoring with nothing changes nothing.
     pub(crate) fn plain(bytes: &'a [u8]) -> Self {
-        Self { bytes, key: [0; 4] }
+        Self::new(bytes, [0; 4])
+    }
+
+    #[inline]
+    fn bytes(&self) -> &'a [u8] {
+        &self.frame[self.head..]
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+        self.frame.len() - self.head
     }
 
     /// The first bytes, unmasked, and how many there are: up to a protocol header.
     #[inline]
     pub(crate) fn start(&self) -> ([u8; HEADER_LEN], usize) {
         let mut start = [0; HEADER_LEN];
-        if let Some(head) = self.bytes.first_chunk::<HEADER_LEN>() {
+        let bytes = self.bytes();
+        if let Some(head) = bytes.first_chunk::<HEADER_LEN>() {
+            // Two words that overlap, instead of thirteen bytes.
             let [a, b, c, d] = self.key;
-            let key = [a, b, c, d, a, b, c, d, a, b, c, d, a];
-            for (byte, (masked, key)) in start.iter_mut().zip(head.iter().zip(key)) {
-                *byte = masked ^ key;
-            }
+            let &[h0, h1, h2, h3, h4, h5, h6, h7, h8, h9, h10, h11, h12] = head;
+            let first = u64::from_ne_bytes([h0, h1, h2, h3, h4, h5, h6, h7])
+                ^ u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+            let last = u64::from_ne_bytes([h5, h6, h7, h8, h9, h10, h11, h12])
+                ^ u64::from_ne_bytes([b, c, d, a, b, c, d, a]);
+            start[..8].copy_from_slice(&first.to_ne_bytes());
+            start[HEADER_LEN - 8..].copy_from_slice(&last.to_ne_bytes());
             return (start, HEADER_LEN);
         }
-        start[..self.bytes.len()].copy_from_slice(self.bytes);
-        unmask(&mut start[..self.bytes.len()], self.key);
-        (start, self.bytes.len())
+        start[..bytes.len()].copy_from_slice(bytes);
+        unmask(&mut start[..bytes.len()], self.key);
+        (start, bytes.len())
     }
 
     /// Appends the payload, unmasked: the one time that it is written.
     #[inline]
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
         let from = out.len();
-        out.extend_from_slice(self.bytes);
+        out.extend_from_slice(self.bytes());
         unmask(&mut out[from..], self.key);
+    }
+
+    /// Appends the whole frame as a server sends it, in one piece: a client's head without the
+    /// key, and without the bit that says that there is one. False if there is no head to go by.
+    #[inline]
+    pub(crate) fn append_frame_to(&self, out: &mut Vec<u8>) -> bool {
+        let Some(head) = self.head.checked_sub(KEY).filter(|head| *head >= 2) else {
+            return false;
+        };
+        let from = out.len();
+        out.extend_from_slice(&self.frame[KEY..]);
+        let (written, payload) = out[from..].split_at_mut(head);
+        written.copy_from_slice(&self.frame[..head]);
+        written[1] &= 0x7f;
+        unmask(payload, self.key);
+        true
     }
 }
 

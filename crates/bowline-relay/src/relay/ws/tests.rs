@@ -115,6 +115,23 @@ fn every_length_is_read_and_written_in_its_one_spelling() {
 }
 
 #[test]
+fn sbrp_relay_02_a_message_goes_on_with_the_head_that_a_server_writes() {
+    for length in [0, 1, 12, 13, 125, 126, 127, 0xffff, 0x1_0000, MAX_FRAME] {
+        let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let frame = client(0x82, &payload);
+        let Ok(Next::Message { message, used }) = Decoder::default().look(&frame) else {
+            panic!("{length}: no message")
+        };
+        let (mut forwarded, mut expected) = (b"before".to_vec(), b"before".to_vec());
+        encode::forward(message, &mut forwarded);
+        encode::binary(&payload, &mut expected);
+        assert!(forwarded == expected && used == frame.len(), "{length}");
+        let (start, known) = message.start();
+        assert_eq!(start[..known], payload[..length.min(HEADER_LEN)]);
+    }
+}
+
+#[test]
 fn servers_frames_are_whole_and_unmasked() {
     let mut out = Vec::new();
     encode::ping(&mut out);

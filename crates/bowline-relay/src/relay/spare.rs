@@ -1,0 +1,58 @@
+//! Buffers between two uses. A connection holds none while it has nothing to say, and a busy one
+//! needs another every few microseconds: getting those from the operating system, page by page,
+//! would cost more than what is done with them.
+
+use std::cell::RefCell;
+
+/// Kept by each thread.
+const MOST: usize = 16;
+/// Smaller ones are not worth keeping.
+const SMALLEST: usize = 2 << 10;
+/// Larger ones were for a crowd that is gone.
+const LARGEST: usize = 256 << 10;
+
+thread_local! {
+    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer with room for this much.
+pub(crate) fn take(room: usize) -> Vec<u8> {
+    let kept = KEPT.with_borrow_mut(Vec::pop);
+    let mut buffer = kept.unwrap_or_default();
+    buffer.reserve(room.max(512));
+    buffer
+}
+
+/// Gives a buffer back; it is empty afterwards, and without room.
+pub(crate) fn give(buffer: &mut Vec<u8>) {
+    let mut buffer = std::mem::take(buffer);
+    if (SMALLEST..=LARGEST).contains(&buffer.capacity()) {
+        buffer.clear();
+        KEPT.with_borrow_mut(|kept| {
+            if kept.len() < MOST {
+                kept.push(buffer);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_come_back_empty_and_not_without_end() {
+        for _ in 0..2 * MOST {
+            let mut buffer = Vec::with_capacity(4 << 10);
+            buffer.push(7);
+            give(&mut buffer);
+            assert_eq!(buffer.capacity(), 0);
+        }
+        assert_eq!(KEPT.with_borrow(Vec::len), MOST);
+        let again = take(1);
+        assert!(again.is_empty() && again.capacity() >= 4 << 10);
+        give(&mut Vec::with_capacity(LARGEST + 1));
+        give(&mut Vec::with_capacity(SMALLEST - 1));
+        assert_eq!(KEPT.with_borrow(Vec::len), MOST - 1, "neither was kept");
+    }
+}
