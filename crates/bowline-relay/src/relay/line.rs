@@ -118,7 +118,7 @@ impl Line {
     }
 
     /// Queues a message from the other end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, queue: &mut Queue, message: Masked<'_>) -> Pushed {
         let (frames, bytes) = queue.under_way;
         let needs = encode::head_len(message.len()) + message.len();

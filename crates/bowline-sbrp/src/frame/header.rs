@@ -121,7 +121,7 @@ impl Header {
 
     /// The same of a message of `total` bytes of which only the start is at hand: no rule looks
     /// past the header.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check_start(start: &[u8], total: usize) -> Result<(Self, FrameType), Violation> {
         let header = Self::parse(start)?;
         // The length is judged by what it says before it is compared with what came: a header

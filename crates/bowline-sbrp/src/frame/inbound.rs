@@ -36,7 +36,7 @@ impl Glance {
     /// Judges a message from `sender` before its payload is at hand: a relay that forwards needs
     /// no more. `start` is the message, or at least its header; `total` its length. Refuses what
     /// [`Inbound::read`] refuses, but for the words of a signal.
-    #[inline]
+    #[inline(always)]
     pub fn at(sender: Role, start: &[u8], total: usize) -> Result<Self, Violation> {
         let (header, kind) = Header::check_start(start, total)?;
         if !kind.allowed_from(sender) {

@@ -19,7 +19,7 @@ use crate::relay::ws::decode::Next;
 use crate::relay::ws::head::LONGEST;
 
 /// What is read at once, at most.
-const READ: usize = 64 << 10;
+const READ: usize = 128 << 10;
 /// Up to here, the rest of a message is read together with what follows it, however slowly it
 /// comes: what is kept is copied for every read.
 const SHORT: usize = 4 << 10;

@@ -41,8 +41,9 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Looks at the input without taking anything.
-    #[inline]
+    /// Looks at the input without taking anything. Always inlined, like all that is done for every
+    /// message: handing its result over in memory costs more than finding it.
+    #[inline(always)]
     pub(crate) fn look<'a>(&self, input: &'a [u8]) -> Result<Next<'a>, Fault> {
         let head = match Head::read(input)? {
             Ok(head) => head,
@@ -89,6 +90,7 @@ impl Decoder {
         }
     }
 
+    #[inline]
     fn check(&self, head: &Head) -> Result<(), Fault> {
         match (head.opcode, &self.parts) {
             (Opcode::Text, _) => Err(Fault::Text),
@@ -99,6 +101,7 @@ impl Decoder {
     }
 
     /// Which rule a message breaks that is too long stands in its first bytes.
+    #[cold]
     fn too_long<'a>(&self, head: Head, input: &'a [u8]) -> Result<Next<'a>, Fault> {
         let mut known = self.parts.clone().unwrap_or_default();
         known.truncate(HEADER_LEN);

@@ -13,6 +13,7 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
+    #[inline]
     fn from_wire(nibble: u8) -> Option<Self> {
         Some(match nibble {
             0x0 => Self::Continuation,
@@ -25,6 +26,7 @@ impl Opcode {
         })
     }
 
+    #[inline]
     pub(crate) fn is_control(self) -> bool {
         self as u8 >= 0x8
     }
@@ -48,7 +50,7 @@ pub(crate) const LONGEST: usize = 14;
 impl Head {
     /// Reads a head; `Err(n)` within `Ok` says that it takes `n` bytes and more are not here yet.
     /// What can be refused by the bytes that are here is refused at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(input: &[u8]) -> Result<Result<Self, usize>, Fault> {
         let &[first, second, ..] = input else { return Ok(Err(2)) };
         if first & 0x70 != 0 {
