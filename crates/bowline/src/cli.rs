@@ -366,6 +366,33 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// A relay on one core, beside a bare TCP forwarder and nginx, with the generator on the other
+    #[command(after_help = "\
+Needs taskset and prlimit (util-linux) to keep the two apart, room for 10,200 open files, and nginx
+if it is to be compared. Use a release build on a quiet machine.
+
+Examples:
+  bowline bench relay
+  bowline bench relay --json --seconds 10
+  bowline bench relay --only frames,latency")]
+    Relay {
+        /// How long each of the contestants is under load, in all
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+        /// Only these parts: frames, latency, idle, handshakes, seal
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The forwarder that the relay is compared with
+    #[command(hide = true)]
+    Forward {
+        /// Where connections go
+        #[arg(long)]
+        to: SocketAddr,
+    },
     /// The model's server that the others measure with
     #[command(hide = true)]
     Mock,

@@ -1,8 +1,8 @@
 //! `bowline bench`: how fast, compared with what.
 //!
 //! Absolute figures say more about the machine than about the program. So each is measured
-//! beside a bare server that does the same work without a gateway, in the same run, and the ratio
-//! is what counts.
+//! beside a bare server that does the same work without a gateway or a relay, in the same run, and
+//! the ratio is what counts.
 
 mod adapt;
 mod bare;
@@ -14,6 +14,7 @@ mod legs;
 mod load;
 mod mock;
 mod pace;
+mod relay;
 mod report;
 mod roaming;
 mod seed;
@@ -51,6 +52,16 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             tools::run(pace, &mut report).await.map_err(failed)?;
             report.print();
         }
+        BenchCommand::Relay { seconds, only, json } => {
+            let mut report = Report::new(json);
+            let length = Duration::from_secs(seconds);
+            let report = tokio::task::spawn_blocking(move || {
+                relay::run(length, &only, &mut report).map(|()| report)
+            });
+            let report = report.await.map_err(|error| failed(error.into()))?;
+            report.map_err(failed)?.print();
+        }
+        BenchCommand::Forward { to } => relay::forward(to).await.map_err(failed)?,
         BenchCommand::Mock => mock::serve().await.map_err(failed)?,
         BenchCommand::Echo => echo::serve().await.map_err(failed)?,
         BenchCommand::Compare { url, model, seconds, json } => {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bench;
+mod bench_relay;
 mod chat;
 mod chat_tools;
 mod cli;

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 #[derive(Debug)]
 pub(super) struct Report {
     json: bool,
-    figures: Vec<(String, f64)>,
-    ratios: Vec<(String, f64)>,
+    figures: Vec<(String, Option<f64>)>,
+    ratios: Vec<(String, Option<f64>)>,
 }
 
 impl Report {
@@ -20,17 +20,22 @@ impl Report {
     }
 
     pub(super) fn figure(&mut self, name: &str, value: f64) {
-        self.figures.push((name.to_owned(), value));
+        self.figures.push((name.to_owned(), Some(value)));
     }
 
     pub(super) fn ratio(&mut self, name: &str, value: f64) {
+        self.ratios.push((name.to_owned(), Some(value)));
+    }
+
+    /// A ratio to something that may be missing on this machine.
+    pub(super) fn ratio_if(&mut self, name: &str, value: Option<f64>) {
         self.ratios.push((name.to_owned(), value));
     }
 
     pub(super) fn print(&self) {
         if self.json {
-            let object = |pairs: &[(String, f64)]| {
-                let pairs = pairs.iter().map(|(name, value)| (name.clone(), rounded(*value)));
+            let object = |pairs: &[(String, Option<f64>)]| {
+                let pairs = pairs.iter().map(|(name, value)| (name.clone(), shown(*value)));
                 Value::Object(pairs.collect::<Map<_, _>>())
             };
             println!(
@@ -43,11 +48,15 @@ impl Report {
             if !pairs.is_empty() {
                 println!("{title}");
                 for (name, value) in pairs {
-                    println!("  {name:28} {:>12}", rounded(*value).to_string());
+                    println!("  {name:28} {:>12}", shown(*value).to_string());
                 }
             }
         }
     }
+}
+
+fn shown(value: Option<f64>) -> Value {
+    value.map_or(Value::Null, rounded)
 }
 
 /// Three significant digits are all that a run is worth.

@@ -1,0 +1,25 @@
+//! The least that can stand between two sockets: copies bytes, both ways, and looks at none.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use tokio::io::copy_bidirectional_with_sizes;
+use tokio::net::{TcpListener, TcpStream};
+
+/// What is copied at once: as much as the relay reads at once.
+const BUFFER: usize = 64 << 10;
+
+/// Serves until it is killed.
+pub(crate) async fn serve(to: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?);
+    loop {
+        let (mut near, _) = listener.accept().await?;
+        tokio::spawn(async move {
+            let mut far = TcpStream::connect(to).await?;
+            near.set_nodelay(true)?;
+            far.set_nodelay(true)?;
+            copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER).await
+        });
+    }
+}

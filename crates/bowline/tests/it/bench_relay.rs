@@ -1,0 +1,34 @@
+//! `bowline bench relay`, a short one: that it measures and says so. What it says of a debug build
+//! means nothing.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::process::bowline;
+
+#[test]
+fn the_relay_is_measured_beside_a_forwarder() {
+    let output = bowline()
+        .args(["bench", "relay", "--json", "--only", "frames", "--seconds", "1"])
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for name in ["frames_64_vs_tcp", "bytes_16k_vs_tcp"] {
+        assert!(report["ratios"][name].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let ratios = report["ratios"].as_object().unwrap();
+    let nginx = &ratios["frames_64_vs_nginx"];
+    assert!(nginx.is_null() || nginx.as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["figures"]["frames_64_relay_cpu_ns"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn an_unknown_part_of_the_bench_is_named() {
+    let output = bowline().args(["bench", "relay", "--only", "speed"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("there is no part `speed`"), "{said}");
+}
