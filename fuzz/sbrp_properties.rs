@@ -2,6 +2,8 @@
 //! looks for bytes for which it does not; the crate's tests try some thousands with the stable
 //! compiler. Each says whether its bytes were taken.
 
+use std::sync::LazyLock;
+
 use bowline_relay::relay::fuzz::{Reader, Seen};
 use bowline_sbrp::control::Role;
 use bowline_sbrp::frame::{Frame, HEADER_LEN, Inbound, MAX_FRAME};
@@ -67,30 +69,45 @@ const ISSUER: &str = "https://control.example";
 const NOW: u64 = 1_700_000_000;
 const SEED: [u8; 32] = [1; 32];
 
+/// Keys are made once: a fuzzer has no time to lose.
+struct World {
+    relay: Relay,
+    keys: KeySet,
+    /// Another's key, by the same name.
+    stranger: KeySet,
+    signer: EncodingKey,
+}
+
+static WORLD: LazyLock<World> = LazyLock::new(|| {
+    let keys = |seed: &[u8; 32]| {
+        let set = json!({ "keys": [TokenSigner::from_seed(ISSUER, "a", seed).jwk()] });
+        KeySet::from_jwks(set.to_string().as_bytes()).expect("a good key")
+    };
+    let der = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &SEED[..]];
+    World {
+        relay: Relay { issuer: ISSUER.into(), region: Some("eu".into()) },
+        keys: keys(&SEED),
+        stranger: keys(&[2; 32]),
+        signer: EncodingKey::from_ed_der(&der.concat()),
+    }
+});
+
 /// A token is refused, or it says what its admission says. What begins with a brace is taken for
 /// claims and signed: no fuzzer would find a signature.
 pub(super) fn sbrp_token(bytes: &[u8]) -> bool {
-    let keys = json!({ "keys": [TokenSigner::from_seed(ISSUER, "a", &SEED).jwk()] });
-    let keys = KeySet::from_jwks(keys.to_string().as_bytes()).expect("a good key");
-    let relay = Relay { issuer: ISSUER.into(), region: Some("eu".into()) };
+    let World { relay, keys, stranger, .. } = &*WORLD;
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let signed = text.starts_with('{');
     let token = if signed { sign(text) } else { text.to_owned() };
-    let judged = relay.admit(&token, &keys, NOW);
+    let judged = relay.admit(&token, keys, NOW);
     if signed && token.len() <= 4096 {
         let before = [TokenError::Malformed, TokenError::Type, TokenError::UnknownKey];
         assert!(!judged.as_ref().is_err_and(|error| before.contains(error)), "{judged:?}");
     }
-    let stranger = KeySet::from_jwks(
-        json!({ "keys": [TokenSigner::from_seed(ISSUER, "a", &[2; 32]).jwk()] })
-            .to_string()
-            .as_bytes(),
-    );
     let Ok(admission) = judged else { return false };
     // The same token under another's key is worth nothing, and neither is one that was cut.
-    let stranger = stranger.expect("a good key");
-    assert_eq!(relay.admit(&token, &stranger, NOW), Err(TokenError::Signature));
-    assert!(relay.admit(&token[..token.len() - 1], &keys, NOW).is_err());
+    assert_eq!(relay.admit(&token, stranger, NOW), Err(TokenError::Signature));
+    assert!(relay.admit(&token[..token.len() - 1], keys, NOW).is_err());
     let payload = token.split('.').nth(1).expect("three parts");
     let claims: Map<String, Value> =
         serde_json::from_slice(&unbase64url(payload)).expect("claims were read");
@@ -129,9 +146,7 @@ fn holds(claims: &Map<String, Value>, admission: &Admission) {
 fn sign(claims: &str) -> String {
     let header = r#"{"alg":"EdDSA","typ":"sbrp-relay+jwt","kid":"a"}"#;
     let message = format!("{}.{}", base64url(header.as_bytes()), base64url(claims.as_bytes()));
-    let der = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &SEED[..]];
-    let key = EncodingKey::from_ed_der(&der.concat());
-    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::EdDSA);
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &WORLD.signer, Algorithm::EdDSA);
     format!("{message}.{}", signature.expect("a good key signs"))
 }
 
