@@ -8,7 +8,7 @@ use bowline_relay::control::{self, Control};
 use bowline_relay::relay::config::{Keys, Limits, Tls};
 use bowline_relay::relay::{Bound, Config, Relay};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
 
 use super::control::{data_flag, not_started};
@@ -27,12 +27,31 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
         region: args.region.clone(),
     });
     let bound = Relay::bind(config(args)).await?;
-    match beside {
-        Some(beside) => run_until_told(beside.open(bound, announce)?).await,
+    // Before it says that it is ready: whoever reads that may tell it to stop.
+    let signals = Signals::new()?;
+    let bound = match beside {
+        Some(beside) => beside.open(bound, announce)?,
         None => {
             greet(&bound, announce);
-            run_until_told(bound).await
+            bound
         }
+    };
+    run_until_told(bound, signals).await
+}
+
+/// What tells a relay to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
+        let (terminate, interrupt) =
+            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt })
     }
 }
 
@@ -122,10 +141,8 @@ fn greet(bound: &Bound, announce: bool) {
 }
 
 /// Serves until a signal, then lets all connections end.
-async fn run_until_told(bound: Bound) -> Result<ExitCode, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
-    let (mut terminate, mut interrupt) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+async fn run_until_told(bound: Bound, signals: Signals) -> Result<ExitCode, Failure> {
+    let Signals { mut terminate, mut interrupt } = signals;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = bound.run(stopped);
     tokio::pin!(running);
