@@ -13,7 +13,7 @@ help: ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 run: ## Build and start the gateway with its built-in offline agent
-	@echo "building (three to four minutes the first time on two cores) …"
+	@echo "building (four to five minutes the first time on two cores) …"
 	@$(CARGO) build --quiet --package bowline
 	@PATH="$(CURDIR)/target/debug:$$PATH" bowline up
 

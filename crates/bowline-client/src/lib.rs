@@ -9,3 +9,4 @@
 pub mod backoff;
 pub mod relay;
 pub mod surface;
+mod tls;

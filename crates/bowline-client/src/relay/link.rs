@@ -39,7 +39,7 @@ pub(super) struct Link<S = MaybeTlsStream<TcpStream>> {
 impl Link {
     /// Connects with a token, which goes into a header: addresses end up in logs.
     pub(super) async fn open(relay: &str, token: &str) -> Result<Self, Why> {
-        provide_crypto();
+        crate::tls::provide_crypto();
         let unreachable = |error: Error| Why::Unreachable(sentence(error));
         let mut request = relay.into_client_request().map_err(unreachable)?;
         let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
@@ -140,14 +140,6 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
         }
     }
     let _ = timeout(PARTING_PATIENCE, sink.close()).await;
-}
-
-/// rustls panics at the first secure address if a build has no provider or two and nobody chose.
-fn provide_crypto() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may be first; then there is one.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    }
 }
 
 fn limits() -> WebSocketConfig {

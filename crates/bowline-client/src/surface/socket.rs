@@ -64,7 +64,7 @@ impl Target {
     }
 
     pub(super) async fn open(self) -> Result<Socket<MaybeTlsStream<TcpStream>>, Ending> {
-        provide_crypto();
+        crate::tls::provide_crypto();
         let mut request = self.url.into_client_request().map_err(ending)?;
         if let Some(authorization) = self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization);
@@ -78,14 +78,6 @@ impl Target {
                 CONNECT_PATIENCE.as_secs()
             ))),
         }
-    }
-}
-
-/// rustls panics at the first `https` address if a build has no provider or two and nobody chose.
-fn provide_crypto() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may be first; then there is one.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }
 

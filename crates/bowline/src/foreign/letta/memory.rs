@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bowline_sbp::bundle::MemoryPart;
+use bowline_sbp::bundle::{LONGEST_MEMORY, MemoryPart};
 use bowline_sbp::pyjson::{Object, Text, Value};
 use jiff::Timestamp;
 
@@ -148,6 +148,3 @@ fn block_ids<'v, 't>(agent: &'v Object<'t>) -> impl Iterator<Item = &'v Text<'t>
     let ids = agent.get("block_ids").and_then(Value::as_array).unwrap_or_default();
     ids.iter().filter_map(Value::as_text)
 }
-
-/// The most bytes that one memory can have.
-const LONGEST_MEMORY: usize = 4096;
