@@ -5,4 +5,5 @@
 //! way any relay does, from the published key set.
 
 pub mod control;
+pub mod pacing;
 pub mod relay;

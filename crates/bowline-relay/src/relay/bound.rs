@@ -19,6 +19,7 @@ use super::meters::Meters;
 use super::rate::Arrivals;
 use super::serve;
 use super::tls::{BadTls, Certificate};
+use crate::pacing;
 
 /// Why a relay did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -135,6 +136,7 @@ impl Relay {
             std::io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
             _ => StartError::Listen { address, reason: error.to_string() },
         })?;
+        pacing::spare_loopback(&listener, address.ip());
         let address = listener.local_addr().unwrap_or(address);
         Ok(Bound { address, listener, shared: Arc::new(Shared::new(config, keys, certificate)) })
     }

@@ -1,10 +1,12 @@
-//! The least that can stand between two sockets: copies bytes, both ways, and looks at none.
+//! The least that can stand between two sockets: copies bytes, both ways, and looks at none. Its
+//! sockets are set as the relay's are.
 
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use bowline_relay::pacing;
 use tokio::io::copy_bidirectional_with_sizes;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 
 /// What is copied at once: as much as the relay reads at once.
 const BUFFER: usize = 64 << 10;
@@ -12,11 +14,14 @@ const BUFFER: usize = 64 << 10;
 /// Serves until it is killed.
 pub(crate) async fn serve(to: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    pacing::spare_loopback(&listener, to.ip());
     println!("{}", listener.local_addr()?);
     loop {
         let (mut near, _) = listener.accept().await?;
         tokio::spawn(async move {
-            let mut far = TcpStream::connect(to).await?;
+            let far = TcpSocket::new_v4()?;
+            pacing::spare_loopback(&far, to.ip());
+            let mut far = far.connect(to).await?;
             near.set_nodelay(true)?;
             far.set_nodelay(true)?;
             copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER).await

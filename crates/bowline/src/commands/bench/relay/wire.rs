@@ -7,9 +7,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use bowline_relay::pacing;
 use bowline_sbrp::frame::Frame;
 use bowline_sbrp::id::SessionId;
 use bytes::Bytes;
+use socket2::{Domain, Socket, Type};
 
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 /// How long anything may take before the measurement breaks off.
@@ -122,7 +124,10 @@ pub(super) fn answer_upgrade(stream: &mut TcpStream) -> Result<()> {
 }
 
 pub(super) fn plain(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect(address)?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    pacing::spare_loopback(&socket, address.ip());
+    socket.connect(&address.into())?;
+    let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
