@@ -96,6 +96,8 @@ struct Begin {
     remembers: Option<bool>,
     /// Something of it is in the log already.
     advanced: bool,
+    /// Its caller may ask for its result again.
+    keyed: bool,
 }
 
 /// A turn that was accepted, and all it needs to run.
@@ -232,13 +234,12 @@ impl Engine {
                 Accepted::Fresh { session, remembers } => {
                     let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
                     // What waits may find another session, and another memory, than it left.
-                    let begin = match ticket.is_first() {
-                        true => Begin {
-                            session: Some(session.clone()),
-                            remembers: Some(remembers),
-                            advanced: false,
-                        },
-                        false => Begin::default(),
+                    let first = ticket.is_first();
+                    let begin = Begin {
+                        session: first.then(|| session.clone()),
+                        remembers: first.then_some(remembers),
+                        advanced: false,
+                        keyed: key.is_some(),
                     };
                     let turn = self.known(turn);
                     let running =

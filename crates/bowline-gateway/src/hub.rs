@@ -269,7 +269,8 @@ pub(crate) struct Done {
     /// The `chat.completion` object, without `sbp`.
     pub completion: String,
     pub info: SbpInfo,
-    /// The last chunk of its stream, kept back until the turn was on disk: it carries `sbp`.
+    /// The last chunk of its stream, if it was one, kept back until the turn was on disk: it
+    /// carries `sbp`.
     pub closing: Option<String>,
 }
 

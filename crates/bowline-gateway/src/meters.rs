@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use axum::extract::MatchedPath;
 use bowline_sbp::completion::Usage;
 use bowline_sbp::frame::TurnStatus;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
@@ -21,8 +20,7 @@ type Routes = HashMap<(String, u16), Counter>;
 static REQUESTS: LazyLock<RwLock<Routes>> = LazyLock::new(RwLock::default);
 
 /// A request was answered.
-pub(crate) fn request(route: Option<&MatchedPath>, status: u16, took: Duration) {
-    let route = route.map_or("unmatched", MatchedPath::as_str);
+pub(crate) fn request(route: &str, status: u16, took: Duration) {
     REQUEST_SECONDS.record(took.as_secs_f64());
     let known = |routes: &Routes| {
         routes.iter().find(|((r, s), _)| *s == status && r == route).map(|(_, c)| c.clone())

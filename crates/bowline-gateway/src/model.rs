@@ -1,8 +1,10 @@
 //! Who answers: named upstreams chosen by model name, and the built-in agent.
 
+mod near;
 pub mod offline;
 mod sse;
 mod upstream;
+mod wire;
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -19,7 +21,7 @@ use serde_json::value::RawValue;
 use crate::config::{Config, Price, StreamMode, matches};
 use crate::hub::Failure;
 
-pub use self::upstream::{PassedThrough, Upstream};
+pub use self::upstream::Upstream;
 
 /// What is asked of a model: the request's own fields, and the conversation.
 #[derive(Debug, Clone)]

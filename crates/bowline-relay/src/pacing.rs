@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     fn algorithm<'s>(socket: impl Into<SockRef<'s>>) -> Vec<u8> {
-        let mut name = socket.into().tcp_congestion().unwrap();
+        let mut name = socket.into().tcp_congestion().expect("Linux knows it");
         name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
         name
     }

@@ -85,4 +85,6 @@ pub struct Unfinished {
     pub attempt: u32,
     /// Whether what was asked is in the log already, and what came of it so far.
     pub advanced: bool,
+    /// Whether its caller gave it a name to ask for its result again.
+    pub keyed: bool,
 }

@@ -168,13 +168,13 @@ impl Run<'_> {
         };
         let text = answer.message.content();
         self.publish(None, &text);
-        let chunk = as_chunk(&answer.completion);
         if tools.is_empty() && !assembly.has_begun() {
-            let held = chunk.filter(|_| self.request.stream).map(Bytes::from);
+            let held = self.request.stream.then(|| as_chunk(&answer.completion)).flatten();
+            let held = held.map(Bytes::from);
             return Ok(Round { verbatim: Some(answer), held, ..Round::complete(assembly) });
         }
         let fresh = !assembly.has_begun();
-        let chunk = chunk.ok_or_else(|| nonsense("it has no choices"))?;
+        let chunk = as_chunk(&answer.completion).ok_or_else(|| nonsense("it has no choices"))?;
         assembly.push(&chunk).map_err(nonsense)?;
         assembly.count(answer.usage);
         let calls = assembly.take_calls(|name| tools.has(name));

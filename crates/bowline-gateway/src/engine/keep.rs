@@ -61,11 +61,13 @@ impl Run<'_> {
         info.turn_id = Some(self.turn.id);
         info.seq = self.turn.seq();
         info.turn_status = status;
-        let closing = held.and_then(|chunk| String::from_utf8(chunk.to_vec()).ok());
-        let closing = closing.unwrap_or_else(|| self.closing_chunk(&model));
-        let done = Done { completion: answer.completion, info, closing: Some(closing) };
+        let closing = self.request.stream.then(|| {
+            let held = held.and_then(|chunk| String::from_utf8(chunk.to_vec()).ok());
+            held.unwrap_or_else(|| self.closing_chunk(&model))
+        });
+        let done = Done { completion: answer.completion, info, closing };
         // A partial answer is not a result to be given again: a retry runs anew.
-        let result = failure.is_none().then(|| done.to_json());
+        let result = (self.keyed && failure.is_none()).then(|| done.to_json());
         let said = Some(entry.message.clone()).filter(|_| entry.kind == EntryKind::Turn);
         self.finish(entry, checkpoint, result, at).await?;
         failure.map_or_else(|| Ok((Arc::new(done), said)), Err)

@@ -27,7 +27,8 @@ impl Engine {
             // However many waited, all were accepted once: none is refused now.
             let Ok(ticket) = self.lanes.enter(turn.session_id, usize::MAX) else { continue };
             let live = LiveTurn::new(turn.id, turn.session_id, turn.attempt, request.tether);
-            let begin = Begin { advanced: turn.advanced, ..Begin::default() };
+            let (advanced, keyed) = (turn.advanced, turn.keyed);
+            let begin = Begin { advanced, keyed, ..Begin::default() };
             let (engine, turn) = (Arc::clone(self), self.known(live));
             self.tasks.spawn(async move {
                 engine.run_in_lane(turn, request, ticket, begin).await;

@@ -153,6 +153,7 @@ impl Engine {
             session,
             new,
             advanced: begin.advanced,
+            keyed: begin.keyed,
             remembers: begin.remembers,
             spent_usd: 0.0,
             channel: &channel,
@@ -207,6 +208,8 @@ pub(super) struct Run<'a> {
     pub(super) new: Vec<Message>,
     /// Something of this turn is in the log.
     pub(super) advanced: bool,
+    /// Its caller may ask for its result again.
+    pub(super) keyed: bool,
     /// Whether the agent has memories; none if nobody looked.
     pub(super) remembers: Option<bool>,
     /// What earlier rounds cost.

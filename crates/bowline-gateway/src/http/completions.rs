@@ -47,7 +47,16 @@ pub(crate) async fn chat(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    complete(&app, &headers, body, "/chat/completions").await
+    answer_chat(&app, &headers, body).await
+}
+
+/// The same for those who need no router.
+pub(super) async fn answer_chat(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    complete(app, headers, body, "/chat/completions").await
 }
 
 /// The same, under the older name; takes a legacy `prompt` too.

@@ -30,7 +30,11 @@ impl Guard {
         Self { loopback, hosts: lower(&http.allowed_hosts), origins: lower(&http.allowed_origins) }
     }
 
-    fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        self.judge(headers).map_err(|why| ApiError::new(Code::Forbidden, why))
+    }
+
+    fn judge(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
         let host = text(header::HOST).unwrap_or_default().to_ascii_lowercase();
         if self.loopback
@@ -57,7 +61,7 @@ pub(crate) async fn guard(
 ) -> Response {
     match guard.check(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(why) => ApiError::new(Code::Forbidden, why).into_response(),
+        Err(refused) => refused.into_response(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::completion::Assembly;
 use bowline_sbp::error::Code;
@@ -31,17 +31,13 @@ pub(super) async fn pass(
         offline => return built_in(engine, offline, chat, model).await,
     };
     let answer = upstream.pass_through(path, chat.for_upstream(bytes)).await?;
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let mut response = (status, Body::from_stream(answer.body)).into_response();
-    if let Some(kind) = answer.content_type {
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    }
-    // Its length is known, so it need not travel in chunks.
-    if let Some(length) = answer.content_length {
-        response.headers_mut().insert(header::CONTENT_LENGTH, length);
-    }
-    if let Some(wait) = answer.retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, wait);
+    let (head, body) = answer.into_parts();
+    let mut response = (head.status, Body::new(body)).into_response();
+    // Besides what is said of the body: when a refused caller may come again.
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = head.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
     }
     Ok(response)
 }

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use bowline_sbp::error::Code;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode, Url};
+use futures_util::StreamExt;
+use http_body_util::{BodyDataStream, BodyExt};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use reqwest::Url;
 use serde_json::value::RawValue;
 
 use super::sse::Events;
+use super::wire::{Fault, Flow, Wire};
 use super::{Call, Chunks, Reply};
 use crate::config::{self, StreamMode};
 use crate::hub::Failure;
@@ -20,9 +23,8 @@ use crate::limits::Limits;
 /// A configured server.
 pub struct Upstream {
     name: String,
-    base: Url,
+    wire: Wire,
     key: Option<HeaderValue>,
-    client: Client,
     settings: config::Upstream,
     largest: usize,
 }
@@ -30,22 +32,6 @@ pub struct Upstream {
 impl std::fmt::Debug for Upstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// A call that went through untouched, and its answer on the way back.
-pub struct PassedThrough {
-    pub status: u16,
-    pub content_type: Option<HeaderValue>,
-    pub content_length: Option<HeaderValue>,
-    /// When a refused caller may come again; SDKs pace their retries by it.
-    pub retry_after: Option<HeaderValue>,
-    pub body: std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>,
-}
-
-impl std::fmt::Debug for PassedThrough {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PassedThrough").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
@@ -60,19 +46,10 @@ impl Upstream {
         if !matches!(url.scheme(), "http" | "https") {
             return Err("`url` must begin with http:// or https://".into());
         }
-        let client = Client::builder()
-            .connect_timeout(settings.connect_timeout)
-            .read_timeout(settings.idle_timeout.max(settings.first_byte_timeout))
-            .redirect(reqwest::redirect::Policy::none())
-            .pool_max_idle_per_host(256)
-            .tcp_nodelay(true)
-            .build()
-            .map_err(|error| error.to_string())?;
         Ok(Self {
             name: name.to_owned(),
-            base: url,
+            wire: Wire::new(url, settings)?,
             key: key(settings)?,
-            client,
             settings: settings.clone(),
             largest: limits.answer,
         })
@@ -88,31 +65,14 @@ impl Upstream {
 
     /// Where it is, without credentials.
     pub fn address(&self) -> String {
-        let mut url = self.base.clone();
-        let _ = url.set_username("");
-        let _ = url.set_password(None);
-        url.set_query(None);
-        url.to_string()
-    }
-
-    /// An address below the base.
-    fn at(&self, path: &str) -> Url {
-        let mut url = self.base.clone();
-        let path = format!("{}{path}", url.path().trim_end_matches('/'));
-        url.set_path(&path);
-        url
+        self.wire.address()
     }
 
     /// Whether it answers at all, and what.
     pub async fn probe(&self) -> Result<u16, Failure> {
-        let mut request = self.client.get(self.at("/models"));
-        if let Some(key) = &self.key {
-            request = request.header(AUTHORIZATION, key.clone());
-        }
-        let answer = tokio::time::timeout(Duration::from_secs(10), request.send()).await;
-        match answer {
-            Ok(Ok(response)) => Ok(response.status().as_u16()),
-            Ok(Err(error)) => Err(self.unreachable(&error)),
+        let asked = self.wire.get("/models", self.key.as_ref());
+        match tokio::time::timeout(Duration::from_secs(10), asked).await {
+            Ok(answer) => answer.map_err(|fault| self.unreachable(&fault)),
             Err(_) => Err(self.late("an answer")),
         }
     }
@@ -131,42 +91,25 @@ impl Upstream {
     }
 
     /// Sends a body as it is and gives the answer as it is (SBP-L1-09).
-    pub async fn pass_through(&self, path: &str, body: Bytes) -> Result<PassedThrough, Failure> {
-        let response = self.send(path, body).await?;
-        Ok(PassedThrough {
-            status: response.status().as_u16(),
-            content_type: response.headers().get(CONTENT_TYPE).cloned(),
-            content_length: response.headers().get(CONTENT_LENGTH).cloned(),
-            retry_after: response.headers().get(RETRY_AFTER).cloned(),
-            body: Box::pin(
-                response.bytes_stream().map(|piece| piece.map_err(std::io::Error::other)),
-            ),
-        })
+    pub(crate) async fn pass_through(
+        &self,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Flow>, Failure> {
+        self.send(path, body).await
     }
 
-    async fn send(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
-        let url = self.at(path);
+    async fn send(&self, path: &str, body: Bytes) -> Result<Response<Flow>, Failure> {
         let mut pause = Duration::from_millis(100);
         for retries_left in (0..=self.settings.retries).rev() {
-            let mut request = self
-                .client
-                .post(url.clone())
-                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-                .body(body.clone());
-            if let Some(key) = &self.key {
-                request = request.header(AUTHORIZATION, key.clone());
-            }
-            let failure = match tokio::time::timeout(
-                self.settings.first_byte_timeout,
-                request.send(),
-            )
-            .await
-            {
+            let asked = self.wire.post(path, body.clone(), self.key.as_ref());
+            let patience = self.settings.first_byte_timeout;
+            let failure = match tokio::time::timeout(patience, asked).await {
                 Err(_) => return Err(self.late("its first byte")),
                 Ok(Ok(response)) if retries_left > 0 && is_passing(response.status()) => None,
                 Ok(Ok(response)) => return Ok(response),
-                Ok(Err(error)) if error.is_connect() => Some(self.unreachable(&error)),
-                Ok(Err(error)) => return Err(self.broken(&error)),
+                Ok(Err(fault @ Fault::Connect(_))) => Some(self.unreachable(&fault)),
+                Ok(Err(fault)) => return Err(self.broken(&fault)),
             };
             metrics::counter!("bowline_upstream_retries_total").increment(1);
             if let (0, Some(failure)) = (retries_left, failure) {
@@ -181,10 +124,11 @@ impl Upstream {
         ))
     }
 
-    fn chunks(&self, response: Response) -> Chunks {
+    fn chunks(&self, response: Response<Flow>) -> Chunks {
         let idle = self.settings.idle_timeout;
         let name = self.name.clone();
-        let state = (response.bytes_stream(), Events::default(), false);
+        let body = BodyDataStream::new(response.into_body());
+        let state = (body, Events::default(), false);
         let events = futures_util::stream::unfold(state, move |(mut body, mut events, ended)| {
             let name = name.clone();
             async move {
@@ -228,16 +172,19 @@ impl Upstream {
         Box::pin(events)
     }
 
-    async fn whole(&self, response: Response) -> Result<Reply, Failure> {
+    async fn whole(&self, response: Response<Flow>) -> Result<Reply, Failure> {
         let body = self.bounded(response).await?;
         String::from_utf8(body)
             .map(Reply::Whole)
             .map_err(|_| broken_stream(&self.name, "answered with something that is not text"))
     }
 
-    async fn bounded(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+    async fn bounded(&self, response: Response<Flow>) -> Result<Vec<u8>, Failure> {
         let mut body = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(&error))? {
+        let mut flow = response.into_body();
+        while let Some(frame) = flow.frame().await {
+            let frame = frame.map_err(|fault| self.broken(&fault))?;
+            let Ok(piece) = frame.into_data() else { continue };
             if body.len() + piece.len() > self.largest {
                 return Err(broken_stream(&self.name, "sent an answer over the size limit"));
             }
@@ -247,7 +194,7 @@ impl Upstream {
     }
 
     /// The server said no. Whose fault it is decides what the caller gets.
-    async fn refused(&self, response: Response) -> Failure {
+    async fn refused(&self, response: Response<Flow>) -> Failure {
         let status = response.status();
         let retry_after =
             response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -277,17 +224,19 @@ impl Upstream {
         )
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    fn unreachable(&self, fault: &Fault) -> Failure {
         Failure::new(
             Code::Unavailable,
-            format!("the upstream `{}` cannot be reached: {}", self.name, root_cause(error)),
+            format!("the upstream `{}` cannot be reached: {}", self.name, fault.root()),
         )
     }
 
-    fn broken(&self, error: &reqwest::Error) -> Failure {
-        let message = format!("the upstream `{}` broke off: {}", self.name, root_cause(error));
-        let code = if error.is_timeout() { Code::UpstreamTimeout } else { Code::Upstream };
-        Failure::new(code, message)
+    fn broken(&self, fault: &Fault) -> Failure {
+        let code = match fault {
+            Fault::Silent => Code::UpstreamTimeout,
+            _ => Code::Upstream,
+        };
+        Failure::new(code, format!("the upstream `{}` broke off: {}", self.name, fault.root()))
     }
 }
 
@@ -297,15 +246,6 @@ fn broken_stream(name: &str, what: &str) -> Failure {
 
 fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
-}
-
-/// The innermost reason, which names no URL.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }
 
 /// The `error.message` of an OpenAI-shaped error, shortened.

@@ -172,7 +172,7 @@ pub(super) fn take_over(
     conn.prepare_cached("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
         .execute([me])?;
     let mut statement = conn.prepare_cached(
-        "SELECT t.id, s.id, t.request, t.attempt, t.advanced
+        "SELECT t.id, s.id, t.request, t.attempt, t.advanced, t.keyed
          FROM turns t JOIN sessions s ON s.key = t.session
          WHERE t.owner <> ?1 ORDER BY t.number",
     )?;
@@ -184,6 +184,7 @@ pub(super) fn take_over(
                 request: row.get(2)?,
                 attempt: row.get(3)?,
                 advanced: row.get(4)?,
+                keyed: row.get(5)?,
             })
         })?
         .collect::<Result<Vec<_>, _>>()?;

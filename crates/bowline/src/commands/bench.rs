@@ -17,6 +17,7 @@ mod pace;
 mod relay;
 mod report;
 mod roaming;
+mod rounds;
 mod seed;
 mod surfaces;
 mod tools;

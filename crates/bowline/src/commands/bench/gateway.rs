@@ -12,9 +12,10 @@ use tokio::process::{Child, Command};
 
 use super::report::Report;
 use super::surfaces::{self, Door};
-use super::{bare, large, load, mock, seed};
+use super::{bare, large, load, mock, rounds, seed};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
+const ROUNDS: usize = 5;
 /// Between two turns whose own work is measured.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Surfaces that stay attached while memory is looked at.
@@ -134,19 +135,21 @@ async fn http(
     length: Duration,
     report: &mut Report,
 ) -> Result<()> {
-    report.doing("the mock called directly");
     let plain = load::body("bench", None, false);
-    let direct = load::requests(mock, CHAT, &plain, length).await?;
-    report.doing("pass-through");
-    let passed = load::requests(gateway.address, CHAT, &plain, length).await?;
-    report.doing("new sessions");
     let tracked = load::body("bench", Some("{}"), false);
-    let new = load::requests(gateway.address, CHAT, &tracked, length).await?;
-    report.ratio("new_sessions_vs_direct", new / direct);
-    report.ratio("passthrough_vs_direct", passed / direct);
-    report.figure("direct_per_s", direct);
-    report.figure("new_sessions_per_s", new);
-    report.figure("passthrough_per_s", passed);
+    let (mut direct, mut passed, mut new) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=ROUNDS {
+        report.doing(&format!("requests, round {round} of {ROUNDS}"));
+        let length = length / 2;
+        direct.push(load::requests(mock, CHAT, &plain, length).await?);
+        passed.push(load::requests(gateway.address, CHAT, &plain, length).await?);
+        new.push(load::requests(gateway.address, CHAT, &tracked, length).await?);
+    }
+    report.ratio("new_sessions_vs_direct", rounds::ratio(&new, &direct));
+    report.ratio("passthrough_vs_direct", rounds::ratio(&passed, &direct));
+    report.figure("direct_per_s", rounds::middle(&mut direct));
+    report.figure("new_sessions_per_s", rounds::middle(&mut new));
+    report.figure("passthrough_per_s", rounds::middle(&mut passed));
     Ok(())
 }
 

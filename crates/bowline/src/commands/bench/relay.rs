@@ -26,6 +26,7 @@ use self::path::Path;
 use self::server::{Process, Server};
 use self::wire::Shape;
 use super::report::Report;
+use super::rounds::{middle, ratio};
 
 pub(super) use self::forward::serve as forward;
 
@@ -165,17 +166,6 @@ fn latency(issuer: &Issuer, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The middle of the rounds' ratios: what slowed one round slowed both.
-fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
-    let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
-    middle(&mut ratios)
-}
-
-fn middle(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Of sorted times.
 fn quantile(sorted: &[Duration], share: f64) -> Duration {
     let at = (sorted.len() as f64 * share) as usize;
@@ -185,12 +175,6 @@ fn quantile(sorted: &[Duration], share: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_middle_ratio_counts() {
-        assert_eq!(ratio(&[1.0, 9.0, 4.0], &[2.0, 1.0, 4.0]), 1.0);
-        assert!(ratio(&[], &[]).is_nan());
-    }
 
     #[test]
     fn quantiles_are_of_what_was_measured() {

@@ -1,0 +1,187 @@
+//! How a call gets to a model's server, and its answer back: the short way or the general one.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Request, Response, Uri};
+use reqwest::{Client, Url};
+
+use super::near::{self, Near};
+use crate::config;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// Nobody has heard of the call.
+    #[error("cannot connect")]
+    Connect(#[source] BoxError),
+    #[error("the connection broke")]
+    Broken(#[source] BoxError),
+    #[error("nothing came for too long")]
+    Silent,
+}
+
+impl Fault {
+    /// The innermost reason, which names no URL.
+    pub(super) fn root(&self) -> String {
+        let mut cause: &dyn std::error::Error = self;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        cause.to_string()
+    }
+}
+
+impl From<reqwest::Error> for Fault {
+    fn from(error: reqwest::Error) -> Self {
+        match () {
+            () if error.is_connect() => Self::Connect(Box::new(error)),
+            () if error.is_timeout() => Self::Silent,
+            () => Self::Broken(Box::new(error)),
+        }
+    }
+}
+
+/// The way to one server.
+#[derive(Debug)]
+pub(super) struct Wire {
+    base: Url,
+    host: HeaderValue,
+    client: Client,
+    near: Option<Near>,
+}
+
+impl Wire {
+    pub(super) fn new(base: Url, settings: &config::Upstream) -> Result<Self, String> {
+        let patience = settings.idle_timeout.max(settings.first_byte_timeout);
+        let client = Client::builder()
+            .connect_timeout(settings.connect_timeout)
+            .read_timeout(patience)
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_max_idle_per_host(256)
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let is_near = base.scheme() == "http" && base.username().is_empty() && !has_proxy();
+        let near = match is_near {
+            true => Some(near(&base, settings.connect_timeout, patience)?),
+            false => None,
+        };
+        let host = HeaderValue::from_str(base.authority()).map_err(|error| error.to_string())?;
+        Ok(Self { base, host, client, near })
+    }
+
+    /// Where it is, without credentials.
+    pub(super) fn address(&self) -> String {
+        let mut url = self.base.clone();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.to_string()
+    }
+
+    /// An address below the base.
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&self.path(path));
+        url
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.base.path().trim_end_matches('/'))
+    }
+
+    /// Asks whether it is there.
+    pub(super) async fn get(&self, path: &str, key: Option<&HeaderValue>) -> Result<u16, Fault> {
+        let mut request = self.client.get(self.at(path));
+        if let Some(key) = key {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        Ok(request.send().await?.status().as_u16())
+    }
+
+    /// Sends a JSON body and waits for the head of the answer.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: Bytes,
+        key: Option<&HeaderValue>,
+    ) -> Result<Response<Flow>, Fault> {
+        const JSON: HeaderValue = HeaderValue::from_static("application/json");
+        let Some(near) = &self.near else {
+            let mut request = self.client.post(self.at(path)).header(CONTENT_TYPE, JSON).body(body);
+            if let Some(key) = key {
+                request = request.header(AUTHORIZATION, key.clone());
+            }
+            return Ok(Response::from(request.send().await?).map(Flow::Far));
+        };
+        let mut target = self.path(path);
+        if let Some(query) = self.base.query() {
+            target = format!("{target}?{query}");
+        }
+        let mut request = Request::post(target)
+            .header(HOST, &self.host)
+            .header(ACCEPT, HeaderValue::from_static("*/*"))
+            .header(CONTENT_TYPE, JSON);
+        if let Some(key) = key {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        let request = request.body(Full::new(body));
+        let request = request.map_err(|error| Fault::Broken(Box::new(error)))?;
+        Ok(near.send(request).await?.map(Flow::Near))
+    }
+}
+
+fn near(base: &Url, connect_timeout: Duration, patience: Duration) -> Result<Near, String> {
+    let server: Uri = base.as_str().parse().map_err(|_| "`url` cannot be called".to_owned())?;
+    Ok(Near::new(server, connect_timeout, patience))
+}
+
+/// Whether calls may have to go through a proxy; by the same variables as the general client.
+fn has_proxy() -> bool {
+    let names = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+    names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+}
+
+/// An answer's body as it comes.
+#[derive(Debug)]
+pub(crate) enum Flow {
+    Near(near::Answer),
+    Far(reqwest::Body),
+}
+
+impl Body for Flow {
+    type Data = Bytes;
+    type Error = Fault;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        match self.get_mut() {
+            Self::Near(body) => Pin::new(body).poll_frame(cx),
+            Self::Far(body) => Pin::new(body).poll_frame(cx).map_err(Fault::from),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Near(body) => body.is_end_stream(),
+            Self::Far(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Near(body) => body.size_hint(),
+            Self::Far(body) => body.size_hint(),
+        }
+    }
+}
