@@ -25,14 +25,14 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::adapt::Form;
-use bowline_sbp::delivery::{Delivery, LiveText, Mode};
+use bowline_sbp::delivery::{Delivery, LiveText, LoggedTurn, Mode};
 use bowline_sbp::error::{Close, Code};
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::id::SessionId;
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
-use bowline_store::{Attach, Attached, Entry};
+use bowline_store::{Attach, Attached};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
@@ -208,7 +208,7 @@ struct Surface<'a> {
     /// The log has been read up to here.
     read: u64,
     /// The first page of the log, read ahead.
-    first: Vec<Entry>,
+    first: Vec<LoggedTurn>,
     keepalive: Keepalive,
     /// Made with the first message: most surfaces only read, and a channel each would cost them.
     replies: Option<(mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>)>,
@@ -226,7 +226,7 @@ impl<'a> Surface<'a> {
         channel: Arc<Channel>,
         frame: &AttachFrame,
         attached: Attached,
-        first: Vec<Entry>,
+        first: Vec<LoggedTurn>,
         errands: Errands,
     ) -> Self {
         let session = attached.session;
@@ -391,7 +391,7 @@ impl<'a> Surface<'a> {
             first if first.is_empty() => read(self.delivery.sent()).await?,
             first => first,
         };
-        while let Some(last) = page.last().map(|entry| entry.seq) {
+        while let Some(last) = page.last().map(|turn| turn.seq) {
             // The newest turn may be one to translate. Whether it is the newest, the next page says.
             let newest = self.translator.as_ref().and_then(|_| page.pop());
             // The next page is read while this one goes out.
@@ -410,10 +410,10 @@ impl<'a> Surface<'a> {
         Ok(())
     }
 
-    async fn send_page(&mut self, page: Vec<Entry>) -> Result<(), End> {
+    async fn send_page(&mut self, page: Vec<LoggedTurn>) -> Result<(), End> {
         metrics::counter!("bowline_turns_sent_total").increment(page.len() as u64);
-        for entry in page {
-            for frame in self.delivery.logged(entry.into()) {
+        for turn in page {
+            for frame in self.delivery.logged(turn) {
                 self.socket.feed(&frame).await?;
             }
         }

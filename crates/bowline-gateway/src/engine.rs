@@ -1,7 +1,7 @@
 //! The turn engine: takes turns on, runs them to their end, and knows no sockets.
 //!
-//! A turn is on disk before it runs and its answer is on disk before anyone is told (G4). Who
-//! asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
+//! A turn is on disk before anyone hears that it runs, and its answer before anyone is told (G4).
+//! Who asked may go away at any moment: the turn goes on (SBP-L1-10, SBP-L2-11). Only the engine
 //! appends to sessions.
 
 mod act;
@@ -15,21 +15,18 @@ mod recover;
 mod request;
 mod roaming;
 mod run;
+mod submit;
 mod tools;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
-use bowline_store::{
-    Accepted, IdempotencyKey, InstanceId, NewSession, NewTurn, Session, Store, TurnSession,
-};
-use jiff::Timestamp;
-use tokio::sync::{oneshot, watch};
+use bowline_store::{InstanceId, Session, Store};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -43,13 +40,10 @@ use crate::clock;
 use crate::config::{self, Config, Remember};
 use crate::gateway::AtWork;
 use crate::hub::{Done, Failure, Hub, LiveTurn};
-use crate::lanes::{LaneFull, Lanes, Ticket};
+use crate::lanes::Lanes;
 use crate::limits::Limits;
 use crate::mcp::Servers;
 use crate::model::Models;
-
-/// How often a turn that is neither running nor ended is looked for.
-const MOST_LOOKS: u32 = 100;
 
 /// Runs turns.
 #[derive(Debug)]
@@ -100,15 +94,6 @@ struct Begin {
     keyed: bool,
 }
 
-/// A turn that was accepted, and all it needs to run.
-#[derive(Debug)]
-struct Begun {
-    turn: Arc<LiveTurn>,
-    request: TurnRequest,
-    ticket: Ticket,
-    begin: Begin,
-}
-
 /// What became of a request for a turn.
 #[derive(Debug)]
 pub(crate) enum Submitted {
@@ -154,123 +139,6 @@ impl Engine {
         }
     }
 
-    /// Takes a turn on. In a task of its own, which then runs it: a caller who hangs up in between
-    /// cannot leave it lying.
-    pub(crate) async fn submit(
-        self: &Arc<Self>,
-        target: Target,
-        request: TurnRequest,
-        key: Option<IdempotencyKey>,
-    ) -> Result<Submitted, Failure> {
-        let engine = Arc::clone(self);
-        let (tell, told) = oneshot::channel();
-        self.tasks.spawn(async move {
-            match engine.accept(target, request, key).await {
-                Ok((submitted, begun)) => {
-                    // Nobody may be there to hear it; the turn runs all the same.
-                    let _ = tell.send(Ok(submitted));
-                    if let Some(Begun { turn, request, ticket, begin }) = begun {
-                        engine.run_in_lane(turn, request, ticket, begin).await;
-                    }
-                }
-                Err(failure) => {
-                    let _ = tell.send(Err(failure));
-                }
-            }
-        });
-        told.await.unwrap_or_else(|_| Err(internal()))
-    }
-
-    /// What became of the request, and the turn to be run if it is a new one.
-    async fn accept(
-        self: &Arc<Self>,
-        target: Target,
-        request: TurnRequest,
-        key: Option<IdempotencyKey>,
-    ) -> Result<(Submitted, Option<Begun>), Failure> {
-        if self.stop.is_cancelled() {
-            return Err(stopping());
-        }
-        // Refuse what nobody can answer before anything is stored.
-        self.models.route(&request.model)?;
-        let mut looks = 0;
-        loop {
-            let at = clock::now();
-            let session = match &target {
-                Target::New { agent_id } => self.fresh_session(agent_id.clone(), at),
-                Target::Existing { id, resume } => {
-                    TurnSession::Existing { id: *id, resume: *resume }
-                }
-            };
-            let session_id = match &session {
-                TurnSession::New(new) => new.id,
-                TurnSession::Existing { id, .. } => *id,
-            };
-            // A full lane still gives what was asked for before: only the store knows.
-            let (ticket, full) = match self.lanes.enter(session_id, self.limits.waiting_turns) {
-                Ok(ticket) => (ticket, false),
-                Err(LaneFull) if key.is_none() => return Err(self.lane_full()),
-                Err(LaneFull) => {
-                    let ticket = self.lanes.enter(session_id, usize::MAX);
-                    (ticket.map_err(|LaneFull| self.lane_full())?, true)
-                }
-            };
-            let turn = NewTurn {
-                id: TurnId(Uuid::now_v7()),
-                session,
-                request: request.to_json(),
-                key: key.clone(),
-                owner: self.instance,
-                agent_id: request.agent_id.clone(),
-                started: ticket.is_first(),
-                at,
-            };
-            let turn_id = turn.id;
-            match self.store.accept_turn(turn).await? {
-                Accepted::Fresh { .. } if full => {
-                    self.store.abandon_turn(turn_id, self.instance).await?;
-                    return Err(self.lane_full());
-                }
-                Accepted::Fresh { session, remembers } => {
-                    let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
-                    // What waits may find another session, and another memory, than it left.
-                    let first = ticket.is_first();
-                    let begin = Begin {
-                        session: first.then(|| session.clone()),
-                        remembers: first.then_some(remembers),
-                        advanced: false,
-                        keyed: key.is_some(),
-                    };
-                    let turn = self.known(turn);
-                    let running =
-                        Submitted::Running { turn: Arc::clone(&turn), session: Box::new(session) };
-                    return Ok((running, Some(Begun { turn, request, ticket, begin })));
-                }
-                Accepted::Suspended { session } => {
-                    return Ok((Submitted::Suspended { session: Box::new(session) }, None));
-                }
-                Accepted::Known { session, result: Some(result), .. } => {
-                    let done = Done::from_json(&result).ok_or_else(internal)?;
-                    let done = Arc::new(done);
-                    return Ok((Submitted::Replayed { done, session: Box::new(session) }, None));
-                }
-                Accepted::Known { turn_id, session, result: None } => {
-                    if let Some(turn) = self.active(turn_id) {
-                        let session = Box::new(session);
-                        return Ok((Submitted::Running { turn, session }, None));
-                    }
-                    // It ended between the look at the store and the look here: look again. One
-                    // that nobody runs any more (a panic, a corrupt row) waits for a restart.
-                    looks += 1;
-                    if looks == MOST_LOOKS {
-                        return Err(unended());
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        }
-    }
-
     /// The session that a token opens: the one it names, or one that was made with it.
     pub(crate) async fn session_by_token(&self, token: &str) -> Result<Option<Session>, Failure> {
         if let Some(id) = auth::named_by(token)
@@ -280,18 +148,6 @@ impl Engine {
             return Ok(Some(session));
         }
         Ok(self.store.session_by_token(hash_token(token)).await?)
-    }
-
-    fn fresh_session(&self, agent_id: AgentId, at: Timestamp) -> TurnSession {
-        let id = SessionId(Uuid::now_v7());
-        TurnSession::New(NewSession {
-            id,
-            token_hash: hash_token(&self.access.token_for(id)),
-            listed: false,
-            agent_id,
-            metadata: "{}".into(),
-            at,
-        })
     }
 
     /// Makes the turn known to whoever asks for it again.

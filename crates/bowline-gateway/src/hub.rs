@@ -11,8 +11,9 @@
 //! - A turn leaves the live place only after its commit.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::approval::{Approval, State};
@@ -21,7 +22,7 @@ use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -249,7 +250,8 @@ pub(crate) struct LiveTurn {
     seq: AtomicU64,
     written: Mutex<Written>,
     progress: watch::Sender<u64>,
-    outcome: watch::Sender<Option<Outcome>>,
+    outcome: OnceLock<Outcome>,
+    over: Notify,
     cancel: CancellationToken,
 }
 
@@ -315,7 +317,8 @@ impl LiveTurn {
             seq: AtomicU64::new(0),
             written: Mutex::default(),
             progress: watch::Sender::new(0),
-            outcome: watch::Sender::new(None),
+            outcome: OnceLock::new(),
+            over: Notify::new(),
             cancel: CancellationToken::new(),
         }
     }
@@ -355,28 +358,26 @@ impl LiveTurn {
 
     /// Ends the turn. The first end counts.
     pub(crate) fn end(&self, outcome: Outcome) {
-        self.outcome.send_if_modified(|ended| {
-            let first = ended.is_none();
-            if first {
-                *ended = Some(outcome);
-            }
-            first
-        });
+        if self.outcome.set(outcome).is_ok() {
+            self.over.notify_waiters();
+        }
         self.progress.send_modify(|n| *n = n.wrapping_add(1));
     }
 
     /// How it ended, if it has.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.outcome.borrow().clone()
+        self.outcome.get().cloned()
     }
 
     /// Waits for its end.
     pub(crate) async fn ended(&self) -> Outcome {
-        let mut outcome = self.outcome.subscribe();
-        match outcome.wait_for(Option::is_some).await {
-            Ok(ended) => ended.clone().unwrap_or_else(|| Err(lost())),
-            Err(_) => Err(lost()),
+        // Listens before it looks.
+        let mut over = pin!(self.over.notified());
+        over.as_mut().enable();
+        if self.outcome.get().is_none() {
+            over.await;
         }
+        self.outcome().unwrap_or_else(|| Err(lost()))
     }
 
     /// Asks it to stop; what was produced is kept.

@@ -72,7 +72,8 @@ async fn connection(
     let place = Place(Arc::new(place));
     let service = service_fn(move |request: Request<Incoming>| {
         let (front, place) = (Arc::clone(&front), place.clone());
-        async move { front.answer(request, place).await }
+        // On the heap: the connection moves it about.
+        Box::pin(async move { front.answer(request, place).await })
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

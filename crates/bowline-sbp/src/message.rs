@@ -145,7 +145,9 @@ impl Message {
 
     /// What a person would read: the content string, or the text parts of a multi-part content.
     pub fn content(&self) -> String {
-        // Only the one field is taken apart: this runs for every turn that is delivered.
+        if let Some((_, content)) = usual(self.as_json()) {
+            return content;
+        }
         let Ok(Body { content: Some(content) }) = serde_json::from_str(self.as_json()) else {
             return String::new();
         };
@@ -185,6 +187,33 @@ impl Message {
         }
         Some(kept)
     }
+}
+
+/// Who said it and what a person would read of it, from the JSON text of a message that was one when
+/// it was stored. For every turn that is delivered, most messages are not read as JSON at all.
+pub fn said(json: &str) -> Option<(String, String)> {
+    usual(json).or_else(|| {
+        let message = Message::read(RawValue::from_string(json.to_owned()).ok()?).ok()?;
+        Some((message.role().to_owned(), message.content()))
+    })
+}
+
+/// Role and content, where a message is a role and a text and nothing else, as most are.
+fn usual(json: &str) -> Option<(String, String)> {
+    let (head, rest) = json.split_once("\",\"content\":")?;
+    let role = head.strip_prefix("{\"role\":\"")?;
+    let is_special = |byte: u8| byte == b'"' || byte == b'\\';
+    if role.bytes().any(is_special) {
+        return None;
+    }
+    let text = rest.strip_suffix('}')?;
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    // All of it is looked at, whatever comes: that is faster than to stop at the first.
+    if !inner.bytes().fold(false, |found, byte| found | is_special(byte)) {
+        return Some((role.to_owned(), inner.to_owned()));
+    }
+    // Escapes are undone; more than one text is not taken for one.
+    Some((role.to_owned(), serde_json::from_str(text).ok()?))
 }
 
 /// The role, where it stands first and alone, as most writers have it. Not for text with escapes,
@@ -258,6 +287,34 @@ mod tests {
     fn a_message_keeps_its_bytes() {
         let text = r#"{"role":"user", "content":"é\ud800","x":1E400,"big":123456789012345678901234567890}"#;
         assert_eq!(raw(text).as_json(), text);
+    }
+
+    #[test]
+    fn the_short_way_to_a_content_says_what_the_long_one_says() {
+        for (json, content) in [
+            (r#"{"role":"user","content":"plain"}"#, Some("plain")),
+            (r#"{"role":"user","content":""}"#, Some("")),
+            (r#"{"role":"user","content":"a\n\"b\" \u00e9 \\"}"#, Some("a\n\"b\" é \\")),
+            (r#"{"role":"user","content":"a","name":"b"}"#, None),
+            (r#"{"role":"user","content":"a","content":"b"}"#, None),
+            (r#"{"role":"us\"er","content":"a"}"#, None),
+            (r#"{"role":"user","content":"\ud800"}"#, None),
+            (r#"{"role":"user","content":null}"#, None),
+            (r#"{"role":"user","content":[{"text":"a"}]}"#, None),
+            (r#"{"role":"user","name":"\",\"content\":\"x\"","content":"a"}"#, None),
+            (r#"{"content":"a","role":"user"}"#, None),
+        ] {
+            let short = usual(json);
+            assert_eq!(short.as_ref().map(|(_, content)| content.as_str()), content, "{json}");
+            let long: Value = serde_json::from_str(json).unwrap_or_default();
+            if let Some((role, content)) = short {
+                assert_eq!((&long["role"], &long["content"]), (&role.into(), &content.into()));
+            } else {
+                let message = raw(json);
+                let long = (message.role().to_owned(), message.content());
+                assert_eq!(said(json), Some(long), "{json}");
+            }
+        }
     }
 
     #[test]

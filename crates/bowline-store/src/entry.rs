@@ -1,6 +1,5 @@
 //! One entry of a session's log.
 
-use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{AgentId, Seq, TurnId};
 use bowline_sbp::message::{EntryKind, Message};
@@ -62,19 +61,4 @@ pub struct Entry {
     /// Fields of an imported message that are not for a model: a JSON object.
     pub carried: Option<String>,
     pub created_at: Timestamp,
-}
-
-impl From<Entry> for LoggedTurn {
-    fn from(entry: Entry) -> Self {
-        LoggedTurn {
-            seq: entry.seq,
-            turn_id: entry.turn_id,
-            role: entry.message.role().to_owned(),
-            content: entry.message.content(),
-            model: entry.model,
-            created_at: entry.created_at,
-            step_count: entry.step,
-            status: entry.status,
-        }
-    }
 }

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_sbp::approval::{Approval, Step};
+use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
@@ -42,7 +43,7 @@ use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
     Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
     NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
-    OpenError, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    OpenError, Packed, Page, Promise, Result, Session, Store, TokenHash, Unfinished,
 };
 
 /// The database's name inside the data folder.
@@ -206,15 +207,19 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| history::before(conn, id, before, limit)).await
     }
 
-    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<Entry>> {
+    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>> {
         self.readers.ask(move |conn| tether::after(conn, id, after)).await
     }
 
-    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
+    fn anyone_remembers(&self) -> bool {
+        self.remembers.load(Ordering::Acquire)
+    }
+
+    async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>> {
         let remembers = Arc::clone(&self.remembers);
-        self.writer
-            .run(move |conn| turns::accept(conn, &turn, remembers.load(Ordering::Acquire)))
-            .await
+        let accept =
+            move |conn: &Connection| turns::accept(conn, &turn, remembers.load(Ordering::Acquire));
+        self.writer.enqueue(accept).await
     }
 
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {

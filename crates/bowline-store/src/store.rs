@@ -1,6 +1,9 @@
 //! The promises every backend keeps.
 
+use std::pin::Pin;
+
 use bowline_sbp::approval::{Approval, Step};
+use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
@@ -15,6 +18,9 @@ use crate::{
 };
 
 /// The durable session log. `Ok` means on disk (G4).
+/// Something that stands in line to be written; kept once it is on disk.
+pub type Promise<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Makes a session; under a key, the same one again.
@@ -50,10 +56,19 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Turns in the Tether after `after`, oldest first: one page, bounded in number and bytes,
     /// empty only when there are no more.
-    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<Entry>>;
+    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>>;
+
+    /// Whether any agent remembers anything, as far as is known without a look at the disk.
+    fn anyone_remembers(&self) -> bool;
 
     /// Takes a turn on: from now it survives a crash.
-    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted>;
+    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
+        self.queue_turn(turn).await?.await
+    }
+
+    /// The same in two steps: when this returns, the turn stands in line, and whatever is asked for
+    /// later is written later; when the promise is kept, it survives a crash.
+    async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>>;
 
     /// A turn that waited, or was taken over, begins to run.
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()>;

@@ -3,7 +3,7 @@
 //! Apart from the rest of attaching, because it is the one thing that can stand between the log and
 //! the socket. Whatever becomes of the translation, the turn goes out, and then the pump goes on.
 
-use bowline_store::Entry;
+use bowline_sbp::delivery::LoggedTurn;
 
 use super::Surface;
 use crate::socket::End;
@@ -11,8 +11,8 @@ use crate::translate::{Outcome, Said};
 
 impl Surface<'_> {
     /// The newest turn there is: kept back if a translation of it begins.
-    pub(super) async fn newest(&mut self, entry: Entry) -> Result<(), End> {
-        self.delivery.hold(entry.into());
+    pub(super) async fn newest(&mut self, turn: LoggedTurn) -> Result<(), End> {
+        self.delivery.hold(turn);
         let stays = self.channel.now().handed_to.is_none();
         let begins = match (&mut self.translator, self.delivery.held()) {
             (Some(translator), Some(turn)) => stays && translator.begin(self.app, turn),

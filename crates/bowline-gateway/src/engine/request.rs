@@ -54,6 +54,11 @@ struct Stored {
 }
 
 impl TurnRequest {
+    /// The caller waits, and wants to hear nothing before the whole answer is there.
+    pub(super) fn waits_for_all(&self) -> bool {
+        self.origin == Origin::Http && !self.stream
+    }
+
     /// As text, for the store.
     pub(super) fn to_json(&self) -> String {
         #[derive(Serialize)]

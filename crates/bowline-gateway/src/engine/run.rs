@@ -44,18 +44,19 @@ impl Engine {
     ) {
         let begun = Instant::now();
         let mut troubles = self.troubles.subscribe();
-        let runs = loop {
-            tokio::select! {
-                () = ticket.called() => break true,
-                // A turn that has not started stays on disk and is taken up by the next start.
-                () = self.stop.cancelled(), if begin.session.is_none() => break false,
-                // Whoever is before it cannot write. It runs when they can; nobody has to wait
-                // for that without a word.
-                Ok(_) = troubles.wait_for(|troubles| *troubles > 0), if turn.outcome().is_none() => {
-                    turn.end(Err(Error::Unavailable("others wait for the disk".into()).into()));
+        let runs = ticket.is_first()
+            || loop {
+                tokio::select! {
+                    () = ticket.called() => break true,
+                    // A turn that has not started stays on disk and is taken up by the next start.
+                    () = self.stop.cancelled(), if begin.session.is_none() => break false,
+                    // Whoever is before it cannot write. It runs when they can; nobody has to wait
+                    // for that without a word.
+                    Ok(_) = troubles.wait_for(|troubles| *troubles > 0), if turn.outcome().is_none() => {
+                        turn.end(Err(Error::Unavailable("others wait for the disk".into()).into()));
+                    }
                 }
-            }
-        };
+            };
         let outcome = if runs {
             // A panic ends this turn, not the gateway.
             let run = AssertUnwindSafe(self.run(&turn, request, begin)).catch_unwind();
@@ -158,7 +159,8 @@ impl Engine {
             spent_usd: 0.0,
             channel: &channel,
         };
-        let ended = run.carry_out(&mut history).await;
+        // On the heap: it is most of a turn, and would be copied with each future around it.
+        let ended = Box::pin(run.carry_out(&mut history)).await;
         match &ended {
             Ok((_, said)) => {
                 said.iter().cloned().for_each(|message| history.push(message));

@@ -194,6 +194,8 @@ async fn target(
     }
 }
 
+const KEY_HEADER: &str = "idempotency-key";
+
 /// The caller's name for this very request, if it gave one (G3).
 fn idempotency_key(
     headers: &HeaderMap,
@@ -202,6 +204,9 @@ fn idempotency_key(
     target: &Target,
     body: &Bytes,
 ) -> Result<Option<IdempotencyKey>, ApiError> {
+    if !headers.contains_key(KEY_HEADER) && options.client_turn_id.is_none() {
+        return Ok(None);
+    }
     let scope = match target {
         Target::Existing { id, .. } => id.to_string(),
         Target::New { .. } => new_scope(shown),
@@ -222,7 +227,7 @@ pub(super) fn named_key(
     scope: String,
     body_hash: [u8; 32],
 ) -> Result<Option<IdempotencyKey>, ApiError> {
-    let in_header = headers.get("idempotency-key").map(|value| value.to_str().unwrap_or_default());
+    let in_header = headers.get(KEY_HEADER).map(|value| value.to_str().unwrap_or_default());
     let Some(key) = in_header.or(in_body) else { return Ok(None) };
     if key.is_empty() || key.len() > 255 {
         return Err(ApiError::new(

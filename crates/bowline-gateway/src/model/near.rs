@@ -93,8 +93,8 @@ impl Near {
     async fn connect(&self) -> Result<Box<Line>, Fault> {
         let connected = self.connector.clone().oneshot(self.server.clone()).await;
         let stream = connected.map_err(|error| Fault::Connect(Box::new(error)))?;
-        let (sender, driver) =
-            http1::handshake(stream).await.map_err(|error| Fault::Connect(Box::new(error)))?;
+        let shaken = http1::handshake(stream).await;
+        let (sender, driver) = shaken.map_err(|error| Fault::Connect(Box::new(error)))?;
         Ok(Box::new(Line { sender, driver }))
     }
 }
@@ -243,3 +243,6 @@ impl Body for Answer {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests;

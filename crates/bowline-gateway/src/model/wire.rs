@@ -49,8 +49,7 @@ impl From<reqwest::Error> for Fault {
     }
 }
 
-/// The way to one server.
-#[derive(Debug)]
+/// The way to one server. Its address may hold a password.
 pub(super) struct Wire {
     base: Url,
     host: HeaderValue,
@@ -69,12 +68,15 @@ impl Wire {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| error.to_string())?;
-        let is_near = base.scheme() == "http" && base.username().is_empty() && !has_proxy();
+        let is_open = base.username().is_empty() && base.password().is_none();
+        let is_near = base.scheme() == "http" && is_open && !has_proxy();
         let near = match is_near {
             true => Some(near(&base, settings.connect_timeout, patience)?),
             false => None,
         };
-        let host = HeaderValue::from_str(base.authority()).map_err(|error| error.to_string())?;
+        let name = base.host_str().unwrap_or_default();
+        let host = base.port().map_or(name.to_owned(), |port| format!("{name}:{port}"));
+        let host = HeaderValue::from_str(&host).map_err(|error| error.to_string())?;
         Ok(Self { base, host, client, near })
     }
 

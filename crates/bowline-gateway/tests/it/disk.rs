@@ -50,6 +50,50 @@ async fn g4_a_turn_whose_store_was_busy_ends_once_under_its_key() {
 }
 
 #[tokio::test]
+async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    for operation in ["accept_turn", "promise"] {
+        for stream in [false, true] {
+            disk.fail(operation, busy());
+            let mut body = asked("m", "x", json!({}));
+            body["stream"] = stream.into();
+            let told = bench.chat(body).await;
+            assert_eq!(told.status, 503, "{operation}: {}", told.text);
+        }
+    }
+    assert!(bench.sessions().await.is_empty());
+    assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
+    eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
+    assert_eq!(bench.chat(asked("m", "x", json!({}))).await.status, 200, "and then it works");
+}
+
+#[tokio::test]
+async fn g4_the_model_is_asked_while_a_first_turn_is_written_and_nobody_is_told_before() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    for (n, stream) in [false, true].into_iter().enumerate() {
+        let on_disk = disk.slow_down();
+        let mut body = asked("m", "x", json!({}));
+        body["stream"] = stream.into();
+        let mut told = std::pin::pin!(bench.chat(body));
+        tokio::select! {
+            biased;
+            told = &mut told => panic!("told too soon: {}", told.text),
+            () = upstream.until_calls(n + 1) => {}
+        }
+        // The answer has long been there; that it was written does not matter either.
+        tokio::select! {
+            biased;
+            told = &mut told => panic!("told too soon: {}", told.text),
+            () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
+        }
+        on_disk.send(()).unwrap();
+        assert_eq!(told.await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
     let upstream = MockUpstream::start().await;
     let (bench, disk) = on_a_bad_disk(&upstream).await;

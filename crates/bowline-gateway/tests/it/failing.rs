@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bowline_sbp::approval::{Approval, Step};
+use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
@@ -12,24 +13,34 @@ use bowline_store::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
     Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
     NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
-    Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    Packed, Page, Promise, Result, Session, Store, TokenHash, Unfinished,
 };
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 
 #[derive(Debug)]
 pub(crate) struct Failing {
     store: Arc<Sqlite>,
     next: Mutex<Option<(&'static str, Error)>>,
+    /// The next promise is kept when this is told to.
+    slow: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 impl Failing {
     pub(crate) fn new(store: Arc<Sqlite>) -> Self {
-        Self { store, next: Mutex::default() }
+        Self { store, next: Mutex::default(), slow: Mutex::default() }
     }
 
     /// The next call of that operation fails like this, once.
     pub(crate) fn fail(&self, operation: &'static str, error: Error) {
         *self.next.lock().unwrap() = Some((operation, error));
+    }
+
+    /// The next turn that is taken on takes until then to be on disk.
+    pub(crate) fn slow_down(&self) -> oneshot::Sender<()> {
+        let (done, slow) = oneshot::channel();
+        *self.slow.lock().unwrap() = Some(slow);
+        done
     }
 
     /// Whether the failure has happened.
@@ -47,6 +58,26 @@ macro_rules! fails_when_told {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
         #[async_trait::async_trait]
         impl Store for Failing {
+            async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>> {
+                self.may("accept_turn")?;
+                if let Err(error) = self.may("promise") {
+                    return Ok(Box::pin(async { Err(error) }));
+                }
+                let slow = self.slow.lock().unwrap().take();
+                let promise = self.store.queue_turn(turn).await?;
+                Ok(Box::pin(async move {
+                    let accepted = promise.await;
+                    if let Some(slow) = slow {
+                        let _ = slow.await;
+                    }
+                    accepted
+                }))
+            }
+
+            fn anyone_remembers(&self) -> bool {
+                self.store.anyone_remembers()
+            }
+
             $(async fn $name(&self, $($arg: $kind),*) -> Result<$out> {
                 self.may(stringify!($name))?;
                 self.store.$name($($arg),*).await
@@ -69,8 +100,7 @@ fails_when_told! {
     history(id: SessionId) -> Vec<Message>;
     entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
     entries_before(id: SessionId, before: Seq, limit: u32) -> Vec<Entry>;
-    tethered_after(id: SessionId, after: Seq) -> Vec<Entry>;
-    accept_turn(turn: NewTurn) -> Accepted;
+    tethered_after(id: SessionId, after: Seq) -> Vec<LoggedTurn>;
     start_turn(turn: TurnId, owner: InstanceId) -> ();
     advance_turn(advance: Advance) -> Session;
     finish_turn(finish: Finish) -> Session;

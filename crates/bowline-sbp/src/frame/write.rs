@@ -4,38 +4,49 @@
 use std::io::Write;
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{ClientFrame, TetherTurn};
 
 /// A `TETHER_TURN`. By hand, because drains are made of them: the text, most of each, is escaped
 /// once and goes out twice.
 pub(super) fn tether_turn(turn: &TetherTurn) -> String {
-    let TetherTurn { turn_index, turn_id, seq, session_id, .. } = turn;
-    let status = turn.status.as_str();
     let mut json = Vec::with_capacity(2 * turn.content.len() + 512);
-    let mut said = Vec::with_capacity(turn.content.len() + 96);
-    said.extend_from_slice(b"\"role\":");
-    string(&mut said, &turn.role);
-    said.extend_from_slice(b",\"content\":");
-    string(&mut said, &turn.content);
-    said.extend_from_slice(b",\"model_used\":");
+    json.extend_from_slice(b"{\"type\":\"TETHER_TURN\",\"turn_index\":");
+    number(&mut json, turn.turn_index);
+    json.extend_from_slice(b",\"turn_id\":\"");
+    uuid(&mut json, &turn.turn_id.0);
+    json.extend_from_slice(b"\",\"seq\":");
+    number(&mut json, turn.seq);
+    json.extend_from_slice(b",\"session_id\":\"");
+    uuid(&mut json, &turn.session_id.0);
+    json.extend_from_slice(b"\",\"status\":\"");
+    json.extend_from_slice(turn.status.as_str().as_bytes());
+    write!(json, "\",\"created_at\":\"{}\",", turn.created_at).expect("memory takes everything");
+    let said = json.len();
+    json.extend_from_slice(b"\"role\":");
+    string(&mut json, &turn.role);
+    json.extend_from_slice(b",\"content\":");
+    string(&mut json, &turn.content);
+    json.extend_from_slice(b",\"model_used\":");
     match &turn.model_used {
-        Some(model) => string(&mut said, model),
-        None => said.extend_from_slice(b"null"),
+        Some(model) => string(&mut json, model),
+        None => json.extend_from_slice(b"null"),
     }
-    write!(
-        json,
-        "{{\"type\":\"TETHER_TURN\",\"turn_index\":{turn_index},\"turn_id\":\"{turn_id}\",\
-         \"seq\":{seq},\"session_id\":\"{session_id}\",\"status\":\"{status}\",\
-         \"created_at\":\"{}\",",
-        turn.created_at
-    )
-    .expect("memory takes everything");
-    json.extend_from_slice(&said);
+    let said = said..json.len();
     json.extend_from_slice(b",\"turn\":{");
-    json.extend_from_slice(&said);
+    json.extend_from_within(said);
     json.extend_from_slice(b"}}");
     String::from_utf8(json).expect("JSON is UTF-8")
+}
+
+fn number(json: &mut Vec<u8>, number: u64) {
+    serde_json::to_writer(json, &number).expect("memory takes everything");
+}
+
+fn uuid(json: &mut Vec<u8>, uuid: &Uuid) {
+    let mut text = Uuid::encode_buffer();
+    json.extend_from_slice(uuid.hyphenated().encode_lower(&mut text).as_bytes());
 }
 
 fn string(json: &mut Vec<u8>, text: &str) {

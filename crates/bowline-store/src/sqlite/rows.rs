@@ -17,7 +17,7 @@ pub(super) fn place(key: Key, seq: Seq) -> i64 {
     (key << 32) | seq.min(u64::from(u32::MAX)) as i64
 }
 
-fn seq_of(place: i64) -> Seq {
+pub(super) fn seq_of(place: i64) -> Seq {
     (place & 0xffff_ffff) as Seq
 }
 

@@ -1,13 +1,16 @@
 //! Attaching, delivering, letting go.
 
-use bowline_sbp::id::{Seq, SessionId};
+use bowline_sbp::delivery::LoggedTurn;
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::id::{Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::{Change, Status};
+use bowline_sbp::message::said;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{self, Key, millis, place};
+use super::rows::{self, Key, millis, place, seq_of, timestamp};
 use super::surfaces;
-use crate::{Attach, Attached, Entry, Result};
+use crate::{Attach, Attached, Result};
 
 /// The most turns in one page, and the most bytes of text (one turn always fits).
 const PAGE_TURNS: u32 = 256;
@@ -81,17 +84,33 @@ pub(super) fn confirm(conn: &Connection, id: SessionId, epoch: u64, seq: Seq) ->
     Ok(())
 }
 
-pub(super) fn after(conn: &Connection, id: SessionId, after: Seq) -> Result<Vec<Entry>> {
+/// A page of what waits. Drains are made of these, so it takes no more of a row than it needs.
+pub(super) fn after(conn: &Connection, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>> {
     let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-    let (mut bytes, mut turns) = (0, 0);
-    rows::entries(
-        conn,
-        "WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3",
-        params![place(key, after), place(key + 1, 0), PAGE_TURNS],
-        |entry| {
-            bytes += entry.message.as_json().len();
-            turns += 1;
-            turns == 1 || bytes <= PAGE_BYTES
-        },
-    )
+    let mut statement = conn.prepare_cached(
+        "SELECT place, turn_id, message, model, status, step, created_at FROM entries
+         WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3",
+    )?;
+    let span = params![place(key, after), place(key + 1, 0), PAGE_TURNS];
+    let mut rows = statement.query(span)?;
+    let (mut turns, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let message = row.get_ref(2)?.as_str().map_err(|_| rows::corrupt("a message"))?;
+        bytes += message.len();
+        if bytes > PAGE_BYTES && !turns.is_empty() {
+            break;
+        }
+        let (role, content) = said(message).ok_or_else(|| rows::corrupt("a message"))?;
+        turns.push(LoggedTurn {
+            seq: seq_of(row.get(0)?),
+            turn_id: TurnId::from_bytes(row.get(1)?),
+            role,
+            content,
+            model: row.get(3)?,
+            created_at: timestamp(row.get(6)?)?,
+            step_count: row.get::<_, i64>(5)? as u64,
+            status: TurnStatus::named(row.get_ref(4)?.as_str().unwrap_or_default()),
+        });
+    }
+    Ok(turns)
 }

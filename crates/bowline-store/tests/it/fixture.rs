@@ -108,7 +108,7 @@ pub(crate) async fn pending(store: &dyn Store, id: SessionId) -> Vec<String> {
         let page = store.tethered_after(id, after).await.unwrap();
         let Some(last) = page.last() else { break };
         after = last.seq;
-        turns.extend(page.iter().map(|entry| entry.message.content()));
+        turns.extend(page.into_iter().map(|turn| turn.content));
     }
     assert_eq!(session.pending_turns, turns.len() as u64, "the counter agrees with the log");
     turns

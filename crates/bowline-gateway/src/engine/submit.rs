@@ -1,0 +1,266 @@
+//! Taking turns on: what is asked for is on disk before anyone hears that it runs (G4).
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
+use bowline_sbp::lifecycle::{Change, Status};
+use bowline_store::{Accepted, Error, IdempotencyKey, NewSession, NewTurn, Session, TurnSession};
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::request::TurnRequest;
+use super::{Begin, Engine, Submitted, Target, internal, stopping, unended};
+use crate::auth::hash_token;
+use crate::clock;
+use crate::hub::{Done, Failure, LiveTurn};
+use crate::lanes::{LaneFull, Ticket};
+
+/// How often a turn that is neither running nor ended is looked for.
+const MOST_LOOKS: u32 = 100;
+
+/// A turn that was accepted, and all it needs to run.
+#[derive(Debug)]
+struct Begun {
+    turn: Arc<LiveTurn>,
+    request: TurnRequest,
+    ticket: Ticket,
+    begin: Begin,
+}
+
+impl Engine {
+    /// Takes a turn on. In a task of its own, which then runs it: a caller who hangs up in between
+    /// cannot leave it lying.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        target: Target,
+        request: TurnRequest,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Submitted, Failure> {
+        let engine = Arc::clone(self);
+        let (tell, told) = oneshot::channel();
+        // Nobody may be there to hear it; the turn runs all the same.
+        let tell = move |submitted| drop(tell.send(submitted));
+        // On the heap: a task that starts and ends moves what it holds about.
+        self.tasks.spawn(Box::pin(async move {
+            match (target, key) {
+                (Target::New { agent_id }, None) => engine.open(agent_id, request, tell).await,
+                (target, key) => engine.go_on(target, request, key, tell).await,
+            }
+        }));
+        told.await.unwrap_or_else(|_| Err(internal()))
+    }
+
+    /// A turn of a session that may be there already, or of a request that has a name.
+    async fn go_on(
+        self: &Arc<Self>,
+        target: Target,
+        request: TurnRequest,
+        key: Option<IdempotencyKey>,
+        tell: impl FnOnce(Result<Submitted, Failure>),
+    ) {
+        let waits = request.waits_for_all();
+        let (submitted, begun) = match self.accept(target, request, key).await {
+            Ok(accepted) => accepted,
+            Err(failure) => return tell(Err(failure)),
+        };
+        let Some(Begun { turn, request, ticket, begin }) = begun else {
+            return tell(Ok(submitted));
+        };
+        let mut run = pin!(self.run_in_lane(Arc::clone(&turn), request, ticket, begin));
+        let over = waits && until_over(&turn, &mut run).await;
+        tell(Ok(submitted));
+        if !over {
+            run.await;
+        }
+    }
+
+    /// The first turn of a session that nobody knows of yet: the model is asked while the disk is
+    /// still writing. Whatever the turn writes comes behind that, and nobody hears of it before.
+    async fn open(
+        self: &Arc<Self>,
+        agent_id: AgentId,
+        request: TurnRequest,
+        tell: impl FnOnce(Result<Submitted, Failure>),
+    ) {
+        let at = clock::now();
+        let new = self.fresh_session(agent_id, at);
+        let prepared = (|| {
+            self.takes(&request)?;
+            let status = Status::Idle.after(Change::TurnTaken).map_err(Error::from)?;
+            let ticket = self.lanes.enter(new.id, 1).map_err(|LaneFull| self.lane_full())?;
+            Ok((Session::made(&new, status), ticket))
+        })();
+        let (session, ticket) = match prepared {
+            Ok(prepared) => prepared,
+            Err(failure) => return tell(Err(failure)),
+        };
+        let accepting = NewTurn {
+            id: TurnId(Uuid::now_v7()),
+            session: TurnSession::New(new),
+            request: request.to_json(),
+            key: None,
+            owner: self.instance,
+            agent_id: request.agent_id.clone(),
+            started: true,
+            at,
+        };
+        let turn = LiveTurn::new(accepting.id, session.id, 1, request.tether);
+        let turn = self.known(turn);
+        let begin = Begin {
+            session: Some(session.clone()),
+            remembers: Some(false).filter(|_| !self.store.anyone_remembers()),
+            ..Begin::default()
+        };
+        let waits = request.waits_for_all();
+        let failed = |error| {
+            let failure = Failure::from(error);
+            self.lock_active().remove(&turn.id);
+            turn.end(Err(failure.clone()));
+            Err(failure)
+        };
+        let mut promise = match self.store.queue_turn(accepting).await {
+            Ok(promise) => promise,
+            Err(error) => return tell(failed(error)),
+        };
+        let mut run = pin!(self.run_in_lane(Arc::clone(&turn), request, ticket, begin));
+        let (over, accepted) = if waits {
+            // Who waits for all of it needs no news before there is something to say, and by then
+            // the promise was kept or broken: what the turn writes comes behind it.
+            (until_over(&turn, &mut run).await, promise.await)
+        } else {
+            tokio::select! {
+                biased;
+                accepted = &mut promise => (false, accepted),
+                () = &mut run => (true, promise.await),
+            }
+        };
+        if let Err(error) = accepted {
+            return tell(failed(error));
+        }
+        tell(Ok(Submitted::Running { turn: Arc::clone(&turn), session: Box::new(session) }));
+        if !over {
+            run.await;
+        }
+    }
+
+    /// Refuses what nobody can answer before anything is stored.
+    fn takes(&self, request: &TurnRequest) -> Result<(), Failure> {
+        if self.stop.is_cancelled() {
+            return Err(stopping());
+        }
+        self.models.route(&request.model)?;
+        Ok(())
+    }
+
+    /// What became of the request, and the turn to be run if it is a new one.
+    async fn accept(
+        self: &Arc<Self>,
+        target: Target,
+        request: TurnRequest,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Submitted, Option<Begun>), Failure> {
+        self.takes(&request)?;
+        let mut looks = 0;
+        loop {
+            let at = clock::now();
+            let session = match &target {
+                Target::New { agent_id } => {
+                    TurnSession::New(self.fresh_session(agent_id.clone(), at))
+                }
+                Target::Existing { id, resume } => {
+                    TurnSession::Existing { id: *id, resume: *resume }
+                }
+            };
+            let session_id = match &session {
+                TurnSession::New(new) => new.id,
+                TurnSession::Existing { id, .. } => *id,
+            };
+            // A full lane still gives what was asked for before: only the store knows.
+            let (ticket, full) = match self.lanes.enter(session_id, self.limits.waiting_turns) {
+                Ok(ticket) => (ticket, false),
+                Err(LaneFull) if key.is_none() => return Err(self.lane_full()),
+                Err(LaneFull) => {
+                    let ticket = self.lanes.enter(session_id, usize::MAX);
+                    (ticket.map_err(|LaneFull| self.lane_full())?, true)
+                }
+            };
+            let turn = NewTurn {
+                id: TurnId(Uuid::now_v7()),
+                session,
+                request: request.to_json(),
+                key: key.clone(),
+                owner: self.instance,
+                agent_id: request.agent_id.clone(),
+                started: ticket.is_first(),
+                at,
+            };
+            let turn_id = turn.id;
+            match self.store.accept_turn(turn).await? {
+                Accepted::Fresh { .. } if full => {
+                    self.store.abandon_turn(turn_id, self.instance).await?;
+                    return Err(self.lane_full());
+                }
+                Accepted::Fresh { session, remembers } => {
+                    let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
+                    // What waits may find another session, and another memory, than it left.
+                    let first = ticket.is_first();
+                    let begin = Begin {
+                        session: first.then(|| session.clone()),
+                        remembers: first.then_some(remembers),
+                        advanced: false,
+                        keyed: key.is_some(),
+                    };
+                    let turn = self.known(turn);
+                    let running =
+                        Submitted::Running { turn: Arc::clone(&turn), session: Box::new(session) };
+                    return Ok((running, Some(Begun { turn, request, ticket, begin })));
+                }
+                Accepted::Suspended { session } => {
+                    return Ok((Submitted::Suspended { session: Box::new(session) }, None));
+                }
+                Accepted::Known { session, result: Some(result), .. } => {
+                    let done = Done::from_json(&result).ok_or_else(internal)?;
+                    let done = Arc::new(done);
+                    return Ok((Submitted::Replayed { done, session: Box::new(session) }, None));
+                }
+                Accepted::Known { turn_id, session, result: None } => {
+                    if let Some(turn) = self.active(turn_id) {
+                        let session = Box::new(session);
+                        return Ok((Submitted::Running { turn, session }, None));
+                    }
+                    // It ended between the look at the store and the look here: look again. One
+                    // that nobody runs any more (a panic, a corrupt row) waits for a restart.
+                    looks += 1;
+                    if looks == MOST_LOOKS {
+                        return Err(unended());
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    }
+
+    fn fresh_session(&self, agent_id: AgentId, at: Timestamp) -> NewSession {
+        let id = SessionId(Uuid::now_v7());
+        NewSession {
+            id,
+            token_hash: hash_token(&self.access.token_for(id)),
+            listed: false,
+            agent_id,
+            metadata: "{}".into(),
+            at,
+        }
+    }
+}
+
+/// Runs a turn until those who wait for it can be told something. Gives whether it is over.
+async fn until_over(turn: &LiveTurn, mut run: impl Future<Output = ()> + Unpin) -> bool {
+    tokio::select! {
+        biased;
+        () = &mut run => true,
+        _ = turn.ended() => false,
+    }
+}
