@@ -23,7 +23,10 @@ use tokio::process::{Child, Command};
 use super::legs::{self, TOOLS};
 use super::load::since_epoch;
 
-/// How long a stream waits before its first word, so that many are under way together.
+/// A model that thinks before it answers, however short the question is.
+pub(super) const THINKER: &str = "thinker";
+/// How long a stream waits before its first word, so that many are under way together; and how long
+/// a thinker does.
 const THINKING: Duration = Duration::from_millis(20);
 
 const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown fox jumps over the lazy dog, and then it takes a well-deserved rest."},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}}"#;
@@ -88,6 +91,9 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
         *refusal.status_mut() = hyper::StatusCode::BAD_REQUEST;
         return Ok(refusal);
     };
+    if asked.model == THINKER {
+        tokio::time::sleep(THINKING).await;
+    }
     let (kind, body) = if asked.model == TOOLS {
         (
             "text/event-stream",

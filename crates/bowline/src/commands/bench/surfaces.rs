@@ -78,7 +78,7 @@ pub(super) async fn attaches(address: SocketAddr, doors: &[Door], length: Durati
     Ok(count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// How long `turns` frames take to arrive after the welcome.
+/// How long it takes from the first packet until `turns` frames have arrived after the welcome.
 pub(super) async fn drain(address: SocketAddr, door: &Door, turns: usize) -> Result<Duration> {
     let begun = Instant::now();
     let mut socket = attach(address, door).await?;
