@@ -97,8 +97,8 @@ struct Begin {
 /// What became of a request for a turn.
 #[derive(Debug)]
 pub(crate) enum Submitted {
-    /// It runs, or waits for its turn.
-    Running { turn: Arc<LiveTurn>, session: Box<Session> },
+    /// It runs, or waits for its turn. `token`: the session's, if it was made for this.
+    Running { turn: Arc<LiveTurn>, session: Box<Session>, token: Option<String> },
     /// It ran before, under the same key.
     Replayed { done: Arc<Done>, session: Box<Session> },
     /// The session is suspended and nobody said to resume it (SBP-L2-15).

@@ -38,6 +38,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use self::readers::Readers;
+use self::rows::select_sessions;
 use self::writer::Writer;
 use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
@@ -177,7 +178,7 @@ impl Store for Sqlite {
 
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>> {
         let find = move |conn: &Connection| {
-            let listed = "WHERE token_hash = ?1 AND token_listed = 1";
+            let listed = select_sessions!("WHERE token_hash = ?1 AND token_listed = 1");
             Ok(rows::sessions(conn, listed, [token.0])?.pop().map(|(_, s)| s))
         };
         self.readers.ask(find).await

@@ -86,7 +86,7 @@ impl Engine {
         tell: impl FnOnce(Result<Submitted, Failure>),
     ) {
         let at = clock::now();
-        let new = self.fresh_session(agent_id, at);
+        let (new, token) = self.fresh_session(agent_id, at);
         let prepared = (|| {
             self.takes(&request)?;
             let status = Status::Idle.after(Change::TurnTaken).map_err(Error::from)?;
@@ -140,7 +140,8 @@ impl Engine {
         if let Err(error) = accepted {
             return tell(failed(error));
         }
-        tell(Ok(Submitted::Running { turn: Arc::clone(&turn), session: Box::new(session) }));
+        let (session, token) = (Box::new(session), Some(token));
+        tell(Ok(Submitted::Running { turn: Arc::clone(&turn), session, token }));
         if !over {
             run.await;
         }
@@ -168,7 +169,7 @@ impl Engine {
             let at = clock::now();
             let session = match &target {
                 Target::New { agent_id } => {
-                    TurnSession::New(self.fresh_session(agent_id.clone(), at))
+                    TurnSession::New(self.fresh_session(agent_id.clone(), at).0)
                 }
                 Target::Existing { id, resume } => {
                     TurnSession::Existing { id: *id, resume: *resume }
@@ -214,8 +215,11 @@ impl Engine {
                         keyed: key.is_some(),
                     };
                     let turn = self.known(turn);
-                    let running =
-                        Submitted::Running { turn: Arc::clone(&turn), session: Box::new(session) };
+                    let running = Submitted::Running {
+                        turn: Arc::clone(&turn),
+                        session: Box::new(session),
+                        token: None,
+                    };
                     return Ok((running, Some(Begun { turn, request, ticket, begin })));
                 }
                 Accepted::Suspended { session } => {
@@ -229,7 +233,7 @@ impl Engine {
                 Accepted::Known { turn_id, session, result: None } => {
                     if let Some(turn) = self.active(turn_id) {
                         let session = Box::new(session);
-                        return Ok((Submitted::Running { turn, session }, None));
+                        return Ok((Submitted::Running { turn, session, token: None }, None));
                     }
                     // It ended between the look at the store and the look here: look again. One
                     // that nobody runs any more (a panic, a corrupt row) waits for a restart.
@@ -243,16 +247,13 @@ impl Engine {
         }
     }
 
-    fn fresh_session(&self, agent_id: AgentId, at: Timestamp) -> NewSession {
+    /// A session that is yet to be made, and its token.
+    fn fresh_session(&self, agent_id: AgentId, at: Timestamp) -> (NewSession, String) {
         let id = SessionId(Uuid::now_v7());
-        NewSession {
-            id,
-            token_hash: hash_token(&self.access.token_for(id)),
-            listed: false,
-            agent_id,
-            metadata: "{}".into(),
-            at,
-        }
+        let token = self.access.token_for(id);
+        let token_hash = hash_token(&token);
+        let metadata = "{}".into();
+        (NewSession { id, token_hash, listed: false, agent_id, metadata, at }, token)
     }
 }
 

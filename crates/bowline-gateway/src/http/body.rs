@@ -1,5 +1,7 @@
 //! Request bodies: read within bounds, and taken apart without losing a byte.
 
+use std::borrow::Cow;
+
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName};
 use bowline_sbp::api::SbpOptions;
@@ -8,7 +10,7 @@ use bowline_sbp::id::SessionId;
 use bowline_sbp::json::{MAX_DEPTH, within_depth};
 use bowline_sbp::message::Message;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -48,7 +50,7 @@ pub(crate) async fn read_within(
 }
 
 /// Reads a JSON body; an empty one counts as `{}`.
-pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn json<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, ApiError> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     let read = serde_json::from_slice(bytes).map_err(|error| {
         let code = if error.is_data() { Code::InvalidRequest } else { Code::MalformedRequest };
@@ -78,20 +80,24 @@ pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
     }
 }
 
-/// A completion request, taken apart field by field; each field keeps its text.
+/// A completion request, taken apart field by field; each field is where it was read.
 #[derive(Debug)]
-pub(crate) struct ChatBody {
-    fields: Vec<(String, Box<RawValue>)>,
+pub(crate) struct ChatBody<'b> {
+    fields: Vec<(Name<'b>, &'b RawValue)>,
 }
 
-impl ChatBody {
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, ApiError> {
+/// A field's name, copied only if it is spelled with escapes.
+#[derive(Debug, Deserialize)]
+struct Name<'b>(#[serde(borrow)] Cow<'b, str>);
+
+impl<'b> ChatBody<'b> {
+    pub(crate) fn read(bytes: &'b [u8]) -> Result<Self, ApiError> {
         json(bytes)
     }
 
     /// A field's text; of repeated ones the last, as JSON parsers have it.
-    fn field(&self, name: &str) -> Option<&RawValue> {
-        self.fields.iter().rev().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    fn field(&self, name: &str) -> Option<&'b RawValue> {
+        self.fields.iter().rev().find(|(field, _)| field.0 == name).map(|(_, value)| *value)
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -159,9 +165,9 @@ impl ChatBody {
         if self.field("sbp").is_none() {
             return bytes;
         }
-        let fields = self.fields.iter().filter(|(name, _)| name != "sbp");
+        let fields = self.fields.iter().filter(|(name, _)| name.0 != "sbp");
         let fields = fields.map(|(name, value)| {
-            let name = serde_json::to_string(name).expect("a string always serialises");
+            let name = serde_json::to_string(&name.0).expect("a string always serialises");
             format!("{name}:{}", value.get())
         });
         Bytes::from(format!("{{{}}}", fields.collect::<Vec<_>>().join(",")))
@@ -170,23 +176,22 @@ impl ChatBody {
     /// The fields that go to the model as they came.
     pub(crate) fn params(self) -> Vec<(String, Box<RawValue>)> {
         let ours = ["messages", "prompt", "sbp", "stream"];
-        let mut params = self.fields;
-        params.retain(|(name, _)| !ours.contains(&name.as_str()));
-        params
+        let theirs = self.fields.into_iter().filter(|(name, _)| !ours.contains(&&*name.0));
+        theirs.map(|(name, value)| (name.0.into_owned(), value.to_owned())).collect()
     }
 }
 
-impl<'de> Deserialize<'de> for ChatBody {
+impl<'de> Deserialize<'de> for ChatBody<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Fields;
         impl<'de> Visitor<'de> for Fields {
-            type Value = ChatBody;
+            type Value = ChatBody<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ChatBody, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ChatBody<'de>, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
@@ -211,7 +216,7 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
 mod tests {
     use super::*;
 
-    fn body(text: &str) -> ChatBody {
+    fn body(text: &str) -> ChatBody<'_> {
         ChatBody::read(text.as_bytes()).unwrap()
     }
 

@@ -87,7 +87,7 @@ async fn complete(
         app.mode == SessionMode::Always || chat.has("sbp") || shown.session_token.is_some();
     if !tracked {
         engine.access.may_use(&shown)?;
-        return passthrough::pass(engine, chat, bytes, path).await;
+        return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
 
     let options = chat.sbp()?;
@@ -113,15 +113,15 @@ async fn complete(
     };
     let stream = request.stream;
     let makes_session = matches!(target, Target::New { .. });
-    let (answer, session) = match engine.submit(target, request, key).await? {
+    let (answer, session, made) = match engine.submit(target, request, key).await? {
         Submitted::Suspended { session } => {
             let token = engine.access.known_token(&session).or(shown.session_token);
             return Ok(with_token(suspended(&session), token));
         }
-        Submitted::Running { turn, session } => (Answering::Live(turn), session),
-        Submitted::Replayed { done, session } => (Answering::Done(done), session),
+        Submitted::Running { turn, session, token } => (Answering::Live(turn), session, token),
+        Submitted::Replayed { done, session } => (Answering::Done(done), session, None),
     };
-    let token = engine.access.known_token(&session).or(shown.session_token);
+    let token = made.or_else(|| engine.access.known_token(&session)).or(shown.session_token);
     let in_body = token.clone().filter(|_| makes_session);
     let response = if stream {
         streamed(answer, in_body, is_prompt).await?

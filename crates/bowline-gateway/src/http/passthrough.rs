@@ -20,7 +20,7 @@ use crate::model::{Call, Model, Reply};
 /// Sends the body as it came, and the answer as it comes.
 pub(super) async fn pass(
     engine: &Engine,
-    chat: ChatBody,
+    chat: ChatBody<'_>,
     bytes: Bytes,
     path: &'static str,
 ) -> Result<Response, ApiError> {
@@ -46,7 +46,7 @@ pub(super) async fn pass(
 async fn built_in(
     engine: &Engine,
     offline: &Model,
-    chat: ChatBody,
+    chat: ChatBody<'_>,
     model: String,
 ) -> Result<Response, ApiError> {
     let stream = chat.stream();

@@ -33,19 +33,27 @@ pub(super) fn corrupt(what: &str) -> Error {
     Error::Corrupt(what.to_owned())
 }
 
-const SESSION_COLUMNS: &str = "key, id, token_hash, agent_id, status, step_count, metadata, \
-     created_at, updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, \
-     attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, handed_to, \
-     tether_last";
+/// The whole text of a statement that finds sessions: put together once, not for every turn.
+macro_rules! select_sessions {
+    ($rest:literal) => {
+        concat!(
+            "SELECT key, id, token_hash, agent_id, status, step_count, metadata, created_at, ",
+            "updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, ",
+            "attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, ",
+            "handed_to, tether_last FROM sessions ",
+            $rest
+        )
+    };
+}
+pub(super) use select_sessions;
 
-/// The sessions that `rest` (WHERE …) finds.
+/// The sessions that a statement made by [`select_sessions`] finds.
 pub(super) fn sessions(
     conn: &Connection,
-    rest: &str,
+    sql: &str,
     params: impl rusqlite::Params,
 ) -> Result<Vec<(Key, Session)>> {
-    let sql = format!("SELECT {SESSION_COLUMNS} FROM sessions {rest}");
-    let mut statement = conn.prepare_cached(&sql)?;
+    let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -56,7 +64,7 @@ pub(super) fn sessions(
 
 /// The session of that id.
 pub(super) fn session(conn: &Connection, id: SessionId) -> Result<Option<(Key, Session)>> {
-    Ok(sessions(conn, "WHERE id = ?1", [id.as_bytes()])?.pop())
+    Ok(sessions(conn, select_sessions!("WHERE id = ?1"), [id.as_bytes()])?.pop())
 }
 
 /// The session of that id, which has to be there.
@@ -66,7 +74,7 @@ pub(super) fn existing(conn: &Connection, id: SessionId) -> Result<(Key, Session
 
 /// The session in that row, which has to be there.
 pub(super) fn with_key(conn: &Connection, key: Key) -> Result<Session> {
-    let found = sessions(conn, "WHERE key = ?1", [key])?.pop();
+    let found = sessions(conn, select_sessions!("WHERE key = ?1"), [key])?.pop();
     Ok(found.ok_or(Error::NoSession)?.1)
 }
 

@@ -5,7 +5,7 @@ use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::rows::{self, Key, millis};
+use super::rows::{self, Key, millis, select_sessions};
 use super::{lineage, trunks};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
@@ -61,7 +61,9 @@ pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
     let status = page.status.map(Status::as_str);
     let found = rows::sessions(
         conn,
-        "WHERE key < ?1 AND (?2 IS NULL OR status = ?2) ORDER BY key DESC LIMIT ?3",
+        select_sessions!(
+            "WHERE key < ?1 AND (?2 IS NULL OR status = ?2) ORDER BY key DESC LIMIT ?3"
+        ),
         params![before, status, page.limit],
     )?;
     Ok(found.into_iter().map(|(_, session)| session).collect())

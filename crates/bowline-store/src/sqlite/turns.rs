@@ -7,12 +7,15 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::log::Log;
 use super::memory;
-use super::rows::{self, Key, millis};
+use super::rows::{self, Key, millis, select_sessions};
 use super::sessions::{self, Known};
 use crate::{
     Accepted, Advance, Error, Finish, InstanceId, NewTurn, Result, Session, SnapshotKind,
     TurnSession, Unfinished,
 };
+
+/// Sessions whose surface another process had.
+const LOST: &str = select_sessions!("WHERE attached_by IS NOT NULL AND attached_by <> ?1");
 
 /// `remembers`: somebody has memories, so it is worth a look whether this turn's agent does.
 pub(super) fn accept(conn: &Connection, turn: &NewTurn, remembers: bool) -> Result<Accepted> {
@@ -165,7 +168,7 @@ pub(super) fn take_over(
     at: Timestamp,
 ) -> Result<Vec<Unfinished>> {
     let me = owner.0.as_bytes();
-    let lost = rows::sessions(conn, "WHERE attached_by IS NOT NULL AND attached_by <> ?1", [me])?;
+    let lost = rows::sessions(conn, LOST, [me])?;
     for (key, session) in lost {
         super::tether::release(conn, key, session.status, at)?;
     }

@@ -184,7 +184,7 @@ async fn send(
         remember: false,
     };
     let submitted = app.engine.submit(target, request, None).await.map_err(|f| f.message)?;
-    let Submitted::Running { turn, session } = submitted else {
+    let Submitted::Running { turn, session, .. } = submitted else {
         return Err("the session does not take this now; try again".into());
     };
     let patience = asked.wait_seconds.unwrap_or(PATIENCE).min(MOST_PATIENCE);
