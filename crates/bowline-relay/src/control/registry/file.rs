@@ -1,6 +1,7 @@
 //! The folder and the file: made private, and refused when they are not.
 
 use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,10 +49,7 @@ impl Registry {
         options.create(true).append(true).mode(0o600).open(&path).map_err(unusable)?;
         // Beside it, SQLite makes files with the permissions of this one.
         for name in ["", "-wal", "-shm"] {
-            let file = PathBuf::from(format!("{}{name}", path.display()));
-            if file.exists() {
-                check(&file, 0o077)?;
-            }
+            check(&PathBuf::from(format!("{}{name}", path.display())), 0o077)?;
         }
         let mut conn = connect(&path)?;
         schema::migrate(&mut conn, &path.display().to_string())?;
@@ -71,11 +69,17 @@ impl Registry {
     }
 }
 
-/// Refuses what others may use in one of the forbidden ways.
+/// Refuses what others may use in one of the forbidden ways. What is not there is used by nobody:
+/// whoever closes the database last takes the files beside it away, at any moment.
 fn check(path: &Path, forbidden: u32) -> Result<(), OpenError> {
     let shown = path.display().to_string();
-    let found = fs::metadata(path)
-        .map_err(|error| OpenError::Folder { folder: shown.clone(), reason: error.to_string() })?;
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(OpenError::Folder { folder: shown, reason: error.to_string() });
+        }
+    };
     let mode = found.permissions().mode() & 0o777;
     if mode & forbidden == 0 { Ok(()) } else { Err(OpenError::Exposed { path: shown, mode }) }
 }
@@ -115,5 +119,16 @@ fn write_ahead(conn: &Connection) -> Result<(), OpenError> {
             }
             Err(error) => return Err(OpenError::Database(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_went_away_meanwhile_is_no_reason_to_refuse() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(check(&folder.path().join("control.db-shm"), 0o077), Ok(()));
     }
 }
