@@ -1,6 +1,5 @@
-//! The way in. What nearly every request is goes straight to its handler: a router's services,
-//! boxed and cloned for each request, cost as much as all that the gateway does for a call that it
-//! passes through. Both ways check and count alike.
+//! The way in. Chat completions, which is what nearly all requests are, go straight to their handler:
+//! a router boxes and clones its services for each request. Both ways check and count alike.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -57,18 +58,7 @@ impl Near {
                 Some(line) => (line, true),
                 None => (self.connect().await?, false),
             };
-            let sent = line.sender.try_send_request(request);
-            let answered = {
-                let mut sent = pin!(sent);
-                let driver = &mut line.driver;
-                let mut over = false;
-                poll_fn(move |cx| {
-                    over = over || Pin::new(&mut *driver).poll(cx).is_ready();
-                    sent.as_mut().poll(cx)
-                })
-                .await
-            };
-            match answered {
+            match line.ask(request).await {
                 Ok(response) => {
                     let idle = Arc::downgrade(&self.idle);
                     let patience = self.patience;
@@ -95,7 +85,7 @@ impl Near {
         let stream = connected.map_err(|error| Fault::Connect(Box::new(error)))?;
         let shaken = http1::handshake(stream).await;
         let (sender, driver) = shaken.map_err(|error| Fault::Connect(Box::new(error)))?;
-        Ok(Box::new(Line { sender, driver }))
+        Ok(Box::new(Line { sender, driver: Some(driver) }))
     }
 }
 
@@ -103,14 +93,37 @@ impl Near {
 #[derive(Debug)]
 struct Line {
     sender: SendRequest<Full<Bytes>>,
-    driver: Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    /// None once the connection is over: what it still holds is only given up with it.
+    driver: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
 }
 
 impl Line {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(driver) = &mut self.driver
+            && Pin::new(driver).poll(cx).is_ready()
+        {
+            self.driver = None;
+        }
+    }
+
+    /// Sends a request; one that was not sent at all comes back with the error.
+    async fn ask(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>> {
+        let mut sent = pin!(self.sender.try_send_request(request));
+        poll_fn(|cx| {
+            self.drive(cx);
+            sent.as_mut().poll(cx)
+        })
+        .await
+    }
+
     /// Whether it can take a request, as far as anyone knows.
     fn is_free(&mut self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.driver).poll(&mut nobody).is_pending() && self.sender.is_ready()
+        self.drive(&mut nobody);
+        self.driver.is_some() && self.sender.is_ready()
     }
 }
 
@@ -196,10 +209,8 @@ impl Answer {
             return Poll::Ready(frame.map(|frame| frame.map_err(broken)));
         }
         // Moves what has come into the body; how the connection ends, the body says.
-        if let Some(line) = &mut self.line
-            && Pin::new(&mut line.driver).poll(cx).is_ready()
-        {
-            self.line = None;
+        if let Some(line) = &mut self.line {
+            line.drive(cx);
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         Poll::Ready(frame.map(|frame| frame.map_err(broken)))

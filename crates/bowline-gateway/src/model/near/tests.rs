@@ -110,6 +110,20 @@ async fn a_connection_that_the_server_closed_meanwhile_is_not_used() {
 }
 
 #[tokio::test]
+async fn a_server_that_hangs_up_in_the_very_moment_of_a_call_keeps_nobody_waiting() {
+    let server = Server::start().await;
+    let (stream, response) = first(&server, DONE).await;
+    text(response).await;
+    // Taken as good, and then it is not: the news comes between the look and the call.
+    let (mut line, _) = server.near.idle.lock().free.pop().unwrap();
+    drop(stream);
+    tokio::time::sleep(PATIENCE).await;
+    let request = Request::post("/v1/x").header("host", "here").body(Full::from("ask"));
+    let asked = tokio::time::timeout(Duration::from_secs(10), line.ask(request.unwrap()));
+    assert!(asked.await.expect("not kept waiting").is_err());
+}
+
+#[tokio::test]
 async fn a_connection_that_the_server_will_close_is_not_kept() {
     let server = Server::start().await;
     let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
