@@ -3,7 +3,8 @@
 //! The path of a frame: [`connection`] reads it, judges it by its header, and unmasks it into the
 //! receiver's queue ([`line`]), whose own connection writes it out with all that has gathered. The
 //! path of a connection: [`serve`] accepts it, [`http`] has its token judged ([`keys`]) and
-//! upgrades it, [`welcome`] gives it a place at its daemon's [`dock`]. Who is paired with whom is
+//! upgrades it, [`welcome`] gives it a place at its daemon's [`dock`], until it leaves or
+//! [`revocations`] has it sent away. Who is paired with whom is
 //! decided by the protocol crate; here it is carried out.
 //!
 //! A relay holds no key that signs: of the token module it uses only what judges.
@@ -17,10 +18,12 @@ pub mod fuzz;
 mod harbour;
 mod http;
 pub mod human;
+mod issuer;
 mod keys;
 mod line;
 mod meters;
 mod rate;
+mod revocations;
 mod serve;
 mod spare;
 mod stream;
@@ -32,7 +35,7 @@ use bound::Shared;
 
 pub use bound::{Bound, Relay, StartError};
 pub use config::Config;
-pub use keys::BadIssuer;
+pub use issuer::BadIssuer;
 pub use tls::BadTls;
 
 #[cfg(test)]

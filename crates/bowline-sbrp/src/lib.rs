@@ -14,6 +14,7 @@ pub mod identity;
 pub mod impossible;
 pub mod reconnect;
 pub mod relay;
+pub mod revocation;
 pub mod sealed;
 pub mod token;
 #[cfg(test)]

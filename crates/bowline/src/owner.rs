@@ -68,8 +68,12 @@ impl From<ControlError> for Failure {
         let hint = match &error {
             ControlError::Insecure => "write it like https://control.example.org",
             ControlError::Key => "check the key for line breaks",
-            ControlError::Refused { status: 401 | 403, .. } => {
+            ControlError::Refused { status: 401, .. } => {
                 "check the key in BOWLINE_CONTROL_KEY or --key-file"
+            }
+            ControlError::Refused { status: 403, .. } => {
+                "a daemon begins anew with another --data folder; `bowline daemons` shows those \
+                 you have"
             }
             ControlError::Refused { status: 404, .. } => "`bowline daemons` shows those you have",
             ControlError::Unreachable { .. } => "check --control, and that it runs",
@@ -107,6 +111,9 @@ impl From<ClientClosed> for Failure {
             ClientClosed::Handshake(_) => {
                 Failure::new(closed).hint("somebody may be in between; try another network")
             }
+            ClientClosed::Relay(code @ Code::Known(ControlCode::DaemonNotFound)) => {
+                lost(Why::Told(code))
+            }
             ClientClosed::Relay(_) | ClientClosed::Stopped => Failure::new(closed),
         }
     }
@@ -118,6 +125,9 @@ pub(crate) fn lost(why: Why) -> Failure {
         Why::Control(error) => error.into(),
         Why::Told(Code::Known(ControlCode::DaemonOffline)) => Failure::new("the daemon is offline")
             .hint("start it on its machine with `bowline daemon`"),
+        Why::Told(Code::Known(ControlCode::DaemonNotFound)) => {
+            Failure::new("the daemon was revoked").hint("`bowline daemons` shows those you have")
+        }
         Why::Told(Code::Known(ControlCode::SessionExpired)) => {
             Failure::new("the daemon refused or closed the session").hint("try again")
         }

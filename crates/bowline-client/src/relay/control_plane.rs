@@ -111,6 +111,12 @@ impl ControlPlane {
         self.ask(self.request(Method::GET, &["api", "daemons"])?).await
     }
 
+    /// Takes a daemon out of force, for good. Doing it again changes nothing.
+    pub async fn revoke(&self, daemon: &DaemonId) -> Result<(), ControlError> {
+        let path = ["api", "daemons", daemon.as_str()];
+        self.answer(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
     /// A token for one session with a daemon.
     pub async fn open_session(&self, daemon: &DaemonId) -> Result<SessionOpened, ControlError> {
         let open = OpenSession { daemon_id: daemon.as_str().to_owned() };
@@ -136,13 +142,15 @@ impl ControlPlane {
     }
 
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ControlError> {
+        let body = self.answer(request).await?;
+        serde_json::from_slice(&body).map_err(|_| ControlError::Unreadable)
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<Vec<u8>, ControlError> {
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         let body = self.body(response).await?;
-        if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|_| ControlError::Unreadable);
-        }
-        Err(refused(status, &body))
+        if status.is_success() { Ok(body) } else { Err(refused(status, &body)) }
     }
 
     async fn body(&self, mut response: Response) -> Result<Vec<u8>, ControlError> {

@@ -25,7 +25,7 @@ pub struct Config {
     /// The region of that relay, which tokens then name. None by default.
     pub region: Option<String>,
     /// How long a presence token is good for, one minute to one day; one hour by default. A
-    /// revoked daemon may reconnect for as long.
+    /// revoked daemon may reconnect for as long at a relay that cannot fetch the list of those.
     pub presence_ttl: Duration,
     pub limits: Limits,
 }

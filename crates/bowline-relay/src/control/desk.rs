@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbrp::api::{DaemonStatus, DaemonView, Registered, Registration, SessionOpened};
 use bowline_sbrp::id::{DaemonId, SessionId};
+use bowline_sbrp::revocation::Document;
 use bowline_sbrp::token::{Presence, Session, TokenSigner, jwk};
 use serde_json::{Value, json};
 
@@ -27,6 +28,11 @@ const QUESTION_TTL: u64 = 30;
 /// How long refusals are counted before they are written down: strangers must not be able to make
 /// the disk work.
 const TALLY_EVERY: Duration = Duration::from_secs(2);
+/// How long a revoked daemon is on the list, in seconds: longer than any token lives, and than a
+/// relay should be cut off from here.
+const REVOKED_FOR: u64 = 7 * 24 * 3600;
+/// How many are on it: no more than relays read.
+const MOST_REVOKED: u32 = 20_000;
 
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -153,6 +159,13 @@ impl Desk {
         let keys = self.reader.ask(|registry| registry.published(clock::now())).await?;
         let keys: Vec<_> = keys.iter().map(|(kid, public)| jwk(kid, public)).collect();
         Ok(json!({ "keys": keys }))
+    }
+
+    /// The daemons whom relays have to send away.
+    pub(super) async fn revoked(&self) -> Result<Document, Refused> {
+        let since = clock::now().saturating_sub(REVOKED_FOR);
+        let ids = self.reader.ask(move |r| r.revoked_since(since, MOST_REVOKED)).await?;
+        Ok(Document::of(&ids))
     }
 
     pub(super) async fn check(&self) -> Result<(), registry::Error> {

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use bowline_sbrp::api::{DaemonView, OpenSession, Register, Registered, SessionOpened};
+use bowline_sbrp::revocation;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Value, json};
@@ -37,6 +38,7 @@ pub(super) fn router(desk: Arc<Desk>) -> Router {
         .route("/api/daemons", get(daemons))
         .route("/api/sessions", post(open_session))
         .route("/.well-known/jwks.json", get(jwks))
+        .route(revocation::PATH, get(revoked))
         .method_not_allowed_fallback(async || Refused::WrongMethod)
         .with_state(desk)
         .layer(observed)
@@ -115,6 +117,10 @@ async fn open_session(
 
 async fn jwks(State(desk): State<Arc<Desk>>) -> Result<impl IntoResponse, Refused> {
     Ok(([(header::CACHE_CONTROL, KEY_SET_AGE)], Json(desk.jwks().await?)))
+}
+
+async fn revoked(State(desk): State<Arc<Desk>>) -> Result<Json<revocation::Document>, Refused> {
+    Ok(Json(desk.revoked().await?))
 }
 
 async fn healthz() -> Json<Value> {

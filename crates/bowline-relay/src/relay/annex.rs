@@ -1,6 +1,6 @@
 //! A control plane at the relay's own address, for installations of one process.
 //!
-//! The relay passes on what is not its own, and reads the published key set from next door instead
+//! The relay passes on what is not its own, and reads what is published from next door instead
 //! of over the network. That is all it gets: what signs stays on the other side of the router.
 
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use hyper::{Request, Response};
 use tower::ServiceExt as _;
 
 use super::http::Answer;
+use super::issuer::Unanswered;
 
 /// The largest answer that is passed on, in bytes.
 const LARGEST: usize = 4 << 20;
@@ -37,13 +38,15 @@ impl Annex {
         Response::from_parts(head, Full::new(body))
     }
 
-    /// The published keys.
-    pub(crate) async fn key_set(&self) -> Option<Bytes> {
-        let request = Request::get("/.well-known/jwks.json").body(Body::empty()).ok()?;
+    /// What is published at that path.
+    pub(super) async fn fetch(&self, path: &str) -> Result<Bytes, Unanswered> {
+        let request = Request::get(path).body(Body::empty());
+        let request = request.map_err(|_| Unanswered::Unreachable)?;
         let answer = self.answer(request, SocketAddr::from(([127, 0, 0, 1], 0))).await;
         if !answer.status().is_success() {
-            return None;
+            return Err(Unanswered::Status(answer.status().as_u16()));
         }
-        answer.into_body().collect().await.ok().map(|body| body.to_bytes())
+        let Ok(body) = answer.into_body().collect().await;
+        Ok(body.to_bytes())
     }
 }

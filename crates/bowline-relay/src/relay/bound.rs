@@ -14,9 +14,11 @@ use tokio_util::task::TaskTracker;
 use super::annex::Annex;
 use super::config::Config;
 use super::harbour::Harbour;
-use super::keys::{BadIssuer, Keyring};
+use super::issuer::{BadIssuer, Issuer};
+use super::keys::Keyring;
 use super::meters::Meters;
 use super::rate::Arrivals;
+use super::revocations::Revocations;
 use super::serve;
 use super::tls::{BadTls, Certificate};
 use crate::pacing;
@@ -64,6 +66,7 @@ impl StartError {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) keys: Arc<Keyring>,
+    pub(crate) revocations: Arc<Revocations>,
     pub(crate) certificate: Option<Arc<Certificate>>,
     pub(crate) harbour: Arc<Harbour>,
     pub(crate) meters: Arc<Meters>,
@@ -79,12 +82,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, keys: Keyring, certificate: Option<Certificate>) -> Self {
+    pub(crate) fn new(config: Config, issuer: Issuer, certificate: Option<Certificate>) -> Self {
         let limits = &config.limits;
         let arrivals =
             Arrivals::new(limits.rate_connections, limits.rate_connections_ip, Instant::now());
         Self {
-            keys: Arc::new(keys),
+            keys: Arc::new(keyring(&config.issuer, &config, issuer.clone())),
+            revocations: Arc::new(Revocations::new(&config.keys, issuer)),
             certificate: certificate.map(Arc::new),
             harbour: Arc::new(Harbour::new(config.grace)),
             meters: Arc::default(),
@@ -119,6 +123,10 @@ impl Shared {
     }
 }
 
+fn keyring(name: &str, config: &Config, issuer: Issuer) -> Keyring {
+    Keyring::new(name, config.region.clone(), &config.keys, issuer)
+}
+
 /// A relay; see [`Relay::bind`].
 #[derive(Debug, Clone, Copy)]
 pub struct Relay;
@@ -126,7 +134,7 @@ pub struct Relay;
 impl Relay {
     /// Checks the settings and takes the address. Nothing is served before [`Bound::run`].
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
-        let keys = Keyring::new(&config.issuer, config.region.clone(), &config.keys)?;
+        let issuer = Issuer::new(&config.issuer, &config.keys)?;
         let certificate = config.tls.clone().map(Certificate::load).transpose()?;
         let address = config.listen;
         if certificate.is_none() && !address.ip().is_loopback() && !config.insecure_plain {
@@ -138,7 +146,7 @@ impl Relay {
         })?;
         pacing::spare_loopback(&listener, address.ip());
         let address = listener.local_addr().unwrap_or(address);
-        Ok(Bound { address, listener, shared: Arc::new(Shared::new(config, keys, certificate)) })
+        Ok(Bound { address, listener, shared: Arc::new(Shared::new(config, issuer, certificate)) })
     }
 }
 
@@ -162,13 +170,13 @@ impl Bound {
     }
 
     /// Serves a control plane at the same address, and takes its tokens: `router` answers what is
-    /// none of the relay's, and the key set that it publishes is the one that counts.
+    /// none of the relay's, and what it publishes is what counts.
     pub fn beside(mut self, issuer: &str, router: axum::Router) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it runs");
         let annex = Annex::new(router);
-        let config = &shared.config;
-        let keys = Keyring::beside(issuer, config.region.clone(), &config.keys, annex.clone());
-        shared.keys = Arc::new(keys);
+        let beside = Issuer::Beside(annex.clone());
+        shared.keys = Arc::new(keyring(issuer, &shared.config, beside.clone()));
+        shared.revocations = Arc::new(Revocations::new(&shared.config.keys, beside));
         shared.annex = Some(annex);
         self
     }
@@ -182,7 +190,12 @@ impl Bound {
     /// Serves until `stop` resolves, then tells all connections to come back (1012) and returns
     /// when they have ended, or after `limits.drain`.
     pub async fn run(self, stop: impl Future) {
-        let mut helpers = vec![Helper(tokio::spawn(Arc::clone(&self.shared.keys).keep_fresh()))];
+        let Shared { keys, revocations, harbour, meters, .. } = &*self.shared;
+        let watching = Arc::clone(revocations).watch(Arc::clone(harbour), Arc::clone(meters));
+        let mut helpers = vec![
+            Helper(tokio::spawn(Arc::clone(keys).keep_fresh())),
+            Helper(tokio::spawn(watching)),
+        ];
         if let Some(certificate) = &self.shared.certificate {
             helpers.push(Helper(tokio::spawn(Arc::clone(certificate).watch())));
         }
@@ -209,8 +222,8 @@ mod tests {
     fn sbrp_relay_07_addresses_of_one_network_share_a_limit() {
         let mut config = Config::default();
         config.limits.rate_connections_ip = 1;
-        let keys = Keyring::new(&config.issuer, None, &config.keys).unwrap();
-        let shared = Shared::new(config, keys, None);
+        let issuer = Issuer::new(&config.issuer, &config.keys).unwrap();
+        let shared = Shared::new(config, issuer, None);
         let now = Instant::now();
         for (from, admitted) in [
             ("203.0.113.1", true),

@@ -70,7 +70,7 @@ impl Tls {
     }
 }
 
-/// How the control plane's keys are kept (G15).
+/// How the control plane's keys, and its list of revoked daemons, are kept (G15).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
@@ -84,6 +84,9 @@ pub struct Keys {
     /// The pause between two fetches, whatever tokens ask for.
     #[serde(with = "human")]
     pub retry_every: Duration,
+    /// How often to ask which daemons were revoked; those are sent away.
+    #[serde(with = "human")]
+    pub revoked_every: Duration,
     /// How long one fetch may take.
     #[serde(with = "human")]
     pub timeout: Duration,
@@ -97,6 +100,7 @@ impl Default for Keys {
             max_age: Duration::from_secs(300),
             stale_for: Duration::from_secs(3600),
             retry_every: Duration::from_secs(10),
+            revoked_every: Duration::from_secs(10),
             timeout: Duration::from_secs(5),
             body: 64 << 10,
         }

@@ -125,6 +125,11 @@ impl Dock {
         state.handle(Event::ClientLeft { link, session }, meters);
     }
 
+    /// Its daemon was taken out of force: everybody is told and closed.
+    pub(crate) fn revoked(&self, meters: &Meters) {
+        self.lock().handle(Event::Revoked, meters);
+    }
+
     pub(crate) fn signalled(
         &self,
         link: Link,
@@ -237,7 +242,9 @@ impl State {
             (Role::Client, ControlCode::SessionPaused) => Some(Peer::Paused),
             (Role::Client, ControlCode::SessionPending) => Some(Peer::Pending),
             (Role::Client, ControlCode::SessionResumed) => self.daemon_line().map(Peer::Paired),
-            (Role::Client, ControlCode::SessionExpired) => Some(Peer::Nobody),
+            (Role::Client, ControlCode::SessionExpired | ControlCode::DaemonNotFound) => {
+                Some(Peer::Nobody)
+            }
             _ => None,
         };
         match standing {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::relay::Link;
+use bowline_sbrp::revocation::Revoked;
 
 use super::dock::{Dock, Retired};
 use super::line::Ending;
@@ -104,6 +105,13 @@ impl Harbour {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.values().cloned().collect::<Vec<_>>()
         })
+    }
+
+    /// Ends what goes on at the docks of daemons that were revoked.
+    pub(crate) fn send_away(&self, revoked: &Revoked, meters: &Meters) {
+        for dock in self.docks().filter(|dock| revoked.contains(dock.daemon())) {
+            dock.revoked(meters);
+        }
     }
 
     pub(crate) fn close_all(&self, ending: Ending) {

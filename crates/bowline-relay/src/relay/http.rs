@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
-use bowline_sbrp::token::{Admission, TokenError};
+use bowline_sbrp::token::Admission;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -138,10 +138,18 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answ
     };
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     match shared.keys.admit(&token, wall).await {
+        Ok(Admission::Daemon(pass)) if shared.revocations.name(&pass.daemon) => {
+            shared.meters.rejected("revoked");
+            Err(refused("revoked", StatusCode::UNAUTHORIZED, "the daemon was revoked"))
+        }
         Ok(admission) => Ok(admission),
         Err(Refused::Token(error)) => {
             shared.meters.rejected(reason(error));
-            Err(refused(error))
+            let status = match error.status() {
+                403 => StatusCode::FORBIDDEN,
+                _ => StatusCode::UNAUTHORIZED,
+            };
+            Err(refused(reason(error), status, &error.to_string()))
         }
         Err(Refused::NoKeys) => {
             shared.meters.rejected("no_keys");
@@ -151,14 +159,13 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answ
     }
 }
 
-fn refused(error: TokenError) -> Answer {
-    let (status, code) = match error.status() {
-        403 => (StatusCode::FORBIDDEN, "forbidden"),
-        _ => (StatusCode::UNAUTHORIZED, "unauthorized"),
+/// Why a token is not taken.
+fn refused(reason: &str, status: StatusCode, message: &str) -> Answer {
+    let code = match status {
+        StatusCode::FORBIDDEN => "forbidden",
+        _ => "unauthorized",
     };
-    let detail = json!({
-        "code": code, "reason": reason(error), "message": error.to_string()
-    });
+    let detail = json!({ "code": code, "reason": reason, "message": message });
     say(status, &json!({ "error": detail }))
 }
 

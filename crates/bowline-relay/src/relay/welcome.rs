@@ -56,17 +56,28 @@ impl Mooring {
             Admission::Client(pass) => {
                 let most = pass.concurrent_sessions.map_or(limits.user_sessions, u64::from);
                 let seat = harbour.seat(&pass.user, most);
-                if seat.is_none() {
-                    line.tell(ControlCode::Forbidden, None);
-                    line.close(Ending::Told(ControlCode::Forbidden));
+                let refused = match &seat {
+                    _ if shared.revocations.name(&pass.daemon) => {
+                        Some((ControlCode::DaemonNotFound, Some(pass.session)))
+                    }
+                    None => Some((ControlCode::Forbidden, None)),
+                    Some(_) => None,
+                };
+                if let Some((code, session)) = refused {
+                    line.tell(code, session);
+                    line.close(Ending::Told(code));
                 }
-                let dock = harbour.at(&pass.daemon, |dock| match seat {
-                    Some(_) => dock.client_came(&line, pass.session, meters),
-                    None => Ok(()),
+                let dock = harbour.at(&pass.daemon, |dock| match refused {
+                    None => dock.client_came(&line, pass.session, meters),
+                    Some(_) => Ok(()),
                 });
                 Self { line, dock, who: Who::Client { session: pass.session }, _seat: seat }
             }
         };
+        // A revocation of this very moment may have passed the dock before anybody was there.
+        if shared.revocations.name(mooring.dock.daemon()) {
+            mooring.dock.revoked(meters);
+        }
         // Whoever comes while all are sent away is sent away, too.
         if shared.stopping.load(Ordering::Acquire) {
             mooring.line.close(Ending::Restart);

@@ -10,6 +10,7 @@ mod memory;
 mod operations;
 mod peer;
 mod pings;
+mod revoked;
 mod server;
 mod stop;
 mod tls;

@@ -45,6 +45,8 @@ pub enum Event {
         session: SessionId,
         signal: Signal,
     },
+    /// The daemon was taken out of force: nobody is served here any more.
+    Revoked,
     Tick,
 }
 
@@ -118,6 +120,7 @@ impl Berth {
                     Ok(vec![Action::Tell { link, code, session: Some(session) }])
                 }
             }
+            Event::Revoked => Ok(self.give_up()),
             Event::Tick => self.each(PairEvent::Tick, now),
             Event::DaemonLeft { .. } | Event::ClientLeft { .. } | Event::Signalled { .. } => {
                 Ok(vec![])
@@ -137,6 +140,20 @@ impl Berth {
         }
         self.pairs.insert(session, Moored { client: link, pair: Pair::new(self.grace) });
         vec![]
+    }
+
+    /// Sends everybody away. What their connections still say is then news of old ones.
+    fn give_up(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (session, Moored { client: link, .. }) in std::mem::take(&mut self.pairs) {
+            let (code, session) = (ControlCode::DaemonNotFound, Some(session));
+            actions.extend([Action::Tell { link, code, session }, Action::Close { link }]);
+        }
+        if let Some(link) = self.daemon.take() {
+            let code = ControlCode::Unauthorized;
+            actions.extend([Action::Tell { link, code, session: None }, Action::Close { link }]);
+        }
+        actions
     }
 
     fn each(&mut self, event: PairEvent, now: Instant) -> Result<Vec<Action>, Impossible> {

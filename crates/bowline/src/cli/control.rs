@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
     subcommand_negates_reqs = true,
     after_help = "\
 The subcommands work on the data folder itself, also while the control plane runs: it notices at
-once. Who is revoked gets no new tokens; with the one it has, a daemon may connect until that expires
-(--presence-minutes), and connections that a relay has let in last until they drop.
+once. Who is revoked gets no new tokens, and relays send its daemons and their clients away within
+seconds.
 
 Examples:
   bowline control --relay-url wss://relay.example.org/relay --issuer https://control.example.org

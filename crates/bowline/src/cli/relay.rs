@@ -55,6 +55,9 @@ pub(crate) struct RelayArgs {
     /// How long known keys count while the control plane cannot be reached
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = human::parse)]
     pub(crate) keys_stale: Duration,
+    /// How often to ask which daemons were revoked
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = human::parse)]
+    pub(crate) revoked_every: Duration,
     /// Connections open at once
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) connections: usize,

@@ -86,10 +86,14 @@ pub(crate) struct ConnectArgs {
 #[command(after_help = "\
 Examples:
   bowline daemons --control https://control.example.org
-  bowline daemons --json")]
+  bowline daemons --json
+  bowline daemons --revoke old-laptop")]
 pub(crate) struct DaemonsArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+    /// Take a daemon out of force, for good: a lost machine, say. It and its clients are cut off
+    #[arg(long, value_name = "DAEMON")]
+    pub(crate) revoke: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,10 +1,12 @@
-//! `bowline daemons`: what I own, online or not.
+//! `bowline daemons`: what I own, online or not; and giving one up.
 
 use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bowline_client::relay::ControlPlane;
 use bowline_sbrp::api::DaemonStatus;
+use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::Fingerprint;
 use serde_json::json;
 
@@ -14,7 +16,11 @@ use crate::failure::Failure;
 use crate::owner;
 
 pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
-    let daemons = owner::control_plane(&args.control)?.daemons().await?;
+    let control = owner::control_plane(&args.control)?;
+    if let Some(daemon) = &args.revoke {
+        return revoke(&control, daemon, args.json).await;
+    }
+    let daemons = control.daemons().await?;
     if args.json {
         println!("{}", json!(daemons));
         return Ok(ExitCode::SUCCESS);
@@ -42,6 +48,18 @@ pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
             printable(daemon.name.as_deref().unwrap_or("-")),
             fingerprint(&daemon.identity_public_key).unwrap_or_else(|| "-".into()),
         );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn revoke(control: &ControlPlane, daemon: &str, json: bool) -> Result<ExitCode, Failure> {
+    let daemon = owner::find(control, daemon).await?;
+    control.revoke(&DaemonId::new(daemon.id.as_str())).await?;
+    if json {
+        println!("{}", json!({ "id": daemon.id, "revoked": true }));
+    } else {
+        let name = printable(daemon.name.as_deref().unwrap_or(&daemon.id));
+        println!("{name} is revoked; the relay cuts it and its clients off within seconds");
     }
     Ok(ExitCode::SUCCESS)
 }

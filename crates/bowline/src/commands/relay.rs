@@ -119,7 +119,11 @@ fn config(args: RelayArgs) -> Config {
         tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| Tls::new(cert, key)),
         insecure_plain: args.insecure_plain,
         grace: args.grace,
-        keys: Keys { stale_for: args.keys_stale, ..Keys::default() },
+        keys: Keys {
+            stale_for: args.keys_stale,
+            revoked_every: args.revoked_every,
+            ..Keys::default()
+        },
         limits: Limits {
             connections: args.connections,
             rate_frames: args.rate_frames,

@@ -63,47 +63,94 @@ fn shouting() -> String {
     address
 }
 
-#[test]
-fn sbrp_relay_01_one_process_is_enough_and_a_port_leads_home_through_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let control = folder.path().join("control");
-    let relay = Running::start(
-        bowline()
-            .args(["relay", "--with-control", "--json", "--listen", "127.0.0.1:0", "--data"])
-            .arg(&control),
-    );
-    let url = relay.ready["control"].as_str().unwrap().to_owned();
-    let key = user(&control);
-    let mut daemon = bowline();
-    daemon.args(["daemon", "--json", "--tcp", &shouting(), "--name", "home", "--data"]);
-    daemon.arg(folder.path().join("daemon"));
-    daemon.env("BOWLINE_CONTROL", &url).env("BOWLINE_CONTROL_KEY", &key);
-    let _daemon = Running::start(&mut daemon);
+/// A relay with its control plane, a daemon on it, and the key of their owner.
+struct Home {
+    folder: tempfile::TempDir,
+    url: String,
+    key: String,
+    daemon: Running,
+    _relay: Running,
+}
 
-    let listed = || {
-        let output = bowline()
-            .args(["daemons", "--json"])
-            .env("BOWLINE_CONTROL", &url)
-            .env("BOWLINE_CONTROL_KEY", &key)
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let start = Instant::now();
-    while !listed().contains("online") {
-        assert!(start.elapsed() < DEADLINE, "{}", listed());
-        std::thread::sleep(std::time::Duration::from_millis(50));
+impl Home {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let control = folder.path().join("control");
+        let relay = Running::start(
+            bowline()
+                .args(["relay", "--with-control", "--json", "--listen", "127.0.0.1:0", "--data"])
+                .arg(&control),
+        );
+        let url = relay.ready["control"].as_str().unwrap().to_owned();
+        let key = user(&control);
+        let mut daemon = bowline();
+        daemon.args(["daemon", "--json", "--tcp", &shouting(), "--name", "home", "--data"]);
+        daemon.arg(folder.path().join("daemon"));
+        daemon.env("BOWLINE_CONTROL", &url).env("BOWLINE_CONTROL_KEY", &key);
+        let daemon = Running::start(&mut daemon);
+        let home = Self { folder, url, key, daemon, _relay: relay };
+        let start = Instant::now();
+        while home.daemons().first().is_none_or(|daemon| daemon["status"] != "online") {
+            assert!(start.elapsed() < DEADLINE, "{:?}", home.daemons());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        home
     }
 
-    let mut connect = bowline();
-    connect.args(["connect", "home", "--json", "--listen", "127.0.0.1:0", "--data"]);
-    connect.arg(folder.path().join("client"));
-    connect.env("BOWLINE_CONTROL", &url).env("BOWLINE_CONTROL_KEY", &key);
-    let connect = Running::start(&mut connect);
+    /// A command of the owner's.
+    fn own(&self, args: &[&str]) -> Command {
+        let mut command = bowline();
+        command.args(args).env("BOWLINE_CONTROL", &self.url);
+        command.env("BOWLINE_CONTROL_KEY", &self.key);
+        command
+    }
+
+    fn daemons(&self) -> Vec<Value> {
+        let listed = self.own(&["daemons", "--json"]).output().unwrap();
+        serde_json::from_slice(&listed.stdout).unwrap()
+    }
+
+    fn connect(&self) -> Running {
+        let mut connect =
+            self.own(&["connect", "home", "--json", "--listen", "127.0.0.1:0", "--data"]);
+        Running::start(connect.arg(self.folder.path().join("client")))
+    }
+}
+
+/// Waits for it to end by itself; says whether it was content.
+fn ended(running: &mut Running) -> bool {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = running.child.try_wait().unwrap() {
+            return status.success();
+        }
+        assert!(start.elapsed() < DEADLINE, "it goes on");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn sbrp_relay_01_one_process_is_enough_and_a_port_leads_home_through_it() {
+    let home = Home::start();
+    let connect = home.connect();
     let mut stream = TcpStream::connect(connect.ready["listen"].as_str().unwrap()).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(b"nobody in between reads this").unwrap();
     let mut answer = [0; 28];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"NOBODY IN BETWEEN READS THIS");
+}
+
+#[test]
+fn sbrp_relay_16_a_revoked_daemon_stops_and_so_does_whoever_is_with_it() {
+    let mut home = Home::start();
+    let mut connect = home.connect();
+    let revoked = home.own(&["daemons", "--revoke", "home"]).output().unwrap();
+    assert!(revoked.status.success(), "{revoked:?}");
+    assert!(!ended(&mut home.daemon), "a daemon that may not serve is a failure");
+    assert!(!ended(&mut connect), "and so is a port that leads nowhere");
+    assert!(home.daemons().is_empty());
+    let again = home.own(&["daemons", "--revoke", "home"]).output().unwrap();
+    assert!(!again.status.success());
+    assert!(String::from_utf8(again.stderr).unwrap().contains("you have no daemon home"));
 }

@@ -1,6 +1,7 @@
 //! Daemons and their owners, and what has to be in force before a token is signed.
 
 use bowline_sbrp::api::Registration;
+use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use uuid::Uuid;
@@ -111,6 +112,17 @@ impl Registry {
     /// Everyone's daemons, revoked ones too, in the order they came.
     pub fn daemons(&mut self) -> Result<Vec<Daemon>> {
         self.look(|tx| list(tx, "", []))
+    }
+
+    /// Those taken out of force since then, the last `most` of them.
+    pub fn revoked_since(&mut self, since: u64, most: u32) -> Result<Vec<DaemonId>> {
+        self.look(|tx| {
+            let mut ids = tx.prepare_cached(
+                "SELECT id FROM daemons WHERE revoked_at >= ?1 ORDER BY revoked_at DESC LIMIT ?2",
+            )?;
+            let ids = ids.query_map((since, most), |row| row.get::<_, String>(0))?;
+            Ok(ids.map(|id| id.map(DaemonId::new)).collect::<Result<_, _>>()?)
+        })
     }
 
     /// Takes one of the caller's daemons out of force. Doing it again changes nothing.

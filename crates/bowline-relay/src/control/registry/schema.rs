@@ -8,7 +8,7 @@ use super::OpenError;
 const APPLICATION_ID: i64 = 0x626f_7763;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 1] = [FIRST];
+const MIGRATIONS: [&str; 2] = [FIRST, REVOKED];
 
 /// Times are seconds since 1970.
 const FIRST: &str = "
@@ -82,6 +82,11 @@ const FIRST: &str = "
         WHERE event IN ('presence_renewed', 'refused');
 ";
 
+/// Relays ask again and again who was revoked lately.
+const REVOKED: &str = "
+    CREATE INDEX daemons_revoked ON daemons (revoked_at) WHERE revoked_at IS NOT NULL;
+";
+
 /// The schema version this build writes.
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -133,6 +138,19 @@ mod tests {
         let mut conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
         assert_eq!(migrate(&mut conn, "db"), Err(OpenError::Foreign { path: "db".into() }));
+    }
+
+    #[test]
+    fn g13_an_older_file_becomes_a_newer_one() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        conn.pragma_update(None, "user_version", 1).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        migrate(&mut conn, "db").unwrap();
+        let version = conn.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));
+        assert_eq!(version, Ok(VERSION));
+        conn.prepare("SELECT id FROM daemons INDEXED BY daemons_revoked WHERE revoked_at > 7")
+            .unwrap();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::Connection;
 use crate::relay::config::Config;
-use crate::relay::keys::Keyring;
+use crate::relay::issuer::Issuer;
 use crate::relay::stream::Stream;
 use crate::relay::welcome::Mooring;
 use crate::relay::ws::encode;
@@ -28,8 +28,8 @@ async fn sockets() -> (TcpStream, TcpStream) {
 
 fn shared() -> Arc<Shared> {
     let config = Config::default();
-    let keys = Keyring::new(&config.issuer, None, &config.keys).unwrap();
-    Arc::new(Shared::new(config, keys, None))
+    let issuer = Issuer::new(&config.issuer, &config.keys).unwrap();
+    Arc::new(Shared::new(config, issuer, None))
 }
 
 /// Serves a connection; gives its far end.

@@ -61,7 +61,7 @@ async fn g13_a_newer_or_foreign_database_is_refused() {
     open(folder.path()).unwrap();
     let path = folder.path().join(FILE);
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let newer = OpenError::NewerSchema { found: 99, known: 1 };
+    let newer = OpenError::NewerSchema { found: 99, known: 2 };
     assert_eq!(open(folder.path()), Err(StartError::Registry(newer)));
 
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,7 @@
 //! What is revoked counts from the next request on, whoever revoked it.
 
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::revocation::{self, Revoked};
 use serde_json::json;
 
 use crate::control::bench::{Bench, identity, now};
@@ -92,4 +94,43 @@ async fn names_of_users_are_plain_and_given_once() {
     let none = bench.registry().revoke_user("bob", now()).unwrap_err();
     assert_eq!(none.to_string(), "there is no such user");
     assert_eq!(bench.registry().add_key("bob", false, now()).unwrap_err(), none);
+}
+
+#[tokio::test]
+async fn relays_learn_who_was_revoked_and_nobody_learns_an_id() {
+    let bench = Bench::start().await;
+    let (alice, bob) = (bench.user("alice"), bench.user("bob"));
+    let list = async || {
+        let published = bench.get(revocation::PATH, None).await;
+        assert_eq!(published.status, 200, "{}", published.text);
+        assert_eq!(published.header("cache-control"), "no-store");
+        published.text
+    };
+    let read = |text: &str| Revoked::from_json(text.as_bytes()).unwrap();
+    let (lost, kept) = (bench.daemon(&alice, 1).await, bench.daemon(&alice, 2).await);
+    let his = bench.daemon(&bob, 1).await;
+    assert!(read(&list().await).is_empty());
+    assert_eq!(bench.revoke(&alice, &lost).await.status, 204);
+    bench.registry().revoke_user("bob", now()).unwrap();
+    let text = list().await;
+    let named = |id: &str| read(&text).contains(&DaemonId::new(id));
+    assert!(named(&lost) && named(&his) && !named(&kept));
+    assert!(!text.contains(&lost) && !text.contains(&his), "{text}");
+}
+
+#[tokio::test]
+async fn the_list_of_the_revoked_is_of_late_and_bounded() {
+    let bench = Bench::start().await;
+    let key = bench.user("alice");
+    let mut ids = Vec::new();
+    for seed in 1..=4 {
+        ids.push(DaemonId::new(bench.daemon(&key, seed).await));
+    }
+    let mut registry = bench.registry();
+    for (id, at) in ids.iter().zip([10, 20, 30, 40]) {
+        registry.revoke_daemon(id.as_str(), at).unwrap();
+    }
+    assert_eq!(registry.revoked_since(20, 9).unwrap(), [3, 2, 1].map(|at| ids[at].clone()));
+    assert_eq!(registry.revoked_since(0, 2).unwrap(), [3, 2].map(|at| ids[at].clone()));
+    assert!(registry.revoked_since(41, 9).unwrap().is_empty());
 }

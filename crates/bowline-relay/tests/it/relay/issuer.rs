@@ -7,11 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbrp::id::{DaemonId, SessionId};
+use bowline_sbrp::revocation;
 use bowline_sbrp::token::{Presence, Session, TokenSigner};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+
+use super::server::until;
 
 pub(crate) struct Issuer {
     pub(crate) url: String,
@@ -20,8 +23,11 @@ pub(crate) struct Issuer {
 
 struct State {
     keys: Vec<Value>,
+    revoked: Option<Vec<u8>>,
     mood: Mood,
     fetches: usize,
+    /// How often the list of the revoked was asked for.
+    looks: usize,
 }
 
 /// How the issuer answers.
@@ -49,7 +55,13 @@ impl Issuer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let keys = vec![signer(&url, "a").jwk(), signer(&url, "b").jwk()];
-        let state = Arc::new(Mutex::new(State { keys, mood: Mood::Well, fetches: 0 }));
+        let state = Arc::new(Mutex::new(State {
+            keys,
+            revoked: None,
+            mood: Mood::Well,
+            fetches: 0,
+            looks: 0,
+        }));
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
             loop {
@@ -60,8 +72,14 @@ impl Issuer {
                     while !head.ends_with(b"\r\n\r\n") {
                         head.push(socket.read_u8().await?);
                     }
-                    assert!(head.starts_with(b"GET /.well-known/jwks.json HTTP/1.1\r\n"));
-                    let answer = state.lock().unwrap().answer();
+                    let asked_for = |path| head.starts_with(format!("GET {path} ").as_bytes());
+                    let answer = match asked_for(revocation::PATH) {
+                        true => state.lock().unwrap().answer_revoked(),
+                        false => {
+                            assert!(asked_for("/.well-known/jwks.json"));
+                            state.lock().unwrap().answer()
+                        }
+                    };
                     socket.write_all(&answer).await
                 });
             }
@@ -75,6 +93,25 @@ impl Issuer {
 
     pub(crate) fn publish(&self, keys: Vec<Value>) {
         self.state.lock().unwrap().keys = keys;
+    }
+
+    /// Publishes a list of revoked daemons; before, there is none.
+    pub(crate) fn revoke(&self, daemons: &[&str]) {
+        let ids: Vec<_> = daemons.iter().map(|id| DaemonId::new(*id)).collect();
+        self.publish_revoked(serde_json::to_vec(&revocation::Document::of(&ids)).unwrap());
+    }
+
+    pub(crate) fn publish_revoked(&self, list: Vec<u8>) {
+        self.state.lock().unwrap().revoked = Some(list);
+    }
+
+    /// Resolves when whatever is published now was fetched and dealt with.
+    pub(crate) async fn looked_at(&self) {
+        let looks = || self.state.lock().unwrap().looks;
+        let begun = looks();
+        // The answer to one may have been on its way already; the next is dealt with when another
+        // follows.
+        until("looked at", || async { looks() >= begun + 2 }).await;
     }
 
     pub(crate) fn fetches(&self) -> usize {
@@ -151,16 +188,24 @@ impl Issuer {
     }
 }
 
+fn whole(status: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+        .into_bytes()
+}
+
 impl State {
+    fn answer_revoked(&mut self) -> Vec<u8> {
+        self.looks += 1;
+        match (&self.mood, &self.revoked) {
+            (Mood::Down, _) => Vec::new(),
+            (_, None) => whole("404 Not Found", ""),
+            (_, Some(list)) => whole("200 OK", std::str::from_utf8(list).unwrap()),
+        }
+    }
+
     fn answer(&mut self) -> Vec<u8> {
         self.fetches += 1;
-        let whole = |status: &str, body: &str| {
-            format!(
-                "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            )
-            .into_bytes()
-        };
         let keys = json!({ "keys": self.keys }).to_string();
         match &self.mood {
             Mood::Well => whole("200 OK", &keys),

@@ -70,6 +70,42 @@ fn sbrp_relay_13_a_client_without_a_daemon_is_turned_away() {
 }
 
 #[test]
+fn sbrp_relay_16_a_revoked_daemon_and_its_clients_are_told_apart() {
+    let now = Instant::now();
+    let mut berth = busy(now);
+    let told = vec![
+        tell(ANN, DaemonNotFound, 1),
+        close(ANN),
+        tell(BOB, DaemonNotFound, 2),
+        close(BOB),
+        tell(DAEMON, Unauthorized, 0),
+        close(DAEMON),
+    ];
+    assert_eq!(berth.handle(Event::Revoked, now), Ok(told));
+    assert!(berth.is_empty());
+    assert_eq!(berth.deadline(), None);
+    // Their connections end later, and nobody is left to hear of it.
+    for event in [
+        Event::DaemonLeft { link: DAEMON },
+        Event::ClientLeft { link: ANN, session: sid(1) },
+        Event::Signalled { link: DAEMON, session: sid(1), signal: Signal::READY },
+        Event::Revoked,
+    ] {
+        assert_eq!(berth.handle(event, now), Ok(vec![]));
+    }
+}
+
+#[test]
+fn a_paused_session_ends_with_its_daemons_revocation() {
+    let now = Instant::now();
+    let mut berth = busy(now);
+    berth.handle(Event::DaemonLeft { link: DAEMON }, now).unwrap();
+    let told =
+        vec![tell(ANN, DaemonNotFound, 1), close(ANN), tell(BOB, DaemonNotFound, 2), close(BOB)];
+    assert_eq!(berth.handle(Event::Revoked, now), Ok(told));
+}
+
+#[test]
 fn sbrp_relay_20_a_session_in_use_is_not_taken_over() {
     let now = Instant::now();
     let mut berth = busy(now);

@@ -24,8 +24,9 @@ pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<Exi
                 println!("{}", json!({ "id": id, "revoked": true, "tokenUntil": until }));
             } else {
                 eprintln!(
-                    "daemon {id} is revoked: it gets no new token. The one it has lets it connect \
-                     until {}, and a connection lasts until it drops",
+                    "daemon {id} is revoked: it gets no new token, and its relay sends it and its \
+                     clients away within seconds. A relay that cannot ask here takes its old \
+                     token until {}",
                     when(until)
                 );
             }

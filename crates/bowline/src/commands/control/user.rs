@@ -41,8 +41,8 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
                 eprintln!("{name} is revoked, with {keys} API keys and {daemons} daemons");
                 if let Some(until) = revoked.tokens_until {
                     eprintln!(
-                        "tokens that are out let their daemons connect until {}, and connections \
-                         last until they drop",
+                        "the relay sends those and their clients away within seconds; one that \
+                         cannot ask here takes their old tokens until {}",
                         when(until)
                     );
                 }
