@@ -5,6 +5,7 @@
 //! process away from the same folder.
 
 mod approvals;
+mod conn;
 mod exports;
 mod history;
 mod lineage;
@@ -37,6 +38,7 @@ use bowline_sbp::roaming_token::SigningKey;
 use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
+use self::conn::Conn;
 use self::readers::Readers;
 use self::rows::select_sessions;
 use self::writer::Writer;
@@ -177,7 +179,7 @@ impl Store for Sqlite {
     }
 
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>> {
-        let find = move |conn: &Connection| {
+        let find = move |conn: &Conn<'_>| {
             let listed = select_sessions!("WHERE token_hash = ?1 AND token_listed = 1");
             Ok(rows::sessions(conn, listed, [token.0])?.pop().map(|(_, s)| s))
         };
@@ -219,7 +221,7 @@ impl Store for Sqlite {
     async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>> {
         let remembers = Arc::clone(&self.remembers);
         let accept =
-            move |conn: &Connection| turns::accept(conn, &turn, remembers.load(Ordering::Acquire));
+            move |conn: &Conn<'_>| turns::accept(conn, &turn, remembers.load(Ordering::Acquire));
         self.writer.enqueue(accept).await
     }
 
@@ -232,7 +234,7 @@ impl Store for Sqlite {
         self.writer.run(move |conn| turns::advance(conn, &advance)).await
     }
 
-    async fn finish_turn(&self, finish: Finish) -> Result<Session> {
+    async fn finish_turn(&self, finish: Finish) -> Result<Seq> {
         self.writer.run(move |conn| turns::finish(conn, &finish)).await
     }
 
@@ -392,11 +394,11 @@ impl Store for Sqlite {
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]> {
         self.writer
             .run(move |conn| {
-                let mut find = conn.prepare_cached("SELECT secret FROM secrets WHERE name = ?1")?;
+                let mut find = conn.statement("SELECT secret FROM secrets WHERE name = ?1")?;
                 if let Some(secret) = find.query_row([name], |row| row.get(0)).optional()? {
                     return Ok(secret);
                 }
-                conn.prepare_cached("INSERT INTO secrets (name, secret) VALUES (?1, ?2)")?
+                conn.statement("INSERT INTO secrets (name, secret) VALUES (?1, ?2)")?
                     .execute(params![name, fresh])?;
                 Ok(fresh)
             })
@@ -431,7 +433,7 @@ impl Store for Sqlite {
         // A real write: on a full disk one that changes nothing would still succeed.
         self.writer
             .run(|conn| {
-                conn.prepare_cached(
+                conn.statement(
                     "INSERT INTO secrets (name, secret) VALUES ('probe', randomblob(8))
                      ON CONFLICT (name) DO UPDATE SET secret = excluded.secret",
                 )?
@@ -456,8 +458,8 @@ impl Sqlite {
 
     /// How many turns are accepted and not ended; for those who watch the machine.
     pub async fn unfinished_turns(&self) -> Result<usize> {
-        let count = |conn: &Connection| {
-            let mut statement = conn.prepare_cached("SELECT count(*) FROM turns")?;
+        let count = |conn: &Conn<'_>| {
+            let mut statement = conn.statement("SELECT count(*) FROM turns")?;
             Ok(statement.query_row([], |row| row.get::<_, i64>(0))? as usize)
         };
         self.readers.ask(count).await

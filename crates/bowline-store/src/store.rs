@@ -77,7 +77,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn advance_turn(&self, advance: Advance) -> Result<Session>;
 
     /// Ends a turn: its entries, counters, snapshot and result in one step.
-    async fn finish_turn(&self, finish: Finish) -> Result<Session>;
+    async fn finish_turn(&self, finish: Finish) -> Result<Seq>;
 
     /// Forgets a turn that came to nothing, its key, and the session made for it: as if it had
     /// never been asked for.

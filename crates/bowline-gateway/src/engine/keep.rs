@@ -117,8 +117,8 @@ impl Run<'_> {
             at,
         };
         let write = || self.engine.store.finish_turn(finish.clone());
-        let session = self.engine.patiently(self.turn, write).await?;
-        self.channel.committed(session.last_seq);
+        let seq = self.engine.patiently(self.turn, write).await?;
+        self.channel.committed(seq);
         Ok(())
     }
 

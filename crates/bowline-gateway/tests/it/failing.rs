@@ -103,7 +103,7 @@ fails_when_told! {
     tethered_after(id: SessionId, after: Seq) -> Vec<LoggedTurn>;
     start_turn(turn: TurnId, owner: InstanceId) -> ();
     advance_turn(advance: Advance) -> Session;
-    finish_turn(finish: Finish) -> Session;
+    finish_turn(finish: Finish) -> Seq;
     abandon_turn(turn: TurnId, owner: InstanceId) -> ();
     take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
     attach(attach: Attach) -> Attached;

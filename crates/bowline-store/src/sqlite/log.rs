@@ -3,35 +3,64 @@
 //! The one place that gives out positions (G1): contiguous, from the session's own row, inside the
 //! transaction that writes them.
 
-use bowline_sbp::id::{SnapshotId, TurnId};
+use bowline_sbp::id::{Seq, SnapshotId, TurnId};
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{OptionalExtension, Row, params};
 
-use super::rows::{self, Key, kind_number, millis, place};
-use crate::{EntryKind, Imported, NewEntry, Result, Session, Snapshot, SnapshotKind};
+use super::conn::Conn;
+use super::rows::{Key, kind_number, millis, place};
+use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
-/// Open in the middle of a transaction, between two looks at the session's row.
+/// Open in the middle of a transaction, between reading the session's row and writing it. Turns are
+/// made of these, so it takes no more of the row than it needs.
+#[derive(Debug)]
 pub(super) struct Log {
-    key: Key,
-    pub(super) session: Session,
+    pub(super) key: Key,
+    pub(super) step_count: u64,
+    last_seq: Seq,
+    tethered: u64,
+    cost_usd: f64,
+    snapshot: Option<Snapshot>,
 }
 
+/// What [`Log::of`] reads, of a session called `s`.
+macro_rules! log_columns {
+    () => {
+        "s.key, s.step_count, s.last_seq, s.tether_last, s.cost_usd"
+    };
+}
+pub(super) use log_columns;
+
 impl Log {
-    pub(super) fn open(conn: &Connection, key: Key) -> Result<Self> {
-        Ok(Self { key, session: rows::with_key(conn, key)? })
+    pub(super) fn open(conn: &Conn<'_>, key: Key) -> Result<Self> {
+        let sql = concat!("SELECT ", log_columns!(), " FROM sessions s WHERE s.key = ?1");
+        let log = conn.statement(sql)?.query_row([key], |row| Self::of(row, 0)).optional()?;
+        log.ok_or(Error::NoSession)
+    }
+
+    /// The log of a session whose columns begin there.
+    pub(super) fn of(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            key: row.get(first)?,
+            step_count: row.get::<_, i64>(first + 1)? as u64,
+            last_seq: row.get::<_, i64>(first + 2)? as Seq,
+            tethered: row.get::<_, i64>(first + 3)? as u64,
+            cost_usd: row.get(first + 4)?,
+            snapshot: None,
+        })
     }
 
     /// Adds entries that were all written at the same time.
     pub(super) fn append(
         &mut self,
-        conn: &Connection,
+        conn: &Conn<'_>,
         turn: TurnId,
         entries: &[NewEntry],
         at: Timestamp,
     ) -> Result<()> {
         for entry in entries {
             if entry.kind == EntryKind::Turn {
-                self.session.step_count += 1;
+                self.step_count += 1;
             }
             self.write(conn, turn, entry, at)?;
         }
@@ -42,7 +71,7 @@ impl Log {
     /// back from there, since a log need not hold the turns of all its session's steps.
     pub(super) fn restore(
         &mut self,
-        conn: &Connection,
+        conn: &Conn<'_>,
         step_count: u64,
         entries: Vec<Imported>,
     ) -> Result<()> {
@@ -50,43 +79,39 @@ impl Log {
         let mut to_come = entries.iter().filter(|imported| is_turn(imported)).count() as u64;
         for mut imported in entries {
             to_come -= u64::from(is_turn(&imported));
-            self.session.step_count = step_count.saturating_sub(to_come);
+            self.step_count = step_count.saturating_sub(to_come);
             imported.entry.tethered = false;
             self.write(conn, imported.turn_id, &imported.entry, imported.at)?;
         }
-        self.session.step_count = step_count;
+        self.step_count = step_count;
         Ok(())
     }
 
     fn write(
         &mut self,
-        conn: &Connection,
+        conn: &Conn<'_>,
         turn: TurnId,
         entry: &NewEntry,
         at: Timestamp,
     ) -> Result<()> {
-        let session = &mut self.session;
-        session.last_seq += 1;
-        session.cost_usd += entry.cost_usd;
-        let tether_no = entry.tethered.then(|| {
-            session.tethered_turns += 1;
-            session.pending_turns += 1;
-            session.tethered_turns as i64
-        });
-        conn.prepare_cached(
+        self.last_seq += 1;
+        self.cost_usd += entry.cost_usd;
+        self.tethered += u64::from(entry.tethered);
+        let tether_no = entry.tethered.then_some(self.tethered as i64);
+        conn.statement(
             "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
              tether_no, created_at, agent_id, carried)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?
         .execute(params![
-            place(self.key, session.last_seq),
+            place(self.key, self.last_seq),
             kind_number(entry.kind),
             turn.as_bytes(),
             entry.message.as_json(),
             entry.model,
             entry.cost_usd,
             entry.status.as_str(),
-            session.step_count as i64,
+            self.step_count as i64,
             tether_no,
             millis(at),
             entry.agent_id.as_ref().map(|agent| agent.as_str()),
@@ -96,31 +121,39 @@ impl Log {
     }
 
     pub(super) fn take_snapshot(&mut self, (kind, id): (SnapshotKind, SnapshotId), at: Timestamp) {
-        self.session.snapshot = Some(Snapshot { id, kind, seq: self.session.last_seq, at });
+        self.snapshot = Some(Snapshot { id, kind, seq: self.last_seq, at });
     }
 
-    /// Writes where the log now ends.
-    pub(super) fn close(mut self, conn: &Connection, at: Timestamp) -> Result<Session> {
-        self.session.updated_at = at;
-        let session = &self.session;
-        let snapshot = session.snapshot.as_ref();
-        conn.prepare_cached(
-            "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4, tether_last = ?5,
-             cost_usd = ?6, snapshot_id = ?7, snapshot_seq = ?8, snapshot_at = ?9,
-             snapshot_kind = ?10 WHERE key = ?1",
-        )?
-        .execute(params![
-            self.key,
-            session.step_count as i64,
-            millis(at),
-            session.last_seq as i64,
-            session.tethered_turns as i64,
-            session.cost_usd,
-            snapshot.map(|snapshot| snapshot.id.as_bytes()),
-            snapshot.map(|snapshot| snapshot.seq as i64),
-            snapshot.map(|snapshot| millis(snapshot.at)),
-            snapshot.map(|snapshot| snapshot.kind.as_str()),
-        ])?;
-        Ok(self.session)
+    /// Writes where the log now ends; gives that, and the step.
+    pub(super) fn close(self, conn: &Conn<'_>, at: Timestamp) -> Result<(Seq, u64)> {
+        let (key, step, at) = (self.key, self.step_count as i64, millis(at));
+        let (seq, tethered) = (self.last_seq as i64, self.tethered as i64);
+        match &self.snapshot {
+            None => conn
+                .statement(
+                    "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4,
+                     tether_last = ?5, cost_usd = ?6 WHERE key = ?1",
+                )?
+                .execute(params![key, step, at, seq, tethered, self.cost_usd])?,
+            Some(snapshot) => conn
+                .statement(
+                    "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4,
+                     tether_last = ?5, cost_usd = ?6, snapshot_id = ?7, snapshot_seq = ?8,
+                     snapshot_at = ?9, snapshot_kind = ?10 WHERE key = ?1",
+                )?
+                .execute(params![
+                    key,
+                    step,
+                    at,
+                    seq,
+                    tethered,
+                    self.cost_usd,
+                    snapshot.id.as_bytes(),
+                    snapshot.seq as i64,
+                    millis(snapshot.at),
+                    snapshot.kind.as_str(),
+                ])?,
+        };
+        Ok((self.last_seq, self.step_count))
     }
 }

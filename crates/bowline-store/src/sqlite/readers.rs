@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::conn::Conn;
 use crate::{Error, Result};
 
 /// The most questions waiting before callers have to wait themselves.
 const QUEUE: usize = 1024;
 
-type Question = Box<dyn FnOnce(&Connection) + Send>;
+type Question = Box<dyn FnOnce(&Conn<'_>) + Send>;
 
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -28,6 +29,7 @@ impl Readers {
         for conn in connections {
             let waiting = Arc::clone(&waiting);
             std::thread::Builder::new().name("bowline-reader".into()).spawn(move || {
+                let conn = Conn::new(&conn);
                 loop {
                     // Whoever holds the lock waits for a question; the others wait for the lock.
                     let next =
@@ -42,7 +44,7 @@ impl Readers {
 
     pub(super) async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        question: impl FnOnce(&Conn<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |conn| {
@@ -53,15 +55,12 @@ impl Readers {
     }
 }
 
-fn at_one_instant<T>(
-    conn: &Connection,
-    question: impl FnOnce(&Connection) -> Result<T>,
-) -> Result<T> {
-    conn.prepare_cached("BEGIN")?.execute([])?;
+fn at_one_instant<T>(conn: &Conn<'_>, question: impl FnOnce(&Conn<'_>) -> Result<T>) -> Result<T> {
+    conn.statement("BEGIN")?.execute([])?;
     let answer = question(conn);
     // After some errors SQLite has ended it by itself.
     if !conn.is_autocommit() {
-        conn.prepare_cached("COMMIT")?.execute([])?;
+        conn.statement("COMMIT")?.execute([])?;
     }
     answer
 }

@@ -1,13 +1,14 @@
 //! Accepting, finishing, abandoning and taking over turns.
 
-use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::id::{Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{OptionalExtension, params};
 
-use super::log::Log;
+use super::conn::Conn;
+use super::log::{Log, log_columns};
 use super::memory;
-use super::rows::{self, Key, millis, select_sessions};
+use super::rows::{self, millis, select_sessions};
 use super::sessions::{self, Known};
 use crate::{
     Accepted, Advance, Error, Finish, InstanceId, NewTurn, Result, Session, SnapshotKind,
@@ -18,7 +19,7 @@ use crate::{
 const LOST: &str = select_sessions!("WHERE attached_by IS NOT NULL AND attached_by <> ?1");
 
 /// `remembers`: somebody has memories, so it is worth a look whether this turn's agent does.
-pub(super) fn accept(conn: &Connection, turn: &NewTurn, remembers: bool) -> Result<Accepted> {
+pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn, remembers: bool) -> Result<Accepted> {
     if let Some(known) =
         turn.key.as_ref().map(|key| sessions::known_key(conn, key)).transpose()?.flatten()
     {
@@ -54,7 +55,7 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn, remembers: bool) -> Resu
             (key, session, Some(found.as_str()))
         }
     };
-    conn.prepare_cached(
+    conn.statement(
         "INSERT INTO turns
          (id, session, found, request, owner, started, attempt, keyed, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8)",
@@ -78,72 +79,82 @@ pub(super) fn accept(conn: &Connection, turn: &NewTurn, remembers: bool) -> Resu
     Ok(Accepted::Fresh { session, remembers })
 }
 
-pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
+pub(super) fn start(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {
     let changed = conn
-        .prepare_cached("UPDATE turns SET started = 1 WHERE id = ?1 AND owner = ?2")?
+        .statement("UPDATE turns SET started = 1 WHERE id = ?1 AND owner = ?2")?
         .execute(params![turn.as_bytes(), owner.0.as_bytes()])?;
     if changed == 1 { Ok(()) } else { Err(Error::Superseded) }
 }
 
-/// A turn that is still this instance's.
+/// A turn that is still this instance's, and its session's log.
 struct Owned {
-    session: Key,
+    number: i64,
     /// The session's status before the turn; none if the turn made it.
     found: Option<String>,
     keyed: bool,
+    log: Log,
 }
 
-fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<Owned> {
-    conn.prepare_cached("SELECT session, found, keyed FROM turns WHERE id = ?1 AND owner = ?2")?
+fn owned(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<Owned> {
+    let sql = concat!(
+        "SELECT t.number, t.found, t.keyed, ",
+        log_columns!(),
+        " FROM turns t JOIN sessions s ON s.key = t.session WHERE t.id = ?1 AND t.owner = ?2"
+    );
+    conn.statement(sql)?
         .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
-            Ok(Owned { session: row.get(0)?, found: row.get(1)?, keyed: row.get(2)? })
+            let (number, found, keyed) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Owned { number, found, keyed, log: Log::of(row, 3)? })
         })
         .optional()?
         .ok_or(Error::Superseded)
 }
 
-pub(super) fn advance(conn: &Connection, advance: &Advance) -> Result<Session> {
-    let Owned { session: key, .. } = owned(conn, advance.turn_id, advance.owner)?;
-    let mut log = Log::open(conn, key)?;
+fn end(conn: &Conn<'_>, number: i64) -> Result<()> {
+    conn.statement("DELETE FROM turns WHERE number = ?1")?.execute([number])?;
+    Ok(())
+}
+
+pub(super) fn advance(conn: &Conn<'_>, advance: &Advance) -> Result<Session> {
+    let Owned { number, mut log, .. } = owned(conn, advance.turn_id, advance.owner)?;
+    let key = log.key;
     if let Some((agent, memories)) = &advance.memories {
         memory::remember(conn, agent, memories)?;
     }
     log.append(conn, advance.turn_id, &advance.entries, advance.at)?;
     log.take_snapshot(advance.snapshot, advance.at);
-    let session = log.close(conn, advance.at)?;
-    conn.prepare_cached("UPDATE turns SET advanced = 1 WHERE id = ?1")?
-        .execute([advance.turn_id.as_bytes()])?;
-    Ok(session)
+    log.close(conn, advance.at)?;
+    conn.statement("UPDATE turns SET advanced = 1 WHERE number = ?1")?.execute([number])?;
+    rows::with_key(conn, key)
 }
 
-pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Session> {
-    let Owned { session: key, keyed, .. } = owned(conn, finish.turn_id, finish.owner)?;
-    let mut log = Log::open(conn, key)?;
+pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
+    let Owned { number, keyed, mut log, .. } = owned(conn, finish.turn_id, finish.owner)?;
     log.append(conn, finish.turn_id, &finish.entries, finish.at)?;
-    if log.session.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
+    if log.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
         log.take_snapshot((SnapshotKind::Checkpoint, finish.checkpoint), finish.at);
     }
-    let session = log.close(conn, finish.at)?;
-    conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([finish.turn_id.as_bytes()])?;
+    let (seq, _) = log.close(conn, finish.at)?;
+    end(conn, number)?;
     match &finish.result {
         _ if !keyed => 0,
         Some(result) => conn
-            .prepare_cached("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
+            .statement("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
             .execute(params![finish.turn_id.as_bytes(), result])?,
         None => conn
-            .prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?
+            .statement("DELETE FROM keys WHERE turn_id = ?1")?
             .execute([finish.turn_id.as_bytes()])?,
     };
-    Ok(session)
+    Ok(seq)
 }
 
-pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
-    let Owned { session: key, found, .. } = owned(conn, turn, owner)?;
-    conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
-    conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([turn.as_bytes()])?;
+pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {
+    let Owned { number, found, log: Log { key, .. }, .. } = owned(conn, turn, owner)?;
+    conn.statement("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
+    end(conn, number)?;
     // Nobody else has begun to use the session meanwhile?
     let (untouched, unused): (bool, bool) = conn
-        .prepare_cached(
+        .statement(
             "SELECT NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1) AND attached_by IS NULL,
              last_seq = 0 FROM sessions WHERE key = ?1",
         )?
@@ -153,7 +164,7 @@ pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Res
         None if unused => sessions::forget(conn, key),
         None => Ok(()),
         Some(status) => {
-            conn.prepare_cached(
+            conn.statement(
                 "UPDATE sessions SET status = ?2 WHERE key = ?1 AND status = 'running'",
             )?
             .execute(params![key, status])?;
@@ -163,7 +174,7 @@ pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Res
 }
 
 pub(super) fn take_over(
-    conn: &Connection,
+    conn: &Conn<'_>,
     owner: InstanceId,
     at: Timestamp,
 ) -> Result<Vec<Unfinished>> {
@@ -172,9 +183,9 @@ pub(super) fn take_over(
     for (key, session) in lost {
         super::tether::release(conn, key, session.status, at)?;
     }
-    conn.prepare_cached("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
+    conn.statement("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
         .execute([me])?;
-    let mut statement = conn.prepare_cached(
+    let mut statement = conn.statement(
         "SELECT t.id, s.id, t.request, t.attempt, t.advanced, t.keyed
          FROM turns t JOIN sessions s ON s.key = t.session
          WHERE t.owner <> ?1 ORDER BY t.number",
@@ -191,7 +202,6 @@ pub(super) fn take_over(
             })
         })?
         .collect::<Result<Vec<_>, _>>()?;
-    conn.prepare_cached("UPDATE turns SET owner = ?1, started = 0 WHERE owner <> ?1")?
-        .execute([me])?;
+    conn.statement("UPDATE turns SET owner = ?1, started = 0 WHERE owner <> ?1")?.execute([me])?;
     Ok(found)
 }

@@ -93,7 +93,8 @@ pub(crate) async fn take_turn(
     let turn_id = turn.id;
     assert!(matches!(store.accept_turn(turn).await.unwrap(), Accepted::Fresh { .. }));
     let entries = vec![said(&format!("ask {text}")), answered(text)];
-    store.finish_turn(finish(turn_id, owner, entries)).await.unwrap()
+    store.finish_turn(finish(turn_id, owner, entries)).await.unwrap();
+    store.session(id).await.unwrap().unwrap()
 }
 
 pub(crate) fn attach_to(id: SessionId, owner: InstanceId) -> Attach {

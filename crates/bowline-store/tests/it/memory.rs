@@ -121,7 +121,8 @@ async fn sbp_l2_14_an_advanced_turn_goes_on_after_a_crash(store: S) {
     let history = store.history(id).await.unwrap();
     assert_eq!(history.len(), 2, "the model sees what was done");
     let end = finish(turn.id, heir, vec![answered("done")]);
-    let session = store.finish_turn(end).await.unwrap();
+    assert_eq!(store.finish_turn(end).await, Ok(3));
+    let session = store.session(id).await.unwrap().unwrap();
     assert_eq!((session.last_seq, session.step_count, session.pending_turns), (3, 1, 1));
     assert_eq!(session.snapshot.unwrap().kind, SnapshotKind::Checkpoint);
     let kinds: Vec<_> = store.entries_after(id, 0, 9).await.unwrap();
