@@ -190,9 +190,11 @@ impl Channel {
         self.change(|now| now.gone = true);
     }
 
-    /// The live turn has more text.
+    /// The live turn has more text. Who comes to watch reads it after that.
     pub(crate) fn grew(&self) {
-        self.pulse.send_modify(|n| *n = n.wrapping_add(1));
+        if self.is_watched() {
+            self.pulse.send_modify(|n| *n = n.wrapping_add(1));
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Now)) {
@@ -339,7 +341,10 @@ impl LiveTurn {
             written.chunks.extend(chunk);
             written.text.push_str(text);
         }
-        self.progress.send_modify(|n| *n = n.wrapping_add(1));
+        // Who begins to wait for more looks at what is written first.
+        if self.progress.receiver_count() > 0 {
+            self.progress.send_modify(|n| *n = n.wrapping_add(1));
+        }
     }
 
     /// Chunks from position `from` on.

@@ -403,7 +403,7 @@ pub fn as_chunk(completion: &str) -> Option<String> {
 pub fn with_field(object: &str, name: &str, value: &str) -> Option<String> {
     let head = object.trim_end().strip_suffix('}')?;
     let comma = if head.trim_end().ends_with('{') { "" } else { "," };
-    Some(format!("{head}{comma}\"{name}\":{value}}}"))
+    Some([head, comma, "\"", name, "\":", value, "}"].concat())
 }
 
 #[cfg(test)]

@@ -16,6 +16,16 @@ use super::run::{Ended, Run};
 use crate::clock;
 use crate::hub::{Done, Failure};
 
+/// A turn's end, for the log and for those who wait.
+struct Conclusion {
+    finish: Finish,
+    done: Arc<Done>,
+    /// What it added to the conversation.
+    said: Option<Message>,
+    /// Why it is not complete.
+    failure: Option<Failure>,
+}
+
 impl Run<'_> {
     /// There is no answer: a caller who waits sees the error, others find it in the log.
     pub(super) async fn give_up(&mut self, failure: Failure) -> Result<Ended, Failure> {
@@ -38,14 +48,21 @@ impl Run<'_> {
 
     /// Writes an answer, whole or partial, and then says so.
     pub(super) async fn keep(&mut self, round: Round, routed_to: &str) -> Result<Ended, Failure> {
+        let Conclusion { finish, done, said, failure } = self.conclude(round, routed_to);
+        self.finish(finish).await?;
+        failure.map_or_else(|| Ok((done, said)), Err)
+    }
+
+    /// What is to be written, and what is then to be said. Apart from the writing, so that what is
+    /// only needed here is not kept through it.
+    fn conclude(&mut self, round: Round, routed_to: &str) -> Conclusion {
         let Round { assembly, verbatim, status, failure, held, .. } = round;
         let answer = Round::answer(assembly, verbatim);
         let model = answer.model.unwrap_or_else(|| self.request.model.clone());
         let cost_usd = self.engine.models.cost(&model, &answer.usage);
-        let silent = answer.message.content().is_empty()
-            && !answer.message.as_json().contains("\"tool_calls\"");
         // A stopped turn that said nothing is for the reader: models reject empty messages.
-        let noted = silent && status != TurnStatus::Complete;
+        let said_nothing = || !answer.message.may_call() && answer.message.content().is_empty();
+        let noted = status != TurnStatus::Complete && said_nothing();
         let entry = NewEntry {
             model: Some(model.clone()),
             cost_usd,
@@ -69,8 +86,8 @@ impl Run<'_> {
         // A partial answer is not a result to be given again: a retry runs anew.
         let result = (self.keyed && failure.is_none()).then(|| done.to_json());
         let said = Some(entry.message.clone()).filter(|_| entry.kind == EntryKind::Turn);
-        self.finish(entry, checkpoint, result, at).await?;
-        failure.map_or_else(|| Ok((Arc::new(done), said)), Err)
+        let finish = self.ending(entry, checkpoint, result, at);
+        Conclusion { finish, done: Arc::new(done), said, failure }
     }
 
     /// The session as it will be once `entry` is in: known before it is written, because the
@@ -93,21 +110,21 @@ impl Run<'_> {
             tethered: self.request.tether,
             ..NewEntry::new(EntryKind::Note, Message::text("system", text))
         };
-        self.finish(note, SnapshotId(Uuid::now_v7()), None, clock::now()).await
+        let finish = self.ending(note, SnapshotId(Uuid::now_v7()), None, clock::now());
+        self.finish(finish).await
     }
 
-    /// Writes the end of the turn, for as long as it takes: until then the answer exists only
-    /// here. Whoever waits is told at the first failure; the writing goes on.
-    async fn finish(
+    /// The end of the turn, as it goes into the log.
+    fn ending(
         &mut self,
         last: NewEntry,
         checkpoint: SnapshotId,
         result: Option<String>,
         at: Timestamp,
-    ) -> Result<(), Failure> {
+    ) -> Finish {
         let mut entries = self.take_new();
         entries.push(last);
-        let finish = Finish {
+        Finish {
             turn_id: self.turn.id,
             owner: self.engine.instance,
             entries,
@@ -115,7 +132,12 @@ impl Run<'_> {
             checkpoint_every: self.request.checkpoint_every,
             result,
             at,
-        };
+        }
+    }
+
+    /// Writes the end of the turn, for as long as it takes: until then the answer exists only
+    /// here. Whoever waits is told at the first failure; the writing goes on.
+    async fn finish(&mut self, finish: Finish) -> Result<(), Failure> {
         let write = || self.engine.store.finish_turn(finish.clone());
         let seq = self.engine.patiently(self.turn, write).await?;
         self.channel.committed(seq);

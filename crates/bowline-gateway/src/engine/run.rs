@@ -23,7 +23,7 @@ use super::histories::History;
 use super::request::{Origin, TurnRequest};
 use super::tools::Tools;
 use super::{Begin, Engine, internal, stopping};
-use crate::hub::{Channel, Done, Failure, LiveTurn, Outcome};
+use crate::hub::{Channel, Done, Failure, LiveTurn};
 use crate::lanes::Ticket;
 use crate::meters;
 use crate::model::{Call, Model};
@@ -43,24 +43,12 @@ impl Engine {
         begin: Begin,
     ) {
         let begun = Instant::now();
-        let mut troubles = self.troubles.subscribe();
-        let runs = ticket.is_first()
-            || loop {
-                tokio::select! {
-                    () = ticket.called() => break true,
-                    // A turn that has not started stays on disk and is taken up by the next start.
-                    () = self.stop.cancelled(), if begin.session.is_none() => break false,
-                    // Whoever is before it cannot write. It runs when they can; nobody has to wait
-                    // for that without a word.
-                    Ok(_) = troubles.wait_for(|troubles| *troubles > 0), if turn.outcome().is_none() => {
-                        turn.end(Err(Error::Unavailable("others wait for the disk".into()).into()));
-                    }
-                }
-            };
+        let runs =
+            ticket.is_first() || Box::pin(self.wait_for_lane(&turn, &mut ticket, &begin)).await;
         let outcome = if runs {
             // A panic ends this turn, not the gateway.
-            let run = AssertUnwindSafe(self.run(&turn, request, begin)).catch_unwind();
-            run.await.unwrap_or_else(|_| {
+            let ran = AssertUnwindSafe(self.run(&turn, request, begin)).catch_unwind().await;
+            ran.unwrap_or_else(|_| {
                 metrics::counter!("bowline_panics_total").increment(1);
                 if let Some(channel) = self.hub.existing(turn.session) {
                     channel.dropped();
@@ -70,7 +58,11 @@ impl Engine {
         } else {
             Err(stopping())
         };
-        let outcome = self.explained(&turn, outcome).await;
+        let ours = matches!(&outcome, Err(failure) if failure.code == Code::Internal);
+        let outcome = match ours && self.is_gone(&turn).await {
+            true => Err(Error::NoSession.into()),
+            false => outcome,
+        };
         let status = match &outcome {
             Ok(done) => done.info.turn_status,
             Err(_) => TurnStatus::Failed,
@@ -81,13 +73,26 @@ impl Engine {
         drop(ticket);
     }
 
-    /// A session that was deleted took its turns with it; that is no mistake of ours.
-    async fn explained(&self, turn: &LiveTurn, outcome: Outcome) -> Outcome {
-        let ours = matches!(&outcome, Err(failure) if failure.code == Code::Internal);
-        if ours && matches!(self.store.session(turn.session).await, Ok(None)) {
-            return Err(Error::NoSession.into());
+    /// Waits for those who came before. Gives whether the turn is to run now.
+    async fn wait_for_lane(&self, turn: &LiveTurn, ticket: &mut Ticket, begin: &Begin) -> bool {
+        let mut troubles = self.troubles.subscribe();
+        loop {
+            tokio::select! {
+                () = ticket.called() => break true,
+                // A turn that has not started stays on disk and is taken up by the next start.
+                () = self.stop.cancelled(), if begin.session.is_none() => break false,
+                // Whoever is before it cannot write. It runs when they can; nobody has to wait
+                // for that without a word.
+                Ok(_) = troubles.wait_for(|troubles| *troubles > 0), if turn.outcome().is_none() => {
+                    turn.end(Err(Error::Unavailable("others wait for the disk".into()).into()));
+                }
+            }
         }
-        outcome
+    }
+
+    /// A session that was deleted took its turns with it; that is no mistake of ours.
+    async fn is_gone(&self, turn: &LiveTurn) -> bool {
+        matches!(self.store.session(turn.session).await, Ok(None))
     }
 
     /// Asks the store for as long as it takes: a turn that was accepted is not left lying because
@@ -238,41 +243,39 @@ fn fit(call: &mut Call, surface: &SurfaceContext) {
 impl Run<'_> {
     /// What the turn adds to the log before its end, as entries.
     pub(super) fn take_new(&mut self) -> Vec<NewEntry> {
-        std::mem::take(&mut self.new).into_iter().map(NewEntry::message).collect()
+        // Room for the answer, which mostly follows.
+        let mut entries = Vec::with_capacity(self.new.len() + 1);
+        entries.extend(self.new.drain(..).map(NewEntry::message));
+        entries
     }
 
+    /// What most turns never come to is on the heap: a future is as large as all it may wait for
+    /// together, and is copied as often as it is passed on.
     async fn carry_out(&mut self, history: &mut History) -> Result<Ended, Failure> {
-        if self.turn.attempt > MOST_ATTEMPTS && !self.awaits_approval(history).await? {
+        if self.turn.attempt > MOST_ATTEMPTS && !Box::pin(self.awaits_approval(history)).await? {
             let text = "This turn was interrupted twice by a restart of the gateway and was given \
                         up. Send it again to have it answered.";
-            self.note(text, TurnStatus::Interrupted).await?;
+            Box::pin(self.note(text, TurnStatus::Interrupted)).await?;
             return Err(Failure::new(Code::Internal, text));
         }
-        // It may have waited while the session was handed over.
-        if let Some(successor) = self.session.handed_to {
-            let failure = Failure::from(Error::HandedOver(successor));
-            return self.refuse(&format!("{failure}. Send it there."), failure.clone()).await;
-        }
-        if !self.session.status.is_open() {
-            let failure = Failure::from(Error::Ended(self.session.status));
-            return self
-                .refuse(&format!("This was not answered: {failure}."), failure.clone())
-                .await;
+        if let Some((note, failure)) = self.in_vain() {
+            return Box::pin(self.refuse(&note, failure)).await;
         }
         // Served when it was accepted; a restart may have changed that.
         let model = match self.engine.models.route(&self.request.model) {
             Ok(model) => model,
-            Err(failure) => return self.give_up(failure).await,
+            Err(failure) => return Box::pin(self.give_up(failure)).await,
         };
         self.channel.begin(self.turn);
+        let mut rounds = 0;
         // A crash may have come between a call and its result.
         if self.advanced {
-            self.act_again(history).await?;
+            Box::pin(self.act_again(history)).await?;
+            rounds = Box::pin(self.rounds_before()).await?;
         }
         let recalled = self.recalled().await;
         let mut assembly = Assembly::default();
-        let mut rounds = self.rounds_before().await?;
-        loop {
+        let round = loop {
             // A device may have come or gone meanwhile.
             let link = self.channel.now().link;
             let surface = link.as_ref().filter(|link| !link.translated).map(|link| &link.surface);
@@ -294,33 +297,45 @@ impl Run<'_> {
             meters::model(asked.elapsed());
             let mut round = match round {
                 Ok(round) => round,
-                Err(failure) => return self.give_up(failure).await,
+                Err(failure) => return Box::pin(self.give_up(failure)).await,
             };
             let calls = std::mem::take(&mut round.calls);
             if last && !calls.is_empty() && round.assembly.text().is_empty() {
                 let why = "the model went on calling tools and said nothing";
-                return self.give_up(Failure::new(Code::Upstream, why)).await;
+                return Box::pin(self.give_up(Failure::new(Code::Upstream, why))).await;
             }
             if calls.is_empty() || last {
-                return self.keep(round, model.name()).await;
+                break round;
             }
             // Calls that are left are the caller's: they end the turn, and it pays for the round.
             let ends = round.assembly.has_calls();
             let usage = if ends { Usage::default() } else { round.assembly.next_round() };
-            self.log_calls(&calls, usage, history).await?;
-            self.act(calls, &tools, history).await?;
+            Box::pin(self.log_calls(&calls, usage, history)).await?;
+            Box::pin(self.act(calls, &tools, history)).await?;
             if ends {
-                return self.keep(round, model.name()).await;
+                break round;
             }
             assembly = round.assembly;
+        };
+        self.keep(round, model.name()).await
+    }
+
+    /// Why nobody is asked at all, for the log and for the caller.
+    fn in_vain(&self) -> Option<(String, Failure)> {
+        // It may have waited while the session was handed over.
+        if let Some(successor) = self.session.handed_to {
+            let failure = Failure::from(Error::HandedOver(successor));
+            return Some((format!("{failure}. Send it there."), failure));
         }
+        if !self.session.status.is_open() {
+            let failure = Failure::from(Error::Ended(self.session.status));
+            return Some((format!("This was not answered: {failure}."), failure));
+        }
+        None
     }
 
     /// What a turn that goes on after a restart has had: its rounds, and what they cost.
     async fn rounds_before(&mut self) -> Result<u32, Failure> {
-        if !self.advanced {
-            return Ok(0);
-        }
         let (id, after) = (self.session.id, self.session.last_seq + 1);
         let read = || self.engine.store.entries_before(id, after, LOOK_BACK);
         let entries = self.engine.patiently(self.turn, read).await?;

@@ -47,7 +47,7 @@ impl Engine {
         self.tasks.spawn(Box::pin(async move {
             match (target, key) {
                 (Target::New { agent_id }, None) => engine.open(agent_id, request, tell).await,
-                (target, key) => engine.go_on(target, request, key, tell).await,
+                (target, key) => Box::pin(engine.go_on(target, request, key, tell)).await,
             }
         }));
         told.await.unwrap_or_else(|_| Err(internal()))

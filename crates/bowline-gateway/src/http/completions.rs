@@ -89,7 +89,19 @@ async fn complete(
         engine.access.may_use(&shown)?;
         return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
+    // On the heap: a call that passes through would carry it along.
+    Box::pin(take_turn(app, headers, chat, &bytes, shown)).await
+}
 
+/// A turn of a session, and its answer.
+async fn take_turn(
+    app: &App,
+    headers: &HeaderMap,
+    chat: ChatBody<'_>,
+    bytes: &Bytes,
+    shown: Credentials,
+) -> Result<Response, ApiError> {
+    let engine = &app.engine;
     let options = chat.sbp()?;
     let agent = agent(headers)?;
     let (target, own_agent) = target(app, &options, &shown, agent.clone()).await?;
@@ -97,7 +109,7 @@ async fn complete(
     if agent.is_some() && own_agent.is_some() && agent != own_agent {
         engine.access.may_use(&shown)?;
     }
-    let key = idempotency_key(headers, &options, &shown, &target, &bytes)?;
+    let key = idempotency_key(headers, &options, &shown, &target, bytes)?;
     let is_prompt = chat.has("prompt") && !chat.has("messages");
     let request = TurnRequest {
         model: chat.model()?,
@@ -124,7 +136,7 @@ async fn complete(
     let token = made.or_else(|| engine.access.known_token(&session)).or(shown.session_token);
     let in_body = token.clone().filter(|_| makes_session);
     let response = if stream {
-        streamed(answer, in_body, is_prompt).await?
+        Box::pin(streamed(answer, in_body, is_prompt)).await?
     } else {
         whole(answer, in_body, is_prompt).await?
     };

@@ -28,7 +28,7 @@ pub(super) async fn pass(
     let model = chat.model()?;
     let upstream = match engine.models.route(&model)? {
         Model::Upstream(upstream) => upstream,
-        offline => return built_in(engine, offline, chat, model).await,
+        offline => return Box::pin(built_in(engine, offline, chat, model)).await,
     };
     let answer = upstream.pass_through(path, chat.for_upstream(bytes)).await?;
     let (head, body) = answer.into_parts();

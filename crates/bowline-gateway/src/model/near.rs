@@ -56,7 +56,7 @@ impl Near {
         loop {
             let (mut line, used) = match self.idle.take() {
                 Some(line) => (line, true),
-                None => (self.connect().await?, false),
+                None => (Box::pin(self.connect()).await?, false),
             };
             match line.ask(request).await {
                 Ok(response) => {

@@ -81,7 +81,7 @@ impl Upstream {
         let body = Bytes::from(body(&call));
         let response = self.send("/chat/completions", body).await?;
         if !response.status().is_success() {
-            return Err(self.refused(response).await);
+            return Err(Box::pin(self.refused(response)).await);
         }
         let streams = response
             .headers()

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Request, Response, Uri};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, Uri};
 use reqwest::{Client, Url};
 
 use super::near::{self, Near};
@@ -52,9 +52,14 @@ impl From<reqwest::Error> for Fault {
 /// The way to one server. Its address may hold a password.
 pub(super) struct Wire {
     base: Url,
-    host: HeaderValue,
     client: Client,
-    near: Option<Near>,
+    near: Option<(Near, Parts)>,
+}
+
+/// What calls by the short way have in common: put together once, and copied for each.
+struct Parts {
+    chat: Uri,
+    headers: HeaderMap,
 }
 
 impl Wire {
@@ -71,13 +76,13 @@ impl Wire {
         let is_open = base.username().is_empty() && base.password().is_none();
         let is_near = base.scheme() == "http" && is_open && !has_proxy();
         let near = match is_near {
-            true => Some(near(&base, settings.connect_timeout, patience)?),
+            true => {
+                let near = near(&base, settings.connect_timeout, patience)?;
+                Some((near, Parts { chat: target(&base, CHAT)?, headers: headers(&base)? }))
+            }
             false => None,
         };
-        let name = base.host_str().unwrap_or_default();
-        let host = base.port().map_or(name.to_owned(), |port| format!("{name}:{port}"));
-        let host = HeaderValue::from_str(&host).map_err(|error| error.to_string())?;
-        Ok(Self { base, host, client, near })
+        Ok(Self { base, client, near })
     }
 
     /// Where it is, without credentials.
@@ -92,12 +97,8 @@ impl Wire {
     /// An address below the base.
     fn at(&self, path: &str) -> Url {
         let mut url = self.base.clone();
-        url.set_path(&self.path(path));
+        url.set_path(&below(&self.base, path));
         url
-    }
-
-    fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.base.path().trim_end_matches('/'))
     }
 
     /// Asks whether it is there.
@@ -116,29 +117,46 @@ impl Wire {
         body: Bytes,
         key: Option<&HeaderValue>,
     ) -> Result<Response<Flow>, Fault> {
-        const JSON: HeaderValue = HeaderValue::from_static("application/json");
-        let Some(near) = &self.near else {
+        let Some((near, parts)) = &self.near else {
             let mut request = self.client.post(self.at(path)).header(CONTENT_TYPE, JSON).body(body);
             if let Some(key) = key {
                 request = request.header(AUTHORIZATION, key.clone());
             }
-            return Ok(Response::from(request.send().await?).map(Flow::Far));
+            return Ok(Response::from(Box::pin(request.send()).await?).map(Flow::Far));
         };
-        let mut target = self.path(path);
-        if let Some(query) = self.base.query() {
-            target = format!("{target}?{query}");
-        }
-        let mut request = Request::post(target)
-            .header(HOST, &self.host)
-            .header(ACCEPT, HeaderValue::from_static("*/*"))
-            .header(CONTENT_TYPE, JSON);
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = match path {
+            CHAT => parts.chat.clone(),
+            path => target(&self.base, path).map_err(|error| Fault::Broken(error.into()))?,
+        };
+        *request.headers_mut() = parts.headers.clone();
         if let Some(key) = key {
-            request = request.header(AUTHORIZATION, key.clone());
+            request.headers_mut().insert(AUTHORIZATION, key.clone());
         }
-        let request = request.body(Full::new(body));
-        let request = request.map_err(|error| Fault::Broken(Box::new(error)))?;
         Ok(near.send(request).await?.map(Flow::Near))
     }
+}
+
+/// Where nearly all calls go.
+const CHAT: &str = "/chat/completions";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+fn below(base: &Url, path: &str) -> String {
+    format!("{}{path}", base.path().trim_end_matches('/'))
+}
+
+fn target(base: &Url, path: &str) -> Result<Uri, String> {
+    let query = base.query().map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{}{query}", below(base, path)).parse().map_err(|_| "`url` cannot be called".into())
+}
+
+fn headers(base: &Url) -> Result<HeaderMap, String> {
+    let name = base.host_str().unwrap_or_default();
+    let host = base.port().map_or(name.to_owned(), |port| format!("{name}:{port}"));
+    let host = HeaderValue::from_str(&host).map_err(|error| error.to_string())?;
+    let accept = HeaderValue::from_static("*/*");
+    Ok(HeaderMap::from_iter([(HOST, host), (ACCEPT, accept), (CONTENT_TYPE, JSON)]))
 }
 
 fn near(base: &Url, connect_timeout: Duration, patience: Duration) -> Result<Near, String> {

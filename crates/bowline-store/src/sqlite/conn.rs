@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
@@ -14,13 +15,32 @@ use rusqlite::{Connection, Statement};
 /// A connection as one thread has it, for as long as the thread lives.
 pub(super) struct Conn<'c> {
     conn: &'c Connection,
-    prepared: RefCell<HashMap<Address, Slot<'c>>>,
+    prepared: RefCell<HashMap<Address, Slot<'c>, BuildHasherDefault<Spread>>>,
 }
 
 /// Where a literal stands. With its length: one literal may begin where another does.
 type Address = (usize, usize);
 /// Empty while the statement is in use.
 type Slot<'c> = Rc<Cell<Option<Statement<'c>>>>;
+
+/// Addresses are as good as random once they are spread: nobody outside chooses them.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        // The odd number nearest to 2^64 over the golden ratio.
+        self.0 = (self.0 ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 impl<'c> Conn<'c> {
     pub(super) fn new(conn: &'c Connection) -> Self {

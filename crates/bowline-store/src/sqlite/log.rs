@@ -5,7 +5,7 @@
 
 use bowline_sbp::id::{Seq, SnapshotId, TurnId};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, params};
 
 use super::conn::Conn;
 use super::rows::{Key, kind_number, millis, place};
@@ -15,7 +15,7 @@ use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind
 /// made of these, so it takes no more of the row than it needs.
 #[derive(Debug)]
 pub(super) struct Log {
-    pub(super) key: Key,
+    key: Key,
     pub(super) step_count: u64,
     last_seq: Seq,
     tethered: u64,
@@ -23,31 +23,20 @@ pub(super) struct Log {
     snapshot: Option<Snapshot>,
 }
 
-/// What [`Log::of`] reads, of a session called `s`.
-macro_rules! log_columns {
-    () => {
-        "s.key, s.step_count, s.last_seq, s.tether_last, s.cost_usd"
-    };
-}
-pub(super) use log_columns;
-
 impl Log {
     pub(super) fn open(conn: &Conn<'_>, key: Key) -> Result<Self> {
-        let sql = concat!("SELECT ", log_columns!(), " FROM sessions s WHERE s.key = ?1");
-        let log = conn.statement(sql)?.query_row([key], |row| Self::of(row, 0)).optional()?;
-        log.ok_or(Error::NoSession)
-    }
-
-    /// The log of a session whose columns begin there.
-    pub(super) fn of(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
-        Ok(Self {
-            key: row.get(first)?,
-            step_count: row.get::<_, i64>(first + 1)? as u64,
-            last_seq: row.get::<_, i64>(first + 2)? as Seq,
-            tethered: row.get::<_, i64>(first + 3)? as u64,
-            cost_usd: row.get(first + 4)?,
-            snapshot: None,
-        })
+        let sql = "SELECT step_count, last_seq, tether_last, cost_usd FROM sessions WHERE key = ?1";
+        let log = conn.statement(sql)?.query_row([key], |row| {
+            Ok(Self {
+                key,
+                step_count: row.get::<_, i64>(0)? as u64,
+                last_seq: row.get::<_, i64>(1)? as Seq,
+                tethered: row.get::<_, i64>(2)? as u64,
+                cost_usd: row.get(3)?,
+                snapshot: None,
+            })
+        });
+        log.optional()?.ok_or(Error::NoSession)
     }
 
     /// Adds entries that were all written at the same time.

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::conn::Conn;
-use super::log::{Log, log_columns};
+use super::log::Log;
 use super::memory;
-use super::rows::{self, millis, select_sessions};
+use super::rows::{self, Key, millis, select_sessions};
 use super::sessions::{self, Known};
 use crate::{
     Accepted, Advance, Error, Finish, InstanceId, NewTurn, Result, Session, SnapshotKind,
@@ -86,25 +86,22 @@ pub(super) fn start(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<
     if changed == 1 { Ok(()) } else { Err(Error::Superseded) }
 }
 
-/// A turn that is still this instance's, and its session's log.
+/// A turn that is still this instance's.
 struct Owned {
     number: i64,
+    session: Key,
     /// The session's status before the turn; none if the turn made it.
     found: Option<String>,
     keyed: bool,
-    log: Log,
 }
 
 fn owned(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<Owned> {
-    let sql = concat!(
-        "SELECT t.number, t.found, t.keyed, ",
-        log_columns!(),
-        " FROM turns t JOIN sessions s ON s.key = t.session WHERE t.id = ?1 AND t.owner = ?2"
-    );
+    // Not joined with the session: such a statement SQLite prepares anew for other values.
+    let sql = "SELECT number, session, found, keyed FROM turns WHERE id = ?1 AND owner = ?2";
     conn.statement(sql)?
         .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
-            let (number, found, keyed) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok(Owned { number, found, keyed, log: Log::of(row, 3)? })
+            let (number, session) = (row.get(0)?, row.get(1)?);
+            Ok(Owned { number, session, found: row.get(2)?, keyed: row.get(3)? })
         })
         .optional()?
         .ok_or(Error::Superseded)
@@ -116,8 +113,8 @@ fn end(conn: &Conn<'_>, number: i64) -> Result<()> {
 }
 
 pub(super) fn advance(conn: &Conn<'_>, advance: &Advance) -> Result<Session> {
-    let Owned { number, mut log, .. } = owned(conn, advance.turn_id, advance.owner)?;
-    let key = log.key;
+    let Owned { number, session: key, .. } = owned(conn, advance.turn_id, advance.owner)?;
+    let mut log = Log::open(conn, key)?;
     if let Some((agent, memories)) = &advance.memories {
         memory::remember(conn, agent, memories)?;
     }
@@ -129,7 +126,8 @@ pub(super) fn advance(conn: &Conn<'_>, advance: &Advance) -> Result<Session> {
 }
 
 pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
-    let Owned { number, keyed, mut log, .. } = owned(conn, finish.turn_id, finish.owner)?;
+    let Owned { number, session, keyed, .. } = owned(conn, finish.turn_id, finish.owner)?;
+    let mut log = Log::open(conn, session)?;
     log.append(conn, finish.turn_id, &finish.entries, finish.at)?;
     if log.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
         log.take_snapshot((SnapshotKind::Checkpoint, finish.checkpoint), finish.at);
@@ -149,7 +147,7 @@ pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
 }
 
 pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {
-    let Owned { number, found, log: Log { key, .. }, .. } = owned(conn, turn, owner)?;
+    let Owned { number, session: key, found, .. } = owned(conn, turn, owner)?;
     conn.statement("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
     end(conn, number)?;
     // Nobody else has begun to use the session meanwhile?
