@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::frame::TurnStatus;
 use crate::id::{AgentId, MemoryId, Seq, SessionId, SnapshotId, TurnId};
+use crate::json::put::Json;
 use crate::lifecycle::Status;
 use crate::surface::SurfaceContext;
 
@@ -192,6 +193,35 @@ pub struct SbpInfo {
     pub turn_status: TurnStatus,
 }
 
+impl SbpInfo {
+    /// As JSON, with the session's token for whoever made the session. By hand, because every answer
+    /// carries it.
+    pub fn to_json(&self, token: Option<&str>) -> String {
+        let mut json = Json::with_capacity(512);
+        json.raw("{\"session_id\":").uuid(&self.session_id.0);
+        if let Some(token) = token {
+            json.raw(",\"session_token\":").string(token);
+        }
+        let snapshot = self.snapshot_id.as_ref().map(|id| &id.0);
+        json.raw(",\"snapshot_id\":").optional(snapshot, Json::uuid);
+        json.raw(",\"resume_available\":").value(self.resume_available);
+        json.raw(",\"resume_prompt\":").optional(self.resume_prompt.as_deref(), Json::string);
+        json.raw(",\"last_checkpoint\":").optional(self.last_checkpoint.as_ref(), Json::time);
+        json.raw(",\"step_count\":").value(self.step_count);
+        json.raw(",\"cost_usd\":").value(self.cost_usd);
+        json.raw(",\"model_routed_to\":");
+        json.optional(self.model_routed_to.as_deref(), Json::string);
+        if let Some(turn) = &self.turn_id {
+            json.raw(",\"turn_id\":").uuid(&turn.0);
+        }
+        if let Some(seq) = self.seq {
+            json.raw(",\"seq\":").value(seq);
+        }
+        json.raw(",\"turn_status\":\"").raw(self.turn_status.as_str()).raw("\"}");
+        json.finish()
+    }
+}
+
 /// Body of `PUT` and `POST /v1/agents/{id}/memory`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -262,5 +292,42 @@ mod tests {
         assert!(defaults.recalls() && defaults.tether && !defaults.force_new_session);
         assert!(!read(r#"{"memory_retrieval":false}"#).recalls());
         assert_eq!(defaults.checkpoint_every, 1);
+    }
+
+    #[test]
+    fn sbp_l1_07_an_answers_info_is_written_as_its_fields_say() {
+        let id = |n| uuid::Uuid::from_u128(n);
+        let least = SbpInfo {
+            session_id: SessionId(id(1)),
+            session_token: None,
+            snapshot_id: None,
+            resume_available: false,
+            resume_prompt: None,
+            last_checkpoint: None,
+            step_count: 0,
+            cost_usd: 0.0,
+            model_routed_to: None,
+            turn_id: None,
+            seq: None,
+            turn_status: TurnStatus::Complete,
+        };
+        let most = SbpInfo {
+            session_token: Some("t\"".into()),
+            snapshot_id: Some(SnapshotId(id(2))),
+            resume_available: true,
+            resume_prompt: Some("go\non?".into()),
+            last_checkpoint: Some(Timestamp::from_millisecond(1_790_000_000_120).unwrap()),
+            step_count: u64::MAX,
+            cost_usd: 0.1 + 0.2,
+            model_routed_to: Some("m".into()),
+            turn_id: Some(TurnId(id(3))),
+            seq: Some(7),
+            turn_status: TurnStatus::Cancelled,
+            ..least.clone()
+        };
+        for info in [least, most] {
+            let by_hand = info.to_json(info.session_token.as_deref());
+            assert_eq!(by_hand, serde_json::to_string(&info).unwrap());
+        }
     }
 }

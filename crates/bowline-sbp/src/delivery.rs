@@ -13,6 +13,7 @@
 
 mod held;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
@@ -27,7 +28,7 @@ use held::Held;
 pub struct LoggedTurn {
     pub seq: Seq,
     pub turn_id: TurnId,
-    pub role: String,
+    pub role: Cow<'static, str>,
     pub content: String,
     pub model: Option<String>,
     pub created_at: Timestamp,

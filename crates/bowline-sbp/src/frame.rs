@@ -10,6 +10,8 @@
 
 mod write;
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -293,7 +295,7 @@ pub struct TetherTurn {
     pub turn_index: u64,
     pub turn_id: TurnId,
     pub seq: Seq,
-    pub role: String,
+    pub role: Cow<'static, str>,
     pub content: String,
     pub model_used: Option<String>,
     pub created_at: Timestamp,

@@ -192,36 +192,43 @@ impl Message {
 
 /// Who said it and what a person would read of it, from the JSON text of a message that was one when
 /// it was stored. For every turn that is delivered, most messages are not read as JSON at all.
-pub fn said(json: &str) -> Option<(String, String)> {
+pub fn said(json: &str) -> Option<(Cow<'static, str>, String)> {
     usual(json).or_else(|| {
         let message = Message::read(RawValue::from_string(json.to_owned()).ok()?).ok()?;
-        Some((message.role().to_owned(), message.content()))
+        let content = message.content();
+        Some((message.role, content))
     })
 }
 
+/// The roles that nearly all messages have.
+const ROLES: [&str; 4] = ["assistant", "user", "system", "tool"];
+
 /// Role and content, where a message is a role and a text and nothing else, as most are.
-fn usual(json: &str) -> Option<(String, String)> {
-    let (head, rest) = json.split_once("\",\"content\":")?;
-    let role = head.strip_prefix("{\"role\":\"")?;
+fn usual(json: &str) -> Option<(Cow<'static, str>, String)> {
+    let (role, rest) = json.strip_prefix("{\"role\":\"")?.split_once('"')?;
     let is_special = |byte: u8| byte == b'"' || byte == b'\\';
-    if role.bytes().any(is_special) {
+    if role.contains('\\') {
         return None;
     }
-    let text = rest.strip_suffix('}')?;
+    let role = match ROLES.into_iter().find(|known| *known == role) {
+        Some(known) => Cow::Borrowed(known),
+        None => Cow::Owned(role.to_owned()),
+    };
+    let text = rest.strip_prefix(",\"content\":")?.strip_suffix('}')?;
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     // All of it is looked at, whatever comes: that is faster than to stop at the first.
     if !inner.bytes().fold(false, |found, byte| found | is_special(byte)) {
-        return Some((role.to_owned(), inner.to_owned()));
+        return Some((role, inner.to_owned()));
     }
     // Escapes are undone; more than one text is not taken for one.
-    Some((role.to_owned(), serde_json::from_str(text).ok()?))
+    Some((role, serde_json::from_str(text).ok()?))
 }
 
 /// The role, where it stands first and alone, as most writers have it. Not for text with escapes,
 /// in which names can be spelled otherwise.
 fn usual_role(json: &str) -> Option<&'static str> {
     let rest = json.strip_prefix("{\"role\":\"")?;
-    let role = ["assistant", "user", "system", "tool"].into_iter().find(|role| {
+    let role = ROLES.into_iter().find(|role| {
         rest.strip_prefix(role).is_some_and(|rest| rest.starts_with("\",") || rest == "\"}")
     })?;
     // A message that speaks of roles further on is read with care.
@@ -312,7 +319,7 @@ mod tests {
                 assert_eq!((&long["role"], &long["content"]), (&role.into(), &content.into()));
             } else {
                 let message = raw(json);
-                let long = (message.role().to_owned(), message.content());
+                let long = (message.role().to_owned().into(), message.content());
                 assert_eq!(said(json), Some(long), "{json}");
             }
         }

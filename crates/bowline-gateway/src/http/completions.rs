@@ -1,12 +1,13 @@
 //! `POST /v1/chat/completions` and `/v1/completions`: a turn over HTTP.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bowline_sbp::api::{SbpInfo, SbpOptions};
+use bowline_sbp::api::SbpOptions;
 use bowline_sbp::completion::{as_chunk, with_field};
 use bowline_sbp::error::Code;
 use bowline_sbp::id::AgentId;
@@ -50,13 +51,14 @@ pub(crate) async fn chat(
     answer_chat(&app, &headers, body).await
 }
 
-/// The same for those who need no router.
-pub(super) async fn answer_chat(
-    app: &App,
-    headers: &HeaderMap,
+/// The same for those who need no router. On the heap from the outset: each future around it would
+/// be as large, and be copied.
+pub(super) fn answer_chat<'a>(
+    app: &'a App,
+    headers: &'a HeaderMap,
     body: Body,
-) -> Result<Response, ApiError> {
-    complete(app, headers, body, "/chat/completions").await
+) -> Pin<Box<impl Future<Output = Result<Response, ApiError>> + use<'a>>> {
+    Box::pin(complete(app, headers, body, "/chat/completions"))
 }
 
 /// The same, under the older name; takes a legacy `prompt` too.
@@ -256,11 +258,6 @@ enum Answering {
     Done(Arc<Done>),
 }
 
-fn sbp_json(info: &SbpInfo, token: Option<String>) -> String {
-    let info = SbpInfo { session_token: token, ..info.clone() };
-    serde_json::to_string(&info).expect("the info serialises")
-}
-
 async fn whole(
     answer: Answering,
     token: Option<String>,
@@ -270,7 +267,7 @@ async fn whole(
         Answering::Live(turn) => turn.ended().await?,
         Answering::Done(done) => done,
     };
-    let sbp = sbp_json(&done.info, token);
+    let sbp = done.info.to_json(token.as_deref());
     let completion = if is_prompt { as_text(&done.completion) } else { None };
     let body = with_field(completion.as_deref().unwrap_or(&done.completion), "sbp", &sbp);
     let body = body.ok_or_else(|| {
@@ -363,7 +360,7 @@ fn event(data: &str) -> String {
 fn closing(done: &Done, token: Option<String>) -> String {
     let chunk = done.closing.clone().or_else(|| as_chunk(&done.completion));
     let chunk = chunk.unwrap_or_else(|| "{}".into());
-    with_field(&chunk, "sbp", &sbp_json(&done.info, token)).unwrap_or(chunk)
+    with_field(&chunk, "sbp", &done.info.to_json(token.as_deref())).unwrap_or(chunk)
 }
 
 pub(super) fn event_stream(body: Body) -> Response {

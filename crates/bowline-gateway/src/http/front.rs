@@ -41,7 +41,7 @@ impl Front {
             return Ok(self.chat(request).await);
         }
         request.extensions_mut().insert(place);
-        self.router.clone().oneshot(request).await
+        Box::pin(self.router.clone().oneshot(request)).await
     }
 
     async fn chat(&self, request: Request<Incoming>) -> Response {

@@ -91,12 +91,12 @@ impl Upstream {
     }
 
     /// Sends a body as it is and gives the answer as it is (SBP-L1-09).
-    pub(crate) async fn pass_through(
+    pub(crate) fn pass_through(
         &self,
         path: &str,
         body: Bytes,
-    ) -> Result<Response<Flow>, Failure> {
-        self.send(path, body).await
+    ) -> impl Future<Output = Result<Response<Flow>, Failure>> {
+        self.send(path, body)
     }
 
     async fn send(&self, path: &str, body: Bytes) -> Result<Response<Flow>, Failure> {

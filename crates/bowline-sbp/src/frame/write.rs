@@ -1,56 +1,28 @@
 //! Frames as JSON text, where deriving is not enough: a surface's, the inverse of
 //! [`ClientFrame::read`], and the turns of a drain.
 
-use std::io::Write;
-
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::{ClientFrame, TetherTurn};
+use crate::json::put::Json;
 
 /// A `TETHER_TURN`. By hand, because drains are made of them: the text, most of each, is escaped
 /// once and goes out twice.
 pub(super) fn tether_turn(turn: &TetherTurn) -> String {
-    let mut json = Vec::with_capacity(2 * turn.content.len() + 512);
-    json.extend_from_slice(b"{\"type\":\"TETHER_TURN\",\"turn_index\":");
-    number(&mut json, turn.turn_index);
-    json.extend_from_slice(b",\"turn_id\":\"");
-    uuid(&mut json, &turn.turn_id.0);
-    json.extend_from_slice(b"\",\"seq\":");
-    number(&mut json, turn.seq);
-    json.extend_from_slice(b",\"session_id\":\"");
-    uuid(&mut json, &turn.session_id.0);
-    json.extend_from_slice(b"\",\"status\":\"");
-    json.extend_from_slice(turn.status.as_str().as_bytes());
-    write!(json, "\",\"created_at\":\"{}\",", turn.created_at).expect("memory takes everything");
+    let mut json = Json::with_capacity(2 * turn.content.len() + 512);
+    json.raw("{\"type\":\"TETHER_TURN\",\"turn_index\":").value(turn.turn_index);
+    json.raw(",\"turn_id\":").uuid(&turn.turn_id.0);
+    json.raw(",\"seq\":").value(turn.seq);
+    json.raw(",\"session_id\":").uuid(&turn.session_id.0);
+    json.raw(",\"status\":\"").raw(turn.status.as_str());
+    json.raw("\",\"created_at\":").time(&turn.created_at).raw(",");
     let said = json.len();
-    json.extend_from_slice(b"\"role\":");
-    string(&mut json, &turn.role);
-    json.extend_from_slice(b",\"content\":");
-    string(&mut json, &turn.content);
-    json.extend_from_slice(b",\"model_used\":");
-    match &turn.model_used {
-        Some(model) => string(&mut json, model),
-        None => json.extend_from_slice(b"null"),
-    }
-    let said = said..json.len();
-    json.extend_from_slice(b",\"turn\":{");
-    json.extend_from_within(said);
-    json.extend_from_slice(b"}}");
-    String::from_utf8(json).expect("JSON is UTF-8")
-}
-
-fn number(json: &mut Vec<u8>, number: u64) {
-    serde_json::to_writer(json, &number).expect("memory takes everything");
-}
-
-fn uuid(json: &mut Vec<u8>, uuid: &Uuid) {
-    let mut text = Uuid::encode_buffer();
-    json.extend_from_slice(uuid.hyphenated().encode_lower(&mut text).as_bytes());
-}
-
-fn string(json: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(json, text).expect("memory takes everything");
+    json.raw("\"role\":").string(&turn.role);
+    json.raw(",\"content\":").string(&turn.content);
+    json.raw(",\"model_used\":").optional(turn.model_used.as_deref(), Json::string);
+    let end = json.len();
+    json.raw(",\"turn\":{").again(said, end).raw("}}");
+    json.finish()
 }
 
 impl ClientFrame {
