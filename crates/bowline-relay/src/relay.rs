@@ -4,8 +4,8 @@
 //! receiver's queue ([`line`]), whose own connection writes it out with all that has gathered. The
 //! path of a connection: [`serve`] accepts it, [`http`] has its token judged ([`keys`]) and
 //! upgrades it, [`welcome`] gives it a place at its daemon's [`dock`], until it leaves or
-//! [`revocations`] has it sent away. Who is paired with whom is
-//! decided by the protocol crate; here it is carried out.
+//! [`revocations`] has it sent away. Who is paired with whom is decided by the protocol crate; here
+//! it is carried out.
 //!
 //! A relay holds no key that signs: of the token module it uses only what judges.
 

@@ -72,8 +72,8 @@ impl From<ControlError> for Failure {
                 "check the key in BOWLINE_CONTROL_KEY or --key-file"
             }
             ControlError::Refused { status: 403, .. } => {
-                "a daemon begins anew with another --data folder; `bowline daemons` shows those \
-                 you have"
+                "`bowline daemons` shows those you have, and with --revoke gives one up; a daemon \
+                 that was revoked begins anew with another --data folder"
             }
             ControlError::Refused { status: 404, .. } => "`bowline daemons` shows those you have",
             ControlError::Unreachable { .. } => "check --control, and that it runs",

@@ -138,7 +138,7 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answ
     };
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     match shared.keys.admit(&token, wall).await {
-        Ok(Admission::Daemon(pass)) if shared.revocations.name(&pass.daemon) => {
+        Ok(Admission::Daemon(pass)) if shared.revocations.contains(&pass.daemon) => {
             shared.meters.rejected("revoked");
             Err(refused("revoked", StatusCode::UNAUTHORIZED, "the daemon was revoked"))
         }

@@ -10,7 +10,7 @@ use url::{Host, Url};
 use super::annex::Annex;
 use super::config::Keys;
 
-/// Why an issuer cannot be asked for its keys.
+/// Why an issuer cannot be asked for anything.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadIssuer {
     #[error("the issuer is not a URL: {0}")]
@@ -32,9 +32,12 @@ pub(crate) enum Unanswered {
     TooLong,
 }
 
+/// Where the documents are.
 #[derive(Debug, Clone)]
 pub(crate) enum Issuer {
+    /// At that address.
     Afar { url: Url, http: Client },
+    /// In this process, which keeps its own bound on what it answers.
     Beside(Annex),
 }
 

@@ -50,7 +50,7 @@ impl Revocations {
     }
 
     /// Whether this daemon was taken out of force.
-    pub(crate) fn name(&self, daemon: &DaemonId) -> bool {
+    pub(crate) fn contains(&self, daemon: &DaemonId) -> bool {
         self.list().contains(daemon)
     }
 
@@ -58,26 +58,21 @@ impl Revocations {
     pub(crate) async fn watch(self: Arc<Self>, harbour: Arc<Harbour>, meters: Arc<Meters>) {
         let mut failing = false;
         loop {
-            let fetched = self.fetch().await;
-            let pause = match &fetched {
-                Err(Untaken::Issuer(Unanswered::Status(404))) => self.rarely,
-                _ => self.every,
-            };
-            match fetched {
+            let (pause, failed) = match self.fetch().await {
                 Ok(list) => {
-                    failing = false;
                     if self.replace(list) {
                         harbour.send_away(&self.list(), &meters);
                     }
+                    (self.every, None)
                 }
-                Err(Untaken::Issuer(Unanswered::Status(404))) => failing = false,
-                Err(error) => {
-                    // Once an outage, not once a fetch.
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "the list of revoked daemons could not be fetched");
-                    }
-                }
+                Err(Untaken::Issuer(Unanswered::Status(404))) => (self.rarely, None),
+                Err(error) => (self.every, Some(error)),
+            };
+            // Told once an outage, not once a fetch.
+            if let (false, Some(error)) = (failing, &failed) {
+                tracing::warn!(%error, "the list of revoked daemons could not be fetched");
             }
+            failing = failed.is_some();
             tokio::time::sleep(pause).await;
         }
     }

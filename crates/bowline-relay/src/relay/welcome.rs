@@ -57,7 +57,7 @@ impl Mooring {
                 let most = pass.concurrent_sessions.map_or(limits.user_sessions, u64::from);
                 let seat = harbour.seat(&pass.user, most);
                 let refused = match &seat {
-                    _ if shared.revocations.name(&pass.daemon) => {
+                    _ if shared.revocations.contains(&pass.daemon) => {
                         Some((ControlCode::DaemonNotFound, Some(pass.session)))
                     }
                     None => Some((ControlCode::Forbidden, None)),
@@ -75,7 +75,7 @@ impl Mooring {
             }
         };
         // A revocation of this very moment may have passed the dock before anybody was there.
-        if shared.revocations.name(mooring.dock.daemon()) {
+        if shared.revocations.contains(mooring.dock.daemon()) {
             mooring.dock.revoked(meters);
         }
         // Whoever comes while all are sent away is sent away, too.
