@@ -238,6 +238,10 @@ impl Store for Sqlite {
         self.writer.run(move |conn| turns::finish(conn, &finish)).await
     }
 
+    async fn first_turn(&self, session: NewSession, finish: Finish) -> Result<Seq> {
+        self.writer.run(move |conn| turns::first(conn, &session, &finish)).await
+    }
+
     async fn abandon_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
         self.writer.run(move |conn| turns::abandon(conn, turn, owner)).await
     }

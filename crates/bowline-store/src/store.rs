@@ -17,10 +17,10 @@ use crate::{
     Result, Session, TokenHash, Unfinished,
 };
 
-/// The durable session log. `Ok` means on disk (G4).
 /// Something that stands in line to be written; kept once it is on disk.
 pub type Promise<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
+/// The durable session log. `Ok` means on disk (G4).
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Makes a session; under a key, the same one again.
@@ -78,6 +78,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Ends a turn: its entries, counters, snapshot and result in one step.
     async fn finish_turn(&self, finish: Finish) -> Result<Seq>;
+
+    /// Makes a session together with its first turn, which is over already: as if the turn had been
+    /// accepted and then finished, in one step.
+    async fn first_turn(&self, session: NewSession, finish: Finish) -> Result<Seq>;
 
     /// Forgets a turn that came to nothing, its key, and the session made for it: as if it had
     /// never been asked for.

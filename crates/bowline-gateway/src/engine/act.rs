@@ -227,6 +227,9 @@ impl Run<'_> {
             memories: Some((self.agent().clone(), memories)).filter(|(_, all)| !all.is_empty()),
             at: clock::now(),
         };
+        if let Some(turn) = self.opening.as_ref().and_then(|opening| opening.accept()) {
+            self.engine.store.accept_turn(turn).await?;
+        }
         let write = || self.engine.store.advance_turn(advance.clone());
         self.session = self.engine.patiently(self.turn, write).await?;
         self.advanced = true;

@@ -31,7 +31,7 @@ impl Engine {
             let begin = Begin { advanced, keyed, ..Begin::default() };
             let (engine, turn) = (Arc::clone(self), self.known(live));
             self.tasks.spawn(async move {
-                engine.run_in_lane(turn, request, ticket, begin).await;
+                engine.run_in_lane(turn, Arc::new(request), ticket, begin).await;
             });
         }
         Ok(count)

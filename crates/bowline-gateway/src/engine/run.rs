@@ -20,6 +20,7 @@ use serde_json::value::to_raw_value;
 use tokio::sync::watch;
 
 use super::histories::History;
+use super::opening::Opening;
 use super::request::{Origin, TurnRequest};
 use super::tools::Tools;
 use super::{Begin, Engine, internal, stopping};
@@ -38,11 +39,12 @@ impl Engine {
     pub(super) async fn run_in_lane(
         self: &Arc<Self>,
         turn: Arc<LiveTurn>,
-        request: TurnRequest,
+        request: Arc<TurnRequest>,
         mut ticket: Ticket,
         begin: Begin,
     ) {
         let begun = Instant::now();
+        let opening = begin.opening.clone();
         let runs =
             ticket.is_first() || Box::pin(self.wait_for_lane(&turn, &mut ticket, &begin)).await;
         let outcome = if runs {
@@ -59,7 +61,8 @@ impl Engine {
             Err(stopping())
         };
         let ours = matches!(&outcome, Err(failure) if failure.code == Code::Internal);
-        let outcome = match ours && self.is_gone(&turn).await {
+        let was_there = opening.is_none_or(|opening| opening.was_accepted());
+        let outcome = match ours && was_there && self.is_gone(&turn).await {
             true => Err(Error::NoSession.into()),
             false => outcome,
         };
@@ -123,7 +126,7 @@ impl Engine {
     async fn run(
         &self,
         turn: &Arc<LiveTurn>,
-        mut request: TurnRequest,
+        mut request: Arc<TurnRequest>,
         begin: Begin,
     ) -> Result<Arc<Done>, Failure> {
         let session = match begin.session {
@@ -134,7 +137,9 @@ impl Engine {
                 session.ok_or(Failure::from(Error::NoSession))?
             }
         };
-        request.agent_id.take_if(|agent| *agent == session.agent_id);
+        if request.agent_id.as_ref() == Some(&session.agent_id) {
+            Arc::make_mut(&mut request).agent_id = None;
+        }
         let mut history = match self.histories.take(turn.session, session.last_seq) {
             _ if session.last_seq == 0 => History::default(),
             Some(history) => history,
@@ -160,6 +165,7 @@ impl Engine {
             new,
             advanced: begin.advanced,
             keyed: begin.keyed,
+            opening: begin.opening,
             remembers: begin.remembers,
             spent_usd: 0.0,
             channel: &channel,
@@ -208,7 +214,7 @@ impl Drop for Trouble<'_> {
 pub(super) struct Run<'a> {
     pub(super) engine: &'a Engine,
     pub(super) turn: &'a Arc<LiveTurn>,
-    pub(super) request: TurnRequest,
+    pub(super) request: Arc<TurnRequest>,
     /// The session as the log has it. Nothing else appends to it meanwhile: the lane is ours.
     pub(super) session: Session,
     /// The messages that the turn adds and the log does not have yet.
@@ -217,6 +223,8 @@ pub(super) struct Run<'a> {
     pub(super) advanced: bool,
     /// Its caller may ask for its result again.
     pub(super) keyed: bool,
+    /// Its session, if that was yet to be made when it began.
+    pub(super) opening: Option<Arc<Opening>>,
     /// Whether the agent has memories; none if nobody looked.
     pub(super) remembers: Option<bool>,
     /// What earlier rounds cost.

@@ -9,8 +9,10 @@ use bowline_sbp::lifecycle::{Change, Status};
 use bowline_store::{Accepted, Error, IdempotencyKey, NewSession, NewTurn, Session, TurnSession};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::opening::{First, Opening};
 use super::request::TurnRequest;
 use super::{Begin, Engine, Submitted, Target, internal, stopping, unended};
 use crate::auth::hash_token;
@@ -25,7 +27,7 @@ const MOST_LOOKS: u32 = 100;
 #[derive(Debug)]
 struct Begun {
     turn: Arc<LiveTurn>,
-    request: TurnRequest,
+    request: Arc<TurnRequest>,
     ticket: Ticket,
     begin: Begin,
 }
@@ -39,7 +41,7 @@ impl Engine {
         request: TurnRequest,
         key: Option<IdempotencyKey>,
     ) -> Result<Submitted, Failure> {
-        let engine = Arc::clone(self);
+        let (engine, request) = (Arc::clone(self), Arc::new(request));
         let (tell, told) = oneshot::channel();
         // Nobody may be there to hear it; the turn runs all the same.
         let tell = move |submitted| drop(tell.send(submitted));
@@ -57,7 +59,7 @@ impl Engine {
     async fn go_on(
         self: &Arc<Self>,
         target: Target,
-        request: TurnRequest,
+        request: Arc<TurnRequest>,
         key: Option<IdempotencyKey>,
         tell: impl FnOnce(Result<Submitted, Failure>),
     ) {
@@ -82,7 +84,7 @@ impl Engine {
     async fn open(
         self: &Arc<Self>,
         agent_id: AgentId,
-        request: TurnRequest,
+        request: Arc<TurnRequest>,
         tell: impl FnOnce(Result<Submitted, Failure>),
     ) {
         let at = clock::now();
@@ -97,54 +99,80 @@ impl Engine {
             Ok(prepared) => prepared,
             Err(failure) => return tell(Err(failure)),
         };
-        let accepting = NewTurn {
-            id: TurnId(Uuid::now_v7()),
-            session: TurnSession::New(new),
-            request: request.to_json(),
-            key: None,
+        let first = First {
+            session: new,
+            turn: TurnId(Uuid::now_v7()),
+            request: Arc::clone(&request),
             owner: self.instance,
-            agent_id: request.agent_id.clone(),
-            started: true,
-            at,
         };
-        let turn = LiveTurn::new(accepting.id, session.id, 1, request.tether);
-        let turn = self.known(turn);
+        let turn = self.known(LiveTurn::new(first.turn, session.id, 1, request.tether));
+        let opening = Arc::new(Opening::new(first));
         let begin = Begin {
             session: Some(session.clone()),
             remembers: Some(false).filter(|_| !self.store.anyone_remembers()),
+            opening: Some(Arc::clone(&opening)),
             ..Begin::default()
         };
         let waits = request.waits_for_all();
-        let failed = |error| {
-            let failure = Failure::from(error);
-            self.lock_active().remove(&turn.id);
-            turn.end(Err(failure.clone()));
-            Err(failure)
-        };
-        let mut promise = match self.store.queue_turn(accepting).await {
-            Ok(promise) => promise,
-            Err(error) => return tell(failed(error)),
-        };
         let mut run = pin!(self.run_in_lane(Arc::clone(&turn), request, ticket, begin));
-        let (over, accepted) = if waits {
-            // Who waits for all of it needs no news before there is something to say, and by then
-            // the promise was kept or broken: what the turn writes comes behind it.
-            (until_over(&turn, &mut run).await, promise.await)
-        } else {
-            tokio::select! {
-                biased;
-                accepted = &mut promise => (false, accepted),
-                () = &mut run => (true, promise.await),
+        let ran = match waits {
+            true => self.run_unheard(&turn, &opening, &mut run).await,
+            false => Box::pin(self.run_openly(&opening, &mut run)).await,
+        };
+        let over = match ran {
+            Ok(over) => over,
+            Err(error) => {
+                let failure = Failure::from(error);
+                self.lock_active().remove(&turn.id);
+                turn.end(Err(failure.clone()));
+                return tell(Err(failure));
             }
         };
-        if let Err(error) = accepted {
-            return tell(failed(error));
-        }
         let (session, token) = (Box::new(session), Some(token));
         tell(Ok(Submitted::Running { turn: Arc::clone(&turn), session, token }));
         if !over {
             run.await;
         }
+    }
+
+    /// Runs a first turn whose caller needs no news before there is something to say. If that is
+    /// not at once, it is written down meanwhile. Gives whether it is over.
+    async fn run_unheard(
+        &self,
+        turn: &LiveTurn,
+        opening: &Opening,
+        mut run: impl Future<Output = ()> + Unpin,
+    ) -> Result<bool, Error> {
+        let moment = self.limits.write_behind;
+        if !moment.is_zero()
+            && let Ok(over) = timeout(moment, until_over(turn, &mut run)).await
+        {
+            return Ok(over);
+        }
+        let Some(accepting) = opening.accept() else { return Ok(until_over(turn, run).await) };
+        let promise = self.store.queue_turn(accepting).await?;
+        let over = until_over(turn, run).await;
+        // What the turn wrote came behind this, so that it was kept or broken by then.
+        promise.await?;
+        Ok(over)
+    }
+
+    /// Runs a first turn until it is on disk: then its caller may hear of it. Gives whether it is
+    /// over.
+    async fn run_openly(
+        &self,
+        opening: &Opening,
+        mut run: impl Future<Output = ()> + Unpin,
+    ) -> Result<bool, Error> {
+        let Some(accepting) = opening.accept() else { return Ok(false) };
+        let mut promise = self.store.queue_turn(accepting).await?;
+        let over = tokio::select! {
+            biased;
+            accepted = &mut promise => return accepted.map(|_| false),
+            () = &mut run => true,
+        };
+        promise.await?;
+        Ok(over)
     }
 
     /// Refuses what nobody can answer before anything is stored.
@@ -160,7 +188,7 @@ impl Engine {
     async fn accept(
         self: &Arc<Self>,
         target: Target,
-        request: TurnRequest,
+        request: Arc<TurnRequest>,
         key: Option<IdempotencyKey>,
     ) -> Result<(Submitted, Option<Begun>), Failure> {
         self.takes(&request)?;
@@ -213,6 +241,7 @@ impl Engine {
                         remembers: first.then_some(remembers),
                         advanced: false,
                         keyed: key.is_some(),
+                        opening: None,
                     };
                     let turn = self.known(turn);
                     let running = Submitted::Running {

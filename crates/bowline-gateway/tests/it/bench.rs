@@ -69,10 +69,15 @@ impl Bench {
     pub(crate) async fn before_on(
         upstream: &MockUpstream,
         wrap: impl FnOnce(Arc<Sqlite>) -> Arc<dyn Store>,
+        change: impl FnOnce(&mut Config),
     ) -> Self {
         let (store, folder) = open();
         let shared = wrap(Arc::clone(&store));
-        Self::assemble(store, shared, folder, |config| upstream.configure(config)).await
+        Self::assemble(store, shared, folder, |config| {
+            upstream.configure(config);
+            change(config);
+        })
+        .await
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {

@@ -2,29 +2,37 @@
 
 use std::sync::Arc;
 
-use bowline_store::Error;
+use bowline_gateway::config::Config;
+use bowline_store::{Error, Store};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, asked, eventually, turn};
+use crate::bench::{Bench, eventually, turn};
 use crate::failing::Failing;
 use crate::l2_delivery::message;
 use crate::upstream::MockUpstream;
 
 const KEY: (&str, &str) = ("Idempotency-Key", "the-key");
 
-fn busy() -> Error {
+pub(crate) fn busy() -> Error {
     Error::Unavailable("a test says so".into())
 }
 
 async fn on_a_bad_disk(upstream: &MockUpstream) -> (Bench, Arc<Failing>) {
+    on_a_bad_disk_with(upstream, |_| {}).await
+}
+
+pub(crate) async fn on_a_bad_disk_with(
+    upstream: &MockUpstream,
+    change: impl FnOnce(&mut Config),
+) -> (Bench, Arc<Failing>) {
     let mut disk = None;
-    let bench = Bench::before_on(upstream, |store| {
+    let failing = |store| {
         let failing = Arc::new(Failing::new(store));
         disk = Some(Arc::clone(&failing));
-        failing
-    })
-    .await;
+        failing as Arc<dyn Store>
+    };
+    let bench = Bench::before_on(upstream, failing, change).await;
     (bench, disk.unwrap())
 }
 
@@ -47,61 +55,6 @@ async fn g4_a_turn_whose_store_was_busy_ends_once_under_its_key() {
         assert_eq!(bench.log(&session).await.len(), 4, "{operation}: stored once");
         assert_eq!(upstream.calls().len(), 2 * (n + 1), "{operation}: asked once");
     }
-}
-
-#[tokio::test]
-async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
-    let upstream = MockUpstream::start().await;
-    let (bench, disk) = on_a_bad_disk(&upstream).await;
-    for operation in ["accept_turn", "promise"] {
-        for stream in [false, true] {
-            disk.fail(operation, busy());
-            let mut body = asked("m", "x", json!({}));
-            body["stream"] = stream.into();
-            let told = bench.chat(body).await;
-            assert_eq!(told.status, 503, "{operation}: {}", told.text);
-        }
-    }
-    assert!(bench.sessions().await.is_empty());
-    assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
-    eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
-    assert_eq!(bench.chat(asked("m", "x", json!({}))).await.status, 200, "and then it works");
-}
-
-#[tokio::test]
-async fn g4_the_model_is_asked_while_a_first_turn_is_written_and_nobody_is_told_before() {
-    let upstream = MockUpstream::start().await;
-    let (bench, disk) = on_a_bad_disk(&upstream).await;
-    for (n, stream) in [false, true].into_iter().enumerate() {
-        let on_disk = disk.slow_down();
-        let mut body = asked("m", "x", json!({}));
-        body["stream"] = stream.into();
-        let mut told = std::pin::pin!(bench.chat(body));
-        tokio::select! {
-            biased;
-            told = &mut told => panic!("told too soon: {}", told.text),
-            () = upstream.until_calls(n + 1) => {}
-        }
-        // The answer has long been there; that it was written does not matter either.
-        tokio::select! {
-            biased;
-            told = &mut told => panic!("told too soon: {}", told.text),
-            () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
-        }
-        on_disk.send(()).unwrap();
-        assert_eq!(told.await.status, 200);
-    }
-}
-
-#[tokio::test]
-async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
-    let upstream = MockUpstream::start().await;
-    let (bench, disk) = on_a_bad_disk(&upstream).await;
-    disk.fail("abandon_turn", busy());
-    let told = bench.chat(asked("status-400", "x", json!({}))).await;
-    assert_eq!(told.status, 503, "what became of it was unknown: {}", told.text);
-    eventually("gone", async || bench.sessions().await.is_empty()).await;
-    assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
 }
 
 #[tokio::test]

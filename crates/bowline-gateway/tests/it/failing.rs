@@ -104,6 +104,7 @@ fails_when_told! {
     start_turn(turn: TurnId, owner: InstanceId) -> ();
     advance_turn(advance: Advance) -> Session;
     finish_turn(finish: Finish) -> Seq;
+    first_turn(session: NewSession, finish: Finish) -> Seq;
     abandon_turn(turn: TurnId, owner: InstanceId) -> ();
     take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
     attach(attach: Attach) -> Attached;

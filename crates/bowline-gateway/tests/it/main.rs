@@ -7,6 +7,7 @@ mod bench;
 mod bounds;
 mod disk;
 mod failing;
+mod first_turns;
 mod fuzz;
 mod g9;
 mod garbage;

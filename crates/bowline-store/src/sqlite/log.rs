@@ -9,26 +9,71 @@ use rusqlite::{OptionalExtension, params};
 
 use super::conn::Conn;
 use super::rows::{Key, kind_number, millis, place};
-use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind};
+use crate::{EntryKind, Error, Finish, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
-/// Open in the middle of a transaction, between reading the session's row and writing it. Turns are
-/// made of these, so it takes no more of the row than it needs.
+/// Open in the middle of a transaction, between reading the session's row and writing it.
 #[derive(Debug)]
 pub(super) struct Log {
     key: Key,
+    head: Head,
+}
+
+/// How far a log goes. Turns are made of these, so it is no more of the session's row than they
+/// need.
+#[derive(Debug, Default)]
+pub(super) struct Head {
     pub(super) step_count: u64,
-    last_seq: Seq,
-    tethered: u64,
-    cost_usd: f64,
-    snapshot: Option<Snapshot>,
+    pub(super) last_seq: Seq,
+    pub(super) tethered: u64,
+    pub(super) cost_usd: f64,
+    /// One that was taken since the log was opened.
+    pub(super) snapshot: Option<Snapshot>,
+}
+
+impl Head {
+    /// Where a log ends that holds one turn.
+    pub(super) fn of_first(finish: &Finish) -> Self {
+        let mut head = Self::default();
+        finish.entries.iter().for_each(|entry| head.add(entry));
+        head.take_checkpoint(finish);
+        head
+    }
+
+    /// One entry further.
+    fn pass(&mut self, entry: &NewEntry) {
+        self.last_seq += 1;
+        self.cost_usd += entry.cost_usd;
+        self.tethered += u64::from(entry.tethered);
+    }
+
+    /// The same with an entry that is new here.
+    fn add(&mut self, entry: &NewEntry) {
+        self.step_count += u64::from(entry.kind == EntryKind::Turn);
+        self.pass(entry);
+    }
+
+    fn take_snapshot(&mut self, (kind, id): (SnapshotKind, SnapshotId), at: Timestamp) {
+        self.snapshot = Some(Snapshot { id, kind, seq: self.last_seq, at });
+    }
+
+    /// Takes the snapshot that is due at a turn's end.
+    fn take_checkpoint(&mut self, finish: &Finish) {
+        if self.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
+            self.take_snapshot((SnapshotKind::Checkpoint, finish.checkpoint), finish.at);
+        }
+    }
 }
 
 impl Log {
+    /// Of a session that was made in this transaction: there is nothing to read.
+    pub(super) fn of_new(key: Key) -> Self {
+        Self { key, head: Head::default() }
+    }
+
     pub(super) fn open(conn: &Conn<'_>, key: Key) -> Result<Self> {
         let sql = "SELECT step_count, last_seq, tether_last, cost_usd FROM sessions WHERE key = ?1";
-        let log = conn.statement(sql)?.query_row([key], |row| {
-            Ok(Self {
-                key,
+        let head = conn.statement(sql)?.query_row([key], |row| {
+            Ok(Head {
                 step_count: row.get::<_, i64>(0)? as u64,
                 last_seq: row.get::<_, i64>(1)? as Seq,
                 tethered: row.get::<_, i64>(2)? as u64,
@@ -36,7 +81,15 @@ impl Log {
                 snapshot: None,
             })
         });
-        log.optional()?.ok_or(Error::NoSession)
+        Ok(Self { key, head: head.optional()?.ok_or(Error::NoSession)? })
+    }
+
+    /// Adds a turn's last entries, and closes.
+    pub(super) fn finish(mut self, conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
+        self.append(conn, finish.turn_id, &finish.entries, finish.at)?;
+        self.head.take_checkpoint(finish);
+        let (seq, _) = self.close(conn, finish.at)?;
+        Ok(seq)
     }
 
     /// Adds entries that were all written at the same time.
@@ -48,9 +101,7 @@ impl Log {
         at: Timestamp,
     ) -> Result<()> {
         for entry in entries {
-            if entry.kind == EntryKind::Turn {
-                self.step_count += 1;
-            }
+            self.head.add(entry);
             self.write(conn, turn, entry, at)?;
         }
         Ok(())
@@ -68,39 +119,33 @@ impl Log {
         let mut to_come = entries.iter().filter(|imported| is_turn(imported)).count() as u64;
         for mut imported in entries {
             to_come -= u64::from(is_turn(&imported));
-            self.step_count = step_count.saturating_sub(to_come);
             imported.entry.tethered = false;
+            self.head.pass(&imported.entry);
+            self.head.step_count = step_count.saturating_sub(to_come);
             self.write(conn, imported.turn_id, &imported.entry, imported.at)?;
         }
-        self.step_count = step_count;
+        self.head.step_count = step_count;
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        conn: &Conn<'_>,
-        turn: TurnId,
-        entry: &NewEntry,
-        at: Timestamp,
-    ) -> Result<()> {
-        self.last_seq += 1;
-        self.cost_usd += entry.cost_usd;
-        self.tethered += u64::from(entry.tethered);
-        let tether_no = entry.tethered.then_some(self.tethered as i64);
+    /// Writes the entry that the log goes up to.
+    fn write(&self, conn: &Conn<'_>, turn: TurnId, entry: &NewEntry, at: Timestamp) -> Result<()> {
+        let Head { last_seq, step_count, tethered, .. } = self.head;
+        let tether_no = entry.tethered.then_some(tethered as i64);
         conn.statement(
             "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
              tether_no, created_at, agent_id, carried)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?
         .execute(params![
-            place(self.key, self.last_seq),
+            place(self.key, last_seq),
             kind_number(entry.kind),
             turn.as_bytes(),
             entry.message.as_json(),
             entry.model,
             entry.cost_usd,
             entry.status.as_str(),
-            self.step_count as i64,
+            step_count as i64,
             tether_no,
             millis(at),
             entry.agent_id.as_ref().map(|agent| agent.as_str()),
@@ -109,21 +154,22 @@ impl Log {
         Ok(())
     }
 
-    pub(super) fn take_snapshot(&mut self, (kind, id): (SnapshotKind, SnapshotId), at: Timestamp) {
-        self.snapshot = Some(Snapshot { id, kind, seq: self.last_seq, at });
+    pub(super) fn take_snapshot(&mut self, snapshot: (SnapshotKind, SnapshotId), at: Timestamp) {
+        self.head.take_snapshot(snapshot, at);
     }
 
     /// Writes where the log now ends; gives that, and the step.
     pub(super) fn close(self, conn: &Conn<'_>, at: Timestamp) -> Result<(Seq, u64)> {
-        let (key, step, at) = (self.key, self.step_count as i64, millis(at));
-        let (seq, tethered) = (self.last_seq as i64, self.tethered as i64);
-        match &self.snapshot {
+        let Head { step_count, last_seq, tethered, cost_usd, snapshot } = self.head;
+        let (key, step, at) = (self.key, step_count as i64, millis(at));
+        let (seq, tethered) = (last_seq as i64, tethered as i64);
+        match &snapshot {
             None => conn
                 .statement(
                     "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4,
                      tether_last = ?5, cost_usd = ?6 WHERE key = ?1",
                 )?
-                .execute(params![key, step, at, seq, tethered, self.cost_usd])?,
+                .execute(params![key, step, at, seq, tethered, cost_usd])?,
             Some(snapshot) => conn
                 .statement(
                     "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4,
@@ -136,13 +182,13 @@ impl Log {
                     at,
                     seq,
                     tethered,
-                    self.cost_usd,
+                    cost_usd,
                     snapshot.id.as_bytes(),
                     snapshot.seq as i64,
                     millis(snapshot.at),
                     snapshot.kind.as_str(),
                 ])?,
         };
-        Ok((self.last_seq, self.step_count))
+        Ok((last_seq, step_count))
     }
 }

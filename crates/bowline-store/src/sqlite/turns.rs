@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::conn::Conn;
-use super::log::Log;
+use super::log::{Head, Log};
 use super::memory;
 use super::rows::{self, Key, millis, select_sessions};
 use super::sessions::{self, Known};
 use crate::{
-    Accepted, Advance, Error, Finish, InstanceId, NewTurn, Result, Session, SnapshotKind,
+    Accepted, Advance, Error, Finish, InstanceId, NewSession, NewTurn, Result, Session,
     TurnSession, Unfinished,
 };
 
@@ -127,12 +127,7 @@ pub(super) fn advance(conn: &Conn<'_>, advance: &Advance) -> Result<Session> {
 
 pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
     let Owned { number, session, keyed, .. } = owned(conn, finish.turn_id, finish.owner)?;
-    let mut log = Log::open(conn, session)?;
-    log.append(conn, finish.turn_id, &finish.entries, finish.at)?;
-    if log.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
-        log.take_snapshot((SnapshotKind::Checkpoint, finish.checkpoint), finish.at);
-    }
-    let (seq, _) = log.close(conn, finish.at)?;
+    let seq = Log::open(conn, session)?.finish(conn, finish)?;
     end(conn, number)?;
     match &finish.result {
         _ if !keyed => 0,
@@ -144,6 +139,13 @@ pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
             .execute([finish.turn_id.as_bytes()])?,
     };
     Ok(seq)
+}
+
+pub(super) fn first(conn: &Conn<'_>, new: &NewSession, finish: &Finish) -> Result<Seq> {
+    let (status, head) = (Status::Idle.after(Change::TurnTaken)?, Head::of_first(finish));
+    let key = sessions::insert_with(conn, new, status, &head, finish.at)?;
+    Log::of_new(key).append(conn, finish.turn_id, &finish.entries, finish.at)?;
+    Ok(head.last_seq)
 }
 
 pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {

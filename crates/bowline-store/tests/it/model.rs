@@ -1,14 +1,16 @@
 //! The store against a plain model, under random schedules with restarts in between.
 
-use bowline_sbp::id::SessionId;
+use bowline_sbp::id::{SessionId, TurnId};
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{Accepted, InstanceId, NewTurn, Store};
 use proptest::prelude::*;
+use uuid::Uuid;
 
 use crate::fixture::*;
 
 #[derive(Debug, Clone)]
 enum Step {
+    First,
     Accept(usize),
     Finish(usize),
     Abandon(usize),
@@ -24,6 +26,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     // The how-manieth newest.
     let session = 0..4usize;
     let step = prop_oneof![
+        1 => Just(Step::First),
         6 => session.clone().prop_map(Step::Accept),
         6 => session.clone().prop_map(Step::Finish),
         1 => session.clone().prop_map(Step::Abandon),
@@ -83,6 +86,16 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         let some = expected.len();
         match step {
+            Step::First => {
+                turns += 1;
+                let (new, turn) = (new_session(), TurnId(Uuid::new_v4()));
+                let texts = [format!("question {turns}"), format!("answer {turns}")];
+                let entries = vec![said(&texts[0]), answered(&texts[1])];
+                store.first_turn(new.clone(), finish(turn, me, entries)).await.unwrap();
+                let mut made = Expected::new(new.id, Vec::new());
+                made.log.extend(texts);
+                expected.push(made);
+            }
             Step::Accept(s) => {
                 let model = &mut expected[s % some];
                 let turn = turn_in(model.id, me);

@@ -9,7 +9,7 @@ use bowline_store::sqlite::FILE;
 
 use super::gateway::{CHAT, Gateway};
 use super::report::Report;
-use super::{load, seed};
+use super::{load, mock, seed};
 
 /// Turns of each session that is written before.
 const TURNS: usize = 1000;
@@ -21,15 +21,16 @@ const STARTS: usize = 5;
 const LOAD: Duration = Duration::from_millis(500);
 
 /// Start to ready on a database of at least that many megabytes.
-pub(super) async fn ready(mock: SocketAddr, megabytes: u64, report: &mut Report) -> Result<()> {
+pub(super) async fn ready(upstream: SocketAddr, megabytes: u64, report: &mut Report) -> Result<()> {
     report.doing(&format!("start to ready on {megabytes} MB (writing them first)"));
     let folder = tempfile::tempdir()?;
     while size(folder.path()) < megabytes * 1_000_000 {
         seed::sessions(folder.path(), &[TURNS; SESSIONS]).await?;
     }
     let (mut times, mut recovered) = (Vec::new(), 0);
-    let body = load::body("bench", Some("{}"), false);
-    let mut gateway = Gateway::start(folder.path(), mock).await?;
+    // A model that thinks: turns that are over at once are never cut off.
+    let body = load::body(mock::THINKER, Some("{}"), false);
+    let mut gateway = Gateway::start(folder.path(), upstream).await?;
     for _ in 0..STARTS {
         let (address, body) = (gateway.address, body.clone());
         let callers = tokio::spawn(async move {
@@ -40,7 +41,7 @@ pub(super) async fn ready(mock: SocketAddr, megabytes: u64, report: &mut Report)
         gateway.kill().await?;
         callers.await?;
         let begun = Instant::now();
-        gateway = Gateway::start(folder.path(), mock).await?;
+        gateway = Gateway::start(folder.path(), upstream).await?;
         // It says that it is ready; a look that really writes says whether it is.
         reqwest::get(format!("http://{}/readyz", gateway.address)).await?.error_for_status()?;
         times.push(begun.elapsed());
