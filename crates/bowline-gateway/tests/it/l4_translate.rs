@@ -253,7 +253,7 @@ async fn sbp_l4_03_a_backlog_of_many_pages_is_translated_at_its_very_end_only() 
     let upstream = MockUpstream::start().await;
     let bench = bench(&upstream, "m").await;
     let session = bench.session().await;
-    // A page of the log holds a megabyte.
+    // A page of the log holds a quarter of a megabyte.
     let long = "x".repeat(700 << 10);
     for n in 0..4 {
         ends(&bench, &session, &format!("Turn {n} here. {long}")).await;

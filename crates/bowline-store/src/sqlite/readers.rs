@@ -3,11 +3,15 @@
 //! Readers see the last committed state and never wait for the writer (WAL). All that one question
 //! reads belongs to one instant: between two statements a session may go, and another one take its
 //! row number.
+//!
+//! The queue is written out here, because a question is to wake one thread. A channel has one
+//! receiver, and threads that take turns at it wake each other as well.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::conn::Conn;
 use crate::{Error, Result};
@@ -19,27 +23,67 @@ type Question = Box<dyn FnOnce(&Conn<'_>) + Send>;
 
 #[derive(Debug)]
 pub(super) struct Readers {
-    queue: mpsc::Sender<Question>,
+    queue: Arc<Queue>,
+    room: Arc<Semaphore>,
+}
+
+/// Questions in the order in which they came.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    questions: VecDeque<(Question, OwnedSemaphorePermit)>,
+    /// Nobody asks any more.
+    closed: bool,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("waiting", &self.lock().questions.len()).finish()
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, question: Question, place: OwnedSemaphorePermit) {
+        self.lock().questions.push_back((question, place));
+        self.came.notify_one();
+    }
+
+    /// Waits for the next question; none when there will be no more. Its place is free again.
+    fn next(&self) -> Option<Question> {
+        let waits = |waiting: &mut Waiting| waiting.questions.is_empty() && !waiting.closed;
+        let waiting = self.came.wait_while(self.lock(), waits);
+        let next = waiting.unwrap_or_else(PoisonError::into_inner).questions.pop_front();
+        next.map(|(question, _)| question)
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.came.notify_all();
+    }
 }
 
 impl Readers {
     pub(super) fn start(connections: Vec<Connection>) -> std::io::Result<Self> {
-        let (queue, waiting) = mpsc::channel::<Question>(QUEUE);
-        let waiting = Arc::new(Mutex::new(waiting));
+        let readers = Self { queue: Arc::default(), room: Arc::new(Semaphore::new(QUEUE)) };
         for conn in connections {
-            let waiting = Arc::clone(&waiting);
+            let queue = Arc::clone(&readers.queue);
             std::thread::Builder::new().name("bowline-reader".into()).spawn(move || {
                 let conn = Conn::new(&conn);
-                loop {
-                    // Whoever holds the lock waits for a question; the others wait for the lock.
-                    let next =
-                        waiting.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
-                    let Some(question) = next else { break };
+                while let Some(question) = queue.next() {
                     question(&conn);
                 }
             })?;
         }
-        Ok(Self { queue })
+        Ok(readers)
     }
 
     pub(super) async fn ask<T: Send + 'static>(
@@ -50,8 +94,16 @@ impl Readers {
         let question: Question = Box::new(move |conn| {
             let _ = answer.send(at_one_instant(conn, question));
         });
-        self.queue.send(question).await.map_err(|_| Error::Closed)?;
+        let place = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Error::Closed)?;
+        self.queue.push(question, place);
         answered.await.map_err(|_| Error::Closed)?
+    }
+}
+
+impl Drop for Readers {
+    /// What waits is still answered.
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
@@ -63,4 +115,30 @@ fn at_one_instant<T>(conn: &Conn<'_>, question: impl FnOnce(&Conn<'_>) -> Result
         conn.statement("COMMIT")?.execute([])?;
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn questions_are_answered_side_by_side_and_the_last_ones_after_the_end() {
+        let connections = (0..2).map(|_| Connection::open_in_memory().unwrap()).collect();
+        let readers = Arc::new(Readers::start(connections).unwrap());
+        let both = Arc::new(std::sync::Barrier::new(2));
+        let meet = || {
+            let (readers, both) = (Arc::clone(&readers), Arc::clone(&both));
+            async move {
+                let met = readers.ask(move |_| Ok(both.wait().is_leader())).await;
+                met.unwrap()
+            }
+        };
+        // Each waits for the other: one thread alone would never answer.
+        let (one, other) = tokio::join!(meet(), meet());
+        assert_ne!(one, other);
+        assert_eq!(readers.room.available_permits(), QUEUE);
+        let queue = Arc::clone(&readers.queue);
+        drop(readers);
+        assert!(queue.next().is_none());
+    }
 }

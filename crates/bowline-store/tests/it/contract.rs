@@ -256,10 +256,11 @@ async fn g14_order_does_not_follow_the_clock(store: S) {
 async fn sbp_l2_12_turns_wait_until_confirmed(store: S) {
     let me = instance();
     let id = made(&*store).await.id;
-    for n in 0..700 {
-        take_turn(&*store, id, me, &n.to_string()).await;
+    let long = "and so on ".repeat(100);
+    let all: Vec<_> = (0..700).map(|n| format!("{n} {long}")).collect();
+    for text in &all {
+        take_turn(&*store, id, me, text).await;
     }
-    let all: Vec<_> = (0..700).map(|n| n.to_string()).collect();
     assert_eq!(pending(&*store, id).await, all, "in order, over several pages");
     let attached = store.attach(attach_to(id, me)).await.unwrap();
     assert_eq!(attached.session.pending_turns, 700);
