@@ -13,6 +13,7 @@
 //! - A surface that does not read is let go after the write timeout; nothing is lost, because
 //!   nothing was confirmed (G12).
 
+mod backlog;
 mod held;
 mod introduce;
 
@@ -37,6 +38,7 @@ use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
 
+use self::backlog::Backlog;
 use self::introduce::{REVOKED, forbidden, introduce, not_found};
 use crate::auth::Credentials;
 use crate::clock;
@@ -104,14 +106,11 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         device,
         at: clock::now(),
     };
-    // What is probably first to be sent is read while the attachment is written.
-    let first = async {
-        match session.pending_turns {
-            0 => Ok(Vec::new()),
-            _ => app.engine.store.tethered_after(session_id, session.delivered_seq).await,
-        }
-    };
-    let (attached, first) = tokio::join!(app.engine.store.attach(attach), first);
+    // What is probably to be sent is read while the attachment is written.
+    let store = &app.engine.store;
+    let backlog = (session.pending_turns > 0)
+        .then(|| Backlog::after(Arc::clone(store), session_id, session.delivered_seq));
+    let attached = store.attach(attach).await;
     let attached = match attached {
         Ok(attached) => attached,
         Err(bowline_store::Error::NoSession) => return socket.end(not_found(&path)).await,
@@ -135,10 +134,9 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     channel.linked(Arc::new(link));
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
 
-    let first = first.unwrap_or_default();
     let errands = Errands::new(errands);
     let mut surface =
-        Surface::new(app, &mut socket, Arc::clone(&channel), &frame, attached, first, errands);
+        Surface::new(app, &mut socket, Arc::clone(&channel), &frame, attached, backlog, errands);
     // A panic ends this surface, not the gateway, and not without detaching.
     let live = std::panic::AssertUnwindSafe(surface.live(pulse, &frame, surface_id, registered))
         .catch_unwind();
@@ -207,8 +205,8 @@ struct Surface<'a> {
     delivery: Delivery,
     /// The log has been read up to here.
     read: u64,
-    /// The first page of the log, read ahead.
-    first: Vec<LoggedTurn>,
+    /// What was pending, read ahead.
+    backlog: Option<Backlog>,
     keepalive: Keepalive,
     /// Made with the first message: most surfaces only read, and a channel each would cost them.
     replies: Option<(mpsc::Sender<ServerFrame>, mpsc::Receiver<ServerFrame>)>,
@@ -226,7 +224,7 @@ impl<'a> Surface<'a> {
         channel: Arc<Channel>,
         frame: &AttachFrame,
         attached: Attached,
-        first: Vec<LoggedTurn>,
+        backlog: Option<Backlog>,
         errands: Errands,
     ) -> Self {
         let session = attached.session;
@@ -249,7 +247,7 @@ impl<'a> Surface<'a> {
                 .translating(translator.is_some()),
             // With nothing pending there is nothing to read up to here.
             read: if session.pending_turns == 0 { session.last_seq } else { 0 },
-            first,
+            backlog,
             keepalive: Keepalive::new(rhythm, Instant::now()),
             replies: None,
             inputs: Arc::new(Semaphore::new(INPUTS)),
@@ -383,14 +381,23 @@ impl<'a> Surface<'a> {
     /// Sends the log from where the surface stands, page by page, each behind a barrier.
     async fn drain(&mut self) -> Result<(), End> {
         let store = Arc::clone(&self.app.engine.store);
-        let session_id = self.session_id;
-        let read = async |after| {
-            store.tethered_after(session_id, after).await.map_err(|_| End::Bare(Close::TryAgain))
+        let (session_id, mut backlog) = (self.session_id, self.backlog.take());
+        let mut read = async |after| {
+            let page = match &mut backlog {
+                Some(ahead) => ahead.next().await,
+                None => None,
+            };
+            let page = match page {
+                Some(page) => page,
+                // Its end was some time ago: only a look from now on shows that there is no more.
+                None => {
+                    backlog = None;
+                    store.tethered_after(session_id, after).await
+                }
+            };
+            page.map_err(|_| End::Bare(Close::TryAgain))
         };
-        let mut page = match std::mem::take(&mut self.first) {
-            first if first.is_empty() => read(self.delivery.sent()).await?,
-            first => first,
-        };
+        let mut page = read(self.delivery.sent()).await?;
         while let Some(last) = page.last().map(|turn| turn.seq) {
             // The newest turn may be one to translate. Whether it is the newest, the next page says.
             let newest = self.translator.as_ref().and_then(|_| page.pop());

@@ -207,7 +207,7 @@ impl SbpInfo {
         json.raw(",\"resume_available\":").value(self.resume_available);
         json.raw(",\"resume_prompt\":").optional(self.resume_prompt.as_deref(), Json::string);
         json.raw(",\"last_checkpoint\":").optional(self.last_checkpoint.as_ref(), Json::time);
-        json.raw(",\"step_count\":").value(self.step_count);
+        json.raw(",\"step_count\":").number(self.step_count);
         json.raw(",\"cost_usd\":").value(self.cost_usd);
         json.raw(",\"model_routed_to\":");
         json.optional(self.model_routed_to.as_deref(), Json::string);
@@ -215,7 +215,7 @@ impl SbpInfo {
             json.raw(",\"turn_id\":").uuid(&turn.0);
         }
         if let Some(seq) = self.seq {
-            json.raw(",\"seq\":").value(seq);
+            json.raw(",\"seq\":").number(seq);
         }
         json.raw(",\"turn_status\":\"").raw(self.turn_status.as_str()).raw("\"}");
         json.finish()

@@ -36,6 +36,7 @@ use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use jiff::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use self::conn::Conn;
@@ -126,6 +127,9 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
         .map_err(failed)?;
     conn.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
     conn.set_prepared_statement_cache_capacity(128);
+    // Plans do not look at what is bound: a statement with a `LIMIT ?` would be prepared anew for
+    // each.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     if !read_only {
         let mode: String =
             conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;

@@ -10,9 +10,9 @@ use crate::json::put::Json;
 /// once and goes out twice.
 pub(super) fn tether_turn(turn: &TetherTurn) -> String {
     let mut json = Json::with_capacity(2 * turn.content.len() + 512);
-    json.raw("{\"type\":\"TETHER_TURN\",\"turn_index\":").value(turn.turn_index);
+    json.raw("{\"type\":\"TETHER_TURN\",\"turn_index\":").number(turn.turn_index);
     json.raw(",\"turn_id\":").uuid(&turn.turn_id.0);
-    json.raw(",\"seq\":").value(turn.seq);
+    json.raw(",\"seq\":").number(turn.seq);
     json.raw(",\"session_id\":").uuid(&turn.session_id.0);
     json.raw(",\"status\":\"").raw(turn.status.as_str());
     json.raw("\",\"created_at\":").time(&turn.created_at).raw(",");

@@ -7,16 +7,16 @@ use uuid::Uuid;
 
 /// JSON text that is being put together. Names and punctuation are the caller's.
 #[derive(Debug)]
-pub(crate) struct Json(Vec<u8>);
+pub(crate) struct Json(String);
 
 impl Json {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self(Vec::with_capacity(bytes))
+        Self(String::with_capacity(bytes))
     }
 
     /// Text that is JSON already.
     pub(crate) fn raw(&mut self, text: &str) -> &mut Self {
-        self.0.extend_from_slice(text.as_bytes());
+        self.0.push_str(text);
         self
     }
 
@@ -30,10 +30,13 @@ impl Json {
         }
     }
 
-    /// A number, or whatever else is written seldom.
+    pub(crate) fn number(&mut self, number: u64) -> &mut Self {
+        self.raw(itoa::Buffer::new().format(number))
+    }
+
+    /// Whatever is written seldom.
     pub(crate) fn value(&mut self, value: impl Serialize) -> &mut Self {
-        serde_json::to_writer(&mut self.0, &value).expect("memory takes everything");
-        self
+        self.raw(&serde_json::to_string(&value).expect("it is made of plain values"))
     }
 
     pub(crate) fn uuid(&mut self, uuid: &Uuid) -> &mut Self {
@@ -71,7 +74,7 @@ impl Json {
     }
 
     pub(crate) fn finish(self) -> String {
-        String::from_utf8(self.0).expect("it was made of text")
+        self.0
     }
 }
 
@@ -98,7 +101,7 @@ mod tests {
         }
         let id = Uuid::from_u128(0x0123_4567_89ab_cdef);
         let mut json = Json::with_capacity(0);
-        json.uuid(&id).optional(None::<u8>, |json, n| json.value(n));
-        assert_eq!(json.finish(), format!("\"{id}\"null"));
+        json.uuid(&id).optional(None, Json::number).number(u64::MAX).value(0.5).value(true);
+        assert_eq!(json.finish(), format!("\"{id}\"null{}0.5true", u64::MAX));
     }
 }

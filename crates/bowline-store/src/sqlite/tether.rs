@@ -13,9 +13,8 @@ use super::rows::{self, Key, millis, place, seq_of, timestamp};
 use super::surfaces;
 use crate::{Attach, Attached, Result};
 
-/// The most turns in one page, and the most bytes of text (one turn always fits). Most that come
-/// back after a while find all they missed in the first, which is read while they are attached.
-const PAGE_TURNS: u32 = 1024;
+/// The most turns in one page, and the most bytes of text (one turn always fits).
+const PAGE_TURNS: u32 = 512;
 const PAGE_BYTES: usize = 256 << 10;
 
 pub(super) fn attach(conn: &Conn<'_>, attach: &Attach) -> Result<Attached> {
