@@ -116,3 +116,24 @@ async fn g4_a_session_that_was_not_stored_is_not_confirmed() {
     }
     assert_eq!(bench.sessions().await.len(), 3);
 }
+
+#[tokio::test]
+async fn g2_a_turn_that_ends_while_a_surface_is_attached_comes_behind_what_was_pending() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    let session = bench.session().await;
+    bench.say(&session, "before").await;
+    let go = disk.hold("attach");
+    let attaching = async {
+        let (mut phone, _) = bench.attach(&session).await;
+        [phone.next().await["content"].clone(), phone.next().await["content"].clone()]
+    };
+    let meanwhile = async {
+        // What was pending has been read to its end before there is more.
+        eventually("read", async || disk.ended("tethered_after") >= 2).await;
+        assert_eq!(bench.say(&session, "meanwhile").await.status, 200);
+        go.send(()).unwrap();
+    };
+    let (contents, ()) = tokio::join!(attaching, meanwhile);
+    assert_eq!(contents, ["answer 1", "answer 2"]);
+}

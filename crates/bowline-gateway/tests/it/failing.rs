@@ -24,11 +24,21 @@ pub(crate) struct Failing {
     next: Mutex<Option<(&'static str, Error)>>,
     /// The next promise is kept when this is told to.
     slow: Mutex<Option<oneshot::Receiver<()>>>,
+    /// The next call of that operation begins when this is told to.
+    held: Mutex<Option<(&'static str, oneshot::Receiver<()>)>>,
+    /// The operations that have ended.
+    ended: Mutex<Vec<&'static str>>,
 }
 
 impl Failing {
     pub(crate) fn new(store: Arc<Sqlite>) -> Self {
-        Self { store, next: Mutex::default(), slow: Mutex::default() }
+        Self {
+            store,
+            next: Mutex::default(),
+            slow: Mutex::default(),
+            held: Mutex::default(),
+            ended: Mutex::default(),
+        }
     }
 
     /// The next call of that operation fails like this, once.
@@ -41,6 +51,25 @@ impl Failing {
         let (done, slow) = oneshot::channel();
         *self.slow.lock().unwrap() = Some(slow);
         done
+    }
+
+    /// The next call of that operation waits until then.
+    pub(crate) fn hold(&self, operation: &'static str) -> oneshot::Sender<()> {
+        let (go, held) = oneshot::channel();
+        *self.held.lock().unwrap() = Some((operation, held));
+        go
+    }
+
+    /// How often that operation has ended.
+    pub(crate) fn ended(&self, operation: &str) -> usize {
+        self.ended.lock().unwrap().iter().filter(|name| **name == operation).count()
+    }
+
+    async fn until_let_go(&self, operation: &'static str) {
+        let held = self.held.lock().unwrap().take_if(|(name, _)| *name == operation);
+        if let Some((_, held)) = held {
+            let _ = held.await;
+        }
     }
 
     /// Whether the failure has happened.
@@ -80,7 +109,10 @@ macro_rules! fails_when_told {
 
             $(async fn $name(&self, $($arg: $kind),*) -> Result<$out> {
                 self.may(stringify!($name))?;
-                self.store.$name($($arg),*).await
+                self.until_let_go(stringify!($name)).await;
+                let outcome = self.store.$name($($arg),*).await;
+                self.ended.lock().unwrap().push(stringify!($name));
+                outcome
             })*
 
             async fn failed(&self) -> Error {
