@@ -383,19 +383,13 @@ impl<'a> Surface<'a> {
         let store = Arc::clone(&self.app.engine.store);
         let (session_id, mut backlog) = (self.session_id, self.backlog.take());
         let mut read = async |after| {
-            let page = match &mut backlog {
-                Some(ahead) => ahead.next().await,
-                None => None,
-            };
-            let page = match page {
-                Some(page) => page,
-                // Its end was some time ago: only a look from now on shows that there is no more.
-                None => {
-                    backlog = None;
-                    store.tethered_after(session_id, after).await
-                }
-            };
-            page.map_err(|_| End::Bare(Close::TryAgain))
+            if let Some(ahead) = &mut backlog
+                && let Some(page) = ahead.next().await
+            {
+                return Ok(page);
+            }
+            backlog = None;
+            store.tethered_after(session_id, after).await.map_err(|_| End::Bare(Close::TryAgain))
         };
         let mut page = read(self.delivery.sent()).await?;
         while let Some(last) = page.last().map(|turn| turn.seq) {

@@ -1,20 +1,24 @@
 //! What a surface missed, read ahead of it: while it is being attached, and while what comes before
 //! is on its way.
+//!
+//! Invariants
+//! - Pages follow each other without a gap, from where the reading began.
+//! - Their end is not the log's: more may have come since, or the reading failed. Whoever sends them
+//!   looks once more behind the last.
 
 use std::sync::Arc;
 
 use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::id::{Seq, SessionId};
-use bowline_store::{Result, Store};
+use bowline_store::Store;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Pages that wait to be sent, besides the one that is being read.
-const AHEAD: usize = 2;
+/// Pages that wait in line. One more may stand before the line, and two are with the sender.
+const AHEAD: usize = 1;
 
-/// The log from some position to where it ended when it was read.
 pub(super) struct Backlog {
-    pages: mpsc::Receiver<Result<Vec<LoggedTurn>>>,
+    pages: mpsc::Receiver<Vec<LoggedTurn>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -22,14 +26,11 @@ impl Backlog {
     pub(super) fn after(store: Arc<dyn Store>, session: SessionId, mut seq: Seq) -> Self {
         let (tell, pages) = mpsc::channel(AHEAD);
         let task = tokio::spawn(async move {
-            loop {
-                let page = store.tethered_after(session, seq).await;
-                match page.as_deref() {
-                    Ok([]) => break,
-                    Ok([.., last]) => seq = last.seq,
-                    Err(_) => {}
-                }
-                if page.is_err() | tell.send(page).await.is_err() {
+            while let Ok(page) = store.tethered_after(session, seq).await
+                && let Some(last) = page.last()
+            {
+                seq = last.seq;
+                if tell.send(page).await.is_err() {
                     break;
                 }
             }
@@ -37,8 +38,8 @@ impl Backlog {
         Self { pages, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// The next page. None at the end: what came later is for its reader to look for.
-    pub(super) async fn next(&mut self) -> Option<Result<Vec<LoggedTurn>>> {
+    /// The next page; none at the end.
+    pub(super) async fn next(&mut self) -> Option<Vec<LoggedTurn>> {
         self.pages.recv().await
     }
 }

@@ -38,7 +38,7 @@ impl Run<'_> {
     pub(super) async fn refuse(&mut self, note: &str, failure: Failure) -> Result<Ended, Failure> {
         if self.request.origin == Origin::Http && self.turn.attempt == 1 && !self.advanced {
             // Nothing is stored (G4).
-            if self.unwritten().is_some() {
+            if self.take_session().is_some() {
                 return Err(failure);
             }
             let abandon = || self.engine.store.abandon_turn(self.turn.id, self.engine.instance);
@@ -141,7 +141,7 @@ impl Run<'_> {
     /// Writes the end of the turn, for as long as it takes: until then the answer exists only
     /// here. Whoever waits is told at the first failure; the writing goes on.
     async fn finish(&mut self, finish: Finish) -> Result<(), Failure> {
-        let seq = match self.unwritten() {
+        let seq = match self.take_session() {
             // Nobody knows of it: what cannot be written now need not be later.
             Some(session) => self.engine.store.first_turn(session, finish).await?,
             None => {
@@ -154,8 +154,8 @@ impl Run<'_> {
     }
 
     /// The session, if the turn comes to its end before the store has heard of either.
-    fn unwritten(&self) -> Option<NewSession> {
-        self.opening.as_ref()?.end()
+    fn take_session(&self) -> Option<NewSession> {
+        self.opening.as_ref()?.take_session()
     }
 
     /// A last chunk for a stream whose model did not send one.

@@ -5,7 +5,7 @@
 //! asked and what came of it are one write instead of two. After that moment, or before anything
 //! else is written for it, it is accepted like any other turn, so that a crash does not lose it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowline_sbp::id::TurnId;
 use bowline_store::{InstanceId, NewSession, NewTurn, TurnSession};
@@ -19,10 +19,10 @@ pub(super) struct Opening(Mutex<Stage>);
 #[derive(Debug)]
 enum Stage {
     Unwritten(Box<First>),
-    /// The store has the turn, or was asked to take it.
-    Accepted,
-    /// The turn came to its end before that.
-    Over,
+    /// On its way to the store, by itself or together with its end.
+    Taken,
+    /// The store has accepted it: others may know of it.
+    Known,
 }
 
 /// A session and its first turn.
@@ -55,29 +55,38 @@ impl Opening {
         Self(Mutex::new(Stage::Unwritten(Box::new(first))))
     }
 
-    /// The turn goes on: it is to be accepted now, unless it was before.
-    pub(super) fn accept(&self) -> Option<NewTurn> {
-        self.leave(Stage::Accepted).map(First::accepting)
+    /// The turn goes on: what is to be accepted now, unless it was taken before.
+    pub(super) fn take_turn(&self) -> Option<NewTurn> {
+        self.take().map(First::accepting)
     }
 
-    /// The turn is over: its session is to be made together with its end, unless it is there.
-    pub(super) fn end(&self) -> Option<NewSession> {
-        self.leave(Stage::Over).map(|first| first.session)
+    /// The turn is over: the session that is to be made together with its end, unless it was taken
+    /// before.
+    pub(super) fn take_session(&self) -> Option<NewSession> {
+        self.take().map(|first| first.session)
     }
 
-    /// Whether the store was asked to take the turn.
-    pub(super) fn was_accepted(&self) -> bool {
-        matches!(*self.0.lock().unwrap_or_else(PoisonError::into_inner), Stage::Accepted)
+    pub(super) fn accepted(&self) {
+        *self.lock() = Stage::Known;
     }
 
-    fn leave(&self, next: Stage) -> Option<First> {
-        let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Whether the store is known to have accepted the turn.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(*self.lock(), Stage::Known)
+    }
+
+    fn take(&self) -> Option<First> {
+        let mut stage = self.lock();
         if !matches!(*stage, Stage::Unwritten(_)) {
             return None;
         }
-        match std::mem::replace(&mut *stage, next) {
+        match std::mem::replace(&mut *stage, Stage::Taken) {
             Stage::Unwritten(first) => Some(*first),
-            Stage::Accepted | Stage::Over => None,
+            Stage::Taken | Stage::Known => None,
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

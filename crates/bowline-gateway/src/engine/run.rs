@@ -61,7 +61,7 @@ impl Engine {
             Err(stopping())
         };
         let ours = matches!(&outcome, Err(failure) if failure.code == Code::Internal);
-        let was_there = opening.is_none_or(|opening| opening.was_accepted());
+        let was_there = opening.is_none_or(|opening| opening.is_known());
         let outcome = match ours && was_there && self.is_gone(&turn).await {
             true => Err(Error::NoSession.into()),
             false => outcome,

@@ -9,7 +9,6 @@ use bowline_sbp::lifecycle::{Change, Status};
 use bowline_store::{Accepted, Error, IdempotencyKey, NewSession, NewTurn, Session, TurnSession};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::opening::{First, Opening};
@@ -80,7 +79,7 @@ impl Engine {
     }
 
     /// The first turn of a session that nobody knows of yet: the model is asked while the disk is
-    /// still writing. Whatever the turn writes comes behind that, and nobody hears of it before.
+    /// still writing, or before. Nobody hears of it before it is written.
     async fn open(
         self: &Arc<Self>,
         agent_id: AgentId,
@@ -117,7 +116,7 @@ impl Engine {
         let mut run = pin!(self.run_in_lane(Arc::clone(&turn), request, ticket, begin));
         let ran = match waits {
             true => self.run_unheard(&turn, &opening, &mut run).await,
-            false => Box::pin(self.run_openly(&opening, &mut run)).await,
+            false => Box::pin(self.write_down(&opening, &mut run)).await,
         };
         let over = match ran {
             Ok(over) => over,
@@ -144,34 +143,37 @@ impl Engine {
         mut run: impl Future<Output = ()> + Unpin,
     ) -> Result<bool, Error> {
         let moment = self.limits.write_behind;
-        if !moment.is_zero()
-            && let Ok(over) = timeout(moment, until_over(turn, &mut run)).await
-        {
-            return Ok(over);
+        if !moment.is_zero() {
+            tokio::select! {
+                biased;
+                over = until_over(turn, &mut run) => return Ok(over),
+                () = tokio::time::sleep(moment) => {}
+                // What is not over in time is for the next start, which knows what is on disk.
+                () = self.stop.cancelled() => {}
+            }
         }
-        let Some(accepting) = opening.accept() else { return Ok(until_over(turn, run).await) };
-        let promise = self.store.queue_turn(accepting).await?;
-        let over = until_over(turn, run).await;
-        // What the turn wrote came behind this, so that it was kept or broken by then.
-        promise.await?;
-        Ok(over)
+        Ok(self.write_down(opening, &mut run).await? || until_over(turn, run).await)
     }
 
-    /// Runs a first turn until it is on disk: then its caller may hear of it. Gives whether it is
-    /// over.
-    async fn run_openly(
+    /// Runs a first turn until the store has accepted it: from then on it survives a crash, and its
+    /// caller may hear of it. What the turn writes comes behind that. Gives whether it is over.
+    async fn write_down(
         &self,
         opening: &Opening,
         mut run: impl Future<Output = ()> + Unpin,
     ) -> Result<bool, Error> {
-        let Some(accepting) = opening.accept() else { return Ok(false) };
+        // Taken already: the turn has done something, and was accepted before.
+        let Some(accepting) = opening.take_turn() else { return Ok(false) };
         let mut promise = self.store.queue_turn(accepting).await?;
         let over = tokio::select! {
             biased;
-            accepted = &mut promise => return accepted.map(|_| false),
-            () = &mut run => true,
+            accepted = &mut promise => accepted.map(|_| false)?,
+            () = &mut run => {
+                promise.await?;
+                true
+            }
         };
-        promise.await?;
+        opening.accepted();
         Ok(over)
     }
 

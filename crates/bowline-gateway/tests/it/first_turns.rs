@@ -15,6 +15,7 @@ use crate::upstream::MockUpstream;
 
 /// Longer than any model here takes.
 const LATER: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_millis(1);
 const AT_ONCE: Duration = Duration::ZERO;
 
 async fn writing(upstream: &MockUpstream, behind: Duration) -> (Bench, Arc<Failing>) {
@@ -53,12 +54,70 @@ async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
 #[tokio::test]
 async fn g4_a_first_turn_on_a_disk_that_failed_for_good_is_our_mistake_and_not_the_callers() {
     let upstream = MockUpstream::start().await;
-    for (behind, operation) in [(AT_ONCE, "promise"), (LATER, "first_turn")] {
-        let (bench, disk) = writing(&upstream, behind).await;
+    let cases = [
+        (AT_ONCE, "promise", "m"),
+        (LATER, "first_turn", "m"),
+        // It does something before it is over.
+        (LATER, "accept_turn", "remembers"),
+    ];
+    for (behind, operation, model) in cases {
+        let (bench, disk) = on_a_bad_disk_with(&upstream, |config| {
+            config.limits.write_behind = behind;
+            config.memory.remember = Remember::Always;
+        })
+        .await;
         disk.fail(operation, Error::Fatal("a test says so".into()));
-        let told = bench.chat(first(false)).await;
-        assert_eq!((told.status, told.code()), (500, "SBP_INTERNAL"), "{}", told.text);
+        let told = bench.chat(asked(model, "x", json!({}))).await;
+        assert_eq!((told.status, told.code()), (500, "SBP_INTERNAL"), "{operation}: {}", told.text);
     }
+}
+
+#[tokio::test]
+async fn g4_who_waits_hears_at_once_that_nothing_can_be_written_however_long_the_model_takes() {
+    let upstream = MockUpstream::start().await;
+    for behind in [AT_ONCE, SOON] {
+        let (bench, disk) = writing(&upstream, behind).await;
+        disk.fail("promise", busy());
+        let told = bench.chat(asked("hang", "x", json!({}))).await;
+        assert_eq!(told.status, 503, "{}", told.text);
+        eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn g4_a_first_turn_that_is_being_written_when_its_moment_ends_is_written_once() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = writing(&upstream, Duration::from_millis(300)).await;
+    let go = disk.hold("first_turn");
+    let let_go = async {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        // On a very slow machine the moment was over before, and nothing is held.
+        let _ = go.send(());
+    };
+    let (told, ()) = tokio::join!(bench.chat(first(false)), let_go);
+    assert_eq!(told.status, 200, "{}", told.text);
+    assert_eq!(bench.log(&Session::of(&told.body["sbp"])).await.len(), 2);
+    assert_eq!(bench.sessions().await.len(), 1);
+    assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn g16_a_stop_has_a_first_turn_written_down_whatever_its_moment() {
+    let upstream = MockUpstream::start().await;
+    let (bench, _) = on_a_bad_disk_with(&upstream, |config| {
+        config.limits.write_behind = LATER;
+        config.limits.drain = Duration::from_millis(200);
+    })
+    .await;
+    let told = tokio::spawn({
+        let (http, url) = (bench.http.clone(), bench.url("/v1/chat/completions"));
+        async move { http.post(url).json(&asked("hang", "x", json!({}))).send().await }
+    });
+    upstream.until_calls(1).await;
+    let Bench { gateway, store, .. } = bench;
+    gateway.stop().await;
+    assert_eq!(store.unfinished_turns().await.unwrap(), 1, "the next start takes it up");
+    told.abort();
 }
 
 #[tokio::test]
@@ -105,6 +164,7 @@ async fn g4_a_first_turn_that_is_over_at_once_is_written_whole_or_not_at_all() {
         assert_eq!(bench.chat(asked("status-400", "x", json!({}))).await.status, 422);
         assert_eq!(bench.sessions().await.len(), 0);
     }
+    disk.fail("accept_turn", busy());
     let told = bench.chat(first(false)).await;
     assert!(told.status == 200 && !disk.has_failed(), "{}", told.text);
     let session = Session::of(&told.body["sbp"]);

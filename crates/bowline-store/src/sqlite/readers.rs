@@ -8,6 +8,7 @@
 //! receiver, and threads that take turns at it wake each other as well.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -79,7 +80,10 @@ impl Readers {
             std::thread::Builder::new().name("bowline-reader".into()).spawn(move || {
                 let conn = Conn::new(&conn);
                 while let Some(question) = queue.next() {
-                    question(&conn);
+                    // A panic costs its own answer, not the thread: somebody has to read on.
+                    if catch_unwind(AssertUnwindSafe(|| question(&conn))).is_err() {
+                        let _ = conn.execute_batch("ROLLBACK");
+                    }
                 }
             })?;
         }
@@ -121,24 +125,37 @@ fn at_one_instant<T>(conn: &Conn<'_>, question: impl FnOnce(&Conn<'_>) -> Result
 mod tests {
     use super::*;
 
+    fn readers(count: usize) -> Readers {
+        let connections = (0..count).map(|_| Connection::open_in_memory().unwrap()).collect();
+        Readers::start(connections).unwrap()
+    }
+
     #[tokio::test]
-    async fn questions_are_answered_side_by_side_and_the_last_ones_after_the_end() {
-        let connections = (0..2).map(|_| Connection::open_in_memory().unwrap()).collect();
-        let readers = Arc::new(Readers::start(connections).unwrap());
-        let both = Arc::new(std::sync::Barrier::new(2));
+    async fn questions_are_answered_side_by_side() {
+        let (readers, both) = (readers(2), Arc::new(std::sync::Barrier::new(2)));
         let meet = || {
-            let (readers, both) = (Arc::clone(&readers), Arc::clone(&both));
-            async move {
-                let met = readers.ask(move |_| Ok(both.wait().is_leader())).await;
-                met.unwrap()
-            }
+            let both = Arc::clone(&both);
+            readers.ask(move |_| Ok(both.wait().is_leader()))
         };
         // Each waits for the other: one thread alone would never answer.
         let (one, other) = tokio::join!(meet(), meet());
         assert_ne!(one, other);
         assert_eq!(readers.room.available_permits(), QUEUE);
-        let queue = Arc::clone(&readers.queue);
-        drop(readers);
-        assert!(queue.next().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_question_that_panics_costs_nobody_else_an_answer() {
+        let readers = readers(1);
+        assert_eq!(readers.ask(|_| -> Result<()> { panic!("a test") }).await, Err(Error::Closed));
+        assert_eq!(readers.ask(|_| Ok(7)).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn what_waits_at_the_end_is_still_answered() {
+        let queue = Queue::default();
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        queue.push(Box::new(|_| {}), place);
+        queue.close();
+        assert!(queue.next().is_some() && queue.next().is_none());
     }
 }

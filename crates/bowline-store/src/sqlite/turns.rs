@@ -96,7 +96,6 @@ struct Owned {
 }
 
 fn owned(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<Owned> {
-    // Not joined with the session: such a statement SQLite prepares anew for other values.
     let sql = "SELECT number, session, found, keyed FROM turns WHERE id = ?1 AND owner = ?2";
     conn.statement(sql)?
         .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
