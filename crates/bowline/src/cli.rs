@@ -404,9 +404,12 @@ Examples:
         after_help = "Example:\n  bowline bench compare --url http://127.0.0.1:9000 --model gpt-4o"
     )]
     Compare {
-        /// The server's address, without /v1
+        /// The server's address, with or without /v1
         #[arg(long, value_name = "URL")]
         url: url::Url,
+        /// Its API key, if it wants one
+        #[arg(long, value_name = "KEY", env = "BOWLINE_API_KEY", hide_env_values = true)]
+        key: Option<String>,
         /// The model to ask for
         #[arg(long, default_value = "bench")]
         model: String,

@@ -6,6 +6,7 @@
 
 mod adapt;
 mod bare;
+mod compare;
 mod disk;
 mod echo;
 mod gateway;
@@ -65,9 +66,10 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         BenchCommand::Forward { to } => relay::forward(to).await.map_err(failed)?,
         BenchCommand::Mock => mock::serve().await.map_err(failed)?,
         BenchCommand::Echo => echo::serve().await.map_err(failed)?,
-        BenchCommand::Compare { url, model, seconds, json } => {
+        BenchCommand::Compare { url, key, model, seconds, json } => {
             let mut report = Report::new(json);
-            compare(&url, &model, Duration::from_secs(seconds), &mut report)
+            let length = Duration::from_secs(seconds);
+            compare::run(&url, key.as_deref(), &model, length, &mut report)
                 .await
                 .map_err(failed)?;
             report.print();
@@ -79,30 +81,4 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
 fn failed(error: anyhow::Error) -> Failure {
     Failure::new(format!("the measurement broke off: {error:#}"))
         .hint("check `ulimit -n` and that nothing else is busy, then try again")
-}
-
-/// The load that needs nothing but a URL.
-async fn compare(
-    url: &url::Url,
-    model: &str,
-    length: Duration,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let host = url.host_str().unwrap_or("127.0.0.1");
-    let address = format!("{host}:{}", url.port_or_known_default().unwrap_or(80));
-    let address = tokio::net::lookup_host(&address).await?.next();
-    let address = address.ok_or_else(|| anyhow::anyhow!("{host} has no address"))?;
-    for (name, body) in [
-        ("plain_per_s", load::body(model, None, false)),
-        ("new_sessions_per_s", load::body(model, Some("{}"), false)),
-    ] {
-        report.doing(name);
-        let rate = load::requests(address, "/v1/chat/completions", &body, length).await?;
-        report.figure(name, rate);
-    }
-    report.doing("first_token_ms_p50");
-    let body = load::body(model, Some("{}"), true);
-    let first = load::first_tokens(address, &body, load::Clock::FromRequest).await?;
-    report.figure("first_token_ms_p50", first);
-    Ok(())
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::process::DEADLINE;
 use crate::record::Record;
+use crate::world::Session;
 
 /// How the answer is to come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,6 +43,26 @@ impl Caller {
     pub(crate) async fn ask_exactly(&self, session: &str, text: &str, way: Way) -> (Ask, Outcome) {
         let ask = self.record.with(|history| history.asked(self.id, session, text));
         (ask, self.until_known(ask, &key(ask), session, text, way).await)
+    }
+
+    /// Has the words echoed in a session that is made for it, without a key. Whoever hears nothing
+    /// knows of no session, and there is nothing to hold against anyone.
+    pub(crate) async fn open(&self, words: &str) -> Option<Session> {
+        let text = format!("echo {} {words}", self.record.unique());
+        let body = json!({
+            "model": "m", "sbp": {}, "messages": [{ "role": "user", "content": text }],
+        });
+        let response = self.http.post(&self.url).json(&body).send().await.ok()?;
+        let bytes = response.error_for_status().ok()?.bytes().await.ok()?;
+        let outcome = whole(&bytes)?;
+        let answer: Value = serde_json::from_slice(&bytes).ok()?;
+        let name = |name: &str| Some(answer["sbp"][name].as_str()?.to_owned());
+        let session = Session { id: name("session_id")?, token: name("session_token")? };
+        self.record.with(|history| {
+            let ask = history.asked(self.id, &session.id, &text);
+            history.told(ask, outcome);
+        });
+        Some(session)
     }
 
     /// Says something else under the key of an ask that was answered: it must be refused.

@@ -22,6 +22,7 @@ async fn g2_g4_kill_9_at_random_moments_loses_alters_and_repeats_nothing() {
         load.roams(&world, &session, dice.fork());
         sessions.push(session);
     }
+    let opened = load.opens(&world, dice.fork());
     let mut killed = 0;
     // A run that never interrupted a turn has shown nothing: then it goes on.
     while killed < kills || world.recovered == 0 {
@@ -34,6 +35,9 @@ async fn g2_g4_kill_9_at_random_moments_loses_alters_and_repeats_nothing() {
         killed += 1;
     }
     load.finish().await;
+    let opened = std::mem::take(&mut *opened.lock().unwrap());
+    let new = opened.len();
+    sessions.extend(opened);
     let anomalies = world.verdict(&sessions).await;
     let acknowledged = world.record.acknowledged();
     let given_up = world.record.with(|history| {
@@ -41,9 +45,10 @@ async fn g2_g4_kill_9_at_random_moments_loses_alters_and_repeats_nothing() {
         entries.filter(|entry| entry.status == Status::Interrupted).count()
     });
     println!(
-        "{killed} kills, {acknowledged} acknowledged, {} taken up, {given_up} given up after two",
+        "{killed} kills, {acknowledged} acknowledged, {new} new sessions, {} taken up, {given_up} \
+         given up after two",
         world.recovered
     );
-    assert!(acknowledged > killed / 2, "the load was no load");
+    assert!(acknowledged > killed / 2 && new > 0, "the load was no load");
     assert_eq!(anomalies, []);
 }

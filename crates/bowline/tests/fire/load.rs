@@ -1,5 +1,6 @@
 //! Clients that keep a gateway busy until they are told to stop.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bowline_checker::Outcome;
@@ -11,6 +12,9 @@ use crate::record::Record;
 use crate::seed::Dice;
 use crate::surface::{Broken, Seen, Surface, Taste};
 use crate::world::{Session, World};
+
+/// Sessions that came to be under load.
+pub(crate) type Opened = Arc<Mutex<Vec<Session>>>;
 
 /// Callers and surfaces at work.
 pub(crate) struct Load {
@@ -27,6 +31,15 @@ impl Load {
     pub(crate) fn asks(&mut self, world: &World, session: &Session, dice: Dice, most: usize) {
         let task = asks(world.caller(), session.clone(), dice, most, self.stop.subscribe());
         self.tasks.push(tokio::spawn(task));
+    }
+
+    /// A program that opens a session, asks one thing more in it, and opens the next. Gives those
+    /// that it was told of.
+    pub(crate) fn opens(&mut self, world: &World, dice: Dice) -> Opened {
+        let opened = Opened::default();
+        let task = opens(world.caller(), dice, Arc::clone(&opened), self.stop.subscribe());
+        self.tasks.push(tokio::spawn(task));
+        opened
     }
 
     /// A person whose phone comes and goes, and who says something now and then.
@@ -65,6 +78,18 @@ async fn asks(
         if dice.chance(10) {
             caller.clash(ask, &session.id).await;
         }
+    }
+}
+
+async fn opens(caller: Caller, mut dice: Dice, opened: Opened, stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        // Of one word or of some: over before the gateway would have written it down, or not.
+        if let Some(session) = caller.open(&dice.words(12)).await {
+            opened.lock().unwrap().push(session.clone());
+            let (_, outcome) = caller.ask(&session.id, &dice.words(5), Way::Whole).await;
+            assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(dice.below(20) as u64)).await;
     }
 }
 

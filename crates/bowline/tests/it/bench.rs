@@ -1,8 +1,82 @@
-//! `bowline bench tools` measures what it says; how fast is another matter.
+//! `bowline bench` measures what it says; how fast is another matter.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+
+use crate::process::{Process, bowline};
+
+/// Runs it, and gives what it printed.
+fn bench(args: &[&str]) -> Value {
+    let run = bowline().arg("bench").args(args).arg("--json").output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+fn names(report: &Value, part: &str) -> Vec<String> {
+    report[part].as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
+    let mut parts = vec!["gateway", "--seconds", "1"];
+    // The others write 100,000 turns or hold 5,000 sockets.
+    if std::env::var_os("BOWLINE_SOAK").is_none() {
+        parts.extend(["--only", "ready,http,stream,attach"]);
+    }
+    let report = bench(&parts);
+    let mut expected = vec![
+        ("ratios", "new_sessions_vs_direct"),
+        ("ratios", "passthrough_vs_direct"),
+        ("ratios", "attach_vs_bare_ws"),
+        ("figures", "first_token_added_ms_p50"),
+        ("figures", "attach_per_s"),
+        ("figures", "ready_ms_empty"),
+        ("figures", "binary_mb"),
+    ];
+    if std::env::var_os("BOWLINE_SOAK").is_some() {
+        expected.extend([
+            ("ratios", "drain_vs_memory"),
+            ("ratios", "turn_cost_10000_vs_10"),
+            ("figures", "drain_1000_ms"),
+            ("figures", "drain_100000_ms"),
+            ("figures", "idle_surface_kib"),
+        ]);
+    }
+    for (part, name) in expected {
+        assert!(report[part][name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn any_server_can_be_compared_by_its_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = "a-key-of-more-than-20-letters";
+    let gateway =
+        Process::start_at(folder.path(), "127.0.0.1:0", &[("BOWLINE_AUTH_API_KEYS", key)]);
+    let url = format!("{}/v1", gateway.url);
+    let report = bench(&["compare", "--url", &url, "--seconds", "1", "--key", key]);
+    let all = [
+        "plain_per_s",
+        "new_sessions_per_s",
+        "first_token_ms_p50",
+        "attach_per_s",
+        "drain_1000_ms",
+    ];
+    assert_eq!(names(&report, "figures"), all);
+
+    // One that keeps no sessions.
+    let mut mock = bowline().args(["bench", "mock"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut address = String::new();
+    BufReader::new(mock.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let url = format!("http://{}", address.trim());
+    let report = bench(&["compare", "--url", &url, "--seconds", "1"]);
+    mock.kill().unwrap();
+    mock.wait().unwrap();
+    assert_eq!(names(&report, "figures"), ["plain_per_s", "first_token_ms_p50"]);
+}
 
 #[test]
 fn the_tool_bench_makes_its_calls_and_names_its_figures() {

@@ -105,6 +105,28 @@ fn row(line: &str) -> Option<(&str, &str, &str)> {
 }
 
 #[test]
+fn every_test_that_the_guarantees_name_exists() {
+    let text = std::fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
+    let names = test_names();
+    let named = text.split('`').skip(1).step_by(2).filter(|word| {
+        word.matches('_').count() > 2
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    });
+    let unknown: Vec<_> = named.filter(|word| !names.contains(*word)).collect();
+    assert_eq!(unknown, [""; 0]);
+    for promise in 1..=16 {
+        let heading = format!("(G{promise})");
+        let section = text
+            .split("\n## ")
+            .find(|section| section.lines().next().is_some_and(|line| line.ends_with(&heading)));
+        let section = section.unwrap_or_else(|| panic!("no section for G{promise}"));
+        assert!(section.contains("Shown by"), "G{promise} is shown by nothing");
+    }
+}
+
+#[test]
 fn every_requirement_is_listed_and_names_tests_that_exist() {
     let path = root().join("docs/conformance.md");
     let names = test_names();

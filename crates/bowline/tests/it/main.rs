@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_relay;
+mod bounded;
 mod chat;
 mod chat_tools;
 mod cli;

@@ -56,6 +56,11 @@ impl Disk {
         self.folder.path().join("disk").display().to_string()
     }
 
+    /// A file that is written just before a cut.
+    fn unflushed(&self, round: usize) -> String {
+        format!("{}/unflushed-{round}", self.mount_point())
+    }
+
     fn on(&self) {
         assert!(sh("mount", &["-o", "loop", &self.image(), &self.mount_point()]), "mount failed");
     }
@@ -126,12 +131,17 @@ async fn g4_soak_power_cuts_lose_nothing_that_was_acknowledged() {
         while answered.load(Ordering::SeqCst) < enough {
             tokio::task::yield_now().await;
         }
+        std::fs::write(disk.unflushed(round), "nobody flushes this").unwrap();
         disk.cut();
         gateway.kill();
         while callers.join_next().await.is_some() {}
         disk.off();
     }
     disk.on();
+    for round in 0..cuts {
+        let left = std::fs::read(disk.unflushed(round)).unwrap_or_default();
+        assert_eq!(left, b"", "a cut that forgets nothing shows nothing");
+    }
     let mut gateway = Process::start(&data);
     let told = told.lock().await;
     let mut logs = std::collections::HashMap::new();

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bowline_store::sqlite::FILE;
 
-use super::gateway::{CHAT, Gateway};
+use super::gateway::Gateway;
+use super::load::Server;
 use super::report::Report;
 use super::{load, mock, seed};
 
@@ -32,10 +33,10 @@ pub(super) async fn ready(upstream: SocketAddr, megabytes: u64, report: &mut Rep
     let body = load::body(mock::THINKER, Some("{}"), false);
     let mut gateway = Gateway::start(folder.path(), upstream).await?;
     for _ in 0..STARTS {
-        let (address, body) = (gateway.address, body.clone());
+        let (server, body) = (Server::at(gateway.address)?, body.clone());
         let callers = tokio::spawn(async move {
             // It breaks off with the gateway.
-            let _ = load::requests(address, CHAT, &body, 2 * LOAD).await;
+            let _ = load::requests(&server, &body, 2 * LOAD).await;
         });
         tokio::time::sleep(LOAD).await;
         gateway.kill().await?;

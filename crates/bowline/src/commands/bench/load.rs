@@ -7,13 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use reqwest::{Response, StatusCode};
 use serde::Deserialize;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use url::Url;
 
 /// Requests in parallel.
 pub(super) const PARALLEL: usize = 64;
@@ -36,44 +33,56 @@ pub(super) fn body(model: &str, sbp: Option<&str>, stream: bool) -> String {
     )
 }
 
-async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
-    let stream = TcpStream::connect(address).await.context("cannot connect")?;
-    stream.set_nodelay(true)?;
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    Ok(sender)
+/// A server under load, as an ordinary client reaches it.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    client: reqwest::Client,
+    chat: Url,
+    key: Option<String>,
 }
 
-fn request(address: SocketAddr, path: &str, body: &str) -> Result<Request<Full<Bytes>>> {
-    Ok(Request::post(path)
-        .header("host", address.to_string())
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body.to_owned())))?)
+impl Server {
+    pub(super) fn at(address: SocketAddr) -> Result<Self> {
+        Self::new(&format!("http://{address}").parse()?, None)
+    }
+
+    /// `url` with or without `/v1`.
+    pub(super) fn new(url: &Url, key: Option<&str>) -> Result<Self> {
+        let client = reqwest::Client::builder().pool_max_idle_per_host(PARALLEL).build()?;
+        let base = url.as_str().trim_end_matches('/').trim_end_matches("/v1");
+        let chat = format!("{base}/v1/chat/completions").parse()?;
+        Ok(Self { client, chat, key: key.map(str::to_owned) })
+    }
+
+    async fn post(&self, body: Bytes) -> reqwest::Result<Response> {
+        let mut request = self.client.post(self.chat.clone());
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key);
+        }
+        request.header("content-type", "application/json").body(body).send().await
+    }
+
+    /// One completion, whole.
+    pub(super) async fn ask(&self, body: &str) -> Result<String> {
+        Ok(self.post(Bytes::from(body.to_owned())).await?.error_for_status()?.text().await?)
+    }
 }
 
 /// Successful requests a second, by an ordinary client that reads what it is answered.
-pub(super) async fn requests(
-    address: SocketAddr,
-    path: &'static str,
-    body: &str,
-    length: Duration,
-) -> Result<f64> {
+pub(super) async fn requests(server: &Server, body: &str, length: Duration) -> Result<f64> {
     #[derive(Deserialize)]
     struct Answer {
         choices: Vec<serde_json::Value>,
     }
-    let client = reqwest::Client::builder().pool_max_idle_per_host(PARALLEL).build()?;
-    let url: url::Url = format!("http://{address}{path}").parse()?;
     let count = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for _ in 0..PARALLEL {
-        let (client, url, count) = (client.clone(), url.clone(), Arc::clone(&count));
+        let (server, count) = (server.clone(), Arc::clone(&count));
         let body = Bytes::from(body.to_owned());
         tasks.spawn(async move {
             while begun.elapsed() < length {
-                let request = client.post(url.clone()).header("content-type", "application/json");
-                let response = request.body(body.clone()).send().await?;
+                let response = server.post(body.clone()).await?;
                 let (status, text) = (response.status(), response.text().await?);
                 match serde_json::from_str::<Answer>(&text) {
                     Ok(answer) if status == StatusCode::OK && !answer.choices.is_empty() => {}
@@ -91,31 +100,23 @@ pub(super) async fn requests(
 }
 
 /// The median delay of a stream's first word, in milliseconds, with [`PARALLEL`] streams at once.
-pub(super) async fn first_tokens(address: SocketAddr, body: &str, clock: Clock) -> Result<f64> {
+pub(super) async fn first_tokens(server: &Server, body: &str, clock: Clock) -> Result<f64> {
     let mut tasks = JoinSet::new();
     for _ in 0..PARALLEL {
-        let body = body.to_owned();
+        let (server, body) = (server.clone(), Bytes::from(body.to_owned()));
         tasks.spawn(async move {
-            let mut sender = connect(address).await?;
             let mut delays = Vec::new();
             for _ in 0..20 {
-                sender.ready().await?;
                 let asked = Instant::now();
-                let response =
-                    sender.send_request(request(address, "/v1/chat/completions", &body)?).await?;
-                let mut stream = response.into_body();
-                let mut first = true;
-                while let Some(frame) = stream.frame().await {
-                    let frame = frame?;
-                    let Some(data) = frame.data_ref().filter(|_| first) else { continue };
-                    first = false;
-                    delays.push(match clock {
-                        Clock::FromRequest => asked.elapsed(),
-                        Clock::FromMock => {
-                            since_epoch().saturating_sub(sent_at(data).context("no time stamp")?)
-                        }
-                    });
-                }
+                let mut stream = server.post(body.clone()).await?.error_for_status()?;
+                let first = stream.chunk().await?.context("a stream of nothing")?;
+                delays.push(match clock {
+                    Clock::FromRequest => asked.elapsed(),
+                    Clock::FromMock => {
+                        since_epoch().saturating_sub(sent_at(&first).context("no time stamp")?)
+                    }
+                });
+                while stream.chunk().await?.is_some() {}
             }
             Ok::<_, anyhow::Error>(delays)
         });
