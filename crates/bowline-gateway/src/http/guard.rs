@@ -26,8 +26,8 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn new(loopback: bool, http: &Http) -> Self {
-        let lower = |texts: &[String]| texts.iter().map(|text| text.to_ascii_lowercase()).collect();
-        Self { loopback, hosts: lower(&http.allowed_hosts), origins: lower(&http.allowed_origins) }
+        let Http { allowed_hosts: hosts, allowed_origins: origins } = http.clone();
+        Self { loopback, hosts, origins }
     }
 
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
@@ -36,17 +36,15 @@ impl Guard {
 
     fn judge(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
-        let host = text(header::HOST).unwrap_or_default().to_ascii_lowercase();
-        if self.loopback
-            && !is_loopback(&host)
-            && !self.hosts.iter().any(|h| h == without_port(&host))
-        {
+        let host = text(header::HOST).unwrap_or_default();
+        let is_allowed = |name: &String| name.eq_ignore_ascii_case(without_port(host));
+        if self.loopback && !is_loopback(host) && !self.hosts.iter().any(is_allowed) {
             return Err("the Host header names another machine; see http.allowed_hosts");
         }
         let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
-        let origin = origin.to_ascii_lowercase();
-        let same = origin.split_once("://").is_some_and(|(_, from)| from == host);
-        if same || self.origins.contains(&origin) {
+        let from = origin.split_once("://").map(|(_, from)| from);
+        let same = from.is_some_and(|from| from.eq_ignore_ascii_case(host));
+        if same || self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
             return Ok(());
         }
         Err("web pages from this origin are not allowed; see http.allowed_origins")
@@ -74,8 +72,15 @@ fn without_port(host: &str) -> &str {
 
 fn is_loopback(host: &str) -> bool {
     let name = without_port(host).trim_start_matches('[').trim_end_matches(']');
-    name == "localhost"
-        || name.ends_with(".localhost")
+    let ends_as = |end: &str| {
+        name.len()
+            .checked_sub(end.len())
+            .and_then(|at| name.get(at..))
+            .is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    };
+    name == "127.0.0.1"
+        || name.eq_ignore_ascii_case("localhost")
+        || ends_as(".localhost")
         || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
@@ -96,6 +101,8 @@ mod tests {
     fn g11_a_foreign_page_cannot_reach_a_loopback_gateway() {
         let guard = Guard::new(true, &Http::default());
         assert!(check(&guard, "localhost:8080", None));
+        assert!(check(&guard, "My.LocalHost", Some("http://my.localhost")));
+        assert!(!check(&guard, "mylocalhost", None));
         assert!(check(&guard, "127.0.0.1:8080", Some("http://127.0.0.1:8080")));
         assert!(check(&guard, "[::1]:8080", None));
         assert!(!check(&guard, "127.0.0.1:8080", Some("https://evil.example")));

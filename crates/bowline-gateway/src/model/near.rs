@@ -154,8 +154,9 @@ impl Idle {
         }
     }
 
-    fn put(self: &Arc<Self>, mut line: Box<Line>) {
-        if !line.is_free() {
+    /// Whether it can be used again is looked at when it is.
+    fn put(self: &Arc<Self>, line: Box<Line>) {
+        if line.driver.is_none() {
             return;
         }
         let mut lines = self.lock();
