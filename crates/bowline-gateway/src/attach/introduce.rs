@@ -24,10 +24,23 @@ pub(super) async fn introduce(
     let protocol = |detail: &str| {
         End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
     };
-    let first = tokio::select! {
-        first = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame()) => first,
-        () = app.stop.cancelled() => return Err(End::Bare(Close::ServiceRestart)),
+    let first = async {
+        tokio::select! {
+            first = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame()) => Ok(first),
+            () = app.stop.cancelled() => Err(End::Bare(Close::ServiceRestart)),
+        }
     };
+    // Looked up while the frame is on its way. What may have changed until then (how much is
+    // pending, whether it is there at all), the attachment shows; its token never changes.
+    let store = &app.engine.store;
+    let found = async {
+        match path.parse::<SessionId>() {
+            Ok(id) => store.session(id).await,
+            Err(_) => Ok(None),
+        }
+    };
+    let (first, found) = tokio::join!(first, found);
+    let first = first?;
     let frame = match first {
         Err(_) => return Err(protocol("no ATTACH_SESSION came in time")),
         Ok(Received::Frame(ClientFrame::Attach(attach))) => attach,
@@ -39,8 +52,7 @@ pub(super) async fn introduce(
     if frame.session_id != path {
         return Err(protocol("session_id in the frame is not the one in the address"));
     }
-    let Ok(session_id) = path.parse::<SessionId>() else { return Err(not_found(path)) };
-    let session = match app.engine.store.session(session_id).await {
+    let session = match found {
         Ok(Some(session)) => session,
         Ok(None) => return Err(not_found(path)),
         Err(_) => return Err(End::Bare(Close::TryAgain)),
@@ -51,7 +63,7 @@ pub(super) async fn introduce(
     let Some(token) = shown.device_token(&frame.session_token).map(hash_token) else {
         return Err(forbidden("session_token does not open this session"));
     };
-    match app.engine.store.device_of(session_id, token, clock::now()).await {
+    match store.device_of(session.id, token, clock::now()).await {
         Ok(Some(_)) => Ok((session, frame, Some(token))),
         Ok(None) => Err(forbidden(REVOKED)),
         Err(_) => Err(End::Bare(Close::TryAgain)),
