@@ -69,9 +69,12 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         BenchCommand::Compare { url, key, model, seconds, json } => {
             let mut report = Report::new(json);
             let length = Duration::from_secs(seconds);
-            compare::run(&url, key.as_deref(), &model, length, &mut report)
-                .await
-                .map_err(failed)?;
+            compare::run(&url, key.as_deref(), &model, length, &mut report).await.map_err(
+                |error| {
+                    Failure::new(format!("the measurement broke off: {error:#}"))
+                        .hint("check that the server runs there, and see --key and --model")
+                },
+            )?;
             report.print();
         }
     }
