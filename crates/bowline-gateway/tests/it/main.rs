@@ -23,6 +23,7 @@ mod l2_lifecycle;
 mod l4_surfaces;
 mod l4_tokens;
 mod l4_translate;
+mod l4_translate_when;
 mod l5_approvals;
 mod l5_tools;
 mod l5_wicked;
