@@ -110,8 +110,7 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
     let store = &app.engine.store;
     let backlog = (session.pending_turns > 0)
         .then(|| Backlog::after(Arc::clone(store), session_id, session.delivered_seq));
-    let attached = store.attach(attach).await;
-    let attached = match attached {
+    let attached = match store.attach(attach).await {
         Ok(attached) => attached,
         Err(bowline_store::Error::NoSession) => return socket.end(not_found(&path)).await,
         Err(bowline_store::Error::Revoked) => return socket.end(forbidden(REVOKED)).await,

@@ -25,13 +25,14 @@ pub(super) async fn introduce(
         End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
     };
     let first = async {
+        let in_time = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame());
         tokio::select! {
-            first = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame()) => Ok(first),
+            first = in_time => Ok(first),
             () = app.stop.cancelled() => Err(End::Bare(Close::ServiceRestart)),
         }
     };
-    // Looked up while the frame is on its way. What may have changed until then (how much is
-    // pending, whether it is there at all), the attachment shows; its token never changes.
+    // Looked up while the frame is on its way. How much is pending may change until then, and the
+    // session may go: the attachment shows both. Its token never changes.
     let store = &app.engine.store;
     let found = async {
         match path.parse::<SessionId>() {
@@ -40,8 +41,7 @@ pub(super) async fn introduce(
         }
     };
     let (first, found) = tokio::join!(first, found);
-    let first = first?;
-    let frame = match first {
+    let frame = match first? {
         Err(_) => return Err(protocol("no ATTACH_SESSION came in time")),
         Ok(Received::Frame(ClientFrame::Attach(attach))) => attach,
         Ok(Received::Frame(_)) => return Err(protocol("the first frame must be ATTACH_SESSION")),

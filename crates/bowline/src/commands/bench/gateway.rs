@@ -172,14 +172,14 @@ async fn http(
     let (mut direct, mut passed) = (Vec::new(), Vec::new());
     let (mut new, mut twice) = (Vec::new(), Vec::new());
     let ours = Server::at(gateway.address)?;
-    let (bare, patient_one) = (Server::at(mock)?, Server::at(patient.address)?);
+    let (bare, writing_twice) = (Server::at(mock)?, Server::at(patient.address)?);
     for round in 1..=ROUNDS {
         report.doing(&format!("requests, round {round} of {ROUNDS}"));
         let length = length / 2;
         direct.push(load::requests(&bare, &plain, length).await?);
         passed.push(load::requests(&ours, &plain, length).await?);
         new.push(load::requests(&ours, &tracked, length).await?);
-        twice.push(load::requests(&patient_one, &tracked, length).await?);
+        twice.push(load::requests(&writing_twice, &tracked, length).await?);
     }
     report.ratio("new_sessions_vs_direct", rounds::ratio(&new, &direct));
     report.ratio("new_sessions_two_writes_vs_direct", rounds::ratio(&twice, &direct));
