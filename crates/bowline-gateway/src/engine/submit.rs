@@ -162,7 +162,7 @@ impl Engine {
         opening: &Opening,
         mut run: impl Future<Output = ()> + Unpin,
     ) -> Result<bool, Error> {
-        // Taken already: the turn has done something, and was accepted before.
+        // Taken already: the turn has done something and was accepted, or is being written whole.
         let Some(accepting) = opening.take_turn() else { return Ok(false) };
         let mut promise = self.store.queue_turn(accepting).await?;
         let over = tokio::select! {
