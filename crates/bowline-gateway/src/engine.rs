@@ -10,7 +10,6 @@ mod device;
 mod generate;
 mod histories;
 mod keep;
-mod opening;
 mod recall;
 mod recover;
 mod request;
@@ -33,7 +32,6 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::histories::Histories;
-use self::opening::Opening;
 pub(crate) use self::recall::{REMEMBERED, words};
 pub(crate) use self::request::{Origin, TurnRequest};
 pub(crate) use self::roaming::{Handoff, Keyring, Source};
@@ -94,8 +92,6 @@ struct Begin {
     advanced: bool,
     /// Its caller may ask for its result again.
     keyed: bool,
-    /// Its session, if that is yet to be made.
-    opening: Option<Arc<Opening>>,
 }
 
 /// What became of a request for a turn.

@@ -49,10 +49,6 @@ pub struct Limits {
     /// How long a stop waits for what is under way.
     #[serde(with = "human")]
     pub drain: Duration,
-    /// How long the first turn of a session may run before it is written down, while its caller
-    /// waits for all of it and nobody else knows of it; `0s` is at once.
-    #[serde(with = "human")]
-    pub write_behind: Duration,
     /// How long an idempotency key is remembered.
     #[serde(with = "human")]
     pub key_memory: Duration,
@@ -77,7 +73,6 @@ impl Default for Limits {
             messages: 10_000,
             connections: 20_000,
             drain: Duration::from_secs(25),
-            write_behind: Duration::from_millis(5),
             key_memory: Duration::from_secs(24 * 3600),
         }
     }

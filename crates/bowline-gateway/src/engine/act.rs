@@ -227,12 +227,6 @@ impl Run<'_> {
             memories: Some((self.agent().clone(), memories)).filter(|(_, all)| !all.is_empty()),
             at: clock::now(),
         };
-        if let Some(opening) = &self.opening
-            && let Some(turn) = opening.take_turn()
-        {
-            self.engine.store.accept_turn(turn).await?;
-            opening.accepted();
-        }
         let write = || self.engine.store.advance_turn(advance.clone());
         self.session = self.engine.patiently(self.turn, write).await?;
         self.advanced = true;

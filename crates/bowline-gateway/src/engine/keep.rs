@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::SnapshotId;
 use bowline_sbp::message::Message;
-use bowline_store::{EntryKind, Finish, NewEntry, NewSession, Session, Snapshot, SnapshotKind};
+use bowline_store::{EntryKind, Finish, NewEntry, Session, Snapshot, SnapshotKind};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -38,9 +38,6 @@ impl Run<'_> {
     pub(super) async fn refuse(&mut self, note: &str, failure: Failure) -> Result<Ended, Failure> {
         if self.request.origin == Origin::Http && self.turn.attempt == 1 && !self.advanced {
             // Nothing is stored (G4).
-            if self.take_session().is_some() {
-                return Err(failure);
-            }
             let abandon = || self.engine.store.abandon_turn(self.turn.id, self.engine.instance);
             self.engine.patiently(self.turn, abandon).await?;
         } else {
@@ -141,21 +138,10 @@ impl Run<'_> {
     /// Writes the end of the turn, for as long as it takes: until then the answer exists only
     /// here. Whoever waits is told at the first failure; the writing goes on.
     async fn finish(&mut self, finish: Finish) -> Result<(), Failure> {
-        let seq = match self.take_session() {
-            // Nobody knows of it: what cannot be written now need not be later.
-            Some(session) => self.engine.store.first_turn(session, finish).await?,
-            None => {
-                let write = || self.engine.store.finish_turn(finish.clone());
-                self.engine.patiently(self.turn, write).await?
-            }
-        };
+        let write = || self.engine.store.finish_turn(finish.clone());
+        let seq = self.engine.patiently(self.turn, write).await?;
         self.channel.committed(seq);
         Ok(())
-    }
-
-    /// The session, if the turn comes to its end before the store has heard of either.
-    fn take_session(&self) -> Option<NewSession> {
-        self.opening.as_ref()?.take_session()
     }
 
     /// A last chunk for a stream whose model did not send one.

@@ -20,7 +20,6 @@ use serde_json::value::to_raw_value;
 use tokio::sync::watch;
 
 use super::histories::History;
-use super::opening::Opening;
 use super::request::{Origin, TurnRequest};
 use super::tools::Tools;
 use super::{Begin, Engine, internal, stopping};
@@ -44,7 +43,6 @@ impl Engine {
         begin: Begin,
     ) {
         let begun = Instant::now();
-        let opening = begin.opening.clone();
         let runs =
             ticket.is_first() || Box::pin(self.wait_for_lane(&turn, &mut ticket, &begin)).await;
         let outcome = if runs {
@@ -61,8 +59,7 @@ impl Engine {
             Err(stopping())
         };
         let ours = matches!(&outcome, Err(failure) if failure.code == Code::Internal);
-        let was_there = opening.is_none_or(|opening| opening.is_known());
-        let outcome = match ours && was_there && self.is_gone(&turn).await {
+        let outcome = match ours && self.is_gone(&turn).await {
             true => Err(Error::NoSession.into()),
             false => outcome,
         };
@@ -165,7 +162,6 @@ impl Engine {
             new,
             advanced: begin.advanced,
             keyed: begin.keyed,
-            opening: begin.opening,
             remembers: begin.remembers,
             spent_usd: 0.0,
             channel: &channel,
@@ -223,8 +219,6 @@ pub(super) struct Run<'a> {
     pub(super) advanced: bool,
     /// Its caller may ask for its result again.
     pub(super) keyed: bool,
-    /// Its session, if that was yet to be made when it began.
-    pub(super) opening: Option<Arc<Opening>>,
     /// Whether the agent has memories; none if nobody looked.
     pub(super) remembers: Option<bool>,
     /// What earlier rounds cost.

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
-use bowline_sbp::lifecycle::{Change, Status};
-use bowline_store::{Accepted, Error, IdempotencyKey, NewSession, NewTurn, Session, TurnSession};
+use bowline_store::{Accepted, IdempotencyKey, NewSession, NewTurn, TurnSession};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::opening::{First, Opening};
 use super::request::TurnRequest;
 use super::{Begin, Engine, Submitted, Target, internal, stopping, unended};
 use crate::auth::hash_token;
@@ -46,16 +44,13 @@ impl Engine {
         let tell = move |submitted| drop(tell.send(submitted));
         // On the heap: a task that starts and ends moves what it holds about.
         self.tasks.spawn(Box::pin(async move {
-            match (target, key) {
-                (Target::New { agent_id }, None) => engine.open(agent_id, request, tell).await,
-                (target, key) => Box::pin(engine.go_on(target, request, key, tell)).await,
-            }
+            engine.accept_and_run(target, request, key, tell).await;
         }));
         told.await.unwrap_or_else(|_| Err(internal()))
     }
 
-    /// A turn of a session that may be there already, or of a request that has a name.
-    async fn go_on(
+    /// Accepts a turn, tells its caller, and runs it to its end.
+    async fn accept_and_run(
         self: &Arc<Self>,
         target: Target,
         request: Arc<TurnRequest>,
@@ -78,105 +73,6 @@ impl Engine {
         }
     }
 
-    /// The first turn of a session that nobody knows of yet: the model is asked while the disk is
-    /// still writing, or before. Nobody hears of it before it is written.
-    async fn open(
-        self: &Arc<Self>,
-        agent_id: AgentId,
-        request: Arc<TurnRequest>,
-        tell: impl FnOnce(Result<Submitted, Failure>),
-    ) {
-        let at = clock::now();
-        let (new, token) = self.fresh_session(agent_id, at);
-        let prepared = (|| {
-            self.takes(&request)?;
-            let status = Status::Idle.after(Change::TurnTaken).map_err(Error::from)?;
-            let ticket = self.lanes.enter(new.id, 1).map_err(|LaneFull| self.lane_full())?;
-            Ok((Session::made(&new, status), ticket))
-        })();
-        let (session, ticket) = match prepared {
-            Ok(prepared) => prepared,
-            Err(failure) => return tell(Err(failure)),
-        };
-        let first = First {
-            session: new,
-            turn: TurnId(Uuid::now_v7()),
-            request: Arc::clone(&request),
-            owner: self.instance,
-        };
-        let turn = self.known(LiveTurn::new(first.turn, session.id, 1, request.tether));
-        let opening = Arc::new(Opening::new(first));
-        let begin = Begin {
-            session: Some(session.clone()),
-            remembers: Some(false).filter(|_| !self.store.anyone_remembers()),
-            opening: Some(Arc::clone(&opening)),
-            ..Begin::default()
-        };
-        let waits = request.waits_for_all();
-        let mut run = pin!(self.run_in_lane(Arc::clone(&turn), request, ticket, begin));
-        let ran = match waits {
-            true => self.run_unheard(&turn, &opening, &mut run).await,
-            false => Box::pin(self.write_down(&opening, &mut run)).await,
-        };
-        let over = match ran {
-            Ok(over) => over,
-            Err(error) => {
-                let failure = Failure::from(error);
-                self.lock_active().remove(&turn.id);
-                turn.end(Err(failure.clone()));
-                return tell(Err(failure));
-            }
-        };
-        let (session, token) = (Box::new(session), Some(token));
-        tell(Ok(Submitted::Running { turn: Arc::clone(&turn), session, token }));
-        if !over {
-            run.await;
-        }
-    }
-
-    /// Runs a first turn whose caller needs no news before there is something to say. If that is
-    /// not at once, it is written down meanwhile. Gives whether it is over.
-    async fn run_unheard(
-        &self,
-        turn: &LiveTurn,
-        opening: &Opening,
-        mut run: impl Future<Output = ()> + Unpin,
-    ) -> Result<bool, Error> {
-        let moment = self.limits.write_behind;
-        if !moment.is_zero() {
-            tokio::select! {
-                biased;
-                over = until_over(turn, &mut run) => return Ok(over),
-                () = tokio::time::sleep(moment) => {}
-                // What is not over in time is for the next start, which knows what is on disk.
-                () = self.stop.cancelled() => {}
-            }
-        }
-        Ok(self.write_down(opening, &mut run).await? || until_over(turn, run).await)
-    }
-
-    /// Runs a first turn until the store has accepted it: from then on it survives a crash, and its
-    /// caller may hear of it. What the turn writes comes behind that. Gives whether it is over.
-    async fn write_down(
-        &self,
-        opening: &Opening,
-        mut run: impl Future<Output = ()> + Unpin,
-    ) -> Result<bool, Error> {
-        // Taken already: the turn has done something and was accepted, or is being written whole.
-        let Some(accepting) = opening.take_turn() else { return Ok(false) };
-        let mut promise = self.store.queue_turn(accepting).await?;
-        let over = tokio::select! {
-            biased;
-            accepted = &mut promise => accepted.map(|_| false)?,
-            () = &mut run => {
-                promise.await?;
-                true
-            }
-        };
-        opening.accepted();
-        Ok(over)
-    }
-
     /// Refuses what nobody can answer before anything is stored.
     fn takes(&self, request: &TurnRequest) -> Result<(), Failure> {
         if self.stop.is_cancelled() {
@@ -197,12 +93,13 @@ impl Engine {
         let mut looks = 0;
         loop {
             let at = clock::now();
-            let session = match &target {
+            let (session, token) = match &target {
                 Target::New { agent_id } => {
-                    TurnSession::New(self.fresh_session(agent_id.clone(), at).0)
+                    let (new, token) = self.fresh_session(agent_id.clone(), at);
+                    (TurnSession::New(new), Some(token))
                 }
                 Target::Existing { id, resume } => {
-                    TurnSession::Existing { id: *id, resume: *resume }
+                    (TurnSession::Existing { id: *id, resume: *resume }, None)
                 }
             };
             let session_id = match &session {
@@ -243,13 +140,12 @@ impl Engine {
                         remembers: first.then_some(remembers),
                         advanced: false,
                         keyed: key.is_some(),
-                        opening: None,
                     };
                     let turn = self.known(turn);
                     let running = Submitted::Running {
                         turn: Arc::clone(&turn),
                         session: Box::new(session),
-                        token: None,
+                        token,
                     };
                     return Ok((running, Some(Begun { turn, request, ticket, begin })));
                 }

@@ -22,8 +22,6 @@ use tokio::sync::oneshot;
 pub(crate) struct Failing {
     store: Arc<Sqlite>,
     next: Mutex<Option<(&'static str, Error)>>,
-    /// The next promise is kept when this is told to.
-    slow: Mutex<Option<oneshot::Receiver<()>>>,
     /// The next call of that operation begins when this is told to.
     held: Mutex<Option<(&'static str, oneshot::Receiver<()>)>>,
     /// The operations that have ended.
@@ -32,25 +30,12 @@ pub(crate) struct Failing {
 
 impl Failing {
     pub(crate) fn new(store: Arc<Sqlite>) -> Self {
-        Self {
-            store,
-            next: Mutex::default(),
-            slow: Mutex::default(),
-            held: Mutex::default(),
-            ended: Mutex::default(),
-        }
+        Self { store, next: Mutex::default(), held: Mutex::default(), ended: Mutex::default() }
     }
 
     /// The next call of that operation fails like this, once.
     pub(crate) fn fail(&self, operation: &'static str, error: Error) {
         *self.next.lock().unwrap() = Some((operation, error));
-    }
-
-    /// The next turn that is taken on takes until then to be on disk.
-    pub(crate) fn slow_down(&self) -> oneshot::Sender<()> {
-        let (done, slow) = oneshot::channel();
-        *self.slow.lock().unwrap() = Some(slow);
-        done
     }
 
     /// The next call of that operation waits until then.
@@ -89,18 +74,8 @@ macro_rules! fails_when_told {
         impl Store for Failing {
             async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>> {
                 self.may("accept_turn")?;
-                if let Err(error) = self.may("promise") {
-                    return Ok(Box::pin(async { Err(error) }));
-                }
-                let slow = self.slow.lock().unwrap().take();
-                let promise = self.store.queue_turn(turn).await?;
-                Ok(Box::pin(async move {
-                    let accepted = promise.await;
-                    if let Some(slow) = slow {
-                        let _ = slow.await;
-                    }
-                    accepted
-                }))
+                self.until_let_go("accept_turn").await;
+                self.store.queue_turn(turn).await
             }
 
             fn anyone_remembers(&self) -> bool {

@@ -1,4 +1,4 @@
-//! G4: the first turn of a new session, which nobody knows of before it is on disk.
+//! G4: the first turn of a new session, which is stored together with the session or not at all.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,13 +13,8 @@ use crate::disk::{busy, on_a_bad_disk_with};
 use crate::failing::Failing;
 use crate::upstream::MockUpstream;
 
-/// Longer than any model here takes.
-const LATER: Duration = Duration::from_secs(3600);
-const SOON: Duration = Duration::from_millis(1);
-const AT_ONCE: Duration = Duration::ZERO;
-
-async fn writing(upstream: &MockUpstream, behind: Duration) -> (Bench, Arc<Failing>) {
-    on_a_bad_disk_with(upstream, |config| config.limits.write_behind = behind).await
+async fn on_a_bad_disk(upstream: &MockUpstream) -> (Bench, Arc<Failing>) {
+    on_a_bad_disk_with(upstream, |config| config.memory.remember = Remember::Always).await
 }
 
 fn first(stream: bool) -> Value {
@@ -31,19 +26,11 @@ fn first(stream: bool) -> Value {
 #[tokio::test]
 async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
     let upstream = MockUpstream::start().await;
-    let cases = [
-        (AT_ONCE, "accept_turn", false),
-        (AT_ONCE, "accept_turn", true),
-        (AT_ONCE, "promise", false),
-        (AT_ONCE, "promise", true),
-        (LATER, "first_turn", false),
-        (LATER, "promise", true),
-    ];
-    for (behind, operation, stream) in cases {
-        let (bench, disk) = writing(&upstream, behind).await;
-        disk.fail(operation, busy());
+    for stream in [false, true] {
+        let (bench, disk) = on_a_bad_disk(&upstream).await;
+        disk.fail("accept_turn", busy());
         let told = bench.chat(first(stream)).await;
-        assert_eq!(told.status, 503, "{operation}: {}", told.text);
+        assert_eq!(told.status, 503, "{}", told.text);
         assert!(disk.has_failed() && bench.sessions().await.is_empty());
         assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
         eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
@@ -55,57 +42,34 @@ async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
 async fn g4_a_first_turn_on_a_disk_that_failed_for_good_is_our_mistake_and_not_the_callers() {
     let upstream = MockUpstream::start().await;
     let cases = [
-        (AT_ONCE, "promise", "m"),
-        (LATER, "first_turn", "m"),
+        ("accept_turn", "m"),
+        ("finish_turn", "m"),
         // It does something before it is over.
-        (LATER, "accept_turn", "remembers"),
+        ("advance_turn", "remembers"),
     ];
-    for (behind, operation, model) in cases {
-        let (bench, disk) = on_a_bad_disk_with(&upstream, |config| {
-            config.limits.write_behind = behind;
-            config.memory.remember = Remember::Always;
-        })
-        .await;
+    for (operation, model) in cases {
+        let (bench, disk) = on_a_bad_disk(&upstream).await;
         disk.fail(operation, Error::Fatal("a test says so".into()));
         let told = bench.chat(asked(model, "x", json!({}))).await;
         assert_eq!((told.status, told.code()), (500, "SBP_INTERNAL"), "{operation}: {}", told.text);
+        assert!(disk.has_failed(), "{operation}");
     }
 }
 
 #[tokio::test]
 async fn g4_who_waits_hears_at_once_that_nothing_can_be_written_however_long_the_model_takes() {
     let upstream = MockUpstream::start().await;
-    for behind in [AT_ONCE, SOON] {
-        let (bench, disk) = writing(&upstream, behind).await;
-        disk.fail("promise", busy());
-        let told = bench.chat(asked("hang", "x", json!({}))).await;
-        assert_eq!(told.status, 503, "{}", told.text);
-        eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
-    }
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    disk.fail("accept_turn", busy());
+    let told = bench.chat(asked("hang", "x", json!({}))).await;
+    assert_eq!(told.status, 503, "{}", told.text);
+    eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
 }
 
 #[tokio::test]
-async fn g4_a_first_turn_that_is_being_written_when_its_moment_ends_is_written_once() {
-    let upstream = MockUpstream::start().await;
-    let (bench, disk) = writing(&upstream, Duration::from_millis(300)).await;
-    let go = disk.hold("first_turn");
-    let let_go = async {
-        tokio::time::sleep(Duration::from_millis(600)).await;
-        // On a very slow machine the moment was over before, and nothing is held.
-        let _ = go.send(());
-    };
-    let (told, ()) = tokio::join!(bench.chat(first(false)), let_go);
-    assert_eq!(told.status, 200, "{}", told.text);
-    assert_eq!(bench.log(&Session::of(&told.body["sbp"])).await.len(), 2);
-    assert_eq!(bench.sessions().await.len(), 1);
-    assert_eq!(bench.store.unfinished_turns().await.unwrap(), 0);
-}
-
-#[tokio::test]
-async fn g16_a_stop_has_a_first_turn_written_down_whatever_its_moment() {
+async fn g16_a_first_turn_that_outlasts_the_stop_is_left_for_the_next_start() {
     let upstream = MockUpstream::start().await;
     let (bench, _) = on_a_bad_disk_with(&upstream, |config| {
-        config.limits.write_behind = LATER;
         config.limits.drain = Duration::from_millis(200);
     })
     .await;
@@ -121,24 +85,19 @@ async fn g16_a_stop_has_a_first_turn_written_down_whatever_its_moment() {
 }
 
 #[tokio::test]
-async fn g4_the_model_is_asked_while_a_first_turn_is_written_and_nobody_is_told_before() {
+async fn g4_a_first_turn_is_on_disk_before_the_model_is_asked_and_anyone_is_told() {
     let upstream = MockUpstream::start().await;
-    let (bench, disk) = writing(&upstream, AT_ONCE).await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
     for (n, stream) in [false, true].into_iter().enumerate() {
-        let on_disk = disk.slow_down();
+        let write = disk.hold("accept_turn");
         let mut told = pin!(bench.chat(first(stream)));
         tokio::select! {
             biased;
             told = &mut told => panic!("told too soon: {}", told.text),
-            () = upstream.until_calls(n + 1) => {}
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
         }
-        // The answer has long been there; that it was written does not matter either.
-        tokio::select! {
-            biased;
-            told = &mut told => panic!("told too soon: {}", told.text),
-            () = tokio::time::sleep(Duration::from_millis(20)) => {}
-        }
-        on_disk.send(()).unwrap();
+        assert_eq!(upstream.calls().len(), n, "asked too soon");
+        write.send(()).unwrap();
         assert_eq!(told.await.status, 200);
     }
 }
@@ -146,7 +105,7 @@ async fn g4_the_model_is_asked_while_a_first_turn_is_written_and_nobody_is_told_
 #[tokio::test]
 async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
     let upstream = MockUpstream::start().await;
-    let (bench, disk) = writing(&upstream, AT_ONCE).await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
     disk.fail("abandon_turn", busy());
     let told = bench.chat(asked("status-400", "x", json!({}))).await;
     assert_eq!(told.status, 503, "what became of it was unknown: {}", told.text);
@@ -155,18 +114,13 @@ async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
 }
 
 #[tokio::test]
-async fn g4_a_first_turn_that_is_over_at_once_is_written_whole_or_not_at_all() {
+async fn g4_a_first_turn_is_stored_whole_or_not_at_all() {
     let upstream = MockUpstream::start().await;
-    let (bench, disk) = writing(&upstream, LATER).await;
-    // Neither is asked for: the turn is one write, and one that is refused is none.
-    for unused in ["accept_turn", "abandon_turn"] {
-        disk.fail(unused, busy());
-        assert_eq!(bench.chat(asked("status-400", "x", json!({}))).await.status, 422);
-        assert_eq!(bench.sessions().await.len(), 0);
-    }
-    disk.fail("accept_turn", busy());
+    let bench = Bench::before(&upstream).await;
+    assert_eq!(bench.chat(asked("status-400", "x", json!({}))).await.status, 422);
+    assert_eq!(bench.sessions().await.len(), 0);
     let told = bench.chat(first(false)).await;
-    assert!(told.status == 200 && !disk.has_failed(), "{}", told.text);
+    assert_eq!(told.status, 200, "{}", told.text);
     let session = Session::of(&told.body["sbp"]);
     assert_eq!(bench.log(&session).await.len(), 2);
     assert_eq!(told.body["sbp"]["seq"], 2);
@@ -193,14 +147,9 @@ async fn sbp_l2_13_a_first_turn_that_takes_longer_is_on_disk_meanwhile() {
 #[tokio::test]
 async fn sbp_l2_14_a_first_turn_that_does_something_is_on_disk_before() {
     let upstream = MockUpstream::start().await;
-    let (bench, disk) = on_a_bad_disk_with(&upstream, |config| {
-        config.limits.write_behind = LATER;
-        config.memory.remember = Remember::Always;
-    })
-    .await;
-    disk.fail("first_turn", busy());
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
     let told = bench.chat(asked("remembers", "the cat is Ada", json!({}))).await;
-    assert!(told.status == 200 && !disk.has_failed(), "{}", told.text);
+    assert_eq!(told.status, 200, "{}", told.text);
     let log = bench.log(&Session::of(&told.body["sbp"])).await;
     assert_eq!(log.len(), 4, "asked, called, done, answered: {log:?}");
     disk.fail("accept_turn", busy());

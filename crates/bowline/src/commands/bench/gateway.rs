@@ -34,15 +34,6 @@ pub(super) struct Gateway {
 
 impl Gateway {
     pub(super) async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
-        Self::start_with(data, upstream, &[]).await
-    }
-
-    /// With settings in its environment.
-    async fn start_with(
-        data: &Path,
-        upstream: SocketAddr,
-        settings: &[(&str, &str)],
-    ) -> Result<Self> {
         let begun = Instant::now();
         let mut child = Command::new(std::env::current_exe()?)
             .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
@@ -50,7 +41,6 @@ impl Gateway {
             .args(["--upstream", &format!("http://{upstream}/v1")])
             .env("XDG_CONFIG_HOME", data)
             .env("BOWLINE_LOG_LEVEL", "warn")
-            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
@@ -165,28 +155,19 @@ async fn http(
 ) -> Result<()> {
     let plain = load::body("bench", None, false);
     let tracked = load::body("bench", Some("{}"), false);
-    // As if the model took its time: the turn is written when it is accepted, and when it ends.
-    let folder = tempfile::tempdir()?;
-    let settings = [("BOWLINE_LIMITS_WRITE_BEHIND", "0s")];
-    let patient = Gateway::start_with(folder.path(), mock, &settings).await?;
-    let (mut direct, mut passed) = (Vec::new(), Vec::new());
-    let (mut new, mut twice) = (Vec::new(), Vec::new());
-    let ours = Server::at(gateway.address)?;
-    let (bare, writing_twice) = (Server::at(mock)?, Server::at(patient.address)?);
+    let (mut direct, mut passed, mut new) = (Vec::new(), Vec::new(), Vec::new());
+    let (bare, ours) = (Server::at(mock)?, Server::at(gateway.address)?);
     for round in 1..=ROUNDS {
         report.doing(&format!("requests, round {round} of {ROUNDS}"));
         let length = length / 2;
         direct.push(load::requests(&bare, &plain, length).await?);
         passed.push(load::requests(&ours, &plain, length).await?);
         new.push(load::requests(&ours, &tracked, length).await?);
-        twice.push(load::requests(&writing_twice, &tracked, length).await?);
     }
     report.ratio("new_sessions_vs_direct", rounds::ratio(&new, &direct));
-    report.ratio("new_sessions_two_writes_vs_direct", rounds::ratio(&twice, &direct));
     report.ratio("passthrough_vs_direct", rounds::ratio(&passed, &direct));
     report.figure("direct_per_s", rounds::middle(&mut direct));
     report.figure("new_sessions_per_s", rounds::middle(&mut new));
-    report.figure("new_sessions_two_writes_per_s", rounds::middle(&mut twice));
     report.figure("passthrough_per_s", rounds::middle(&mut passed));
     Ok(())
 }
