@@ -30,7 +30,7 @@ pub use roaming::{
 pub use session::{
     Created, IdempotencyKey, NewSession, Page, Session, Snapshot, SnapshotKind, TokenHash,
 };
-pub use store::{Promise, Store};
+pub use store::Store;
 pub use surface::{Attach, Attached, Forgotten, KnownSurface, NewDeviceToken};
 pub use turn::{Accepted, Advance, Finish, InstanceId, NewTurn, TurnSession, Unfinished};
 

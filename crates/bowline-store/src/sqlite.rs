@@ -47,7 +47,7 @@ use crate::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
     Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
     NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
-    OpenError, Packed, Page, Promise, Result, Session, Store, TokenHash, Unfinished,
+    OpenError, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 
 /// The database's name inside the data folder.
@@ -222,11 +222,11 @@ impl Store for Sqlite {
         self.remembers.load(Ordering::Acquire)
     }
 
-    async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>> {
+    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
         let remembers = Arc::clone(&self.remembers);
         let accept =
             move |conn: &Conn<'_>| turns::accept(conn, &turn, remembers.load(Ordering::Acquire));
-        self.writer.enqueue(accept).await
+        self.writer.run(accept).await
     }
 
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
@@ -240,10 +240,6 @@ impl Store for Sqlite {
 
     async fn finish_turn(&self, finish: Finish) -> Result<Seq> {
         self.writer.run(move |conn| turns::finish(conn, &finish)).await
-    }
-
-    async fn first_turn(&self, session: NewSession, finish: Finish) -> Result<Seq> {
-        self.writer.run(move |conn| turns::first(conn, &session, &finish)).await
     }
 
     async fn abandon_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {

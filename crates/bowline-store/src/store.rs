@@ -1,7 +1,5 @@
 //! The promises every backend keeps.
 
-use std::pin::Pin;
-
 use bowline_sbp::approval::{Approval, Step};
 use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
@@ -16,9 +14,6 @@ use crate::{
     NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn, Packed, Page,
     Result, Session, TokenHash, Unfinished,
 };
-
-/// Something that stands in line to be written; kept once it is on disk.
-pub type Promise<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// The durable session log. `Ok` means on disk (G4).
 #[async_trait::async_trait]
@@ -62,13 +57,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     fn anyone_remembers(&self) -> bool;
 
     /// Takes a turn on: from now it survives a crash.
-    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
-        self.queue_turn(turn).await?.await
-    }
-
-    /// The same in two steps: when this returns, the turn stands in line, and whatever is asked for
-    /// later is written later; when the promise is kept, it survives a crash.
-    async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>>;
+    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted>;
 
     /// A turn that waited, or was taken over, begins to run.
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()>;
@@ -78,10 +67,6 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Ends a turn: its entries, counters, snapshot and result in one step.
     async fn finish_turn(&self, finish: Finish) -> Result<Seq>;
-
-    /// Makes a session together with its first turn, which is over already: as if the turn had been
-    /// accepted and then finished, in one step.
-    async fn first_turn(&self, session: NewSession, finish: Finish) -> Result<Seq>;
 
     /// Forgets a turn that came to nothing, its key, and the session made for it: as if it had
     /// never been asked for.

@@ -13,7 +13,7 @@ use bowline_store::{
     Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
     Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
     NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
-    Packed, Page, Promise, Result, Session, Store, TokenHash, Unfinished,
+    Packed, Page, Result, Session, Store, TokenHash, Unfinished,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -72,12 +72,6 @@ macro_rules! fails_when_told {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
         #[async_trait::async_trait]
         impl Store for Failing {
-            async fn queue_turn(&self, turn: NewTurn) -> Result<Promise<Accepted>> {
-                self.may("accept_turn")?;
-                self.until_let_go("accept_turn").await;
-                self.store.queue_turn(turn).await
-            }
-
             fn anyone_remembers(&self) -> bool {
                 self.store.anyone_remembers()
             }
@@ -108,10 +102,10 @@ fails_when_told! {
     entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
     entries_before(id: SessionId, before: Seq, limit: u32) -> Vec<Entry>;
     tethered_after(id: SessionId, after: Seq) -> Vec<LoggedTurn>;
+    accept_turn(turn: NewTurn) -> Accepted;
     start_turn(turn: TurnId, owner: InstanceId) -> ();
     advance_turn(advance: Advance) -> Session;
     finish_turn(finish: Finish) -> Seq;
-    first_turn(session: NewSession, finish: Finish) -> Seq;
     abandon_turn(turn: TurnId, owner: InstanceId) -> ();
     take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
     attach(attach: Attach) -> Attached;

@@ -20,25 +20,17 @@ pub(super) struct Log {
 
 /// How far a log goes. Turns are made of these, so it is no more of the session's row than they
 /// need.
-#[derive(Debug, Default)]
-pub(super) struct Head {
-    pub(super) step_count: u64,
-    pub(super) last_seq: Seq,
-    pub(super) tethered: u64,
-    pub(super) cost_usd: f64,
+#[derive(Debug)]
+struct Head {
+    step_count: u64,
+    last_seq: Seq,
+    tethered: u64,
+    cost_usd: f64,
     /// One that was taken since the log was opened.
-    pub(super) snapshot: Option<Snapshot>,
+    snapshot: Option<Snapshot>,
 }
 
 impl Head {
-    /// Where a log ends that holds one turn.
-    pub(super) fn of_first(finish: &Finish) -> Self {
-        let mut head = Self::default();
-        finish.entries.iter().for_each(|entry| head.add(entry));
-        head.take_checkpoint(finish);
-        head
-    }
-
     /// One entry further.
     fn pass(&mut self, entry: &NewEntry) {
         self.last_seq += 1;
@@ -65,11 +57,6 @@ impl Head {
 }
 
 impl Log {
-    /// Of a session that was made in this transaction: there is nothing to read.
-    pub(super) fn of_new(key: Key) -> Self {
-        Self { key, head: Head::default() }
-    }
-
     pub(super) fn open(conn: &Conn<'_>, key: Key) -> Result<Self> {
         let sql = "SELECT step_count, last_seq, tether_last, cost_usd FROM sessions WHERE key = ?1";
         let head = conn.statement(sql)?.query_row([key], |row| {

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use rusqlite::{ErrorCode, OptionalExtension, params};
 
 use super::conn::Conn;
-use super::log::Head;
 use super::rows::{self, Key, millis, select_sessions};
 use super::{lineage, trunks};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
@@ -29,25 +28,11 @@ pub(super) fn create(
 }
 
 pub(super) fn insert(conn: &Conn<'_>, new: &NewSession, status: Status) -> Result<Key> {
-    insert_with(conn, new, status, &Head::default(), new.at)
-}
-
-/// Makes a session whose log goes that far.
-pub(super) fn insert_with(
-    conn: &Conn<'_>,
-    new: &NewSession,
-    status: Status,
-    log: &Head,
-    updated_at: Timestamp,
-) -> Result<Key> {
-    let snapshot = log.snapshot.as_ref();
     let inserted = conn
         .statement(
             "INSERT INTO sessions
-         (id, token_hash, token_listed, agent_id, status, metadata, created_at, updated_at,
-          step_count, last_seq, tether_last, cost_usd, snapshot_id, snapshot_seq, snapshot_at,
-          snapshot_kind)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+         (id, token_hash, token_listed, agent_id, status, metadata, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
         )?
         .execute(params![
             new.id.as_bytes(),
@@ -57,15 +42,6 @@ pub(super) fn insert_with(
             status.as_str(),
             new.metadata,
             millis(new.at),
-            millis(updated_at),
-            log.step_count as i64,
-            log.last_seq as i64,
-            log.tethered as i64,
-            log.cost_usd,
-            snapshot.map(|snapshot| snapshot.id.as_bytes()),
-            snapshot.map(|snapshot| snapshot.seq as i64),
-            snapshot.map(|snapshot| millis(snapshot.at)),
-            snapshot.map(|snapshot| snapshot.kind.as_str()),
         ]);
     match inserted {
         Ok(_) => Ok(conn.last_insert_rowid()),

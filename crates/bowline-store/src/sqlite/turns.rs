@@ -6,13 +6,12 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::conn::Conn;
-use super::log::{Head, Log};
+use super::log::Log;
 use super::memory;
 use super::rows::{self, Key, millis, select_sessions};
 use super::sessions::{self, Known};
 use crate::{
-    Accepted, Advance, Error, Finish, InstanceId, NewSession, NewTurn, Result, Session,
-    TurnSession, Unfinished,
+    Accepted, Advance, Error, Finish, InstanceId, NewTurn, Result, Session, TurnSession, Unfinished,
 };
 
 /// Sessions whose surface another process had.
@@ -138,13 +137,6 @@ pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
             .execute([finish.turn_id.as_bytes()])?,
     };
     Ok(seq)
-}
-
-pub(super) fn first(conn: &Conn<'_>, new: &NewSession, finish: &Finish) -> Result<Seq> {
-    let (status, head) = (Status::Idle.after(Change::TurnTaken)?, Head::of_first(finish));
-    let key = sessions::insert_with(conn, new, status, &head, finish.at)?;
-    Log::of_new(key).append(conn, finish.turn_id, &finish.entries, finish.at)?;
-    Ok(head.last_seq)
 }
 
 pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::conn::Conn;
-use crate::{Error, Promise, Result, failpoint};
+use crate::{Error, Result, failpoint};
 
 /// The most operations in one transaction: bounds how long the first one waits for the rest.
 const BATCH: usize = 512;
@@ -70,28 +70,15 @@ impl Writer {
         &self,
         operation: impl FnOnce(&Conn<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let answered = self.line_up(operation).await?;
-        answered.await.unwrap_or_else(|_| Err(end(&self.failed)))
-    }
-
-    /// The same in two steps: in line, and then committed.
-    pub(super) async fn enqueue<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&Conn<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<Promise<T>> {
-        let answered = self.line_up(operation).await?;
-        let failed = self.failed.clone();
-        Ok(Box::pin(async move { answered.await.unwrap_or_else(|_| Err(end(&failed))) }))
-    }
-
-    async fn line_up<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&Conn<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<oneshot::Receiver<Result<T>>> {
         let (answer, answered) = oneshot::channel();
         let job = Job { operation: Some(operation), outcome: None, answer };
-        self.queue.send(Box::new(job)).await.map_err(|_| end(&self.failed))?;
-        Ok(answered)
+        self.queue.send(Box::new(job)).await.map_err(|_| self.end())?;
+        answered.await.unwrap_or_else(|_| Err(self.end()))
+    }
+
+    /// Why nothing is written any more.
+    fn end(&self) -> Error {
+        self.failed.borrow().clone().unwrap_or(Error::Closed)
     }
 
     /// Resolves when the disk failed for good.
@@ -102,11 +89,6 @@ impl Writer {
             Err(_) => Error::Fatal("the writer thread stopped".into()),
         }
     }
-}
-
-/// Why nothing is written any more.
-fn end(failed: &watch::Receiver<Option<Error>>) -> Error {
-    failed.borrow().clone().unwrap_or(Error::Closed)
 }
 
 impl Drop for Writer {

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use bowline_sbp::id::TurnId;
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_store::{Accepted, EntryKind, Error, Page, Store, TurnSession};
-use uuid::Uuid;
 
 use crate::backends::backends;
 use crate::fixture::*;
@@ -19,7 +17,6 @@ backends! {
     g3_another_body_under_the_same_key_is_refused
     g3_keys_are_forgotten_when_old_but_not_while_their_turn_runs
     g4_an_abandoned_turn_leaves_nothing
-    g4_a_first_turn_is_the_same_in_one_step_and_in_two
     g5_the_cursor_never_moves_back_or_past_the_log
     g6_an_older_attachment_cannot_act
     g14_order_does_not_follow_the_clock
@@ -175,31 +172,6 @@ async fn g4_an_abandoned_turn_leaves_nothing(store: S) {
     store.accept_turn(fourth.clone()).await.unwrap();
     store.abandon_turn(fourth.id, me).await.unwrap();
     assert_eq!(store.session(new.id).await.unwrap().unwrap().status, Status::Suspended);
-}
-
-async fn g4_a_first_turn_is_the_same_in_one_step_and_in_two(store: S) {
-    let me = instance();
-    for every in [1, 2] {
-        let (one, two) = (new_session(), new_session());
-        let accepted = turn(TurnSession::New(two.clone()), me);
-        let mut end = finish(accepted.id, me, vec![said("q"), answered("a")]);
-        end.checkpoint_every = every;
-        end.at = at().checked_add(jiff::SignedDuration::from_secs(5)).unwrap();
-        assert_eq!(store.first_turn(one.clone(), end.clone()).await, Ok(2));
-        store.accept_turn(accepted).await.unwrap();
-        assert_eq!(store.finish_turn(end).await, Ok(2));
-
-        let mut there = Vec::new();
-        for id in [one.id, two.id] {
-            let mut session = store.session(id).await.unwrap().unwrap();
-            (session.id, session.token_hash) = (one.id, one.token_hash);
-            let entries = store.entries_after(id, 0, 10).await.unwrap();
-            there.push(format!("{session:?} {entries:?} {:?}", pending(&*store, id).await));
-        }
-        assert_eq!(there[0], there[1]);
-        let again = store.first_turn(one, finish(TurnId(Uuid::new_v4()), me, vec![])).await;
-        assert_eq!(again, Err(Error::TokenTaken));
-    }
 }
 
 async fn g5_the_cursor_never_moves_back_or_past_the_log(store: S) {

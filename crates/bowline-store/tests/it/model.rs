@@ -1,10 +1,9 @@
 //! The store against a plain model, under random schedules with restarts in between.
 
-use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::id::SessionId;
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{Accepted, InstanceId, NewTurn, Store};
+use bowline_store::{Accepted, InstanceId, NewTurn, Store, TurnSession};
 use proptest::prelude::*;
-use uuid::Uuid;
 
 use crate::fixture::*;
 
@@ -88,10 +87,12 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::First => {
                 turns += 1;
-                let (new, turn) = (new_session(), TurnId(Uuid::new_v4()));
+                let new = new_session();
+                let turn = turn(TurnSession::New(new.clone()), me);
                 let texts = [format!("question {turns}"), format!("answer {turns}")];
                 let entries = vec![said(&texts[0]), answered(&texts[1])];
-                store.first_turn(new.clone(), finish(turn, me, entries)).await.unwrap();
+                store.accept_turn(turn.clone()).await.unwrap();
+                store.finish_turn(finish(turn.id, me, entries)).await.unwrap();
                 let mut made = Expected::new(new.id, Vec::new());
                 made.log.extend(texts);
                 expected.push(made);
