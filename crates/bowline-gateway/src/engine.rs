@@ -86,8 +86,6 @@ pub(crate) enum Target {
 struct Begin {
     /// The session, if the turn runs at once and the store knows it.
     session: Option<Session>,
-    /// Whether its agent has memories, if anybody looked.
-    remembers: Option<bool>,
     /// Something of it is in the log already.
     advanced: bool,
     /// Its caller may ask for its result again.

@@ -25,8 +25,6 @@ mod writer;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_sbp::approval::{Approval, Step};
@@ -62,8 +60,6 @@ const CHECKPOINT_PAGES: i64 = 4000;
 pub struct Sqlite {
     writer: Writer,
     readers: Readers,
-    /// Whether anyone remembers anything. Most never do, and then no turn has to look.
-    remembers: Arc<AtomicBool>,
     _lock: File,
 }
 
@@ -82,11 +78,7 @@ impl Sqlite {
         let mut conn = connect(&path, false)?;
         schema::migrate(&mut conn, &path.display().to_string())?;
         let readers = (0..READERS).map(|_| connect(&path, true)).collect::<Result<_, _>>()?;
-        let any = "SELECT EXISTS (SELECT 1 FROM memories)";
-        let remembers = conn.query_row(any, [], |row| row.get::<_, bool>(0));
-        let remembers = remembers.map_err(|error| OpenError::Database(error.to_string()))?;
         Ok(Self {
-            remembers: Arc::new(AtomicBool::new(remembers)),
             writer: Writer::start(conn).map_err(unusable)?,
             readers: Readers::start(readers).map_err(unusable)?,
             _lock: lock,
@@ -218,15 +210,8 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| tether::after(conn, id, after)).await
     }
 
-    fn anyone_remembers(&self) -> bool {
-        self.remembers.load(Ordering::Acquire)
-    }
-
     async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
-        let remembers = Arc::clone(&self.remembers);
-        let accept =
-            move |conn: &Conn<'_>| turns::accept(conn, &turn, remembers.load(Ordering::Acquire));
-        self.writer.run(accept).await
+        self.writer.run(move |conn| turns::accept(conn, &turn)).await
     }
 
     async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
@@ -234,7 +219,6 @@ impl Store for Sqlite {
     }
 
     async fn advance_turn(&self, advance: Advance) -> Result<Session> {
-        self.will_remember(advance.memories.is_some());
         self.writer.run(move |conn| turns::advance(conn, &advance)).await
     }
 
@@ -341,7 +325,6 @@ impl Store for Sqlite {
     }
 
     async fn import(&self, import: NewImport) -> Result<Derived> {
-        self.will_remember(!import.memories.is_empty());
         self.writer.run(move |conn| roaming::import(conn, import)).await
     }
 
@@ -373,7 +356,6 @@ impl Store for Sqlite {
         memories: Vec<NewMemory>,
         instead: bool,
     ) -> Result<Vec<Memory>> {
-        self.will_remember(!memories.is_empty());
         let write = if instead { memory::replace } else { memory::remember };
         self.writer.run(move |conn| write(conn, &agent, &memories)).await
     }
@@ -453,13 +435,6 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
-    /// Said before it is written, so that no turn after it fails to look.
-    fn will_remember(&self, something: bool) {
-        if something {
-            self.remembers.store(true, Ordering::Release);
-        }
-    }
-
     /// How many turns are accepted and not ended; for those who watch the machine.
     pub async fn unfinished_turns(&self) -> Result<usize> {
         let count = |conn: &Conn<'_>| {

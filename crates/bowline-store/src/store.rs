@@ -53,9 +53,6 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// empty only when there are no more.
     async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>>;
 
-    /// Whether any agent remembers anything, as far as is known without a look at the disk.
-    fn anyone_remembers(&self) -> bool;
-
     /// Takes a turn on: from now it survives a crash.
     async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted>;
 

@@ -30,8 +30,6 @@ pub struct NewTurn {
     pub request: String,
     pub key: Option<IdempotencyKey>,
     pub owner: InstanceId,
-    /// Who takes the turn, if not the session's own agent.
-    pub agent_id: Option<AgentId>,
     /// `false`: others are before it, it waits.
     pub started: bool,
     pub at: Timestamp,
@@ -40,8 +38,8 @@ pub struct NewTurn {
 /// What became of a turn that was offered.
 #[derive(Debug, Clone)]
 pub enum Accepted {
-    /// It is on disk and will be run. `remembers`: its agent has memories.
-    Fresh { session: Session, remembers: bool },
+    /// It is on disk and will be run.
+    Fresh { session: Session },
     /// The same request came before under the same key. `result` is there once it has ended.
     Known { turn_id: TurnId, session: Session, result: Option<String> },
     /// The session is suspended and was not resumed: nothing was stored (SBP-L2-15).

@@ -19,7 +19,7 @@ const MOST_WORDS: usize = 64;
 impl Run<'_> {
     /// A note for the model. Memory helps, and is never worth a failed turn.
     pub(super) async fn recalled(&self) -> Option<Message> {
-        if !self.request.recall || self.remembers == Some(false) {
+        if !self.request.recall {
             return None;
         }
         let asked = self.request.messages.iter().rev().find(|message| message.role() == "user")?;

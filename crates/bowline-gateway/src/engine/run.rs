@@ -162,7 +162,6 @@ impl Engine {
             new,
             advanced: begin.advanced,
             keyed: begin.keyed,
-            remembers: begin.remembers,
             spent_usd: 0.0,
             channel: &channel,
         };
@@ -219,8 +218,6 @@ pub(super) struct Run<'a> {
     pub(super) advanced: bool,
     /// Its caller may ask for its result again.
     pub(super) keyed: bool,
-    /// Whether the agent has memories; none if nobody looked.
-    pub(super) remembers: Option<bool>,
     /// What earlier rounds cost.
     pub(super) spent_usd: f64,
     pub(super) channel: &'a Channel,

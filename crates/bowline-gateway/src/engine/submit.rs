@@ -121,7 +121,6 @@ impl Engine {
                 request: request.to_json(),
                 key: key.clone(),
                 owner: self.instance,
-                agent_id: request.agent_id.clone(),
                 started: ticket.is_first(),
                 at,
             };
@@ -131,13 +130,11 @@ impl Engine {
                     self.store.abandon_turn(turn_id, self.instance).await?;
                     return Err(self.lane_full());
                 }
-                Accepted::Fresh { session, remembers } => {
+                Accepted::Fresh { session } => {
                     let turn = LiveTurn::new(turn_id, session.id, 1, request.tether);
-                    // What waits may find another session, and another memory, than it left.
-                    let first = ticket.is_first();
+                    // A turn that waits may find another session than it left.
                     let begin = Begin {
-                        session: first.then(|| session.clone()),
-                        remembers: first.then_some(remembers),
+                        session: ticket.is_first().then(|| session.clone()),
                         advanced: false,
                         keyed: key.is_some(),
                     };

@@ -72,10 +72,6 @@ macro_rules! fails_when_told {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
         #[async_trait::async_trait]
         impl Store for Failing {
-            fn anyone_remembers(&self) -> bool {
-                self.store.anyone_remembers()
-            }
-
             $(async fn $name(&self, $($arg: $kind),*) -> Result<$out> {
                 self.may(stringify!($name))?;
                 self.until_let_go(stringify!($name)).await;

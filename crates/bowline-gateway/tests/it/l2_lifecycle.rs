@@ -167,7 +167,6 @@ async fn interrupted(attempts: u32) -> (Arc<Sqlite>, tempfile::TempDir, Session)
         request: request.to_string(),
         key: None,
         owner,
-        agent_id: None,
         started: true,
         at: Timestamp::now(),
     };

@@ -279,7 +279,6 @@ pub(crate) async fn killed_while_acting(
         request: request.to_string(),
         key: None,
         owner,
-        agent_id: None,
         started: true,
         at: Timestamp::now(),
     };

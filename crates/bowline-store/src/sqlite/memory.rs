@@ -10,12 +10,6 @@ use crate::{Error, Memory, MemoryKind, NewMemory, Result};
 /// The most an agent remembers.
 const MOST: u32 = 10_000;
 
-/// Whether there is anything to recall at all.
-pub(super) fn has_any(conn: &Conn<'_>, agent: &AgentId) -> Result<bool> {
-    let mut any = conn.statement("SELECT 1 FROM memories WHERE agent_id = ?1 LIMIT 1")?;
-    Ok(any.exists([agent.as_str()])?)
-}
-
 /// Adds to what the agent remembers. Looks before it writes: what does not fit changes nothing.
 pub(super) fn remember(
     conn: &Conn<'_>,

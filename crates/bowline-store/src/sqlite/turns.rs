@@ -17,8 +17,7 @@ use crate::{
 /// Sessions whose surface another process had.
 const LOST: &str = select_sessions!("WHERE attached_by IS NOT NULL AND attached_by <> ?1");
 
-/// `remembers`: somebody has memories, so it is worth a look whether this turn's agent does.
-pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn, remembers: bool) -> Result<Accepted> {
+pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn) -> Result<Accepted> {
     if let Some(known) =
         turn.key.as_ref().map(|key| sessions::known_key(conn, key)).transpose()?.flatten()
     {
@@ -73,9 +72,7 @@ pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn, remembers: bool) -> Result
         let known = Known { session: key, turn_id: Some(*turn.id.as_bytes()), result: None };
         sessions::remember_key(conn, name, &known, turn.at)?;
     }
-    let agent = turn.agent_id.as_ref().unwrap_or(&session.agent_id);
-    let remembers = remembers && memory::has_any(conn, agent)?;
-    Ok(Accepted::Fresh { session, remembers })
+    Ok(Accepted::Fresh { session })
 }
 
 pub(super) fn start(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {

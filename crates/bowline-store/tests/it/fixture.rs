@@ -47,7 +47,6 @@ pub(crate) fn turn(session: TurnSession, owner: InstanceId) -> NewTurn {
         request: r#"{"messages":[]}"#.into(),
         key: None,
         owner,
-        agent_id: None,
         started: true,
         at: at(),
     }

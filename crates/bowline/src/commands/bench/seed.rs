@@ -57,7 +57,6 @@ async fn fill(store: &Sqlite, id: SessionId, turns: usize) -> Result<()> {
         request: "{}".into(),
         key: None,
         owner,
-        agent_id: None,
         started: true,
         at: Timestamp::now(),
     };
