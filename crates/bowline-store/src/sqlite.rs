@@ -5,7 +5,6 @@
 //! process away from the same folder.
 
 mod approvals;
-mod conn;
 mod exports;
 mod history;
 mod lineage;
@@ -37,7 +36,6 @@ use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use self::conn::Conn;
 use self::readers::Readers;
 use self::rows::select_sessions;
 use self::writer::Writer;
@@ -52,6 +50,8 @@ use crate::{
 pub const FILE: &str = "bowline.db";
 /// Threads that read. Two keep two cores busy; more only queue elsewhere.
 const READERS: usize = 2;
+/// Prepared statements that a connection keeps: more than there are, so that each is prepared once.
+const STATEMENTS: usize = 256;
 /// How long the write-ahead log grows, in pages of 4 KiB, before it is folded into the file.
 const CHECKPOINT_PAGES: i64 = 4000;
 
@@ -118,7 +118,7 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)?;
     conn.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
-    conn.set_prepared_statement_cache_capacity(128);
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
     // Plans do not look at what is bound: a statement with a `LIMIT ?` would be prepared anew for
     // each.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
@@ -175,7 +175,7 @@ impl Store for Sqlite {
     }
 
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>> {
-        let find = move |conn: &Conn<'_>| {
+        let find = move |conn: &Connection| {
             let listed = select_sessions!("WHERE token_hash = ?1 AND token_listed = 1");
             Ok(rows::sessions(conn, listed, [token.0])?.pop().map(|(_, s)| s))
         };
@@ -380,11 +380,11 @@ impl Store for Sqlite {
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]> {
         self.writer
             .run(move |conn| {
-                let mut find = conn.statement("SELECT secret FROM secrets WHERE name = ?1")?;
+                let mut find = conn.prepare_cached("SELECT secret FROM secrets WHERE name = ?1")?;
                 if let Some(secret) = find.query_row([name], |row| row.get(0)).optional()? {
                     return Ok(secret);
                 }
-                conn.statement("INSERT INTO secrets (name, secret) VALUES (?1, ?2)")?
+                conn.prepare_cached("INSERT INTO secrets (name, secret) VALUES (?1, ?2)")?
                     .execute(params![name, fresh])?;
                 Ok(fresh)
             })
@@ -419,7 +419,7 @@ impl Store for Sqlite {
         // A real write: on a full disk one that changes nothing would still succeed.
         self.writer
             .run(|conn| {
-                conn.statement(
+                conn.prepare_cached(
                     "INSERT INTO secrets (name, secret) VALUES ('probe', randomblob(8))
                      ON CONFLICT (name) DO UPDATE SET secret = excluded.secret",
                 )?
@@ -437,10 +437,24 @@ impl Store for Sqlite {
 impl Sqlite {
     /// How many turns are accepted and not ended; for those who watch the machine.
     pub async fn unfinished_turns(&self) -> Result<usize> {
-        let count = |conn: &Conn<'_>| {
-            let mut statement = conn.statement("SELECT count(*) FROM turns")?;
+        let count = |conn: &Connection| {
+            let mut statement = conn.prepare_cached("SELECT count(*) FROM turns")?;
             Ok(statement.query_row([], |row| row.get::<_, i64>(0))? as usize)
         };
         self.readers.ask(count).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_bound_is_forgotten() {
+        let conn = Connection::open_in_memory().unwrap();
+        let sql = "SELECT ?1 IS NULL";
+        conn.prepare_cached(sql).unwrap().query_row(["secret"], |_| Ok(())).unwrap();
+        let null = conn.prepare_cached(sql).unwrap().raw_query().next().unwrap().unwrap().get(0);
+        assert_eq!(null, Ok(true));
     }
 }

@@ -3,9 +3,8 @@
 use bowline_sbp::approval::{Approval, State, Step};
 use bowline_sbp::id::{ApprovalId, Seq, SessionId, TurnId};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::conn::Conn;
 use super::rows::{self, millis};
 use crate::{Error, NewApproval, Result};
 
@@ -13,10 +12,10 @@ use crate::{Error, NewApproval, Result};
 const LISTED: u32 = 100;
 
 /// Asks once: the same call of the same turn finds what was asked before.
-pub(super) fn ask(conn: &Conn<'_>, new: &NewApproval) -> Result<Approval> {
+pub(super) fn ask(conn: &Connection, new: &NewApproval) -> Result<Approval> {
     let key = rows::key_of(conn, new.session_id)?.ok_or(Error::NoSession)?;
     let (seq, nth) = (new.place.0 as i64, new.place.1);
-    conn.statement(
+    conn.prepare_cached(
         "INSERT INTO approvals (id, session, turn_id, seq, nth, tool, input, state, created_at,
                                 expires_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8, ?9)
@@ -43,7 +42,7 @@ pub(super) fn ask(conn: &Conn<'_>, new: &NewApproval) -> Result<Approval> {
 
 /// Moves an approval along, if that is its next step. Gives it as it then stands.
 pub(super) fn step(
-    conn: &Conn<'_>,
+    conn: &Connection,
     session: SessionId,
     id: ApprovalId,
     step: Step,
@@ -52,13 +51,13 @@ pub(super) fn step(
     let Some(mut approval) = one(conn, session, id)? else { return Ok(None) };
     if let Some(state) = approval.after(step, at) {
         approval.state = state;
-        conn.statement("UPDATE approvals SET state = ?2 WHERE id = ?1")?
+        conn.prepare_cached("UPDATE approvals SET state = ?2 WHERE id = ?1")?
             .execute(params![id.as_bytes(), state.as_str()])?;
     }
     Ok(Some(approval))
 }
 
-fn one(conn: &Conn<'_>, session: SessionId, id: ApprovalId) -> Result<Option<Approval>> {
+fn one(conn: &Connection, session: SessionId, id: ApprovalId) -> Result<Option<Approval>> {
     let Some(key) = rows::key_of(conn, session)? else { return Ok(None) };
     let mut statement = conn.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM approvals WHERE id = ?1 AND session = ?2"
@@ -68,7 +67,7 @@ fn one(conn: &Conn<'_>, session: SessionId, id: ApprovalId) -> Result<Option<App
 }
 
 /// Those of a session, the newest first.
-pub(super) fn list(conn: &Conn<'_>, session: SessionId) -> Result<Vec<Approval>> {
+pub(super) fn list(conn: &Connection, session: SessionId) -> Result<Vec<Approval>> {
     let Some(key) = rows::key_of(conn, session)? else { return Ok(Vec::new()) };
     let mut statement = conn.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM approvals WHERE session = ?1 ORDER BY number DESC LIMIT ?2"
@@ -82,9 +81,9 @@ pub(super) fn list(conn: &Conn<'_>, session: SessionId) -> Result<Vec<Approval>>
 }
 
 /// Whether one of those calls was asked about and not made.
-pub(super) fn waits(conn: &Conn<'_>, turn: TurnId, calls: Seq) -> Result<bool> {
+pub(super) fn waits(conn: &Connection, turn: TurnId, calls: Seq) -> Result<bool> {
     let found = conn
-        .statement(
+        .prepare_cached(
             "SELECT 1 FROM approvals WHERE turn_id = ?1 AND seq = ?2 AND state <> 'used' LIMIT 1",
         )?
         .query_row(params![turn.as_bytes(), calls as i64], |_| Ok(()))
@@ -92,9 +91,9 @@ pub(super) fn waits(conn: &Conn<'_>, turn: TurnId, calls: Seq) -> Result<bool> {
     Ok(found.is_some())
 }
 
-pub(super) fn forget(conn: &Conn<'_>, before: Timestamp) -> Result<u64> {
+pub(super) fn forget(conn: &Connection, before: Timestamp) -> Result<u64> {
     let forgotten = conn
-        .statement(
+        .prepare_cached(
             "DELETE FROM approvals WHERE expires_at < ?1
              AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = approvals.turn_id)",
         )?

@@ -4,9 +4,8 @@
 
 use bowline_sbp::id::{ExportId, SessionId};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::conn::Conn;
 use super::rows::{self, millis};
 use crate::{Error, Export, NewExport, Result};
 
@@ -15,7 +14,7 @@ const MOST: u32 = 1000;
 /// The most bundles dropped in one go: giving back the pages of large ones takes the writer a while.
 pub(super) const DROPPED_AT_ONCE: u64 = 16;
 
-pub(super) fn keep(conn: &Conn<'_>, new: &NewExport) -> Result<Export> {
+pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
     rows::key_of(conn, new.session_id)?.ok_or(Error::NoSession)?;
     insert(conn, new)?;
     let found = find(conn, new.id)?;
@@ -24,8 +23,8 @@ pub(super) fn keep(conn: &Conn<'_>, new: &NewExport) -> Result<Export> {
         .ok_or_else(|| rows::corrupt("an export that was just made is gone"))
 }
 
-pub(super) fn insert(conn: &Conn<'_>, new: &NewExport) -> Result<()> {
-    conn.statement(
+pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
+    conn.prepare_cached(
         "INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
@@ -42,47 +41,47 @@ pub(super) fn insert(conn: &Conn<'_>, new: &NewExport) -> Result<()> {
     if new.bundle.is_empty() {
         return Ok(());
     }
-    conn.statement("INSERT INTO bundles (export, expires_at, bundle) VALUES (?1, ?2, ?3)")?
+    conn.prepare_cached("INSERT INTO bundles (export, expires_at, bundle) VALUES (?1, ?2, ?3)")?
         .execute(params![conn.last_insert_rowid(), millis(new.expires_at), new.bundle])?;
     Ok(())
 }
 
-pub(super) fn read(conn: &Conn<'_>, id: ExportId) -> Result<Option<(Export, Option<Vec<u8>>)>> {
+pub(super) fn read(conn: &Connection, id: ExportId) -> Result<Option<(Export, Option<Vec<u8>>)>> {
     let Some((number, export)) = find(conn, id)? else { return Ok(None) };
     let bundle = conn
-        .statement("SELECT bundle FROM bundles WHERE export = ?1")?
+        .prepare_cached("SELECT bundle FROM bundles WHERE export = ?1")?
         .query_row([number], |row| row.get(0))
         .optional()?;
     Ok(Some((export, bundle)))
 }
 
 /// Whether the export can still be used up (G7).
-pub(super) fn check_unused(conn: &Conn<'_>, id: ExportId) -> Result<()> {
+pub(super) fn check_unused(conn: &Connection, id: ExportId) -> Result<()> {
     let (number, export) = find(conn, id)?.ok_or(Error::NoExport)?;
     if export.imported.is_some() {
         return Err(Error::Consumed);
     }
-    let kept = conn.statement("SELECT 1 FROM bundles WHERE export = ?1")?.exists([number])?;
+    let kept = conn.prepare_cached("SELECT 1 FROM bundles WHERE export = ?1")?.exists([number])?;
     if kept { Ok(()) } else { Err(Error::NoExport) }
 }
 
-pub(super) fn use_up(conn: &Conn<'_>, id: ExportId, by: SessionId, at: Timestamp) -> Result<()> {
-    conn.statement("UPDATE exports SET imported_at = ?2, imported_as = ?3 WHERE id = ?1")?
+pub(super) fn use_up(conn: &Connection, id: ExportId, by: SessionId, at: Timestamp) -> Result<()> {
+    conn.prepare_cached("UPDATE exports SET imported_at = ?2, imported_as = ?3 WHERE id = ?1")?
         .execute(params![id.as_bytes(), millis(at), by.as_bytes()])?;
     Ok(())
 }
 
 /// The exports of a session, newest first; also when the session is gone.
-pub(super) fn list(conn: &Conn<'_>, session: SessionId) -> Result<Vec<Export>> {
+pub(super) fn list(conn: &Connection, session: SessionId) -> Result<Vec<Export>> {
     let rest = "WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2";
     let found = select(conn, rest, params![session.as_bytes(), MOST])?;
     Ok(found.into_iter().map(|(_, export)| export).collect())
 }
 
 /// Drops some of the bundles that expired before then, and says how many.
-pub(super) fn drop_expired(conn: &Conn<'_>, before: Timestamp) -> Result<u64> {
+pub(super) fn drop_expired(conn: &Connection, before: Timestamp) -> Result<u64> {
     let dropped = conn
-        .statement(
+        .prepare_cached(
             "DELETE FROM bundles WHERE export IN (
                  SELECT export FROM bundles WHERE expires_at < ?1 LIMIT ?2)",
         )?
@@ -90,12 +89,12 @@ pub(super) fn drop_expired(conn: &Conn<'_>, before: Timestamp) -> Result<u64> {
     Ok(dropped as u64)
 }
 
-fn find(conn: &Conn<'_>, id: ExportId) -> Result<Option<(i64, Export)>> {
+fn find(conn: &Connection, id: ExportId) -> Result<Option<(i64, Export)>> {
     Ok(select(conn, "WHERE id = ?1", [id.as_bytes()])?.pop())
 }
 
 fn select(
-    conn: &Conn<'_>,
+    conn: &Connection,
     rest: &str,
     params: impl rusqlite::Params,
 ) -> Result<Vec<(i64, Export)>> {

@@ -10,18 +10,17 @@
 
 use bowline_sbp::id::{AgentId, Seq, SessionId};
 use bowline_sbp::message::Message;
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::conn::Conn;
 use super::rows::{self, Key, kind_number, place};
 use crate::{Entry, EntryKind, Error, Packed, Result, Session};
 
 /// Another log, and how far it is shared.
 pub(super) type Base = (Key, Seq);
 
-pub(super) fn messages(conn: &Conn<'_>, id: SessionId) -> Result<Vec<Message>> {
+pub(super) fn messages(conn: &Connection, id: SessionId) -> Result<Vec<Message>> {
     let Some(end) = end_of(conn, id)? else { return Ok(Vec::new()) };
-    let mut statement = conn.statement(
+    let mut statement = conn.prepare_cached(
         "SELECT message, kind FROM entries
          WHERE place > ?1 AND place <= ?2 AND kind <> 2 ORDER BY place",
     )?;
@@ -38,14 +37,19 @@ pub(super) fn messages(conn: &Conn<'_>, id: SessionId) -> Result<Vec<Message>> {
 }
 
 /// The `limit` entries after `after`. Positions are contiguous (G1), so their last one is known.
-pub(super) fn after(conn: &Conn<'_>, id: SessionId, after: Seq, limit: u32) -> Result<Vec<Entry>> {
+pub(super) fn after(
+    conn: &Connection,
+    id: SessionId,
+    after: Seq,
+    limit: u32,
+) -> Result<Vec<Entry>> {
     let Some(end) = end_of(conn, id)? else { return Ok(Vec::new()) };
     entries(conn, end.log, after, after.saturating_add(limit.into()))
 }
 
 /// The `limit` entries before `before`.
 pub(super) fn before(
-    conn: &Conn<'_>,
+    conn: &Connection,
     id: SessionId,
     before: Seq,
     limit: u32,
@@ -56,11 +60,11 @@ pub(super) fn before(
 }
 
 /// Everything a session is.
-pub(super) fn pack(conn: &Conn<'_>, id: SessionId) -> Result<Option<Packed>> {
+pub(super) fn pack(conn: &Connection, id: SessionId) -> Result<Option<Packed>> {
     let Some((key, session)) = rows::session(conn, id)? else { return Ok(None) };
     let entries = entries(conn, log_of(conn, key)?, 0, Seq::MAX)?;
     let carried = conn
-        .statement("SELECT payload FROM carried WHERE session = ?1")?
+        .prepare_cached("SELECT payload FROM carried WHERE session = ?1")?
         .query_row([key], |row| row.get(0))
         .optional()?;
     Ok(Some(Packed { session, entries, carried }))
@@ -68,7 +72,7 @@ pub(super) fn pack(conn: &Conn<'_>, id: SessionId) -> Result<Option<Packed>> {
 
 /// What a log has to be based on to share another one up to `to`: the very log that holds that
 /// entry, however many forks lie between. Nothing, if there is nothing to share.
-pub(super) fn base_at(conn: &Conn<'_>, key: Key, to: Seq) -> Result<Option<Base>> {
+pub(super) fn base_at(conn: &Connection, key: Key, to: Seq) -> Result<Option<Base>> {
     if to == 0 {
         return Ok(None);
     }
@@ -79,7 +83,7 @@ pub(super) fn base_at(conn: &Conn<'_>, key: Key, to: Seq) -> Result<Option<Base>
 
 /// Where a log stood after so many steps: the position of the turn that made the last of them.
 /// Looked up like a word in a dictionary: steps only grow along a log.
-pub(super) fn at_step(conn: &Conn<'_>, key: Key, session: &Session, step: u64) -> Result<Seq> {
+pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64) -> Result<Seq> {
     if step > session.step_count {
         return Err(Error::NoStep(session.step_count));
     }
@@ -87,7 +91,7 @@ pub(super) fn at_step(conn: &Conn<'_>, key: Key, session: &Session, step: u64) -
         return Ok(0);
     }
     let stretches = stretches(conn, log_of(conn, key)?, 0, session.last_seq)?;
-    let mut statement = conn.statement("SELECT step, kind FROM entries WHERE place = ?1")?;
+    let mut statement = conn.prepare_cached("SELECT step, kind FROM entries WHERE place = ?1")?;
     let mut look_at = |seq: Seq| -> Result<(u64, i64)> {
         let holding = stretches.partition_point(|stretch| stretch.to < seq);
         let key = stretches.get(holding).map(|stretch| stretch.key);
@@ -123,8 +127,8 @@ struct End {
     last_seq: Seq,
 }
 
-fn end_of(conn: &Conn<'_>, id: SessionId) -> Result<Option<End>> {
-    let mut statement = conn.statement(
+fn end_of(conn: &Connection, id: SessionId) -> Result<Option<End>> {
+    let mut statement = conn.prepare_cached(
         "SELECT key, base_key, base_seq, agent_id, last_seq FROM sessions WHERE id = ?1",
     )?;
     let end =
@@ -132,8 +136,8 @@ fn end_of(conn: &Conn<'_>, id: SessionId) -> Result<Option<End>> {
     Ok(statement.query_row([id.as_bytes()], end).optional()?)
 }
 
-fn log_of(conn: &Conn<'_>, key: Key) -> Result<Log> {
-    let mut statement = conn.statement(
+fn log_of(conn: &Connection, key: Key) -> Result<Log> {
+    let mut statement = conn.prepare_cached(
         "SELECT key, base_key, base_seq, agent_id FROM sessions WHERE key = ?1
          UNION ALL SELECT key, base_key, base_seq, agent_id FROM trunks WHERE key = ?1",
     )?;
@@ -163,7 +167,7 @@ impl Stretch {
 }
 
 /// Where the entries after `after` and up to `to` lie, oldest first.
-fn stretches(conn: &Conn<'_>, last: Log, after: Seq, mut to: Seq) -> Result<Vec<Stretch>> {
+fn stretches(conn: &Connection, last: Log, after: Seq, mut to: Seq) -> Result<Vec<Stretch>> {
     let mut found = Vec::with_capacity(1);
     let reader = last.agent.clone();
     let mut log = last;
@@ -186,7 +190,7 @@ fn stretches(conn: &Conn<'_>, last: Log, after: Seq, mut to: Seq) -> Result<Vec<
     Ok(found)
 }
 
-fn entries(conn: &Conn<'_>, last: Log, after: Seq, to: Seq) -> Result<Vec<Entry>> {
+fn entries(conn: &Connection, last: Log, after: Seq, to: Seq) -> Result<Vec<Entry>> {
     let mut found = Vec::new();
     for stretch in stretches(conn, last, after, to)? {
         let rest = "WHERE place > ?1 AND place <= ?2 ORDER BY place";

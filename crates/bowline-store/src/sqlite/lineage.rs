@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use bowline_sbp::id::ExportId;
-use rusqlite::{Row, params};
+use rusqlite::{Connection, Row, params};
 
-use super::conn::Conn;
 use super::rows::{self, millis};
 use crate::{Edge, EdgeKind, Family, Result};
 
-pub(super) fn add(conn: &Conn<'_>, edge: &Edge) -> Result<()> {
-    conn.statement(
+pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
+    conn.prepare_cached(
         "INSERT INTO edges (kind, origin, session, export_id, detail, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
@@ -26,8 +25,8 @@ pub(super) fn add(conn: &Conn<'_>, edge: &Edge) -> Result<()> {
 }
 
 /// The session is gone: that it was stays known, what was said about it does not.
-pub(super) fn forget_words(conn: &Conn<'_>, session: &str) -> Result<()> {
-    conn.statement(
+pub(super) fn forget_words(conn: &Connection, session: &str) -> Result<()> {
+    conn.prepare_cached(
         "UPDATE edges SET detail = json_remove(detail, '$.label', '$.handoff_message', '$.reason')
          WHERE origin = ?1 OR session = ?1",
     )?
@@ -36,13 +35,13 @@ pub(super) fn forget_words(conn: &Conn<'_>, session: &str) -> Result<()> {
 }
 
 /// How a session came to be.
-pub(super) fn birth(conn: &Conn<'_>, session: &str) -> Result<Option<Edge>> {
+pub(super) fn birth(conn: &Connection, session: &str) -> Result<Option<Edge>> {
     let found = select(conn, "WHERE session = ?1 ORDER BY number LIMIT 1", [session])?;
     Ok(found.into_iter().next().map(|(_, edge)| edge))
 }
 
 /// Everyone who is related to the session, the nearest first, at most so many.
-pub(super) fn family(conn: &Conn<'_>, session: String, most: u32) -> Result<Family> {
+pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Family> {
     let mut members = HashSet::from([session.clone()]);
     let mut to_visit = VecDeque::from([session]);
     let mut edges = BTreeMap::new();
@@ -71,7 +70,11 @@ pub(super) fn family(conn: &Conn<'_>, session: String, most: u32) -> Result<Fami
     Ok(Family { edges: edges.into_values().collect(), cut })
 }
 
-fn select(conn: &Conn<'_>, rest: &str, params: impl rusqlite::Params) -> Result<Vec<(i64, Edge)>> {
+fn select(
+    conn: &Connection,
+    rest: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<(i64, Edge)>> {
     let sql = format!(
         "SELECT number, kind, origin, session, export_id, detail, created_at FROM edges {rest}"
     );

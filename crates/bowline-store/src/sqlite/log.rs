@@ -5,9 +5,8 @@
 
 use bowline_sbp::id::{Seq, SnapshotId, TurnId};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::conn::Conn;
 use super::rows::{Key, kind_number, millis, place};
 use crate::{EntryKind, Error, Finish, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
@@ -57,9 +56,9 @@ impl Head {
 }
 
 impl Log {
-    pub(super) fn open(conn: &Conn<'_>, key: Key) -> Result<Self> {
+    pub(super) fn open(conn: &Connection, key: Key) -> Result<Self> {
         let sql = "SELECT step_count, last_seq, tether_last, cost_usd FROM sessions WHERE key = ?1";
-        let head = conn.statement(sql)?.query_row([key], |row| {
+        let head = conn.prepare_cached(sql)?.query_row([key], |row| {
             Ok(Head {
                 step_count: row.get::<_, i64>(0)? as u64,
                 last_seq: row.get::<_, i64>(1)? as Seq,
@@ -72,7 +71,7 @@ impl Log {
     }
 
     /// Adds a turn's last entries, and closes.
-    pub(super) fn finish(mut self, conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
+    pub(super) fn finish(mut self, conn: &Connection, finish: &Finish) -> Result<Seq> {
         self.append(conn, finish.turn_id, &finish.entries, finish.at)?;
         self.head.take_checkpoint(finish);
         let (seq, _) = self.close(conn, finish.at)?;
@@ -82,7 +81,7 @@ impl Log {
     /// Adds entries that were all written at the same time.
     pub(super) fn append(
         &mut self,
-        conn: &Conn<'_>,
+        conn: &Connection,
         turn: TurnId,
         entries: &[NewEntry],
         at: Timestamp,
@@ -98,7 +97,7 @@ impl Log {
     /// back from there, since a log need not hold the turns of all its session's steps.
     pub(super) fn restore(
         &mut self,
-        conn: &Conn<'_>,
+        conn: &Connection,
         step_count: u64,
         entries: Vec<Imported>,
     ) -> Result<()> {
@@ -116,10 +115,16 @@ impl Log {
     }
 
     /// Writes the entry that the log goes up to.
-    fn write(&self, conn: &Conn<'_>, turn: TurnId, entry: &NewEntry, at: Timestamp) -> Result<()> {
+    fn write(
+        &self,
+        conn: &Connection,
+        turn: TurnId,
+        entry: &NewEntry,
+        at: Timestamp,
+    ) -> Result<()> {
         let Head { last_seq, step_count, tethered, .. } = self.head;
         let tether_no = entry.tethered.then_some(tethered as i64);
-        conn.statement(
+        conn.prepare_cached(
             "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
              tether_no, created_at, agent_id, carried)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
@@ -146,19 +151,19 @@ impl Log {
     }
 
     /// Writes where the log now ends; gives that, and the step.
-    pub(super) fn close(self, conn: &Conn<'_>, at: Timestamp) -> Result<(Seq, u64)> {
+    pub(super) fn close(self, conn: &Connection, at: Timestamp) -> Result<(Seq, u64)> {
         let Head { step_count, last_seq, tethered, cost_usd, snapshot } = self.head;
         let (key, step, at) = (self.key, step_count as i64, millis(at));
         let (seq, tethered) = (last_seq as i64, tethered as i64);
         match &snapshot {
             None => conn
-                .statement(
+                .prepare_cached(
                     "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4,
                      tether_last = ?5, cost_usd = ?6 WHERE key = ?1",
                 )?
                 .execute(params![key, step, at, seq, tethered, cost_usd])?,
             Some(snapshot) => conn
-                .statement(
+                .prepare_cached(
                     "UPDATE sessions SET step_count = ?2, updated_at = ?3, last_seq = ?4,
                      tether_last = ?5, cost_usd = ?6, snapshot_id = ?7, snapshot_seq = ?8,
                      snapshot_at = ?9, snapshot_kind = ?10 WHERE key = ?1",

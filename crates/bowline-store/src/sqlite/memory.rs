@@ -1,9 +1,8 @@
 //! What agents remember, and finding it by its words (FTS5).
 
 use bowline_sbp::id::{AgentId, MemoryId, SessionId};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::conn::Conn;
 use super::rows::{self, millis};
 use crate::{Error, Memory, MemoryKind, NewMemory, Result};
 
@@ -12,7 +11,7 @@ const MOST: u32 = 10_000;
 
 /// Adds to what the agent remembers. Looks before it writes: what does not fit changes nothing.
 pub(super) fn remember(
-    conn: &Conn<'_>,
+    conn: &Connection,
     agent: &AgentId,
     memories: &[NewMemory],
 ) -> Result<Vec<Memory>> {
@@ -28,7 +27,7 @@ pub(super) fn remember(
 
 /// Adds as much as there is room for. A session is not turned away for what its agent remembers.
 pub(super) fn remember_what_fits(
-    conn: &Conn<'_>,
+    conn: &Connection,
     agent: &AgentId,
     memories: &[NewMemory],
 ) -> Result<()> {
@@ -46,22 +45,22 @@ pub(super) fn remember_what_fits(
     Ok(())
 }
 
-fn room(conn: &Conn<'_>, agent: &AgentId) -> Result<usize> {
+fn room(conn: &Connection, agent: &AgentId) -> Result<usize> {
     let known: u32 = conn
-        .statement("SELECT count(*) FROM memories WHERE agent_id = ?1")?
+        .prepare_cached("SELECT count(*) FROM memories WHERE agent_id = ?1")?
         .query_row([agent.as_str()], |row| row.get(0))?;
     Ok(MOST.saturating_sub(known) as usize)
 }
 
-fn is_known(conn: &Conn<'_>, agent: &AgentId, memory: &NewMemory) -> Result<bool> {
-    let mut known =
-        conn.statement("SELECT 1 FROM memories WHERE agent_id = ?1 AND kind = ?2 AND text = ?3")?;
+fn is_known(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<bool> {
+    let mut known = conn
+        .prepare_cached("SELECT 1 FROM memories WHERE agent_id = ?1 AND kind = ?2 AND text = ?3")?;
     Ok(known.exists(params![agent.as_str(), memory.kind.as_str(), memory.text])?)
 }
 
 /// Puts these in the place of all the agent remembered.
 pub(super) fn replace(
-    conn: &Conn<'_>,
+    conn: &Connection,
     agent: &AgentId,
     memories: &[NewMemory],
 ) -> Result<Vec<Memory>> {
@@ -72,8 +71,8 @@ pub(super) fn replace(
     memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
 }
 
-fn remember_one(conn: &Conn<'_>, agent: &AgentId, memory: &NewMemory) -> Result<Memory> {
-    conn.statement(
+fn remember_one(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<Memory> {
+    conn.prepare_cached(
         "INSERT INTO memories (id, agent_id, kind, text, session_id, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (agent_id, kind, text) DO NOTHING",
     )?
@@ -91,7 +90,7 @@ fn remember_one(conn: &Conn<'_>, agent: &AgentId, memory: &NewMemory) -> Result<
 }
 
 pub(super) fn list(
-    conn: &Conn<'_>,
+    conn: &Connection,
     agent: &AgentId,
     before: Option<MemoryId>,
     limit: u32,
@@ -99,7 +98,7 @@ pub(super) fn list(
     let before: i64 = match before {
         None => i64::MAX,
         Some(id) => conn
-            .statement("SELECT number FROM memories WHERE id = ?1")?
+            .prepare_cached("SELECT number FROM memories WHERE id = ?1")?
             .query_row([id.as_bytes()], |row| row.get(0))
             .optional()?
             .unwrap_or(0),
@@ -109,7 +108,7 @@ pub(super) fn list(
 }
 
 pub(super) fn recall(
-    conn: &Conn<'_>,
+    conn: &Connection,
     agent: &AgentId,
     words: &[String],
     limit: u32,
@@ -129,14 +128,14 @@ pub(super) fn recall(
     select(conn, rest, params![agent.as_str(), search, limit])
 }
 
-pub(super) fn forget(conn: &Conn<'_>, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {
+pub(super) fn forget(conn: &Connection, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {
     let forgotten = conn
-        .statement("DELETE FROM memories WHERE agent_id = ?1 AND (?2 IS NULL OR id = ?2)")?
+        .prepare_cached("DELETE FROM memories WHERE agent_id = ?1 AND (?2 IS NULL OR id = ?2)")?
         .execute(params![agent.as_str(), memory.as_ref().map(MemoryId::as_bytes)])?;
     Ok(forgotten as u64)
 }
 
-fn select(conn: &Conn<'_>, rest: &str, params: impl rusqlite::Params) -> Result<Vec<Memory>> {
+fn select(conn: &Connection, rest: &str, params: impl rusqlite::Params) -> Result<Vec<Memory>> {
     let sql =
         format!("SELECT m.id, m.kind, m.text, m.session_id, m.created_at FROM memories {rest}");
     let mut statement = conn.prepare_cached(&sql)?;

@@ -14,13 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::conn::Conn;
 use crate::{Error, Result};
 
 /// The most questions waiting before callers have to wait themselves.
 const QUEUE: usize = 1024;
 
-type Question = Box<dyn FnOnce(&Conn<'_>) + Send>;
+type Question = Box<dyn FnOnce(&Connection) + Send>;
 
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -78,7 +77,6 @@ impl Readers {
         for conn in connections {
             let queue = Arc::clone(&readers.queue);
             std::thread::Builder::new().name("bowline-reader".into()).spawn(move || {
-                let conn = Conn::new(&conn);
                 while let Some(question) = queue.next() {
                     // A panic costs its own answer, not the thread: somebody has to read on.
                     if catch_unwind(AssertUnwindSafe(|| question(&conn))).is_err() {
@@ -92,7 +90,7 @@ impl Readers {
 
     pub(super) async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Conn<'_>) -> Result<T> + Send + 'static,
+        question: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |conn| {
@@ -111,12 +109,15 @@ impl Drop for Readers {
     }
 }
 
-fn at_one_instant<T>(conn: &Conn<'_>, question: impl FnOnce(&Conn<'_>) -> Result<T>) -> Result<T> {
-    conn.statement("BEGIN")?.execute([])?;
+fn at_one_instant<T>(
+    conn: &Connection,
+    question: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
+    conn.prepare_cached("BEGIN")?.execute([])?;
     let answer = question(conn);
     // After some errors SQLite has ended it by itself.
     if !conn.is_autocommit() {
-        conn.statement("COMMIT")?.execute([])?;
+        conn.prepare_cached("COMMIT")?.execute([])?;
     }
     answer
 }

@@ -4,9 +4,8 @@
 
 use bowline_sbp::id::{ExportId, Seq};
 use bowline_sbp::lifecycle::{Change, Status};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
-use super::conn::Conn;
 use super::log::Log;
 use super::rows::{self, Key, millis};
 use super::sessions::{self, Known};
@@ -22,7 +21,7 @@ type Point = (Seq, u64);
 /// What is kept under an idempotency key, to be given again.
 type Kept = (Point, Option<ExportId>);
 
-pub(super) fn import(conn: &Conn<'_>, import: NewImport) -> Result<Derived> {
+pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     if let Some(derived) = replayed(conn, import.key.as_ref())? {
         return Ok(derived);
     }
@@ -42,11 +41,11 @@ pub(super) fn import(conn: &Conn<'_>, import: NewImport) -> Result<Derived> {
     log.take_snapshot((SnapshotKind::Checkpoint, import.snapshot), new.at);
     let point = log.close(conn, new.at)?;
     failpoint::pass("entries");
-    conn.statement("UPDATE sessions SET delivered_seq = last_seq WHERE key = ?1")?
+    conn.prepare_cached("UPDATE sessions SET delivered_seq = last_seq WHERE key = ?1")?
         .execute([key])?;
     failpoint::pass("delivered");
     if let Some(payload) = import.carried {
-        conn.statement("INSERT INTO carried (session, payload) VALUES (?1, ?2)")?
+        conn.prepare_cached("INSERT INTO carried (session, payload) VALUES (?1, ?2)")?
             .execute(params![key, payload])?;
     }
     failpoint::pass("carried");
@@ -67,7 +66,7 @@ pub(super) fn import(conn: &Conn<'_>, import: NewImport) -> Result<Derived> {
     derived(conn, key, point, &edge, import.key.as_ref())
 }
 
-pub(super) fn fork(conn: &Conn<'_>, fork: NewFork) -> Result<Derived> {
+pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {
     if let Some(derived) = replayed(conn, fork.key.as_ref())? {
         return Ok(derived);
     }
@@ -100,7 +99,7 @@ pub(super) fn fork(conn: &Conn<'_>, fork: NewFork) -> Result<Derived> {
     derived(conn, key, point, &edge, fork.key.as_ref())
 }
 
-pub(super) fn hand_off(conn: &Conn<'_>, handoff: NewHandoff) -> Result<Derived> {
+pub(super) fn hand_off(conn: &Connection, handoff: NewHandoff) -> Result<Derived> {
     if let Some(derived) = replayed(conn, handoff.key.as_ref())? {
         return Ok(derived);
     }
@@ -108,7 +107,8 @@ pub(super) fn hand_off(conn: &Conn<'_>, handoff: NewHandoff) -> Result<Derived> 
     if let Some(successor) = session.handed_to {
         return Err(Error::HandedOver(successor));
     }
-    let mut busy = conn.statement("SELECT 1 FROM turns WHERE session = ?1 AND started LIMIT 1")?;
+    let mut busy =
+        conn.prepare_cached("SELECT 1 FROM turns WHERE session = ?1 AND started LIMIT 1")?;
     if session.last_seq != handoff.last_seq || busy.exists([source])? {
         return Err(Error::MovedOn);
     }
@@ -149,12 +149,12 @@ pub(super) fn hand_off(conn: &Conn<'_>, handoff: NewHandoff) -> Result<Derived> 
 
 /// Makes a session whose log is another one's up to `point`. What that log brought along comes
 /// along; what it cost was paid there.
-fn branch(conn: &Conn<'_>, origin: Key, point: Point, new: &NewSession) -> Result<(Key, Log)> {
+fn branch(conn: &Connection, origin: Key, point: Point, new: &NewSession) -> Result<(Key, Log)> {
     let (seq, step) = point;
     let base = history::base_at(conn, origin, seq)?;
     let key = sessions::insert(conn, new, status_with(step > 0)?)?;
     failpoint::pass("session");
-    conn.statement(
+    conn.prepare_cached(
         "UPDATE sessions SET base_key = ?2, base_seq = ?3, last_seq = ?4, delivered_seq = ?4,
          step_count = ?5 WHERE key = ?1",
     )?
@@ -166,7 +166,7 @@ fn branch(conn: &Conn<'_>, origin: Key, point: Point, new: &NewSession) -> Resul
         step as i64,
     ])?;
     failpoint::pass("base");
-    conn.statement(
+    conn.prepare_cached(
         "INSERT INTO carried (session, payload) SELECT ?1, payload FROM carried WHERE session = ?2",
     )?
     .execute([key, origin])?;
@@ -176,12 +176,12 @@ fn branch(conn: &Conn<'_>, origin: Key, point: Point, new: &NewSession) -> Resul
 
 /// Another session goes on in this one's place: never two that take turns (G8). A socket that was
 /// attached to it has no rights any more (G6).
-fn retire(conn: &Conn<'_>, key: Key, session: &Session, successor: &NewSession) -> Result<()> {
+fn retire(conn: &Connection, key: Key, session: &Session, successor: &NewSession) -> Result<()> {
     let status = match session.status {
         open if open.is_open() => open.after(Change::Suspend)?,
         ended => ended,
     };
-    conn.statement(
+    conn.prepare_cached(
         "UPDATE sessions SET status = ?2, handed_to = ?3, updated_at = ?4, attached_by = NULL,
          surface = NULL, attach_epoch = attach_epoch + 1 WHERE key = ?1",
     )?
@@ -196,7 +196,7 @@ fn status_with(past: bool) -> Result<Status> {
 
 /// Notes where a new session comes from, and under which key.
 fn derived(
-    conn: &Conn<'_>,
+    conn: &Connection,
     key: Key,
     point: Point,
     edge: &Edge,
@@ -221,7 +221,10 @@ fn derived(
 }
 
 /// What came of the same request before, if it came before.
-pub(super) fn replayed(conn: &Conn<'_>, name: Option<&IdempotencyKey>) -> Result<Option<Derived>> {
+pub(super) fn replayed(
+    conn: &Connection,
+    name: Option<&IdempotencyKey>,
+) -> Result<Option<Derived>> {
     let Some(known) = name.map(|name| sessions::known_key(conn, name)).transpose()?.flatten()
     else {
         return Ok(None);

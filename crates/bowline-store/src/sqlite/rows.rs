@@ -4,10 +4,9 @@ use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::value::RawValue;
 
-use super::conn::Conn;
 use crate::{Entry, EntryKind, Error, Result, Session, Snapshot, SnapshotKind, TokenHash};
 
 /// A session's row number: the upper half of the places of its entries.
@@ -50,11 +49,11 @@ pub(super) use select_sessions;
 
 /// The sessions that a statement made by [`select_sessions`] finds.
 pub(super) fn sessions(
-    conn: &Conn<'_>,
-    sql: &'static str,
+    conn: &Connection,
+    sql: &str,
     params: impl rusqlite::Params,
 ) -> Result<Vec<(Key, Session)>> {
-    let mut statement = conn.statement(sql)?;
+    let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -64,24 +63,24 @@ pub(super) fn sessions(
 }
 
 /// The session of that id.
-pub(super) fn session(conn: &Conn<'_>, id: SessionId) -> Result<Option<(Key, Session)>> {
+pub(super) fn session(conn: &Connection, id: SessionId) -> Result<Option<(Key, Session)>> {
     Ok(sessions(conn, select_sessions!("WHERE id = ?1"), [id.as_bytes()])?.pop())
 }
 
 /// The session of that id, which has to be there.
-pub(super) fn existing(conn: &Conn<'_>, id: SessionId) -> Result<(Key, Session)> {
+pub(super) fn existing(conn: &Connection, id: SessionId) -> Result<(Key, Session)> {
     session(conn, id)?.ok_or(Error::NoSession)
 }
 
 /// The session in that row, which has to be there.
-pub(super) fn with_key(conn: &Conn<'_>, key: Key) -> Result<Session> {
+pub(super) fn with_key(conn: &Connection, key: Key) -> Result<Session> {
     let found = sessions(conn, select_sessions!("WHERE key = ?1"), [key])?.pop();
     Ok(found.ok_or(Error::NoSession)?.1)
 }
 
 /// The row number of that session.
-pub(super) fn key_of(conn: &Conn<'_>, id: SessionId) -> Result<Option<Key>> {
-    let mut statement = conn.statement("SELECT key FROM sessions WHERE id = ?1")?;
+pub(super) fn key_of(conn: &Connection, id: SessionId) -> Result<Option<Key>> {
+    let mut statement = conn.prepare_cached("SELECT key FROM sessions WHERE id = ?1")?;
     Ok(statement.query_row([id.as_bytes()], |row| row.get(0)).optional()?)
 }
 
@@ -137,7 +136,7 @@ fn snapshot_kind(name: &str) -> Result<SnapshotKind> {
 
 /// The entries that `rest` (WHERE …) finds, until `fits` says stop.
 pub(super) fn entries(
-    conn: &Conn<'_>,
+    conn: &Connection,
     rest: &str,
     params: impl rusqlite::Params,
     mut fits: impl FnMut(&Entry) -> bool,

@@ -3,15 +3,14 @@
 use bowline_sbp::id::SessionId;
 use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
-use rusqlite::{ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::conn::Conn;
 use super::rows::{self, Key, millis, select_sessions};
 use super::{lineage, trunks};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
-    conn: &Conn<'_>,
+    conn: &Connection,
     new: &NewSession,
     key: Option<&IdempotencyKey>,
 ) -> Result<Created> {
@@ -27,9 +26,9 @@ pub(super) fn create(
     Ok(Created { session: Session::made(new, Status::Idle), replayed: false })
 }
 
-pub(super) fn insert(conn: &Conn<'_>, new: &NewSession, status: Status) -> Result<Key> {
+pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Result<Key> {
     let inserted = conn
-        .statement(
+        .prepare_cached(
             "INSERT INTO sessions
          (id, token_hash, token_listed, agent_id, status, metadata, created_at, updated_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
@@ -53,7 +52,7 @@ pub(super) fn insert(conn: &Conn<'_>, new: &NewSession, status: Status) -> Resul
     }
 }
 
-pub(super) fn list(conn: &Conn<'_>, page: &Page) -> Result<Vec<Session>> {
+pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
     let before = match page.before {
         None => i64::MAX,
         Some(id) => rows::key_of(conn, id)?.ok_or(Error::NoSession)?,
@@ -70,7 +69,7 @@ pub(super) fn list(conn: &Conn<'_>, page: &Page) -> Result<Vec<Session>> {
 }
 
 pub(super) fn change_status(
-    conn: &Conn<'_>,
+    conn: &Connection,
     id: SessionId,
     change: Change,
     at: Timestamp,
@@ -85,19 +84,19 @@ pub(super) fn change_status(
     Ok(session)
 }
 
-pub(super) fn set_status(conn: &Conn<'_>, key: Key, status: Status, at: Timestamp) -> Result<()> {
-    conn.statement("UPDATE sessions SET status = ?2, updated_at = ?3 WHERE key = ?1")?
+pub(super) fn set_status(conn: &Connection, key: Key, status: Status, at: Timestamp) -> Result<()> {
+    conn.prepare_cached("UPDATE sessions SET status = ?2, updated_at = ?3 WHERE key = ?1")?
         .execute(params![key, status.as_str(), millis(at)])?;
     Ok(())
 }
 
-pub(super) fn delete(conn: &Conn<'_>, id: SessionId) -> Result<bool> {
+pub(super) fn delete(conn: &Connection, id: SessionId) -> Result<bool> {
     let Some(key) = rows::key_of(conn, id)? else { return Ok(false) };
     forget(conn, key)?;
     Ok(true)
 }
 
-pub(super) fn forget(conn: &Conn<'_>, key: Key) -> Result<()> {
+pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
     for sql in [
         "DELETE FROM turns WHERE session = ?1",
         "DELETE FROM keys WHERE session = ?1",
@@ -108,7 +107,7 @@ pub(super) fn forget(conn: &Conn<'_>, key: Key) -> Result<()> {
         "DELETE FROM bundles WHERE export IN (SELECT number FROM exports
          WHERE session_id = (SELECT id FROM sessions WHERE key = ?1))",
     ] {
-        conn.statement(sql)?.execute([key])?;
+        conn.prepare_cached(sql)?.execute([key])?;
     }
     lineage::forget_words(conn, &rows::with_key(conn, key)?.id.to_string())?;
     trunks::leave(conn, key)
@@ -122,8 +121,8 @@ pub(super) struct Known {
 }
 
 /// What came under this key before; an error if it was another request (G3).
-pub(super) fn known_key(conn: &Conn<'_>, key: &IdempotencyKey) -> Result<Option<Known>> {
-    let mut statement = conn.statement(
+pub(super) fn known_key(conn: &Connection, key: &IdempotencyKey) -> Result<Option<Known>> {
+    let mut statement = conn.prepare_cached(
         "SELECT body_hash, session, turn_id, result FROM keys WHERE scope = ?1 AND key = ?2",
     )?;
     let found = statement
@@ -140,12 +139,12 @@ pub(super) fn known_key(conn: &Conn<'_>, key: &IdempotencyKey) -> Result<Option<
 }
 
 pub(super) fn remember_key(
-    conn: &Conn<'_>,
+    conn: &Connection,
     key: &IdempotencyKey,
     known: &Known,
     at: Timestamp,
 ) -> Result<()> {
-    conn.statement(
+    conn.prepare_cached(
         "INSERT INTO keys (scope, key, body_hash, session, turn_id, result, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
@@ -161,10 +160,10 @@ pub(super) fn remember_key(
     Ok(())
 }
 
-pub(super) fn forget_keys(conn: &Conn<'_>, before: Timestamp) -> Result<u64> {
+pub(super) fn forget_keys(conn: &Connection, before: Timestamp) -> Result<u64> {
     // A key of a turn that still runs is needed until it ends.
     let forgotten = conn
-        .statement(
+        .prepare_cached(
             "DELETE FROM keys WHERE created_at < ?1
              AND (turn_id IS NULL OR turn_id NOT IN (SELECT id FROM turns))",
         )?

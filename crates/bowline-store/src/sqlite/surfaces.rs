@@ -5,9 +5,8 @@ use std::borrow::Cow;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::conn::Conn;
 use super::rows::{self, Key, millis};
 use super::tether;
 use crate::{Attach, Error, Forgotten, KnownSurface, NewDeviceToken, Result, Session, TokenHash};
@@ -19,7 +18,7 @@ const MOST: u32 = 64;
 /// What a surface says of itself, and until when it may stay. One that comes with a device's token is
 /// that device, whatever it says, and the token must be good still.
 pub(super) fn admit<'a>(
-    conn: &Conn<'_>,
+    conn: &Connection,
     key: Key,
     attach: &'a Attach,
 ) -> Result<(Cow<'a, SurfaceContext>, Option<Timestamp>)> {
@@ -31,12 +30,12 @@ pub(super) fn admit<'a>(
 }
 
 pub(super) fn with_token(
-    conn: &Conn<'_>,
+    conn: &Connection,
     key: Key,
     token: TokenHash,
     at: Timestamp,
 ) -> Result<Option<(String, Timestamp)>> {
-    let mut statement = conn.statement(
+    let mut statement = conn.prepare_cached(
         "SELECT surface_id, token_expires_at FROM surfaces
          WHERE session = ?1 AND token_hash = ?2 AND token_expires_at > ?3",
     )?;
@@ -46,22 +45,22 @@ pub(super) fn with_token(
 }
 
 /// Whoever is attached by the device's earlier token is cut off: it is good no more.
-pub(super) fn add_token(conn: &Conn<'_>, token: &NewDeviceToken) -> Result<Forgotten> {
+pub(super) fn add_token(conn: &Connection, token: &NewDeviceToken) -> Result<Forgotten> {
     let (key, session) = rows::existing(conn, token.session_id)?;
     // Devices that never came before their token was over take no place.
-    conn.statement(
+    conn.prepare_cached(
         "DELETE FROM surfaces WHERE session = ?1 AND last_seen = 0 AND token_expires_at <= ?2",
     )?
     .execute(params![key, millis(token.at)])?;
     let had_token: bool = conn
-        .statement(
+        .prepare_cached(
             "SELECT token_hash IS NOT NULL FROM surfaces WHERE session = ?1 AND surface_id = ?2",
         )?
         .query_row(params![key, token.surface_id], |row| row.get(0))
         .optional()?
         .unwrap_or(false);
     let others: u32 = conn
-        .statement(
+        .prepare_cached(
             "SELECT count(*) FROM surfaces WHERE session = ?1 AND surface_id <> ?2
              AND token_expires_at > ?3",
         )?
@@ -73,7 +72,7 @@ pub(super) fn add_token(conn: &Conn<'_>, token: &NewDeviceToken) -> Result<Forgo
         SurfaceContext { surface_id: Some(token.surface_id.clone()), ..SurfaceContext::default() };
     let context =
         serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
-    conn.statement(
+    conn.prepare_cached(
         "INSERT INTO surfaces (session, surface_id, context, first_seen, last_seen, token_hash,
                                token_expires_at)
          VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6)
@@ -95,7 +94,7 @@ pub(super) fn add_token(conn: &Conn<'_>, token: &NewDeviceToken) -> Result<Forgo
 
 /// Ends the attachment of a device, if it is the one that is attached.
 fn cut_off(
-    conn: &Conn<'_>,
+    conn: &Connection,
     key: Key,
     session: Session,
     surface_id: &str,
@@ -107,34 +106,34 @@ fn cut_off(
     }
     tether::release(conn, key, session.status, at)?;
     let epoch = session.attach_epoch + 1;
-    conn.statement("UPDATE sessions SET attach_epoch = ?2 WHERE key = ?1")?
+    conn.prepare_cached("UPDATE sessions SET attach_epoch = ?2 WHERE key = ?1")?
         .execute(params![key, epoch as i64])?;
     Ok(Forgotten::CutOff { epoch })
 }
 
 /// Recognises a device: gives what it says, with what it said before where it says nothing now.
 pub(super) fn meet(
-    conn: &Conn<'_>,
+    conn: &Connection,
     key: Key,
     said: &SurfaceContext,
     at: Timestamp,
 ) -> Result<SurfaceContext> {
     let Some(name) = &said.surface_id else { return Ok(said.clone()) };
     let before: Option<String> = conn
-        .statement("SELECT context FROM surfaces WHERE session = ?1 AND surface_id = ?2")?
+        .prepare_cached("SELECT context FROM surfaces WHERE session = ?1 AND surface_id = ?2")?
         .query_row(params![key, name], |row| row.get(0))
         .optional()?;
     let before = before.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let context = said.clone().or(before);
     let text =
         serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
-    conn.statement(
+    conn.prepare_cached(
         "INSERT INTO surfaces (session, surface_id, context, first_seen, last_seen)
          VALUES (?1, ?2, ?3, ?4, ?4)
          ON CONFLICT (session, surface_id) DO UPDATE SET context = ?3, last_seen = ?4",
     )?
     .execute(params![key, name, text, millis(at)])?;
-    conn.statement(
+    conn.prepare_cached(
         "DELETE FROM surfaces WHERE session = ?1 AND surface_id IN (SELECT surface_id FROM surfaces
          WHERE session = ?1 AND coalesce(token_expires_at, 0) <= ?3
          ORDER BY last_seen DESC LIMIT -1 OFFSET ?2)",
@@ -143,8 +142,8 @@ pub(super) fn meet(
     Ok(context)
 }
 
-pub(super) fn list(conn: &Conn<'_>, key: Key) -> Result<Vec<KnownSurface>> {
-    let mut statement = conn.statement(
+pub(super) fn list(conn: &Connection, key: Key) -> Result<Vec<KnownSurface>> {
+    let mut statement = conn.prepare_cached(
         "SELECT context, first_seen, last_seen, token_expires_at FROM surfaces WHERE session = ?1
          ORDER BY last_seen DESC, surface_id",
     )?;
@@ -167,14 +166,14 @@ pub(super) fn list(conn: &Conn<'_>, key: Key) -> Result<Vec<KnownSurface>> {
 
 /// Forgets a device. An attachment that its own token opened ends with the token.
 pub(super) fn forget(
-    conn: &Conn<'_>,
+    conn: &Connection,
     id: SessionId,
     surface_id: &str,
     at: Timestamp,
 ) -> Result<Forgotten> {
     let (key, session) = rows::existing(conn, id)?;
     let forgotten: Option<bool> = conn
-        .statement(
+        .prepare_cached(
             "DELETE FROM surfaces WHERE session = ?1 AND surface_id = ?2
              RETURNING token_hash IS NOT NULL",
         )?

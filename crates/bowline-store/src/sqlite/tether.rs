@@ -6,9 +6,8 @@ use bowline_sbp::id::{Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::message::said;
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::conn::Conn;
 use super::rows::{self, Key, millis, place, seq_of, timestamp};
 use super::surfaces;
 use crate::{Attach, Attached, Result};
@@ -17,7 +16,7 @@ use crate::{Attach, Attached, Result};
 const PAGE_TURNS: u32 = 512;
 const PAGE_BYTES: usize = 256 << 10;
 
-pub(super) fn attach(conn: &Conn<'_>, attach: &Attach) -> Result<Attached> {
+pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
     let (key, mut session) = rows::existing(conn, attach.session_id)?;
     session.attach_epoch += 1;
     // One that was handed over can be looked at; that does not wake it (G8).
@@ -30,7 +29,7 @@ pub(super) fn attach(conn: &Conn<'_>, attach: &Attach) -> Result<Attached> {
     let surface =
         serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
     session.surface = Some(context);
-    conn.statement(
+    conn.prepare_cached(
         "UPDATE sessions SET attach_epoch = ?2, attached_by = ?3, surface = ?4, status = ?5,
          updated_at = ?6 WHERE key = ?1",
     )?
@@ -45,7 +44,7 @@ pub(super) fn attach(conn: &Conn<'_>, attach: &Attach) -> Result<Attached> {
     Ok(Attached { epoch: session.attach_epoch, session, until })
 }
 
-pub(super) fn detach(conn: &Conn<'_>, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {
+pub(super) fn detach(conn: &Connection, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {
     let Some((key, session)) = rows::session(conn, id)? else { return Ok(false) };
     if session.attach_epoch != epoch || session.surface.is_none() {
         return Ok(false);
@@ -55,9 +54,9 @@ pub(super) fn detach(conn: &Conn<'_>, id: SessionId, epoch: u64, at: Timestamp) 
 }
 
 /// The surface is gone: the session is its own again.
-pub(super) fn release(conn: &Conn<'_>, key: Key, status: Status, at: Timestamp) -> Result<()> {
+pub(super) fn release(conn: &Connection, key: Key, status: Status, at: Timestamp) -> Result<()> {
     let status = status.after(Change::SurfaceLost)?;
-    conn.statement(
+    conn.prepare_cached(
         "UPDATE sessions SET attached_by = NULL, surface = NULL, status = ?2, updated_at = ?3
          WHERE key = ?1",
     )?
@@ -65,8 +64,8 @@ pub(super) fn release(conn: &Conn<'_>, key: Key, status: Status, at: Timestamp) 
     Ok(())
 }
 
-pub(super) fn confirm(conn: &Conn<'_>, id: SessionId, epoch: u64, seq: Seq) -> Result<()> {
-    let mut statement = conn.statement(
+pub(super) fn confirm(conn: &Connection, id: SessionId, epoch: u64, seq: Seq) -> Result<()> {
+    let mut statement = conn.prepare_cached(
         "SELECT key FROM sessions
          WHERE id = ?1 AND attach_epoch = ?2 AND delivered_seq < ?3 AND last_seq >= ?3",
     )?;
@@ -74,7 +73,7 @@ pub(super) fn confirm(conn: &Conn<'_>, id: SessionId, epoch: u64, seq: Seq) -> R
         .query_row(params![id.as_bytes(), epoch as i64, seq as i64], |row| row.get(0))
         .optional()?;
     let Some(key) = key else { return Ok(()) };
-    conn.statement(
+    conn.prepare_cached(
         "UPDATE sessions SET delivered_seq = ?2, tether_done = max(tether_done, coalesce((
              SELECT tether_no FROM entries
              WHERE place > ?3 AND place <= ?4 AND tether_no IS NOT NULL
@@ -86,9 +85,9 @@ pub(super) fn confirm(conn: &Conn<'_>, id: SessionId, epoch: u64, seq: Seq) -> R
 }
 
 /// A page of what waits. Drains are made of these, so it takes no more of a row than it needs.
-pub(super) fn after(conn: &Conn<'_>, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>> {
+pub(super) fn after(conn: &Connection, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>> {
     let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-    let mut statement = conn.statement(
+    let mut statement = conn.prepare_cached(
         "SELECT place, turn_id, message, model, status, step, created_at FROM entries
          WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3",
     )?;

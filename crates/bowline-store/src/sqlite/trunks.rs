@@ -9,33 +9,33 @@
 //!   so a fork's is above its base's, and above every trunk there is a session.
 
 use bowline_sbp::id::Seq;
+use rusqlite::Connection;
 
-use super::conn::Conn;
 use super::rows::{Key, place};
 use crate::Result;
 
 /// Leaves the log of a session, whose row goes now, to those who share it.
-pub(super) fn leave(conn: &Conn<'_>, key: Key) -> Result<()> {
-    conn.statement(
+pub(super) fn leave(conn: &Connection, key: Key) -> Result<()> {
+    conn.prepare_cached(
         "INSERT INTO trunks (key, agent_id, base_key, base_seq)
          SELECT key, agent_id, base_key, base_seq FROM sessions WHERE key = ?1",
     )?
     .execute([key])?;
-    conn.statement("DELETE FROM sessions WHERE key = ?1")?.execute([key])?;
+    conn.prepare_cached("DELETE FROM sessions WHERE key = ?1")?.execute([key])?;
     prune(conn, key)
 }
 
 /// Cuts a trunk down to what is shared of it; with nothing left, what it stands on is next.
-fn prune(conn: &Conn<'_>, mut trunk: Key) -> Result<()> {
+fn prune(conn: &Connection, mut trunk: Key) -> Result<()> {
     loop {
         let shared = shared_up_to(conn, trunk)?;
-        conn.statement("DELETE FROM entries WHERE place > ?1 AND place < ?2")?
+        conn.prepare_cached("DELETE FROM entries WHERE place > ?1 AND place < ?2")?
             .execute([place(trunk, shared.unwrap_or(0)), place(trunk + 1, 0)])?;
         if shared.is_some() {
             return Ok(());
         }
         let base: Option<Key> = conn
-            .statement("DELETE FROM trunks WHERE key = ?1 RETURNING base_key")?
+            .prepare_cached("DELETE FROM trunks WHERE key = ?1 RETURNING base_key")?
             .query_row([trunk], |row| row.get(0))?;
         match base {
             Some(base) if is_trunk(conn, base)? => trunk = base,
@@ -45,9 +45,9 @@ fn prune(conn: &Conn<'_>, mut trunk: Key) -> Result<()> {
 }
 
 /// How far into this log the longest of those reaches that are based on it.
-fn shared_up_to(conn: &Conn<'_>, key: Key) -> Result<Option<Seq>> {
+fn shared_up_to(conn: &Connection, key: Key) -> Result<Option<Seq>> {
     let shared: Option<i64> = conn
-        .statement(
+        .prepare_cached(
             "SELECT max(shared) FROM (
                  SELECT max(base_seq) AS shared FROM sessions WHERE base_key = ?1
                  UNION ALL SELECT max(base_seq) FROM trunks WHERE base_key = ?1)",
@@ -56,6 +56,6 @@ fn shared_up_to(conn: &Conn<'_>, key: Key) -> Result<Option<Seq>> {
     Ok(shared.map(|seq| seq as Seq))
 }
 
-fn is_trunk(conn: &Conn<'_>, key: Key) -> Result<bool> {
-    Ok(conn.statement("SELECT 1 FROM trunks WHERE key = ?1")?.exists([key])?)
+fn is_trunk(conn: &Connection, key: Key) -> Result<bool> {
+    Ok(conn.prepare_cached("SELECT 1 FROM trunks WHERE key = ?1")?.exists([key])?)
 }

@@ -3,9 +3,8 @@
 use bowline_sbp::id::{Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::{Change, Status};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::conn::Conn;
 use super::log::Log;
 use super::memory;
 use super::rows::{self, Key, millis, select_sessions};
@@ -17,7 +16,7 @@ use crate::{
 /// Sessions whose surface another process had.
 const LOST: &str = select_sessions!("WHERE attached_by IS NOT NULL AND attached_by <> ?1");
 
-pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn) -> Result<Accepted> {
+pub(super) fn accept(conn: &Connection, turn: &NewTurn) -> Result<Accepted> {
     if let Some(known) =
         turn.key.as_ref().map(|key| sessions::known_key(conn, key)).transpose()?.flatten()
     {
@@ -53,7 +52,7 @@ pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn) -> Result<Accepted> {
             (key, session, Some(found.as_str()))
         }
     };
-    conn.statement(
+    conn.prepare_cached(
         "INSERT INTO turns
          (id, session, found, request, owner, started, attempt, keyed, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8)",
@@ -75,9 +74,9 @@ pub(super) fn accept(conn: &Conn<'_>, turn: &NewTurn) -> Result<Accepted> {
     Ok(Accepted::Fresh { session })
 }
 
-pub(super) fn start(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {
+pub(super) fn start(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
     let changed = conn
-        .statement("UPDATE turns SET started = 1 WHERE id = ?1 AND owner = ?2")?
+        .prepare_cached("UPDATE turns SET started = 1 WHERE id = ?1 AND owner = ?2")?
         .execute(params![turn.as_bytes(), owner.0.as_bytes()])?;
     if changed == 1 { Ok(()) } else { Err(Error::Superseded) }
 }
@@ -91,9 +90,9 @@ struct Owned {
     keyed: bool,
 }
 
-fn owned(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<Owned> {
+fn owned(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<Owned> {
     let sql = "SELECT number, session, found, keyed FROM turns WHERE id = ?1 AND owner = ?2";
-    conn.statement(sql)?
+    conn.prepare_cached(sql)?
         .query_row(params![turn.as_bytes(), owner.0.as_bytes()], |row| {
             let (number, session) = (row.get(0)?, row.get(1)?);
             Ok(Owned { number, session, found: row.get(2)?, keyed: row.get(3)? })
@@ -102,12 +101,12 @@ fn owned(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<Owned> {
         .ok_or(Error::Superseded)
 }
 
-fn end(conn: &Conn<'_>, number: i64) -> Result<()> {
-    conn.statement("DELETE FROM turns WHERE number = ?1")?.execute([number])?;
+fn end(conn: &Connection, number: i64) -> Result<()> {
+    conn.prepare_cached("DELETE FROM turns WHERE number = ?1")?.execute([number])?;
     Ok(())
 }
 
-pub(super) fn advance(conn: &Conn<'_>, advance: &Advance) -> Result<Session> {
+pub(super) fn advance(conn: &Connection, advance: &Advance) -> Result<Session> {
     let Owned { number, session: key, .. } = owned(conn, advance.turn_id, advance.owner)?;
     let mut log = Log::open(conn, key)?;
     if let Some((agent, memories)) = &advance.memories {
@@ -116,33 +115,33 @@ pub(super) fn advance(conn: &Conn<'_>, advance: &Advance) -> Result<Session> {
     log.append(conn, advance.turn_id, &advance.entries, advance.at)?;
     log.take_snapshot(advance.snapshot, advance.at);
     log.close(conn, advance.at)?;
-    conn.statement("UPDATE turns SET advanced = 1 WHERE number = ?1")?.execute([number])?;
+    conn.prepare_cached("UPDATE turns SET advanced = 1 WHERE number = ?1")?.execute([number])?;
     rows::with_key(conn, key)
 }
 
-pub(super) fn finish(conn: &Conn<'_>, finish: &Finish) -> Result<Seq> {
+pub(super) fn finish(conn: &Connection, finish: &Finish) -> Result<Seq> {
     let Owned { number, session, keyed, .. } = owned(conn, finish.turn_id, finish.owner)?;
     let seq = Log::open(conn, session)?.finish(conn, finish)?;
     end(conn, number)?;
     match &finish.result {
         _ if !keyed => 0,
         Some(result) => conn
-            .statement("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
+            .prepare_cached("UPDATE keys SET result = ?2 WHERE turn_id = ?1")?
             .execute(params![finish.turn_id.as_bytes(), result])?,
         None => conn
-            .statement("DELETE FROM keys WHERE turn_id = ?1")?
+            .prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?
             .execute([finish.turn_id.as_bytes()])?,
     };
     Ok(seq)
 }
 
-pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Result<()> {
+pub(super) fn abandon(conn: &Connection, turn: TurnId, owner: InstanceId) -> Result<()> {
     let Owned { number, session: key, found, .. } = owned(conn, turn, owner)?;
-    conn.statement("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
+    conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn.as_bytes()])?;
     end(conn, number)?;
     // Nobody else has begun to use the session meanwhile?
     let (untouched, unused): (bool, bool) = conn
-        .statement(
+        .prepare_cached(
             "SELECT NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1) AND attached_by IS NULL,
              last_seq = 0 FROM sessions WHERE key = ?1",
         )?
@@ -152,7 +151,7 @@ pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Resul
         None if unused => sessions::forget(conn, key),
         None => Ok(()),
         Some(status) => {
-            conn.statement(
+            conn.prepare_cached(
                 "UPDATE sessions SET status = ?2 WHERE key = ?1 AND status = 'running'",
             )?
             .execute(params![key, status])?;
@@ -162,7 +161,7 @@ pub(super) fn abandon(conn: &Conn<'_>, turn: TurnId, owner: InstanceId) -> Resul
 }
 
 pub(super) fn take_over(
-    conn: &Conn<'_>,
+    conn: &Connection,
     owner: InstanceId,
     at: Timestamp,
 ) -> Result<Vec<Unfinished>> {
@@ -171,9 +170,9 @@ pub(super) fn take_over(
     for (key, session) in lost {
         super::tether::release(conn, key, session.status, at)?;
     }
-    conn.statement("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
+    conn.prepare_cached("UPDATE turns SET attempt = attempt + 1 WHERE owner <> ?1 AND started")?
         .execute([me])?;
-    let mut statement = conn.statement(
+    let mut statement = conn.prepare_cached(
         "SELECT t.id, s.id, t.request, t.attempt, t.advanced, t.keyed
          FROM turns t JOIN sessions s ON s.key = t.session
          WHERE t.owner <> ?1 ORDER BY t.number",
@@ -190,6 +189,7 @@ pub(super) fn take_over(
             })
         })?
         .collect::<Result<Vec<_>, _>>()?;
-    conn.statement("UPDATE turns SET owner = ?1, started = 0 WHERE owner <> ?1")?.execute([me])?;
+    conn.prepare_cached("UPDATE turns SET owner = ?1, started = 0 WHERE owner <> ?1")?
+        .execute([me])?;
     Ok(found)
 }

@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::conn::Conn;
 use crate::{Error, Result, failpoint};
 
 /// The most operations in one transaction: bounds how long the first one waits for the rest.
@@ -22,7 +21,7 @@ const QUEUE: usize = 1024;
 
 /// Something to be done inside a transaction, and someone to be told when it is decided.
 trait Work: Send {
-    fn run(&mut self, conn: &Conn<'_>) -> Result<()>;
+    fn run(&mut self, conn: &Connection) -> Result<()>;
     fn answer(self: Box<Self>, commit: Result<()>);
 }
 
@@ -32,8 +31,8 @@ struct Job<T, F> {
     answer: oneshot::Sender<Result<T>>,
 }
 
-impl<T: Send, F: FnOnce(&Conn<'_>) -> Result<T> + Send> Work for Job<T, F> {
-    fn run(&mut self, conn: &Conn<'_>) -> Result<()> {
+impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
+    fn run(&mut self, conn: &Connection) -> Result<()> {
         let Some(operation) = self.operation.take() else { return Ok(()) };
         let outcome = operation(conn);
         let error = outcome.as_ref().err().cloned();
@@ -61,14 +60,14 @@ impl Writer {
         let (failed_tx, failed) = watch::channel(None);
         let thread = std::thread::Builder::new()
             .name("bowline-writer".into())
-            .spawn(move || write_loop(&Conn::new(&conn), waiting, &failed_tx))?;
+            .spawn(move || write_loop(&conn, waiting, &failed_tx))?;
         Ok(Self { queue, failed, thread: Some(thread) })
     }
 
     /// Runs an operation in the next transaction and answers after its commit.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&Conn<'_>) -> Result<T> + Send + 'static,
+        operation: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let job = Job { operation: Some(operation), outcome: None, answer };
@@ -103,7 +102,7 @@ impl Drop for Writer {
 }
 
 fn write_loop(
-    conn: &Conn<'_>,
+    conn: &Connection,
     mut waiting: mpsc::Receiver<Box<dyn Work>>,
     failed: &watch::Sender<Option<Error>>,
 ) {
@@ -131,7 +130,7 @@ fn write_loop(
 }
 
 /// Runs a batch in one transaction: all of it is on disk, or none.
-fn transact(conn: &Conn<'_>, batch: &mut [Box<dyn Work>]) -> Result<()> {
+fn transact(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
     let outcome = run_all(conn, batch);
     if outcome.is_err() && !conn.is_autocommit() {
         let _ = execute(conn, "ROLLBACK");
@@ -139,7 +138,7 @@ fn transact(conn: &Conn<'_>, batch: &mut [Box<dyn Work>]) -> Result<()> {
     outcome
 }
 
-fn run_all(conn: &Conn<'_>, batch: &mut [Box<dyn Work>]) -> Result<()> {
+fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
     execute(conn, "BEGIN IMMEDIATE")?;
     for job in batch {
         let before = conn.total_changes();
@@ -162,8 +161,8 @@ fn run_all(conn: &Conn<'_>, batch: &mut [Box<dyn Work>]) -> Result<()> {
     Ok(())
 }
 
-fn execute(conn: &Conn<'_>, sql: &'static str) -> Result<()> {
-    conn.statement(sql)?.execute([])?;
+fn execute(conn: &Connection, sql: &str) -> Result<()> {
+    conn.prepare_cached(sql)?.execute([])?;
     Ok(())
 }
 
@@ -200,11 +199,11 @@ mod tests {
 
     async fn count(writer: &Writer) -> i64 {
         let count =
-            |conn: &Conn<'_>| Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get(0))?);
+            |conn: &Connection| Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get(0))?);
         writer.run(count).await.unwrap()
     }
 
-    fn write(conn: &Conn<'_>) -> Result<()> {
+    fn write(conn: &Connection) -> Result<()> {
         conn.execute("INSERT INTO t VALUES (1)", [])?;
         Ok(())
     }
