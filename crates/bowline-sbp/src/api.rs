@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 
 use crate::frame::TurnStatus;
 use crate::id::{AgentId, MemoryId, Seq, SessionId, SnapshotId, TurnId};
-use crate::json::put::Json;
 use crate::lifecycle::Status;
 use crate::surface::SurfaceContext;
 
@@ -194,31 +193,10 @@ pub struct SbpInfo {
 }
 
 impl SbpInfo {
-    /// As JSON, with the session's token for whoever made the session. By hand, because every answer
-    /// carries it.
+    /// As JSON, with the session's token for whoever made the session.
     pub fn to_json(&self, token: Option<&str>) -> String {
-        let mut json = Json::with_capacity(512);
-        json.raw("{\"session_id\":").uuid(&self.session_id.0);
-        if let Some(token) = token {
-            json.raw(",\"session_token\":").string(token);
-        }
-        let snapshot = self.snapshot_id.as_ref().map(|id| &id.0);
-        json.raw(",\"snapshot_id\":").optional(snapshot, Json::uuid);
-        json.raw(",\"resume_available\":").value(self.resume_available);
-        json.raw(",\"resume_prompt\":").optional(self.resume_prompt.as_deref(), Json::string);
-        json.raw(",\"last_checkpoint\":").optional(self.last_checkpoint.as_ref(), Json::time);
-        json.raw(",\"step_count\":").number(self.step_count);
-        json.raw(",\"cost_usd\":").value(self.cost_usd);
-        json.raw(",\"model_routed_to\":");
-        json.optional(self.model_routed_to.as_deref(), Json::string);
-        if let Some(turn) = &self.turn_id {
-            json.raw(",\"turn_id\":").uuid(&turn.0);
-        }
-        if let Some(seq) = self.seq {
-            json.raw(",\"seq\":").number(seq);
-        }
-        json.raw(",\"turn_status\":\"").raw(self.turn_status.as_str()).raw("\"}");
-        json.finish()
+        let info = Self { session_token: token.map(str::to_owned), ..self.clone() };
+        serde_json::to_string(&info).expect("it is made of plain values")
     }
 }
 
@@ -325,9 +303,15 @@ mod tests {
             turn_status: TurnStatus::Cancelled,
             ..least.clone()
         };
-        for info in [least, most] {
-            let by_hand = info.to_json(info.session_token.as_deref());
-            assert_eq!(by_hand, serde_json::to_string(&info).unwrap());
-        }
+        let nil = "00000000-0000-0000-0000-00000000000";
+        let text = format!(
+            r#"{{"session_id":"{nil}1","snapshot_id":null,"resume_available":false,"resume_prompt":null,"last_checkpoint":null,"step_count":0,"cost_usd":0.0,"model_routed_to":null,"turn_status":"complete"}}"#
+        );
+        assert_eq!(least.to_json(None), text);
+        let text = format!(
+            r#"{{"session_id":"{nil}1","session_token":"t\"","snapshot_id":"{nil}2","resume_available":true,"resume_prompt":"go\non?","last_checkpoint":"2026-09-21T14:13:20.12Z","step_count":18446744073709551615,"cost_usd":0.30000000000000004,"model_routed_to":"m","turn_id":"{nil}3","seq":7,"turn_status":"cancelled"}}"#
+        );
+        assert_eq!(most.to_json(Some("t\"")), text);
+        assert_eq!(serde_json::from_str::<SbpInfo>(&text).unwrap(), most);
     }
 }

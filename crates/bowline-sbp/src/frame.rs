@@ -345,10 +345,7 @@ pub struct TurnComplete {
 impl ServerFrame {
     /// The frame as JSON text.
     pub fn to_json(&self) -> String {
-        match self {
-            ServerFrame::TetherTurn(turn) => write::tether_turn(turn),
-            frame => serde_json::to_string(frame).expect("frames hold nothing JSON cannot say"),
-        }
+        serde_json::to_string(self).expect("frames hold nothing JSON cannot say")
     }
 }
 

@@ -3,8 +3,6 @@
 //! Raw values are stored and forwarded as they came, so no parser ever walks their depth, or finds
 //! what strict servers refuse. These scans do, without recursion.
 
-pub(crate) mod put;
-
 use std::borrow::Cow;
 
 /// The deepest nesting a request may have (G11).

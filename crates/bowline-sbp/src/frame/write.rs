@@ -1,29 +1,8 @@
-//! Frames as JSON text, where deriving is not enough: a surface's, the inverse of
-//! [`ClientFrame::read`], and the turns of a drain.
+//! A surface's frames as JSON text: the inverse of [`ClientFrame::read`].
 
 use serde_json::{Value, json};
 
-use super::{ClientFrame, TetherTurn};
-use crate::json::put::Json;
-
-/// A `TETHER_TURN`. By hand, because drains are made of them: the text, most of each, is escaped
-/// once and goes out twice.
-pub(super) fn tether_turn(turn: &TetherTurn) -> String {
-    let mut json = Json::with_capacity(2 * turn.content.len() + 512);
-    json.raw("{\"type\":\"TETHER_TURN\",\"turn_index\":").number(turn.turn_index);
-    json.raw(",\"turn_id\":").uuid(&turn.turn_id.0);
-    json.raw(",\"seq\":").number(turn.seq);
-    json.raw(",\"session_id\":").uuid(&turn.session_id.0);
-    json.raw(",\"status\":\"").raw(turn.status.as_str());
-    json.raw("\",\"created_at\":").time(&turn.created_at).raw(",");
-    let said = json.len();
-    json.raw("\"role\":").string(&turn.role);
-    json.raw(",\"content\":").string(&turn.content);
-    json.raw(",\"model_used\":").optional(turn.model_used.as_deref(), Json::string);
-    let end = json.len();
-    json.raw(",\"turn\":{").again(said, end).raw("}}");
-    json.finish()
-}
+use super::ClientFrame;
 
 impl ClientFrame {
     /// The frame as JSON text.
