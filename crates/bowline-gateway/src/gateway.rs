@@ -17,7 +17,7 @@ use crate::auth::{Access, BadKey};
 use crate::clock;
 use crate::config::Config;
 use crate::engine::{Engine, Keyring};
-use crate::http::{App, Front, Guard};
+use crate::http::{self, App, Guard};
 use crate::mcp::Servers;
 use crate::mcp::config::BadServer;
 use crate::model::{BadUpstream, Models};
@@ -127,9 +127,9 @@ impl Gateway {
             metrics: metrics_handle(),
             translation,
         });
-        let front = Front::new(Arc::clone(&app), Guard::new(loopback, &config.http));
+        let router = http::router(Arc::clone(&app), Guard::new(loopback, &config.http));
         app.ready.store(true, Ordering::Release);
-        let task = tokio::spawn(serve::serve(listener, Arc::new(front), Arc::clone(&app)));
+        let task = tokio::spawn(serve::serve(listener, router, Arc::clone(&app)));
         Ok(Self { address, app, recovered, stop, task, store, upstreams, open })
     }
 

@@ -4,7 +4,6 @@ mod approvals;
 mod body;
 mod completions;
 mod error;
-mod front;
 #[doc(hidden)]
 pub mod fuzz;
 mod guard;
@@ -20,9 +19,9 @@ mod surfaces;
 
 pub(crate) use self::body::credentials;
 pub(crate) use self::error::ApiError;
-pub(crate) use self::front::Front;
 pub(crate) use self::guard::Guard;
 pub use self::openapi::document;
+pub(crate) use self::router::router;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -16,8 +17,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
 
-use crate::http::{App, Front};
+use crate::http::App;
 use crate::limits::Limits;
 
 /// How long connections may take to finish once everything else has.
@@ -30,7 +32,7 @@ pub(crate) struct Place(
 );
 
 /// Serves until told to stop, then lets everything under way end.
-pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, app: Arc<App>) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, app: Arc<App>) {
     let limits = app.engine.limits.clone();
     let connections = TaskTracker::new();
     let places = Arc::new(Semaphore::new(limits.connections));
@@ -52,8 +54,8 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, app: Arc<App
             },
             () = app.stop.cancelled() => break,
         };
-        let (front, app, limits) = (Arc::clone(&front), Arc::clone(&app), limits.clone());
-        connections.spawn(connection(stream, front, app, limits, place));
+        let (router, app, limits) = (router.clone(), Arc::clone(&app), limits.clone());
+        connections.spawn(connection(stream, router, app, limits, place));
     }
     app.ready.store(false, Ordering::Release);
     drop(listener);
@@ -62,7 +64,7 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, app: Arc<App
 
 async fn connection(
     stream: TcpStream,
-    front: Arc<Front>,
+    router: Router,
     app: Arc<App>,
     limits: Limits,
     place: OwnedSemaphorePermit,
@@ -70,10 +72,9 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     // Shared with a surface that the connection may become: it holds the place until it leaves.
     let place = Place(Arc::new(place));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (front, place) = (Arc::clone(&front), place.clone());
-        // On the heap: the connection moves it about.
-        Box::pin(async move { front.answer(request, place).await })
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        router.clone().oneshot(request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,6 +1,5 @@
 //! `POST /v1/chat/completions` and `/v1/completions`: a turn over HTTP.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -48,17 +47,7 @@ pub(crate) async fn chat(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    answer_chat(&app, &headers, body).await
-}
-
-/// The same for those who need no router. On the heap from the outset: each future around it would
-/// be as large, and be copied.
-pub(super) fn answer_chat<'a>(
-    app: &'a App,
-    headers: &'a HeaderMap,
-    body: Body,
-) -> Pin<Box<impl Future<Output = Result<Response, ApiError>> + use<'a>>> {
-    Box::pin(complete(app, headers, body, "/chat/completions"))
+    complete(&app, &headers, body, "/chat/completions").await
 }
 
 /// The same, under the older name; takes a legacy `prompt` too.

@@ -30,7 +30,7 @@ impl Guard {
         Self { loopback, hosts, origins }
     }
 
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+    fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         self.judge(headers).map_err(|why| ApiError::new(Code::Forbidden, why))
     }
 

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request};
-use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
@@ -14,10 +13,7 @@ use super::guard::{Guard, guard};
 use super::{App, approvals, completions, mcp, memory, ops, roaming, sessions, surfaces};
 use crate::{attach, meters};
 
-/// Most requests; [`Front`](super::front::Front) has a shorter way for them.
-pub(super) const CHAT: &str = "/v1/chat/completions";
-
-pub(super) fn router(app: Arc<App>, checks: Arc<Guard>) -> Router {
+pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
     let one_session = Router::new()
         .route("/", get(sessions::show).delete(sessions::delete))
         .route("/status", patch(sessions::patch_status))
@@ -63,7 +59,7 @@ pub(super) fn router(app: Arc<App>, checks: Arc<Guard>) -> Router {
         .fallback(ops::nowhere)
         .method_not_allowed_fallback(ops::wrong_method)
         .with_state(app)
-        .layer(middleware::from_fn_with_state(checks, guard))
+        .layer(middleware::from_fn_with_state(Arc::new(checks), guard))
         .layer(middleware::from_fn(observe))
 }
 
@@ -73,14 +69,10 @@ async fn observe(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    observed(&method, route.as_ref().map(MatchedPath::as_str), begun, &response);
-    response
-}
-
-pub(super) fn observed(method: &Method, route: Option<&str>, begun: Instant, response: &Response) {
-    let route = route.unwrap_or("unmatched");
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let status = response.status().as_u16();
     let took = begun.elapsed();
     meters::request(route, status, took);
     tracing::debug!(%method, route, status, ms = took.as_millis() as u64, "request");
+    response
 }
