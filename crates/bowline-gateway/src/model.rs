@@ -1,10 +1,9 @@
 //! Who answers: named upstreams chosen by model name, and the built-in agent.
 
-mod near;
+mod client;
 pub mod offline;
 mod sse;
 mod upstream;
-mod wire;
 
 use std::borrow::Cow;
 use std::pin::Pin;

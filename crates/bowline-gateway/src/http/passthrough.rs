@@ -31,7 +31,7 @@ pub(super) async fn pass(
         offline => return Box::pin(built_in(engine, offline, chat, model)).await,
     };
     let answer = upstream.pass_through(path, chat.for_upstream(bytes)).await?;
-    let (head, body) = answer.into_parts();
+    let (head, body) = axum::http::Response::<reqwest::Body>::from(answer).into_parts();
     let mut response = (head.status, Body::new(body)).into_response();
     // Besides what is said of the body: when a refused caller may come again.
     for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {

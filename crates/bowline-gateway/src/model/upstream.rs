@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use bowline_sbp::error::Code;
 use bytes::Bytes;
-use futures_util::StreamExt;
-use http_body_util::{BodyDataStream, BodyExt};
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::{Response, StatusCode};
-use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 
+use super::client::{client, root};
 use super::sse::Events;
-use super::wire::{Fault, Flow, Wire};
 use super::{Call, Chunks, Reply};
 use crate::config::{self, StreamMode};
 use crate::hub::Failure;
@@ -23,7 +20,9 @@ use crate::limits::Limits;
 /// A configured server.
 pub struct Upstream {
     name: String,
-    wire: Wire,
+    /// May hold a password.
+    base: Url,
+    client: Client,
     key: Option<HeaderValue>,
     settings: config::Upstream,
     largest: usize,
@@ -48,7 +47,8 @@ impl Upstream {
         }
         Ok(Self {
             name: name.to_owned(),
-            wire: Wire::new(url, settings)?,
+            client: client(&url, settings)?,
+            base: url,
             key: key(settings)?,
             settings: settings.clone(),
             largest: limits.answer,
@@ -65,14 +65,19 @@ impl Upstream {
 
     /// Where it is, without credentials.
     pub fn address(&self) -> String {
-        self.wire.address()
+        let mut url = self.base.clone();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.to_string()
     }
 
     /// Whether it answers at all, and what.
     pub async fn probe(&self) -> Result<u16, Failure> {
-        let asked = self.wire.get("/models", self.key.as_ref());
+        let asked = self.request(Method::GET, "/models").send();
         match tokio::time::timeout(Duration::from_secs(10), asked).await {
-            Ok(answer) => answer.map_err(|fault| self.unreachable(&fault)),
+            Ok(Ok(response)) => Ok(response.status().as_u16()),
+            Ok(Err(error)) => Err(self.unreachable(error)),
             Err(_) => Err(self.late("an answer")),
         }
     }
@@ -95,21 +100,33 @@ impl Upstream {
         &self,
         path: &str,
         body: Bytes,
-    ) -> impl Future<Output = Result<Response<Flow>, Failure>> {
+    ) -> impl Future<Output = Result<Response, Failure>> {
         self.send(path, body)
     }
 
-    async fn send(&self, path: &str, body: Bytes) -> Result<Response<Flow>, Failure> {
+    /// A request to an address below the base, with our key.
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        let request = self.client.request(method, url);
+        match &self.key {
+            Some(key) => request.header(AUTHORIZATION, key.clone()),
+            None => request,
+        }
+    }
+
+    async fn send(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
         let mut pause = Duration::from_millis(100);
         for retries_left in (0..=self.settings.retries).rev() {
-            let asked = self.wire.post(path, body.clone(), self.key.as_ref());
+            let request = self.request(Method::POST, path);
+            let request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
             let patience = self.settings.first_byte_timeout;
-            let failure = match tokio::time::timeout(patience, asked).await {
+            let failure = match tokio::time::timeout(patience, request.send()).await {
                 Err(_) => return Err(self.late("its first byte")),
                 Ok(Ok(response)) if retries_left > 0 && is_passing(response.status()) => None,
                 Ok(Ok(response)) => return Ok(response),
-                Ok(Err(fault @ Fault::Connect(_))) => Some(self.unreachable(&fault)),
-                Ok(Err(fault)) => return Err(self.broken(&fault)),
+                Ok(Err(error)) if error.is_connect() => Some(self.unreachable(error)),
+                Ok(Err(error)) => return Err(self.broken(error)),
             };
             metrics::counter!("bowline_upstream_retries_total").increment(1);
             if let (0, Some(failure)) = (retries_left, failure) {
@@ -124,11 +141,10 @@ impl Upstream {
         ))
     }
 
-    fn chunks(&self, response: Response<Flow>) -> Chunks {
+    fn chunks(&self, response: Response) -> Chunks {
         let idle = self.settings.idle_timeout;
         let name = self.name.clone();
-        let body = BodyDataStream::new(response.into_body());
-        let state = (body, Events::default(), false);
+        let state = (response, Events::default(), false);
         let events = futures_util::stream::unfold(state, move |(mut body, mut events, ended)| {
             let name = name.clone();
             async move {
@@ -145,20 +161,22 @@ impl Upstream {
                         }
                         Ok(None) => {}
                     }
-                    let failure = match tokio::time::timeout(idle, body.next()).await {
-                        Ok(Some(Ok(bytes))) => {
+                    let failure = match tokio::time::timeout(idle, body.chunk()).await {
+                        Ok(Ok(Some(bytes))) => {
                             events.feed(&bytes);
                             continue;
                         }
                         // Some servers end with the connection, not with `[DONE]`.
-                        Ok(None) => match events.rest() {
+                        Ok(Ok(None)) => match events.rest() {
                             Ok(Some(data)) if data != "[DONE]" => {
                                 return Some((Ok(data), (body, events, true)));
                             }
                             _ => return None,
                         },
-                        Ok(Some(Err(_))) => broken_stream(&name, "broke off in the middle"),
-                        Err(_) => Failure::new(
+                        Ok(Err(error)) if !error.is_timeout() => {
+                            broken_stream(&name, "broke off in the middle")
+                        }
+                        Ok(Err(_)) | Err(_) => Failure::new(
                             Code::UpstreamTimeout,
                             format!(
                                 "the upstream `{name}` fell silent in the middle of its answer"
@@ -172,19 +190,16 @@ impl Upstream {
         Box::pin(events)
     }
 
-    async fn whole(&self, response: Response<Flow>) -> Result<Reply, Failure> {
+    async fn whole(&self, response: Response) -> Result<Reply, Failure> {
         let body = self.bounded(response).await?;
         String::from_utf8(body)
             .map(Reply::Whole)
             .map_err(|_| broken_stream(&self.name, "answered with something that is not text"))
     }
 
-    async fn bounded(&self, response: Response<Flow>) -> Result<Vec<u8>, Failure> {
+    async fn bounded(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
         let mut body = Vec::new();
-        let mut flow = response.into_body();
-        while let Some(frame) = flow.frame().await {
-            let frame = frame.map_err(|fault| self.broken(&fault))?;
-            let Ok(piece) = frame.into_data() else { continue };
+        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(error))? {
             if body.len() + piece.len() > self.largest {
                 return Err(broken_stream(&self.name, "sent an answer over the size limit"));
             }
@@ -194,7 +209,7 @@ impl Upstream {
     }
 
     /// The server said no. Whose fault it is decides what the caller gets.
-    async fn refused(&self, response: Response<Flow>) -> Failure {
+    async fn refused(&self, response: Response) -> Failure {
         let status = response.status();
         let retry_after =
             response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -224,19 +239,16 @@ impl Upstream {
         )
     }
 
-    fn unreachable(&self, fault: &Fault) -> Failure {
+    fn unreachable(&self, error: reqwest::Error) -> Failure {
         Failure::new(
             Code::Unavailable,
-            format!("the upstream `{}` cannot be reached: {}", self.name, fault.root()),
+            format!("the upstream `{}` cannot be reached: {}", self.name, root(error)),
         )
     }
 
-    fn broken(&self, fault: &Fault) -> Failure {
-        let code = match fault {
-            Fault::Silent => Code::UpstreamTimeout,
-            _ => Code::Upstream,
-        };
-        Failure::new(code, format!("the upstream `{}` broke off: {}", self.name, fault.root()))
+    fn broken(&self, error: reqwest::Error) -> Failure {
+        let code = if error.is_timeout() { Code::UpstreamTimeout } else { Code::Upstream };
+        Failure::new(code, format!("the upstream `{}` broke off: {}", self.name, root(error)))
     }
 }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 use bowline_gateway::config::Price;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::bench::{Bench, DEADLINE, Session, asked, plain, some_of, turn};
-use crate::upstream::{MockUpstream, Piece};
+use crate::upstream::{MockUpstream, ODD, Piece};
 
 /// What nobody has to wait for.
 const SHORT: Duration = Duration::from_millis(50);
@@ -128,6 +130,140 @@ async fn an_upstream_that_hangs_up_without_a_word_is_502_and_not_asked_twice() {
     assert_eq!(failed.refusal(), (502, "SBP_UPSTREAM"), "{}", failed.text);
     assert_eq!(asked_times.load(Ordering::SeqCst), 1);
     assert_eq!(bench.sessions().await, [] as [Value; 0]);
+}
+
+/// A server that answers each request with the same bytes, on a connection of its own.
+struct RawServer {
+    url: String,
+    requests: Arc<AtomicUsize>,
+}
+
+impl RawServer {
+    /// `after` gets each connection once the answer is sent.
+    async fn start<F>(answer: String, after: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://someone:secret@{}/v1", listener.local_addr().unwrap());
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                // All of it: a socket that closes with something unread resets the connection.
+                let mut request = String::new();
+                while !request.ends_with('}') {
+                    request += &some_of(&mut socket).await;
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                socket.write_all(answer.as_bytes()).await.unwrap();
+                tokio::spawn(after(socket));
+            }
+        });
+        Self { url, requests }
+    }
+
+    async fn bench(&self, patience: Duration) -> Bench {
+        let upstream = MockUpstream::start().await;
+        Bench::before_with(&upstream, |config| {
+            let upstream = config.upstream.get_mut("mock").unwrap();
+            upstream.url = self.url.clone();
+            (upstream.first_byte_timeout, upstream.idle_timeout) = (patience, patience);
+        })
+        .await
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+async fn hang_up(socket: TcpStream) {
+    drop(socket);
+}
+
+async fn stay_silent(socket: TcpStream) {
+    let _socket = socket;
+    std::future::pending().await
+}
+
+/// An answer with that much of its body.
+fn answer_with(body: &str, length: usize) -> String {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+    format!("{head}\r\ncontent-length: {}\r\n\r\n{}", body.len(), &body[..length])
+}
+
+/// What a caller whose call passes through reads of the answer.
+async fn passed_through(bench: &Bench) -> reqwest::Result<String> {
+    let request = bench.http.post(bench.url("/v1/chat/completions")).json(&plain("odd", "x"));
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    tokio::time::timeout(DEADLINE, response.text()).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_502_and_not_asked_for_again() {
+    let server = RawServer::start(answer_with(ODD, 9), hang_up).await;
+    let bench = server.bench(DEADLINE).await;
+    let failed = bench.chat(asked("odd", "x", json!({}))).await;
+    assert_eq!(failed.refusal(), (502, "SBP_UPSTREAM"), "{}", failed.text);
+    assert!(failed.text.contains("broke off") && !failed.text.contains("secret"), "{failed:?}");
+    assert_eq!((bench.sessions().await.len(), server.requests()), (0, 1));
+    assert!(passed_through(&bench).await.is_err(), "half an answer looks like a whole one");
+    assert_eq!(server.requests(), 2);
+}
+
+#[tokio::test]
+async fn g11_an_answer_that_stops_is_given_up() {
+    let server = RawServer::start(answer_with(ODD, 9), stay_silent).await;
+    let bench = server.bench(Duration::from_secs(1)).await;
+    let failed = bench.chat(asked("odd", "x", json!({}))).await;
+    assert_eq!(failed.refusal(), (504, "SBP_UPSTREAM"), "{}", failed.text);
+    assert!(!failed.text.contains("secret"), "{}", failed.text);
+    assert_eq!((bench.sessions().await.len(), server.requests()), (0, 1));
+    assert!(passed_through(&bench).await.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_closed_meanwhile_is_not_used() {
+    let server = RawServer::start(answer_with(ODD, ODD.len()), hang_up).await;
+    let bench = server.bench(DEADLINE).await;
+    for calls in 1..=3 {
+        assert_eq!(passed_through(&bench).await.unwrap(), ODD);
+        assert_eq!(server.requests(), calls);
+        // The news that it is closed takes a moment.
+        tokio::time::sleep(4 * SHORT).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_ends_with_the_caller_whom_it_passes_through() {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let server = RawServer::start(answer_with(ODD, 9), move |mut socket| {
+        let tell = tell.clone();
+        async move {
+            let _ = socket.read(&mut [0; 9]).await;
+            tell.send(()).unwrap();
+        }
+    })
+    .await;
+    let bench = server.bench(DEADLINE).await;
+    let request = bench.http.post(bench.url("/v1/chat/completions")).json(&plain("odd", "x"));
+    drop(request.send().await.unwrap());
+    let ended = tokio::time::timeout(DEADLINE, told.recv()).await;
+    assert!(ended.is_ok(), "nobody reads it, and the model goes on");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = "HTTP/1.1 307 Temporary Redirect\r\nlocation: /v1/elsewhere\r\n";
+    let server = RawServer::start(format!("{elsewhere}content-length: 0\r\n\r\n"), hang_up).await;
+    let bench = server.bench(DEADLINE).await;
+    let failed = bench.chat(asked("m", "x", json!({}))).await;
+    assert_eq!(failed.refusal(), (502, "SBP_UPSTREAM"), "{}", failed.text);
+    assert!(failed.text.contains("307"), "{}", failed.text);
+    assert_eq!(server.requests(), 1, "the conversation is for one server");
 }
 
 #[tokio::test]

@@ -142,6 +142,22 @@ async fn the_doctor_tells_good_from_bad() {
 }
 
 #[test]
+fn an_upstream_on_this_machine_is_not_looked_for_behind_a_proxy() {
+    let (theirs, ours) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let upstream = Process::start(theirs.path());
+    let mut command = bowline();
+    command.args(["doctor", "--json", "--listen", "127.0.0.1:0", "--data"]).arg(ours.path());
+    command.args(["--upstream", &format!("{}/v1", upstream.url)]);
+    // Nobody listens there.
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env(name, "http://127.0.0.1:1");
+    }
+    let output = command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap();
+    let findings = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && findings.contains("answers"), "{findings}");
+}
+
+#[test]
 fn config_show_names_origins_and_masks_secrets() {
     let output = bowline()
         .args(["config", "show", "--listen", "127.0.0.1:9999"])
