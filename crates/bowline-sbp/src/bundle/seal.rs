@@ -23,7 +23,9 @@ impl Contents {
         let mut metadata = members(part("metadata"));
         metadata.insert("export_id", self.export_id.as_str());
         metadata.insert("message_count", self.messages.len() as u64);
-        metadata.insert("total_cost_usd", self.messages.iter().map(|m| m.cost_usd).sum::<f64>());
+        // From zero: the standard library's sum of no floats is -0.0.
+        let cost = self.messages.iter().fold(0.0, |sum, message| sum + message.cost_usd);
+        metadata.insert("total_cost_usd", cost);
         bundle.insert("metadata", metadata);
         let mut bundle = Value::Object(bundle);
         let cid = Cid::of(&bundle);

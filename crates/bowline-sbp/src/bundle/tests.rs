@@ -90,6 +90,12 @@ fn sbp_l3_03_a_bundle_has_the_protocols_shape() {
 }
 
 #[test]
+fn sbp_l3_03_a_session_without_messages_costs_zero() {
+    let sealed = Contents { messages: Vec::new(), ..contents() }.seal();
+    assert!(sealed.text.contains(r#""total_cost_usd":0.0"#), "{}", sealed.text);
+}
+
+#[test]
 fn sbp_l3_05_opening_and_sealing_again_loses_nothing() {
     let first = contents().seal();
     let (opened, cid) = Contents::open(&first.text).unwrap();
