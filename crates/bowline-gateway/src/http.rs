@@ -15,6 +15,7 @@ mod passthrough;
 mod roaming;
 mod router;
 mod sessions;
+mod spec;
 mod surfaces;
 
 pub(crate) use self::body::credentials;

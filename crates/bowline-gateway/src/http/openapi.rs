@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{approvals, completions, mcp, memory, ops, roaming, sessions, surfaces};
+use super::{approvals, completions, mcp, memory, ops, roaming, sessions, spec, surfaces};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -38,6 +38,8 @@ use super::{approvals, completions, mcp, memory, ops, roaming, sessions, surface
         roaming::fork,
         roaming::lineage,
         roaming::rotate,
+        spec::schema,
+        spec::example,
         memory::list,
         memory::replace,
         memory::add,

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
 
 use super::guard::{Guard, guard};
-use super::{App, approvals, completions, mcp, memory, ops, roaming, sessions, surfaces};
+use super::{App, approvals, completions, mcp, memory, ops, roaming, sessions, spec, surfaces};
 use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
@@ -55,6 +55,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/metrics", get(ops::metrics))
         .route("/openapi.json", get(ops::openapi))
         .route("/docs", get(ops::docs))
+        .route("/spec/roaming-bundle.schema.json", get(spec::schema))
+        .route("/spec/examples/{name}", get(spec::example))
         .route("/", get(ops::docs))
         .fallback(ops::nowhere)
         .method_not_allowed_fallback(ops::wrong_method)

@@ -105,6 +105,7 @@ async fn every_documented_address_is_served() {
             .replace("{token}", &exported("roaming_token"))
             .replace("{export_id}", &exported("export_id"))
             .replace("{agent_id}", "a")
+            .replace("{name}", "export.json")
             .replace("{memory_id}", memory["id"].as_str().unwrap());
         assert!(!address.contains('{'), "a parameter this test does not know: {path}");
         let said = bench.call(method.clone(), &address, &[], &Value::Null).await;
