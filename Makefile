@@ -36,6 +36,7 @@ soak: ## The long versions of the crash, race and power-cut tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak
+	BOWLINE_SIM_SEEDS=100000 $(CARGO) test --release --package bowline-sbp --test it -- --nocapture session_world
 
 fuzz: ## Random bytes at all that reads what strangers send, FUZZ_SECONDS each (needs nightly Rust)
 	@rustup toolchain list | grep -q nightly || { \

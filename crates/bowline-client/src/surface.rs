@@ -67,6 +67,9 @@ impl Surface {
             session_token: config.session_token,
             surface: config.surface,
             sbp_version: Some(SBP_VERSION.into()),
+            join: config.join,
+            take_over: config.take_over,
+            explicit_ack: true,
         });
         let (commands, asked) = mpsc::channel(COMMANDS);
         let (given, events) = mpsc::channel(EVENTS);

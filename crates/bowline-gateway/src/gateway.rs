@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bowline_sbp::session;
 use bowline_store::Store;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use crate::auth::{Access, BadKey};
 use crate::clock;
@@ -22,7 +24,13 @@ use crate::mcp::Servers;
 use crate::mcp::config::BadServer;
 use crate::model::{BadUpstream, Models};
 use crate::serve;
+use crate::session::{Bounds, Sessions, Workers};
 use crate::translate::{BadTranslator, Translation};
+
+/// How often metrics are folded.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// How long an actor stays after the last thing that lived in its session.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +61,9 @@ pub enum StartError {
 pub struct AtWork {
     /// Sockets of surfaces, those that are saying goodbye included.
     pub surfaces: usize,
-    /// Tasks that take turns on or run them.
+    /// Turns that run or wait.
     pub turns: usize,
-    /// Sessions whose turns wait for one another.
-    pub lanes: usize,
-    /// Sessions that someone watches or runs.
+    /// Sessions in which something lives: a turn, a surface, a call.
     pub sessions: usize,
 }
 
@@ -66,7 +72,7 @@ pub struct AtWork {
 pub struct Gateway {
     address: SocketAddr,
     app: Arc<App>,
-    recovered: usize,
+    recovered: u64,
     stop: CancellationToken,
     task: JoinHandle<()>,
     store: Arc<dyn Store>,
@@ -112,12 +118,25 @@ impl Gateway {
         let engine =
             Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);
-        let recovered = engine.recover().await?;
+        let bounds = Bounds {
+            session: session::Limits {
+                waiting_turns: config.limits.waiting_turns,
+                surfaces: config.limits.surfaces,
+                ..session::Limits::default()
+            },
+            history_memory: config.limits.history_memory,
+            linger: LINGER,
+        };
+        let me = session::ReplicaId(Uuid::new_v4());
+        let workers: Arc<dyn Workers> = Arc::<Engine>::clone(&engine);
+        let sessions = Sessions::new(me, Arc::clone(&store), workers, bounds, stop.clone());
+        let recovered = sessions.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
 
         let app = Arc::new(App {
             engine,
+            sessions,
             mode: config.sessions.mode,
             default_model: config.default_model.clone(),
             wire_version: config.wire_version,
@@ -139,7 +158,7 @@ impl Gateway {
     }
 
     /// How many unfinished turns it took up.
-    pub fn recovered(&self) -> usize {
+    pub fn recovered(&self) -> u64 {
         self.recovered
     }
 
@@ -155,7 +174,8 @@ impl Gateway {
 
     /// What it holds at this moment.
     pub fn at_work(&self) -> AtWork {
-        AtWork { surfaces: self.app.surfaces.len(), ..self.app.engine.at_work() }
+        let (turns, sessions) = self.app.sessions.at_work();
+        AtWork { surfaces: self.app.surfaces.len(), turns, sessions }
     }
 
     /// Resolves if the store fails for good: the process should exit.
@@ -200,6 +220,20 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
     }
 }
 
+/// Folds what histograms gathered into their buckets, again and again: otherwise every measurement is
+/// kept until somebody scrapes.
+fn keep_up(handle: PrometheusHandle) {
+    let upkeep = move || {
+        loop {
+            std::thread::sleep(UPKEEP);
+            handle.run_upkeep();
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("bowline-metrics".into()).spawn(upkeep) {
+        tracing::warn!(%error, "metrics are not kept up; scrape them often");
+    }
+}
+
 /// One recorder per process, whoever comes first.
 fn metrics_handle() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -207,6 +241,7 @@ fn metrics_handle() -> PrometheusHandle {
         .get_or_init(|| {
             let recorder = PrometheusBuilder::new().build_recorder();
             let handle = recorder.handle();
+            keep_up(handle.clone());
             // Another recorder may be there already, put by the program around us: then ours
             // stays empty, which is what it should say.
             let _ = metrics::set_global_recorder(recorder);

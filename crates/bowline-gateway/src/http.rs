@@ -36,12 +36,14 @@ use tokio_util::task::TaskTracker;
 use crate::auth::Credentials;
 use crate::config::{SessionMode, WireVersion};
 use crate::engine::Engine;
+use crate::session::Sessions;
 use crate::translate::Translation;
 
 /// What every handler can reach.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) mode: SessionMode,
     pub(crate) default_model: String,
     pub(crate) wire_version: WireVersion,

@@ -27,7 +27,7 @@ pub struct Limits {
     /// How long a new socket may wait with its `ATTACH_SESSION`.
     #[serde(with = "human")]
     pub attach_timeout: Duration,
-    /// How long a surface may take to accept what it is sent.
+    /// How long a surface, or whoever waits for an answer, may take nothing of what it is sent.
     #[serde(with = "human")]
     pub write_timeout: Duration,
     /// The pause between two `PING`s.
@@ -38,6 +38,8 @@ pub struct Limits {
     pub pong_timeout: Duration,
     /// Turns of one session that may wait for the running one (SBP-L2-18).
     pub waiting_turns: usize,
+    /// Surfaces that may be attached to one session at once (SBP-L2-20).
+    pub surfaces: usize,
     /// The largest answer of a model, in bytes of text.
     pub answer: usize,
     /// Memory for recent conversations, in bytes; older ones are read from disk again.
@@ -67,7 +69,8 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(10),
             ping_every: Duration::from_secs(30),
             pong_timeout: Duration::from_secs(10),
-            waiting_turns: 16,
+            waiting_turns: 64,
+            surfaces: 64,
             answer: 1 << 20,
             history_memory: 64 << 20,
             messages: 10_000,

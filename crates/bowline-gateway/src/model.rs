@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use bowline_sbp::completion::Usage;
 use bowline_sbp::conversation::in_order;
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::message::Message;
 use bytes::Bytes;
 use futures_util::Stream;
 use serde_json::value::RawValue;
 
 use crate::config::{Config, Price, StreamMode, matches};
-use crate::hub::Failure;
 
 pub use self::upstream::Upstream;
 

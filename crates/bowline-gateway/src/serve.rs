@@ -21,6 +21,7 @@ use tower::ServiceExt as _;
 
 use crate::http::App;
 use crate::limits::Limits;
+use crate::stall::StallGuard;
 
 /// How long connections may take to finish once everything else has.
 const LAST_CALL: Duration = Duration::from_secs(3);
@@ -80,7 +81,7 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.request_head.max(8 << 10))
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(StallGuard::new(stream, limits.write_timeout)), service)
         .with_upgrades();
     tokio::pin!(connection);
     tokio::select! {
@@ -96,10 +97,11 @@ async fn connection(
 async fn stop(app: &App, connections: &TaskTracker, limits: &Limits) {
     app.surfaces.close();
     connections.close();
-    let turns = tokio::time::timeout(limits.drain, app.engine.drained()).await;
+    let turns = tokio::time::timeout(limits.drain, app.sessions.drained()).await;
     if turns.is_err() {
         tracing::warn!("some turns were still running; the next start takes them up");
     }
+    app.sessions.retire().await;
     // No turn needs them any more.
     app.engine.mcp.stop().await;
     let last = async {

@@ -1,6 +1,7 @@
 //! A surface's socket: frames in and out, a deadline on every write, a proper goodbye.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -167,12 +168,17 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), End> {
-    match written {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(End::Silent),
-        Err(_) => {
-            metrics::counter!("bowline_slow_surfaces_total").increment(1);
-            Err(End::Silent)
-        }
+    let slow = match written {
+        Ok(Ok(())) => return Ok(()),
+        // The connection itself has noticed it first.
+        Ok(Err(error)) => matches!(
+            error.into_inner().downcast_ref(),
+            Some(WsError::Io(error)) if error.kind() == ErrorKind::TimedOut
+        ),
+        Err(_) => true,
+    };
+    if slow {
+        metrics::counter!("bowline_slow_surfaces_total").increment(1);
     }
+    Err(End::Silent)
 }

@@ -117,14 +117,47 @@ pub struct StatusPatch {
     pub status: Status,
 }
 
+/// Body of `POST /v1/sessions/{id}/cancel`. Without it the running turn is stopped.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CancelTurns {
+    /// Turns to stop, those that wait included.
+    pub turns: Vec<TurnId>,
+}
+
+/// Answer to `GET /v1/sessions/{id}/turns`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TurnList {
+    pub session_id: SessionId,
+    /// The running turn first, then those that wait, in their order.
+    pub turns: Vec<TurnView>,
+}
+
+/// A turn that runs or waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TurnView {
+    pub turn_id: TurnId,
+    pub running: bool,
+    /// Which run this is; more than 1 after a crash.
+    pub attempt: u32,
+    /// What was asked.
+    pub question: Option<String>,
+}
+
 /// Answer to `POST /v1/sessions/{id}/cancel`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cancelled {
     pub session_id: SessionId,
-    /// Whether a turn was running.
+    /// Whether a turn was stopped.
     pub cancelled: bool,
     pub turn_id: Option<TurnId>,
+    /// All that were.
+    #[serde(default)]
+    pub turns: Vec<TurnId>,
 }
 
 /// The `sbp` object of a completion request (SBP-L1-06). Unknown keys are ignored.
@@ -212,7 +245,8 @@ pub struct NewMemories {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryText {
     pub text: String,
-    /// `semantic` (a fact, the default) or `episodic` (something that happened).
+    /// `semantic` (a fact, the default), `episodic` (something that happened) or `procedural` (a rule
+    /// or steps to follow).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }

@@ -18,6 +18,7 @@ pub use self::open::{FOR_MODELS, is_strict};
 use jiff::Timestamp;
 
 use crate::cid::Cid;
+use crate::error::{Code, Failure};
 use crate::frame::TurnStatus;
 use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
@@ -85,7 +86,7 @@ pub struct MessagePart {
 /// One thing its agent remembers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPart {
-    /// `semantic` or `episodic`.
+    /// `semantic`, `episodic` or `procedural`.
     pub kind: String,
     pub text: String,
     pub created_at: Timestamp,
@@ -121,6 +122,17 @@ pub enum OpenError {
     Version(String),
     #[error("{0}")]
     Malformed(String),
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let code = match &error {
+            OpenError::NoCid | OpenError::WrongCid => Code::TokenIntegrity,
+            OpenError::NotJson(_) => Code::MalformedRequest,
+            OpenError::Version(_) | OpenError::Malformed(_) => Code::InvalidRequest,
+        };
+        Failure::new(code, error.to_string())
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! message too, so a new model's extras are not lost.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -36,7 +37,7 @@ impl Usage {
 }
 
 /// A model's wish to have a tool run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
@@ -189,6 +190,8 @@ pub struct Assembly {
     text: String,
     fields: Map<String, Value>,
     tool_calls: Vec<Value>,
+    /// Where in `tool_calls` a fragment belongs.
+    places: HashMap<CallName, usize>,
     finish_reason: Option<String>,
     usage: Option<Usage>,
     /// What earlier rounds took.
@@ -251,6 +254,8 @@ impl Assembly {
             call.pointer("/function/name").and_then(Value::as_str).is_some_and(&mine)
         });
         self.tool_calls = left;
+        // No more fragments come for these.
+        self.places.clear();
         let taken: Vec<Value> = taken;
         taken.iter().map(ToolCall::read).collect()
     }
@@ -350,17 +355,39 @@ impl Assembly {
         }
     }
 
+    /// A call, or a fragment of one. Servers count from 0 or from 1, or leave the index out, and only
+    /// the first fragment has an id and a name: an index means what its first fragment began.
     fn add_tool_call(&mut self, call: Value) {
         let Value::Object(mut call) = call else { return };
-        let index = call.remove("index").and_then(|i| i.as_u64());
-        let place = index.map_or(self.tool_calls.len(), |i| i as usize);
-        // An index far past the end would let a peer make us allocate: append instead.
-        if place >= self.tool_calls.len() {
-            self.tool_calls.push(Value::Object(call));
-            return;
+        let index = call.remove("index").and_then(|index| index.as_u64()).map(CallName::Index);
+        let text = |value: Option<&Value>| {
+            value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let id = text(call.get("id")).map(CallName::Id);
+        let begins = text(call.get("function").and_then(|function| function.get("name"))).is_some();
+        let known = match (&index, &id) {
+            (Some(name), _) | (None, Some(name)) => self.places.get(name).copied(),
+            // Nothing says where it belongs but its own words: a name begins a call.
+            (None, None) if begins => None,
+            (None, None) => self.tool_calls.len().checked_sub(1),
+        };
+        // An index is a name and no position: one far past the end allocates nothing.
+        let place = known.unwrap_or(self.tool_calls.len());
+        for name in [index, id].into_iter().flatten() {
+            self.places.entry(name).or_insert(place);
         }
-        merge(&mut self.tool_calls[place], Value::Object(call));
+        match self.tool_calls.get_mut(place) {
+            Some(begun) => merge(begun, Value::Object(call)),
+            None => self.tool_calls.push(Value::Object(call)),
+        }
     }
+}
+
+/// What the fragments of one call have in common.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum CallName {
+    Index(u64),
+    Id(String),
 }
 
 /// Adds a delta to what is there: strings grow, objects merge, lists append, the rest is replaced.
@@ -372,7 +399,8 @@ fn merge(into: &mut Value, delta: Value) {
         (Value::Object(fields), Value::Object(more)) => {
             for (name, value) in more {
                 // `id`, `type` and the like come whole; some servers repeat them.
-                if matches!(name.as_str(), "id" | "type") && fields.contains_key(&name) {
+                let known = fields.get(&name).is_some_and(|known| !known.is_null() && known != "");
+                if matches!(name.as_str(), "id" | "type") && known {
                     continue;
                 }
                 merge(fields.entry(name).or_insert(Value::Null), value);
@@ -454,6 +482,76 @@ mod tests {
         assert_eq!(message["tool_calls"][0]["function"]["arguments"], r#"{"a":1}"#);
         assert_eq!(message["tool_calls"][0]["id"], "t1");
         assert_eq!(message["tool_calls"][1]["function"]["name"], "g");
+    }
+
+    fn calls_of(deltas: &[Value]) -> Vec<(String, String, String)> {
+        let mut assembly = Assembly::default();
+        for calls in deltas {
+            assembly.push(&chunk(json!({ "tool_calls": calls }))).unwrap();
+        }
+        let calls = assembly.take_calls(|_| true);
+        calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()
+    }
+
+    fn three(id: &str, name: &str, arguments: &str) -> (String, String, String) {
+        (id.into(), name.into(), arguments.into())
+    }
+
+    #[test]
+    fn sbp_l5_02_fragments_find_their_call_whatever_its_index() {
+        let begin = |index: u64, id: &str, name: &str| {
+            json!([{ "index": index, "id": id, "type": "function",
+                     "function": { "name": name, "arguments": "" } }])
+        };
+        let more =
+            |index: u64, text: &str| json!([{ "index": index, "function": { "arguments": text } }]);
+        // From 1, interleaved, and with an index that nobody would allocate for.
+        for (one, two) in [(1, 2), (0, 1), (2, 1), (7, u64::MAX)] {
+            let calls = calls_of(&[
+                begin(one, "a", "f"),
+                begin(two, "b", "g"),
+                more(one, "{\"x\""),
+                more(two, "{}"),
+                more(one, ":1}"),
+            ]);
+            assert_eq!(calls, [three("a", "f", "{\"x\":1}"), three("b", "g", "{}")]);
+        }
+    }
+
+    #[test]
+    fn sbp_l5_02_fragments_without_an_index_go_by_id_or_to_the_last_call() {
+        let calls = calls_of(&[
+            json!([{ "id": "a", "function": { "name": "f", "arguments": "{\"x\"" } }]),
+            json!([{ "function": { "arguments": ":1" } }]),
+            json!([{ "id": "b", "function": { "name": "g", "arguments": "{" } }]),
+            json!([{ "id": "a", "function": { "arguments": "}" } }]),
+            json!([{ "id": "", "function": { "name": "", "arguments": "}" } }]),
+            json!([{ "function": { "name": "h", "arguments": "{}" } }]),
+        ]);
+        let expected = [three("a", "f", "{\"x\":1}"), three("b", "g", "{}"), three("", "h", "{}")];
+        assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn sbp_l5_02_an_id_or_name_that_comes_late_is_the_calls() {
+        let calls = calls_of(&[
+            json!([{ "index": 1, "id": null, "function": { "arguments": "{" } }]),
+            json!([{ "index": 1, "id": "a", "function": { "name": "f" } }]),
+            json!([{ "index": 1, "id": "a", "function": { "arguments": "}" } }]),
+        ]);
+        assert_eq!(calls, [three("a", "f", "{}")]);
+    }
+
+    #[test]
+    fn sbp_l5_02_indexes_of_an_earlier_round_mean_nothing_in_the_next() {
+        let mut assembly = Assembly::default();
+        for name in ["f", "g"] {
+            let call = json!({"tool_calls":[{"index":1,"id":name,"function":{"name":name}}]});
+            assembly.push(&chunk(call)).unwrap();
+            let taken = assembly.take_calls(|_| true);
+            assert_eq!((taken.len(), taken[0].name.as_str()), (1, name));
+            assembly.next_round();
+        }
     }
 
     #[test]

@@ -36,6 +36,31 @@ pub struct LoggedTurn {
     pub status: TurnStatus,
 }
 
+/// A caller's question as the log has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoggedQuestion {
+    pub seq: Seq,
+    pub turn_id: TurnId,
+    pub content: String,
+    pub created_at: Timestamp,
+}
+
+/// What a surface is shown of a log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Logged {
+    Turn(LoggedTurn),
+    Question(LoggedQuestion),
+}
+
+impl Logged {
+    pub fn seq(&self) -> Seq {
+        match self {
+            Logged::Turn(turn) => turn.seq,
+            Logged::Question(question) => question.seq,
+        }
+    }
+}
+
 /// A turn as far as it has been generated.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveText<'a> {
@@ -44,6 +69,8 @@ pub struct LiveText<'a> {
     pub seq: Seq,
     /// Counts the runs of one turn: text of an earlier run is void.
     pub attempt: u32,
+    /// The byte of the turn's text at which `text` begins: at most [`Delivery::read_of`] it.
+    pub from: usize,
     pub text: &'a str,
 }
 
@@ -75,6 +102,8 @@ pub struct Delivery {
     held: Option<Box<Held>>,
     barriers: VecDeque<Barrier>,
     barriers_sent: u64,
+    /// Pongs prove nothing (SBP-L2-21).
+    explicit_ack: bool,
 }
 
 /// A turn that is being shown as it is written.
@@ -85,13 +114,31 @@ struct Streaming {
     /// How much of the original was taken in, and how much of what it became went out.
     read: usize,
     sent: usize,
+    /// Of what was taken in: tells whether the stored turn begins like that.
+    hash: Fnv,
     form: Option<adapt::Stream>,
+}
+
+/// FNV-1a: text that was shown is compared with the stored turn without keeping it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(self, text: &str) -> Self {
+        let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Self(text.bytes().fold(self.0, add))
+    }
 }
 
 impl Streaming {
     /// The next part of the original: what there is to show of it, and where that begins.
     fn show(&mut self, more: &str, ended: bool) -> (usize, String) {
         self.read += more.len();
+        self.hash = self.hash.add(more);
         let shown = match &mut self.form {
             None => more.to_owned(),
             Some(form) => {
@@ -131,7 +178,13 @@ impl Delivery {
             held: None,
             barriers: VecDeque::new(),
             barriers_sent: 0,
+            explicit_ack: false,
         }
+    }
+
+    /// The same for a surface that confirms by `TETHER_ACK` alone.
+    pub fn acked_explicitly(self, explicit_ack: bool) -> Self {
+        Self { explicit_ack, ..self }
     }
 
     /// The same for a surface that wants its text in another form.
@@ -155,12 +208,18 @@ impl Delivery {
             let content = self.formed(std::mem::take(&mut turn.content));
             return vec![self.tether_turn(turn, content)];
         }
-        // A stream of another run than the stored one would not be its beginning: start over.
-        let mut streaming = streamed
-            .filter(|s| turn.content.is_char_boundary(s.read))
-            .unwrap_or_else(|| self.start(turn.turn_id, 0));
-        let (offset, rest) = streaming.show(&turn.content[streaming.read..], true);
+        // A stream of another run than the stored one is not its beginning: start over. Two answers
+        // are never spliced (G18).
+        let begins = |s: &Streaming| {
+            let shown = turn.content.get(..s.read);
+            shown.is_some_and(|shown| Fnv::new().add(shown) == s.hash)
+        };
         let mut frames = Vec::with_capacity(2);
+        if streamed.as_ref().is_some_and(|s| !begins(s)) {
+            frames.push(self.restarted(turn.turn_id));
+        }
+        let mut streaming = streamed.filter(begins).unwrap_or_else(|| self.start(turn.turn_id, 0));
+        let (offset, rest) = streaming.show(&turn.content[streaming.read..], true);
         if !rest.is_empty() || offset == 0 {
             frames.push(self.chunk(turn.turn_id, turn.seq, offset, &rest));
         }
@@ -174,29 +233,63 @@ impl Delivery {
         self.mode == Mode::Whole || seq <= self.drain_until
     }
 
-    /// A turn being generated has this text by now. Call it when the log before the turn has
-    /// been read to its end: live text comes after everything older (SBP-L2-05).
-    pub fn live(&mut self, live: LiveText<'_>) -> Option<ServerFrame> {
-        if self.mode == Mode::Whole || self.translating || live.seq <= self.sent {
+    /// A question of the log, for a surface that is shown those. It is not counted, and comes before
+    /// its turn.
+    pub fn question(&mut self, question: LoggedQuestion) -> Option<ServerFrame> {
+        if question.seq <= self.sent || self.held.is_some() {
             return None;
         }
+        self.sent = question.seq;
+        Some(ServerFrame::UserTurn {
+            turn_id: question.turn_id,
+            session_id: self.session_id,
+            content: question.content,
+            seq: Some(question.seq),
+            surface_id: None,
+        })
+    }
+
+    /// How much of that run's text was taken in: read on from there.
+    pub fn read_of(&self, turn_id: TurnId, attempt: u32) -> usize {
+        let known = self.streaming.as_ref();
+        let known = known.filter(|s| s.turn_id == turn_id && s.attempt == attempt);
+        known.map_or(0, |s| s.read)
+    }
+
+    /// A turn being generated has more text by now. Call it when the log before the turn has
+    /// been read to its end: live text comes after everything older (SBP-L2-05).
+    pub fn live(&mut self, live: LiveText<'_>) -> Vec<ServerFrame> {
+        if self.mode == Mode::Whole || self.translating || live.seq <= self.sent {
+            return Vec::new();
+        }
+        let read = self.read_of(live.turn_id, live.attempt);
+        let more = read.checked_sub(live.from).and_then(|from| live.text.get(from..));
+        let Some(rest) = more.filter(|rest| !rest.is_empty()) else { return Vec::new() };
         let known = self.streaming.take();
         let known = known.filter(|s| s.turn_id == live.turn_id && s.attempt == live.attempt);
-        let read = known.as_ref().map_or(0, |s| s.read);
-        let Some(rest) = live.text.get(read..).filter(|rest| !rest.is_empty()) else {
-            self.streaming = known;
-            return None;
-        };
+        let mut frames = Vec::new();
+        // An earlier run was shown: here, or before the surface came back.
+        if known.is_none() && live.attempt > 1 {
+            frames.push(self.restarted(live.turn_id));
+        }
         let mut streaming = known.unwrap_or_else(|| self.start(live.turn_id, live.attempt));
         let (offset, shown) = streaming.show(rest, false);
         self.streaming = Some(streaming);
         // A form may have to see more before it can say anything.
-        (!shown.is_empty()).then(|| self.chunk(live.turn_id, live.seq, offset, &shown))
+        if !shown.is_empty() {
+            frames.push(self.chunk(live.turn_id, live.seq, offset, &shown));
+        }
+        frames
+    }
+
+    fn restarted(&self, turn_id: TurnId) -> ServerFrame {
+        let session_id = self.session_id;
+        ServerFrame::TurnRestarted { chunk_id: turn_id, turn_id, session_id }
     }
 
     fn start(&self, turn_id: TurnId, attempt: u32) -> Streaming {
         let form = self.form.as_ref().map(Form::stream);
-        Streaming { turn_id, attempt, read: 0, sent: 0, form }
+        Streaming { turn_id, attempt, read: 0, sent: 0, hash: Fnv::new(), form }
     }
 
     /// A ping payload to send after the frames so far, if any of them still needs proof.
@@ -216,7 +309,7 @@ impl Delivery {
         // A pong nobody asked for proves nothing.
         let at = self.barriers.iter().position(|b| b.nonce == nonce)?;
         let seq = self.barriers.drain(..=at).next_back().map(|b| b.seq)?;
-        self.confirm(seq)
+        if self.explicit_ack { None } else { self.confirm(seq) }
     }
 
     /// The surface says it has everything up to `seq`. More than was sent is not believed.
@@ -304,7 +397,7 @@ mod tests {
     }
 
     fn live(seq: Seq, attempt: u32, text: &str) -> LiveText<'_> {
-        LiveText { turn_id: turn_id(seq), seq, attempt, text }
+        LiveText { turn_id: turn_id(seq), seq, attempt, from: 0, text }
     }
 
     fn delivery(mode: Mode, delivered: Seq, head: Seq) -> Delivery {
@@ -353,12 +446,10 @@ mod tests {
     #[test]
     fn sbp_l2_08_a_surface_that_comes_mid_sentence_gets_what_exists_then_the_rest() {
         let mut d = delivery(Mode::Chunks, 0, 1);
-        let Some(ServerFrame::TurnChunk { delta, offset: 0, .. }) = d.live(live(2, 1, "Hé"))
-        else {
-            panic!()
-        };
+        let frames = d.live(live(2, 1, "Hé"));
+        let [ServerFrame::TurnChunk { delta, offset: 0, .. }] = &frames[..] else { panic!() };
         assert_eq!(delta, "Hé");
-        assert_eq!(d.live(live(2, 1, "Hé")), None, "nothing new");
+        assert_eq!(d.live(live(2, 1, "Hé")), [], "nothing new");
         let frames = d.logged(logged(2, "Héllo"));
         let [ServerFrame::TurnChunk { delta, offset, .. }, ServerFrame::TurnComplete(_)] =
             &frames[..]
@@ -371,19 +462,65 @@ mod tests {
     #[test]
     fn sbp_l2_09_a_surface_without_streaming_gets_whole_turns_only() {
         let mut d = delivery(Mode::Whole, 0, 0);
-        assert_eq!(d.live(live(2, 1, "abc")), None);
+        assert_eq!(d.live(live(2, 1, "abc")), []);
         assert!(matches!(d.logged(logged(2, "abcd"))[..], [ServerFrame::TetherTurn(_)]));
     }
 
     #[test]
-    fn a_turn_that_is_run_again_starts_over() {
+    fn sbp_l1_13_a_turn_that_is_run_again_is_said_to_be_and_starts_over() {
         let mut d = delivery(Mode::Chunks, 0, 1);
         d.live(live(2, 1, "first try"));
-        let Some(ServerFrame::TurnChunk { delta, offset: 0, .. }) = d.live(live(2, 2, "second"))
+        let frames = d.live(live(2, 2, "second"));
+        let [ServerFrame::TurnRestarted { .. }, ServerFrame::TurnChunk { delta, offset: 0, .. }] =
+            &frames[..]
         else {
-            panic!()
+            panic!("{frames:?}")
         };
         assert_eq!(delta, "second");
+        // A surface that comes back in the middle may have text of the run before.
+        let mut back = delivery(Mode::Chunks, 0, 1);
+        assert!(matches!(back.live(live(2, 2, "sec"))[0], ServerFrame::TurnRestarted { .. }));
+        assert!(matches!(back.live(live(2, 2, "second"))[..], [ServerFrame::TurnChunk { .. }]));
+    }
+
+    #[test]
+    fn g18_an_answer_is_never_joined_to_the_beginning_of_another() {
+        let mut d = delivery(Mode::Chunks, 0, 1);
+        d.live(live(2, 1, "abc"));
+        let frames = d.logged(logged(2, "xyz and more"));
+        let [
+            ServerFrame::TurnRestarted { .. },
+            ServerFrame::TurnChunk { delta, offset: 0, .. },
+            ServerFrame::TurnComplete(_),
+        ] = &frames[..]
+        else {
+            panic!("{frames:?}")
+        };
+        assert_eq!(delta, "xyz and more");
+    }
+
+    #[test]
+    fn sbp_l2_21_with_explicit_acks_a_pong_proves_nothing() {
+        let mut d = delivery(Mode::Chunks, 0, 2).acked_explicitly(true);
+        d.logged(logged(2, "a"));
+        let ping = d.barrier().unwrap();
+        assert_eq!(d.pong(&ping), None);
+        assert_eq!(d.ack(2), Some(2));
+    }
+
+    #[test]
+    fn sbp_l2_20_questions_come_in_their_place_and_once() {
+        let mut d = delivery(Mode::Chunks, 0, 4);
+        let question = |seq| LoggedQuestion {
+            seq,
+            turn_id: turn_id(seq + 1),
+            content: "why?".into(),
+            created_at: Timestamp::UNIX_EPOCH,
+        };
+        assert!(matches!(d.question(question(1)), Some(ServerFrame::UserTurn { .. })));
+        assert_eq!(d.question(question(1)), None, "once");
+        assert_eq!(d.logged(logged(2, "because")).len(), 1);
+        assert!(d.question(question(3)).is_some());
     }
 
     /// What may happen around one session, in any order.
@@ -452,9 +589,7 @@ mod tests {
                 self.wire.extend(d.logged(turn).into_iter().map(Sent::frame));
             }
             let seq = self.head() + 2;
-            if let Some(frame) = d.live(live(seq, 1, &self.running)) {
-                self.wire.push_back(Sent::frame(frame));
-            }
+            self.wire.extend(d.live(live(seq, 1, &self.running)).into_iter().map(Sent::frame));
             self.wire.extend(d.barrier().map(Sent::Ping));
         }
 

@@ -3,11 +3,10 @@
 //! One table for all of it. A code says what happened; its remedy for the reader stands in
 //! `docs/errors.md`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The codes of `{"error":{"code":…}}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(into = "&'static str")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Code {
     SessionNotFound,
     TokenExpired,
@@ -103,9 +102,19 @@ impl Code {
     }
 }
 
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        code.as_str()
+/// Something that was asked for and did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+    /// Seconds after which it may work.
+    pub retry_after: Option<u64>,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retry_after: None }
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! Ours, beyond the protocol, and harmless to those who do not know them: `TETHER_ACK`,
 //! `USER_MESSAGE`, `CANCEL_TURN`, `APPROVAL_DECISION` from the surface; `TURN_ACCEPTED`,
-//! `TURN_FAILED`, `APPROVAL_REQUEST`, `APPROVAL_RESOLVED` to it.
+//! `TURN_FAILED`, `TURN_RESTARTED`, `USER_TURN`, `SURFACES`, `APPROVAL_REQUEST`,
+//! `APPROVAL_RESOLVED` to it.
 
 mod write;
 
@@ -59,6 +60,13 @@ pub struct Attach {
     pub surface: SurfaceContext,
     /// The wire version the surface asks for, if it says.
     pub sbp_version: Option<String>,
+    /// Stay beside the surfaces that are attached (SBP-L2-20, ours).
+    pub join: bool,
+    /// Close all others (ours).
+    pub take_over: bool,
+    /// Only `TETHER_ACK` confirms: something on the way may answer pings for a page that never saw
+    /// the text (SBP-L2-21, ours).
+    pub explicit_ack: bool,
 }
 
 /// `USER_MESSAGE`.
@@ -110,6 +118,9 @@ impl ClientFrame {
                         .find(|surface| surface.is_object()),
                 ),
                 sbp_version: text_of(&fields, "sbp_version"),
+                join: flag_of(&fields, "join"),
+                take_over: flag_of(&fields, "take_over"),
+                explicit_ack: says_explicit_ack(&fields),
             })),
             "DETACH" => Ok(Self::Detach),
             "PING" => Ok(Self::Ping),
@@ -162,6 +173,17 @@ fn user_message(fields: &mut Map<String, Value>) -> Result<UserMessage, FrameErr
         .filter(|id| (1..=128).contains(&id.len()))
         .ok_or(wrong("client_turn_id"))?;
     Ok(UserMessage { content, client_turn_id, model: text_of(fields, "model") })
+}
+
+fn flag_of(fields: &Map<String, Value>, name: &str) -> bool {
+    fields.get(name).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// Said beside the surface's description or in it.
+fn says_explicit_ack(fields: &Map<String, Value>) -> bool {
+    let contexts = ["surface_context", "surface"].into_iter().filter_map(|name| fields.get(name));
+    let said = contexts.map(|context| context.get("ack")).chain([fields.get("ack")]);
+    said.flatten().any(|ack| ack == "explicit")
 }
 
 fn text_of(fields: &Map<String, Value>, name: &str) -> Option<String> {
@@ -229,6 +251,29 @@ pub enum ServerFrame {
         offset: u64,
     },
     TurnComplete(TurnComplete),
+    /// The model answers anew after a crash: what was shown of this turn is void (SBP-L1-13, ours).
+    TurnRestarted {
+        chunk_id: TurnId,
+        turn_id: TurnId,
+        session_id: SessionId,
+    },
+    /// What somebody asked on another surface, or over HTTP (SBP-L2-20, ours).
+    UserTurn {
+        turn_id: TurnId,
+        session_id: SessionId,
+        content: String,
+        /// Its position; absent while the turn runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seq: Option<Seq>,
+        /// The device it was sent on, if it is attached and has a name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        surface_id: Option<String>,
+    },
+    /// Who is attached (SBP-L2-20, ours).
+    Surfaces {
+        session_id: SessionId,
+        list: Vec<AttachedSurface>,
+    },
     /// A `USER_MESSAGE` is on disk and will be answered.
     TurnAccepted {
         client_turn_id: String,
@@ -273,6 +318,16 @@ pub enum ServerFrame {
     /// A type this build does not know.
     #[serde(other, skip_serializing)]
     Unknown,
+}
+
+/// One surface of [`ServerFrame::Surfaces`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedSurface {
+    pub surface_id: Option<String>,
+    pub device_type: String,
+    pub joined: bool,
+    /// Whether it is the one that is told.
+    pub you: bool,
 }
 
 /// `SESSION_ATTACHED`. Both counts are the same number (SBP-L2-04).

@@ -20,6 +20,7 @@ pub mod lifecycle;
 pub mod message;
 pub mod pyjson;
 pub mod roaming_token;
+pub mod session;
 pub mod surface;
 pub mod translate;
 

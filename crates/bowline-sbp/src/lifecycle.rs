@@ -28,7 +28,7 @@ pub enum Status {
 }
 
 /// What happens to a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// A turn was taken.
     TurnTaken,
@@ -47,7 +47,7 @@ pub enum Change {
 }
 
 /// A change that the lifecycle does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("a session that is {from} cannot take this step")]
 pub struct IllegalChange {
     pub from: Status,

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use memchr::memchr2;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -29,8 +29,15 @@ pub struct Message {
     escapes: bool,
 }
 
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Message::read(Box::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
 /// What an entry of a session's log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EntryKind {
     /// What a caller said: user, system, tool result.
     Message,

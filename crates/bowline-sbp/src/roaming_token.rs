@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Code, Failure};
 use crate::id::{ExportId, SessionId};
 
 /// The longest time a token may be good for: seven days.
@@ -51,6 +52,16 @@ pub enum TokenError {
     Invalid,
     #[error("the roaming token has expired")]
     Expired,
+}
+
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Self {
+        let code = match error {
+            TokenError::Invalid => Code::TokenInvalid,
+            TokenError::Expired => Code::TokenExpired,
+        };
+        Failure::new(code, error.to_string())
+    }
 }
 
 impl RoamingClaims {

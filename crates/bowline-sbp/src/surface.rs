@@ -102,10 +102,10 @@ impl SurfaceContext {
         }
     }
 
-    /// What a model should know of the device it writes for; nothing for a plain screen (SBP-L4-02).
+    /// What a model should know of the device it writes for (SBP-L4-02).
     pub fn note(&self) -> Option<String> {
         let device = match self.device_type.as_str() {
-            "unknown" | "desktop" | "browser" => None,
+            "unknown" => None,
             device => Some(format!("The answer is for this device: {}.", plain(device))),
         };
         let tokens = self.max_output_tokens;
@@ -165,10 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn sbp_l4_02_a_model_is_told_of_devices_that_are_not_plain_screens() {
+    fn sbp_l4_02_a_model_is_told_of_every_device_that_says_what_it_is() {
         let note = |said: Value| SurfaceContext::read(Some(&said)).note();
-        assert_eq!(note(json!({ "device_type": "desktop" })), None);
+        for device in ["desktop", "browser", "mobile", "smart-fridge"] {
+            let said = note(json!({ "device_type": device })).unwrap();
+            assert_eq!(said, format!("The answer is for this device: {device}."));
+        }
         assert_eq!(note(json!({})), None);
+        assert_eq!(note(json!({ "device_type": "unknown" })), None);
         let watch =
             json!({ "device_type": "watch\nIgnore", "max_output_tokens": 60, "locale": "de" });
         assert_eq!(

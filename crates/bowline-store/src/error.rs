@@ -1,7 +1,7 @@
 //! Why the store did not do what it was asked.
 
-use bowline_sbp::id::SessionId;
-use bowline_sbp::lifecycle::{IllegalChange, Status};
+use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::lifecycle::IllegalChange;
 
 /// What the store answers instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,30 +12,16 @@ pub enum Error {
     TokenTaken,
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    #[error("the session is {0} and takes no more turns")]
-    Ended(Status),
-    #[error("the session was handed over to {0} and takes no more turns")]
-    HandedOver(SessionId),
     #[error("the session has {0} steps; it cannot be forked further on")]
     NoStep(u64),
     #[error("there is nothing behind this roaming token any more")]
     NoExport,
     #[error("the roaming token was already used")]
     Consumed,
-    /// The session has grown since it was looked at; look again.
-    #[error("the session has moved on")]
-    MovedOn,
-    #[error("the device's token was revoked or has expired")]
-    Revoked,
-    #[error("a session has at most {0} devices with tokens")]
-    TooManyDevices(u32),
     #[error("an agent remembers at most {0} things")]
     MemoryFull(u32),
     #[error(transparent)]
     Illegal(#[from] IllegalChange),
-    /// Another instance owns the turn now, or it has ended already.
-    #[error("the turn is no longer this instance's to finish")]
-    Superseded,
     /// Nothing was stored; it may work again later by itself.
     #[error("the database cannot be written: {0}")]
     Unavailable(String),
@@ -49,6 +35,34 @@ pub enum Error {
     /// The store was shut down.
     #[error("the store is closed")]
     Closed,
+}
+
+impl From<Error> for Failure {
+    /// The one table from the store's words to the caller's.
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::NoSession => Code::SessionNotFound,
+            Error::TokenTaken | Error::Illegal(_) => Code::SessionConflict,
+            Error::NoStep(_) | Error::MemoryFull(_) => Code::InvalidRequest,
+            Error::NoExport => Code::TokenInvalid,
+            Error::Consumed => Code::TokenConsumed,
+            Error::KeyReused => Code::KeyReused,
+            Error::Unavailable(_) | Error::Closed => Code::NotNow,
+            Error::Fatal(_) | Error::Corrupt(_) => Code::Internal,
+        };
+        let message = match &error {
+            Error::NoSession => "there is no such session here".into(),
+            // The words of a database are for the log.
+            Error::Unavailable(_) | Error::Fatal(_) | Error::Corrupt(_) | Error::Closed => {
+                tracing::error!(%error, "the store failed");
+                "the gateway cannot store right now, and whether this was stored is unknown; try \
+                 again with the same Idempotency-Key"
+                    .into()
+            }
+            _ => error.to_string(),
+        };
+        Failure::new(code, message)
+    }
 }
 
 /// Why a store cannot be opened at all.

@@ -1,11 +1,10 @@
 //! The durable session log.
 //!
 //! One append-only log per session is the truth; messages, Tether, snapshots and counters are
-//! derived from it. [`Store`] is a handful of whole, atomic operations in the language of the
-//! domain: a call that returns `Ok` is on disk, one that returns an error left nothing behind,
-//! except where the error says the outcome is unknown.
+//! derived from it. [`Store`] is small traits by subject, of whole, atomic operations in the
+//! language of the domain: a call that returns `Ok` is on disk, one that returns an error left
+//! nothing behind, except where the error says the outcome is unknown.
 
-mod approval;
 mod entry;
 mod error;
 #[doc(hidden)]
@@ -15,23 +14,22 @@ mod roaming;
 mod session;
 pub mod sqlite;
 mod store;
-mod surface;
-mod turn;
 
-pub use approval::NewApproval;
 pub use bowline_sbp::message::EntryKind;
-pub use entry::{Entry, NewEntry};
+pub use bowline_sbp::session::{
+    Commit, CommitError, DeviceRow, IdempotencyKey, Loaded, NewEntry, NewSession, ReplicaId,
+    Snapshot, SnapshotKind, TokenHash, Tokens,
+};
+pub use entry::Entry;
 pub use error::{Error, OpenError};
 pub use memory::{Memory, MemoryKind, NewMemory};
 pub use roaming::{
-    Derived, Edge, EdgeKind, Export, Family, Imported, NewExport, NewFork, NewHandoff, NewImport,
+    Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,
 };
-pub use session::{
-    Created, IdempotencyKey, NewSession, Page, Session, Snapshot, SnapshotKind, TokenHash,
+pub use session::{Arrival, Created, Page, Session};
+pub use store::{
+    Approvals, Devices, Leases, Log, Memories, Roaming, Secrets, Sessions, Store, Tether, Upkeep,
 };
-pub use store::Store;
-pub use surface::{Attach, Attached, Forgotten, KnownSurface, NewDeviceToken};
-pub use turn::{Accepted, Advance, Finish, InstanceId, NewTurn, TurnSession, Unfinished};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -10,6 +10,8 @@ pub enum MemoryKind {
     Semantic,
     /// Something that happened: "we moved the server in May".
     Episodic,
+    /// How something is done: "answer in French; run the tests before you commit".
+    Procedural,
 }
 
 impl MemoryKind {
@@ -17,11 +19,14 @@ impl MemoryKind {
         match self {
             MemoryKind::Semantic => "semantic",
             MemoryKind::Episodic => "episodic",
+            MemoryKind::Procedural => "procedural",
         }
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        [MemoryKind::Semantic, MemoryKind::Episodic].into_iter().find(|kind| kind.as_str() == name)
+        [MemoryKind::Semantic, MemoryKind::Episodic, MemoryKind::Procedural]
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
     }
 }
 

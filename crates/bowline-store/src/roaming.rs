@@ -1,11 +1,12 @@
 //! Sessions that leave, arrive, split and change hands, as the store sees them.
 
-use bowline_sbp::id::{AgentId, ExportId, Seq, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{ExportId, Seq, SessionId, SnapshotId, TurnId};
+use bowline_sbp::session::{IdempotencyKey, NewEntry, NewSession, TokenHash, Tokens};
 use jiff::Timestamp;
 
-use crate::entry::{Entry, NewEntry};
+use crate::entry::Entry;
 use crate::memory::NewMemory;
-use crate::session::{IdempotencyKey, NewSession, Session, TokenHash};
+use crate::session::Session;
 
 /// Everything a session is, read in one instant.
 #[derive(Debug, Clone)]
@@ -93,26 +94,6 @@ pub struct NewFork {
     pub at: Timestamp,
 }
 
-/// A session that goes on with another agent.
-#[derive(Debug, Clone)]
-pub struct NewHandoff {
-    pub id: SessionId,
-    pub token_hash: TokenHash,
-    pub to_agent: AgentId,
-    pub source: SessionId,
-    /// Where the source stood when its bundle was made; it must stand there still.
-    pub last_seq: Seq,
-    /// The bundle, used up by the new session in the same step.
-    pub export: NewExport,
-    /// What the new agent is told, as one turn. It never waits in the Tether.
-    pub bridge: Vec<NewEntry>,
-    pub bridge_turn: TurnId,
-    /// What lineage says of it: a JSON object.
-    pub detail: String,
-    pub snapshot: SnapshotId,
-    pub key: Option<IdempotencyKey>,
-}
-
 /// A session that came from another one.
 #[derive(Debug, Clone)]
 pub struct Derived {
@@ -163,10 +144,20 @@ pub struct Edge {
 }
 
 /// A family of sessions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Family {
     /// Each once, oldest first.
     pub edges: Vec<Edge>,
     /// There are more sessions than were asked for. No edge leads to one of those.
     pub cut: bool,
+    /// All of them, the one that was asked for first.
+    pub members: Vec<Member>,
+}
+
+/// One session of a family, and what was spent in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    pub session: String,
+    /// What its own turns cost; none if nobody here knows: it was deleted, or is a stranger's.
+    pub spent: Option<(f64, Tokens)>,
 }

@@ -1,43 +1,10 @@
 //! A session's row: who it belongs to, where its log stands, what has been delivered.
 
-use bowline_sbp::id::{AgentId, Seq, SessionId, SnapshotId};
+use bowline_sbp::id::{AgentId, Seq, SessionId};
 use bowline_sbp::lifecycle::Status;
+use bowline_sbp::session::{NewSession, Snapshot, TokenHash};
 use bowline_sbp::surface::SurfaceContext;
 use jiff::Timestamp;
-
-/// SHA-256 of a session token; the token itself is never stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TokenHash(pub [u8; 32]);
-
-impl std::fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TokenHash(…)")
-    }
-}
-
-/// A session to be made.
-#[derive(Debug, Clone)]
-pub struct NewSession {
-    pub id: SessionId,
-    pub token_hash: TokenHash,
-    /// Whether the session is to be found by its token alone. A token that names its session
-    /// needs no such help, and the index costs more than the rest of a new session.
-    pub listed: bool,
-    pub agent_id: AgentId,
-    /// A JSON object.
-    pub metadata: String,
-    pub at: Timestamp,
-}
-
-/// "Do this once": a name the caller chose, and what it named.
-#[derive(Debug, Clone)]
-pub struct IdempotencyKey {
-    /// Whose names these are: a session, or a caller that makes sessions.
-    pub scope: String,
-    pub key: String,
-    /// SHA-256 of the request the key stands for.
-    pub body_hash: [u8; 32],
-}
 
 /// What became of a request to make a session.
 #[derive(Debug, Clone)]
@@ -67,9 +34,9 @@ pub struct Session {
     /// Turns that were ever produced for a surface.
     pub tethered_turns: u64,
     pub cost_usd: f64,
-    /// Counts attachments; only the newest may act (G6).
+    /// Counts attachments (G6).
     pub attach_epoch: u64,
-    /// The attached surface.
+    /// The surface that attached last, if one is attached.
     pub surface: Option<SurfaceContext>,
     pub snapshot: Option<Snapshot>,
     /// The session that goes on in this one's place: this one takes no more turns (G8).
@@ -102,34 +69,14 @@ impl Session {
     }
 }
 
-/// A durable point to start from again: a position in the log (SBP-L2-14).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snapshot {
-    pub id: SnapshotId,
-    pub kind: SnapshotKind,
-    pub seq: Seq,
-    pub at: Timestamp,
-}
-
-/// What a snapshot was taken for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SnapshotKind {
-    /// Something with an effect is about to be done.
-    PreAction,
-    /// It is done.
-    PostAction,
-    /// Every so many turns.
-    Checkpoint,
-}
-
-impl SnapshotKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SnapshotKind::PreAction => "pre_action",
-            SnapshotKind::PostAction => "post_action",
-            SnapshotKind::Checkpoint => "checkpoint",
-        }
-    }
+/// A session as a surface finds it that is about to attach.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    pub session: Session,
+    /// What the surface missed begins after this position.
+    pub cursor: Seq,
+    /// How many turns of the Tether that is.
+    pub pending: u64,
 }
 
 /// A page of a newest-first list.

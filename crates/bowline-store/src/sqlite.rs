@@ -4,10 +4,13 @@
 //! thread groups commits, reader threads answer questions meanwhile. A lock file keeps a second
 //! process away from the same folder.
 
-mod approvals;
+mod commit;
 mod exports;
+mod handoff;
 mod history;
+mod leases;
 mod lineage;
+mod load;
 mod log;
 mod memory;
 mod readers;
@@ -16,22 +19,23 @@ mod rows;
 mod schema;
 mod sessions;
 mod signing;
-mod surfaces;
 mod tether;
 mod trunks;
-mod turns;
 mod writer;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bowline_sbp::approval::{Approval, Step};
-use bowline_sbp::delivery::LoggedTurn;
-use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
-use bowline_sbp::lifecycle::Change;
+use bowline_sbp::approval::Approval;
+use bowline_sbp::delivery::Logged;
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
+use bowline_sbp::session::{
+    AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
+    NewSession, ReplicaId, TokenHash,
+};
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
@@ -40,10 +44,9 @@ use self::readers::Readers;
 use self::rows::select_sessions;
 use self::writer::Writer;
 use crate::{
-    Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
-    Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
-    NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
-    OpenError, Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
+    Memories, Memory, NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page, Result,
+    Roaming, Secrets, Session, Sessions, Tether, Upkeep,
 };
 
 /// The database's name inside the data folder.
@@ -77,6 +80,8 @@ impl Sqlite {
 
         let mut conn = connect(&path, false)?;
         schema::migrate(&mut conn, &path.display().to_string())?;
+        leases::take_folder(&conn, Timestamp::now())
+            .map_err(|error| OpenError::Database(error.to_string()))?;
         let readers = (0..READERS).map(|_| connect(&path, true)).collect::<Result<_, _>>()?;
         Ok(Self {
             writer: Writer::start(conn).map_err(unusable)?,
@@ -161,7 +166,7 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
 }
 
 #[async_trait::async_trait]
-impl Store for Sqlite {
+impl Sessions for Sqlite {
     async fn create_session(
         &self,
         session: NewSession,
@@ -186,14 +191,48 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| sessions::list(conn, &page)).await
     }
 
-    async fn change_status(&self, id: SessionId, change: Change, at: Timestamp) -> Result<Session> {
-        self.writer.run(move |conn| sessions::change_status(conn, id, change, at)).await
+    async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>> {
+        self.readers.ask(move |conn| with_key(conn, id, load::attachments)).await
     }
 
-    async fn delete_session(&self, id: SessionId) -> Result<bool> {
-        self.writer.run(move |conn| sessions::delete(conn, id)).await
+    async fn known(&self, key: IdempotencyKey) -> Result<Option<(SessionId, KnownKey)>> {
+        self.readers.ask(move |conn| load::known(conn, &key)).await
     }
 
+    async fn load(&self, id: SessionId) -> Result<Option<Loaded>> {
+        self.readers.ask(move |conn| load::load(conn, id)).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
+        let written = self.writer.run(move |conn| commit::commit(conn, &commit)).await;
+        written.unwrap_or_else(|error| match error {
+            Error::Fatal(why) => Err(CommitError::Fatal(why)),
+            error => Err(CommitError::NotStored(error.to_string())),
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl Leases for Sqlite {
+    async fn register(&self, me: ReplicaId) -> Result<()> {
+        self.writer.run(move |conn| leases::register(conn, me)).await
+    }
+
+    async fn retire(&self, replica: ReplicaId) -> Result<()> {
+        self.writer.run(move |conn| leases::retire(conn, replica)).await
+    }
+
+    async fn release(&self, me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> Result<()> {
+        self.writer.run(move |conn| leases::release(conn, me, &sessions)).await
+    }
+
+    async fn unfinished(&self, me: ReplicaId) -> Result<Vec<(SessionId, u64)>> {
+        self.readers.ask(move |conn| load::unfinished(conn, me)).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Log for Sqlite {
     async fn history(&self, id: SessionId) -> Result<Vec<Message>> {
         self.readers.ask(move |conn| history::messages(conn, id)).await
     }
@@ -205,50 +244,23 @@ impl Store for Sqlite {
     async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>> {
         self.readers.ask(move |conn| history::before(conn, id, before, limit)).await
     }
+}
 
-    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>> {
-        self.readers.ask(move |conn| tether::after(conn, id, after)).await
+#[async_trait::async_trait]
+impl Tether for Sqlite {
+    async fn shown_after(&self, id: SessionId, after: Seq, questions: bool) -> Result<Vec<Logged>> {
+        self.readers.ask(move |conn| tether::shown_after(conn, id, after, questions)).await
     }
 
-    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted> {
-        self.writer.run(move |conn| turns::accept(conn, &turn)).await
+    async fn arrival(&self, id: SessionId, device: Option<String>) -> Result<Option<Arrival>> {
+        self.readers.ask(move |conn| tether::arrival(conn, id, device.as_deref())).await
     }
+}
 
-    async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
-        self.writer.run(move |conn| turns::start(conn, turn, owner)).await
-    }
-
-    async fn advance_turn(&self, advance: Advance) -> Result<Session> {
-        self.writer.run(move |conn| turns::advance(conn, &advance)).await
-    }
-
-    async fn finish_turn(&self, finish: Finish) -> Result<Seq> {
-        self.writer.run(move |conn| turns::finish(conn, &finish)).await
-    }
-
-    async fn abandon_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()> {
-        self.writer.run(move |conn| turns::abandon(conn, turn, owner)).await
-    }
-
-    async fn take_over(&self, owner: InstanceId, at: Timestamp) -> Result<Vec<Unfinished>> {
-        self.writer.run(move |conn| turns::take_over(conn, owner, at)).await
-    }
-
-    async fn attach(&self, attach: Attach) -> Result<Attached> {
-        self.writer.run(move |conn| tether::attach(conn, &attach)).await
-    }
-
-    async fn surfaces(&self, id: SessionId) -> Result<Vec<KnownSurface>> {
-        self.readers
-            .ask(move |conn| {
-                let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-                surfaces::list(conn, key)
-            })
-            .await
-    }
-
-    async fn add_device_token(&self, token: NewDeviceToken) -> Result<Forgotten> {
-        self.writer.run(move |conn| surfaces::add_token(conn, &token)).await
+#[async_trait::async_trait]
+impl Devices for Sqlite {
+    async fn devices(&self, id: SessionId) -> Result<Vec<DeviceRow>> {
+        self.readers.ask(move |conn| with_key(conn, id, load::devices)).await
     }
 
     async fn device_of(
@@ -257,57 +269,19 @@ impl Store for Sqlite {
         token: TokenHash,
         at: Timestamp,
     ) -> Result<Option<String>> {
-        self.readers
-            .ask(move |conn| {
-                let Some(key) = rows::key_of(conn, id)? else { return Ok(None) };
-                Ok(surfaces::with_token(conn, key, token, at)?.map(|(device, _)| device))
-            })
-            .await
+        self.readers.ask(move |conn| tether::device_of(conn, id, token, at)).await
     }
+}
 
-    async fn forget_surface(
-        &self,
-        id: SessionId,
-        surface_id: String,
-        at: Timestamp,
-    ) -> Result<Forgotten> {
-        self.writer.run(move |conn| surfaces::forget(conn, id, &surface_id, at)).await
-    }
-
-    async fn ask_approval(&self, approval: NewApproval) -> Result<Approval> {
-        self.writer.run(move |conn| approvals::ask(conn, &approval)).await
-    }
-
-    async fn step_approval(
-        &self,
-        id: SessionId,
-        approval: ApprovalId,
-        step: Step,
-        at: Timestamp,
-    ) -> Result<Option<Approval>> {
-        self.writer.run(move |conn| approvals::step(conn, id, approval, step, at)).await
-    }
-
+#[async_trait::async_trait]
+impl Approvals for Sqlite {
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
-        self.readers.ask(move |conn| approvals::list(conn, id)).await
+        self.readers.ask(move |conn| load::approvals(conn, id)).await
     }
+}
 
-    async fn awaits_approval(&self, turn: TurnId, calls: Seq) -> Result<bool> {
-        self.readers.ask(move |conn| approvals::waits(conn, turn, calls)).await
-    }
-
-    async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
-        self.writer.run(move |conn| approvals::forget(conn, before)).await
-    }
-
-    async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {
-        self.writer.run(move |conn| tether::detach(conn, id, epoch, at)).await
-    }
-
-    async fn confirm(&self, id: SessionId, epoch: u64, seq: Seq) -> Result<()> {
-        self.writer.run(move |conn| tether::confirm(conn, id, epoch, seq)).await
-    }
-
+#[async_trait::async_trait]
+impl Roaming for Sqlite {
     async fn pack(&self, id: SessionId) -> Result<Option<Packed>> {
         self.readers.ask(move |conn| history::pack(conn, id)).await
     }
@@ -342,14 +316,13 @@ impl Store for Sqlite {
         self.writer.run(move |conn| roaming::fork(conn, fork)).await
     }
 
-    async fn hand_off(&self, handoff: NewHandoff) -> Result<Derived> {
-        self.writer.run(move |conn| roaming::hand_off(conn, handoff)).await
-    }
-
     async fn family(&self, session: String, most: u32) -> Result<Family> {
         self.readers.ask(move |conn| lineage::family(conn, session, most)).await
     }
+}
 
+#[async_trait::async_trait]
+impl Memories for Sqlite {
     async fn remember(
         &self,
         agent: AgentId,
@@ -373,10 +346,17 @@ impl Store for Sqlite {
         self.readers.ask(move |conn| memory::recall(conn, &agent, &words, limit)).await
     }
 
+    async fn rules(&self, agent: AgentId, limit: u32) -> Result<Vec<Memory>> {
+        self.readers.ask(move |conn| memory::rules(conn, &agent, limit)).await
+    }
+
     async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64> {
         self.writer.run(move |conn| memory::forget(conn, &agent, memory)).await
     }
+}
 
+#[async_trait::async_trait]
+impl Secrets for Sqlite {
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]> {
         self.writer
             .run(move |conn| {
@@ -398,21 +378,23 @@ impl Store for Sqlite {
     async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>> {
         self.writer.run(move |conn| signing::add(conn, fresh, at)).await
     }
+}
 
+#[async_trait::async_trait]
+impl Upkeep for Sqlite {
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
-        self.writer.run(move |conn| sessions::forget_keys(conn, before)).await
+        self.in_steps(sessions::FORGOTTEN_AT_ONCE, move |conn| sessions::forget_keys(conn, before))
+            .await
     }
 
     async fn forget_bundles(&self, before: Timestamp) -> Result<u64> {
-        let mut all = 0;
-        loop {
-            // Others get their turn in between.
-            let some = self.writer.run(move |conn| exports::drop_expired(conn, before)).await?;
-            all += some;
-            if some < exports::DROPPED_AT_ONCE {
-                return Ok(all);
-            }
-        }
+        self.in_steps(exports::DROPPED_AT_ONCE, move |conn| exports::drop_expired(conn, before))
+            .await
+    }
+
+    async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
+        let forget = move |conn: &Connection| sessions::forget_approvals(conn, before);
+        self.in_steps(sessions::FORGOTTEN_AT_ONCE, forget).await
     }
 
     async fn check(&self) -> Result<()> {
@@ -432,9 +414,38 @@ impl Store for Sqlite {
     async fn failed(&self) -> Error {
         self.writer.failed().await
     }
+
+    async fn close(&self) {
+        self.writer.close().await;
+    }
+}
+
+/// Of a session that is not there, nothing.
+fn with_key<T>(
+    conn: &Connection,
+    id: SessionId,
+    read: impl FnOnce(&Connection, rows::Key) -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    rows::key_of(conn, id)?.map_or_else(|| Ok(Vec::new()), |key| read(conn, key))
 }
 
 impl Sqlite {
+    /// Upkeep in steps of so many rows: others write in between.
+    async fn in_steps(
+        &self,
+        at_once: u64,
+        step: impl Fn(&Connection) -> Result<u64> + Copy + Send + 'static,
+    ) -> Result<u64> {
+        let mut all = 0;
+        loop {
+            let some = self.writer.run(step).await?;
+            all += some;
+            if some < at_once {
+                return Ok(all);
+            }
+        }
+    }
+
     /// How many turns are accepted and not ended; for those who watch the machine.
     pub async fn unfinished_turns(&self) -> Result<usize> {
         let count = |conn: &Connection| {
@@ -442,19 +453,5 @@ impl Sqlite {
             Ok(statement.query_row([], |row| row.get::<_, i64>(0))? as usize)
         };
         self.readers.ask(count).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_bound_is_forgotten() {
-        let conn = Connection::open_in_memory().unwrap();
-        let sql = "SELECT ?1 IS NULL";
-        conn.prepare_cached(sql).unwrap().query_row(["secret"], |_| Ok(())).unwrap();
-        let null = conn.prepare_cached(sql).unwrap().raw_query().next().unwrap().unwrap().get(0);
-        assert_eq!(null, Ok(true));
     }
 }

@@ -1,24 +1,28 @@
-//! The promises every backend keeps.
+//! The promises every backend keeps, by subject. `Ok` means on disk (G4).
+//!
+//! Small traits of whole, atomic operations. A live session is written by one operation alone:
+//! [`Sessions::commit`], under its owner's lease. What is committed may be read by anyone.
 
-use bowline_sbp::approval::{Approval, Step};
-use bowline_sbp::delivery::LoggedTurn;
-use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
-use bowline_sbp::lifecycle::Change;
+use bowline_sbp::approval::Approval;
+use bowline_sbp::delivery::Logged;
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
+use bowline_sbp::session::{
+    AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
+    NewSession, ReplicaId, TokenHash,
+};
 use jiff::Timestamp;
 
 use crate::{
-    Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Export, Family, Finish,
-    Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval, NewDeviceToken,
-    NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn, Packed, Page,
-    Result, Session, TokenHash, Unfinished,
+    Arrival, Created, Derived, Edge, Entry, Export, Family, Memory, NewExport, NewFork, NewImport,
+    NewMemory, Packed, Page, Result, Session,
 };
 
-/// The durable session log. `Ok` means on disk (G4).
+/// Sessions: made, found, and written by their owners.
 #[async_trait::async_trait]
-pub trait Store: Send + Sync + std::fmt::Debug + 'static {
-    /// Makes a session; under a key, the same one again.
+pub trait Sessions: Send + Sync {
+    /// Makes a session that nobody owns yet; under a key, the same one again.
     async fn create_session(
         &self,
         session: NewSession,
@@ -33,13 +37,38 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Sessions, newest first.
     async fn sessions(&self, page: Page) -> Result<Vec<Session>>;
 
-    /// Moves a session along its lifecycle.
-    async fn change_status(&self, id: SessionId, change: Change, at: Timestamp) -> Result<Session>;
+    /// The surfaces that are attached to a session, oldest first.
+    async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>>;
 
-    /// Forgets a session and all it holds; its forks keep what they share. `false` if there was
-    /// none.
-    async fn delete_session(&self, id: SessionId) -> Result<bool>;
+    /// What an idempotency key stands for, and the session it belongs to (G3).
+    async fn known(&self, key: IdempotencyKey) -> Result<Option<(SessionId, KnownKey)>>;
 
+    /// A session as its next owner finds it.
+    async fn load(&self, id: SessionId) -> Result<Option<Loaded>>;
+
+    /// Writes a session: all of it or nothing, and only under its owner's lease (G19).
+    async fn commit(&self, commit: Commit) -> Result<(), CommitError>;
+}
+
+/// Who is alive, and whose sessions were left.
+#[async_trait::async_trait]
+pub trait Leases: Send + Sync {
+    /// A replica begins to write.
+    async fn register(&self, me: ReplicaId) -> Result<()>;
+
+    /// A replica writes no more: whatever it still sends is refused, and what it owned may be taken.
+    async fn retire(&self, replica: ReplicaId) -> Result<()>;
+
+    /// Gives sessions back.
+    async fn release(&self, me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> Result<()>;
+
+    /// Sessions with turns that nobody who is alive works on, and how many each has.
+    async fn unfinished(&self, me: ReplicaId) -> Result<Vec<(SessionId, u64)>>;
+}
+
+/// Reading logs.
+#[async_trait::async_trait]
+pub trait Log: Send + Sync {
     /// What the model has to know: every message and turn, oldest first.
     async fn history(&self, id: SessionId) -> Result<Vec<Message>>;
 
@@ -48,41 +77,25 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// The `limit` log entries just before `before`, oldest first.
     async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>>;
+}
 
-    /// Turns in the Tether after `after`, oldest first: one page, bounded in number and bytes,
-    /// empty only when there are no more.
-    async fn tethered_after(&self, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>>;
+/// What surfaces missed.
+#[async_trait::async_trait]
+pub trait Tether: Send + Sync {
+    /// What a surface is shown of the log after `after`, oldest first: the turns of the Tether, and
+    /// `questions` as well if it wants those. One page, bounded in number and bytes, empty only
+    /// when there is no more.
+    async fn shown_after(&self, id: SessionId, after: Seq, questions: bool) -> Result<Vec<Logged>>;
 
-    /// Takes a turn on: from now it survives a crash.
-    async fn accept_turn(&self, turn: NewTurn) -> Result<Accepted>;
+    /// A session, and what the device of that name would get of it if it attached now.
+    async fn arrival(&self, id: SessionId, device: Option<String>) -> Result<Option<Arrival>>;
+}
 
-    /// A turn that waited, or was taken over, begins to run.
-    async fn start_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()>;
-
-    /// Keeps what a turn has come to so far: from now on a crash does not lose it (SBP-L2-14).
-    async fn advance_turn(&self, advance: Advance) -> Result<Session>;
-
-    /// Ends a turn: its entries, counters, snapshot and result in one step.
-    async fn finish_turn(&self, finish: Finish) -> Result<Seq>;
-
-    /// Forgets a turn that came to nothing, its key, and the session made for it: as if it had
-    /// never been asked for.
-    async fn abandon_turn(&self, turn: TurnId, owner: InstanceId) -> Result<()>;
-
-    /// Takes over what dead instances left: their attachments are ended, and their turns are
-    /// given to `owner`, oldest first per session.
-    async fn take_over(&self, owner: InstanceId, at: Timestamp) -> Result<Vec<Unfinished>>;
-
-    /// Attaches a surface. A device that was here before is recognised: what it does not say now, it
-    /// said then (SBP-L4-05). An older attachment loses its rights (SBP-L2-16).
-    async fn attach(&self, attach: Attach) -> Result<Attached>;
-
-    /// The devices that were attached to a session under a name of their own, newest first.
-    async fn surfaces(&self, id: SessionId) -> Result<Vec<KnownSurface>>;
-
-    /// Gives a device of a session a token of its own. One that is attached by its earlier one is
-    /// cut off.
-    async fn add_device_token(&self, token: NewDeviceToken) -> Result<Forgotten>;
+/// Devices that a session knows by name.
+#[async_trait::async_trait]
+pub trait Devices: Send + Sync {
+    /// The one that was here last first.
+    async fn devices(&self, id: SessionId) -> Result<Vec<DeviceRow>>;
 
     /// The device whose token this is, if it is still good at that time.
     async fn device_of(
@@ -91,45 +104,18 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         token: TokenHash,
         at: Timestamp,
     ) -> Result<Option<String>>;
+}
 
-    /// Forgets a device and its token. One that is attached with its own token is cut off.
-    async fn forget_surface(
-        &self,
-        id: SessionId,
-        surface_id: String,
-        at: Timestamp,
-    ) -> Result<Forgotten>;
-
-    /// Asks whether a tool may be called; of a call that was asked about before, how that stands.
-    async fn ask_approval(&self, approval: NewApproval) -> Result<Approval>;
-
-    /// Moves an approval along, if that is its next step. Gives it as it then stands: who finds it
-    /// otherwise came too late.
-    async fn step_approval(
-        &self,
-        id: SessionId,
-        approval: ApprovalId,
-        step: Step,
-        at: Timestamp,
-    ) -> Result<Option<Approval>>;
-
+/// Questions whether a tool may be called.
+#[async_trait::async_trait]
+pub trait Approvals: Send + Sync {
     /// What was asked in a session, the newest first.
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>>;
+}
 
-    /// Whether one of a turn's calls that are on record there was asked about and not made: the turn
-    /// waited for someone.
-    async fn awaits_approval(&self, turn: TurnId, calls: Seq) -> Result<bool>;
-
-    /// Forgets approvals that ended before then. Gives their number.
-    async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;
-
-    /// Ends an attachment. `false`, and nothing else, if a newer one has taken over.
-    async fn detach(&self, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool>;
-
-    /// The surface has everything up to `seq`. Ignored from an older attachment; never moves
-    /// back (G5).
-    async fn confirm(&self, id: SessionId, epoch: u64, seq: Seq) -> Result<()>;
-
+/// Sessions that leave, arrive and split.
+#[async_trait::async_trait]
+pub trait Roaming: Send + Sync {
     /// Everything a session is, read in one instant.
     async fn pack(&self, id: SessionId) -> Result<Option<Packed>>;
 
@@ -153,14 +139,14 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// it costs the same however long that is.
     async fn fork(&self, fork: NewFork) -> Result<Derived>;
 
-    /// Lets a session go on with another agent: a new session with all its history, and no more
-    /// turns in the old one, in one step (G8).
-    async fn hand_off(&self, handoff: NewHandoff) -> Result<Derived>;
-
     /// Where a session comes from, what came from it, and all their relatives: at most `most`
     /// sessions, the nearest ones.
     async fn family(&self, session: String, most: u32) -> Result<Family>;
+}
 
+/// What agents remember.
+#[async_trait::async_trait]
+pub trait Memories: Send + Sync {
     /// Adds to what an agent remembers, or puts it in the place of everything. Gives all that was
     /// named, also what was known before.
     async fn remember(
@@ -181,10 +167,17 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// What an agent remembers that has to do with these words, best first.
     async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>>;
 
+    /// How an agent does things: its procedural memories, oldest first.
+    async fn rules(&self, agent: AgentId, limit: u32) -> Result<Vec<Memory>>;
+
     /// Forgets one memory of an agent, or all. Gives their number.
     async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64>;
+}
 
-    /// A secret of this installation: the stored one, or `fresh` which is stored now.
+/// Secrets of the installation.
+#[async_trait::async_trait]
+pub trait Secrets: Send + Sync {
+    /// The stored secret of that name, or `fresh` which is stored now.
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]>;
 
     /// The keys behind roaming tokens that may still be good, newest last. If there is none, `fresh`
@@ -193,16 +186,59 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Makes `fresh` the newest of them.
     async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
+}
 
-    /// Forgets idempotency keys older than `before`.
+/// What has to be done now and then.
+#[async_trait::async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Forgets idempotency keys older than `before`. Gives their number.
     async fn forget_keys(&self, before: Timestamp) -> Result<u64>;
 
     /// Drops the bundles of exports that expired before then. Gives their number.
     async fn forget_bundles(&self, before: Timestamp) -> Result<u64>;
+
+    /// Forgets approvals that ended before then. Gives their number.
+    async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;
 
     /// Whether the store can write now; for readiness.
     async fn check(&self) -> Result<()>;
 
     /// Resolves when the store has failed for good and the process should exit.
     async fn failed(&self) -> crate::Error;
+
+    /// Writes what is queued and leaves a clean file. Nothing is written after it.
+    async fn close(&self);
+}
+
+/// Everything a gateway needs.
+pub trait Store:
+    Sessions
+    + Leases
+    + Log
+    + Tether
+    + Devices
+    + Approvals
+    + Roaming
+    + Memories
+    + Secrets
+    + Upkeep
+    + std::fmt::Debug
+    + 'static
+{
+}
+
+impl<T> Store for T where
+    T: Sessions
+        + Leases
+        + Log
+        + Tether
+        + Devices
+        + Approvals
+        + Roaming
+        + Memories
+        + Secrets
+        + Upkeep
+        + std::fmt::Debug
+        + 'static
+{
 }

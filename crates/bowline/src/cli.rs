@@ -320,7 +320,8 @@ Examples:
         /// How long each load runs
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Only these parts: ready, http, stream, attach, drain, turns, idle
+        /// Only these parts: ready, http, stream, latency, attach, drain, followers, turns,
+        /// idle, idle-sessions
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Also the start on a database of that size, which is written first [default: 1000]
@@ -395,7 +396,11 @@ Examples:
     },
     /// The model's server that the others measure with
     #[command(hide = true)]
-    Mock,
+    Mock {
+        /// Serve TLS, with a certificate that is made now and written to this file
+        #[arg(long, value_name = "FILE")]
+        tls: Option<PathBuf>,
+    },
     /// The bare WebSocket echo that tool calls are compared with
     #[command(hide = true)]
     Echo,

@@ -30,14 +30,14 @@ pub(super) enum Heard {
     /// It is being done.
     Known,
     /// It was done.
-    Done(ClientFrame),
+    Done(Box<ClientFrame>),
 }
 
 impl Calls {
     pub(super) fn hear(&mut self, call_id: &str) -> Heard {
         let known = self.0.iter().find(|(id, _)| id == call_id);
         match known {
-            Some((_, Some(outcome))) => Heard::Done(frame(call_id, outcome.clone())),
+            Some((_, Some(outcome))) => Heard::Done(Box::new(frame(call_id, outcome.clone()))),
             Some((_, None)) => Heard::Known,
             None => {
                 if self.0.len() == MOST {
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(calls.hear("a"), Heard::New);
         assert_eq!(calls.hear("a"), Heard::Known);
         let answer = calls.done("a", Ok(json!(1)));
-        assert_eq!(calls.hear("a"), Heard::Done(answer));
+        assert_eq!(calls.hear("a"), Heard::Done(Box::new(answer)));
         calls.hear("b");
         let no = calls.done("b", Err("no camera".into()));
         assert!(matches!(no, ClientFrame::ToolResult { error: Some(_), .. }));

@@ -21,6 +21,11 @@ pub struct SurfaceConfig {
     /// What the surface says about itself. A list of capabilities without `streaming` brings
     /// whole turns instead of chunks (SBP-L2-09).
     pub surface: SurfaceContext,
+    /// Stay beside the surfaces that are attached, and see what they send. Without it the surface
+    /// takes over from the one that did not join, either (SBP-L2-20).
+    pub join: bool,
+    /// Close all other surfaces.
+    pub take_over: bool,
     /// The wait between attempts to connect; see [`Backoff`] for the defaults.
     pub backoff: Backoff,
 }
@@ -58,6 +63,8 @@ mod tests {
             session_token: "secret4".into(),
             bearer: Some("secret5".into()),
             surface: SurfaceContext::default(),
+            join: false,
+            take_over: false,
             backoff: Backoff::default(),
         };
         let text = format!("{config:?}");

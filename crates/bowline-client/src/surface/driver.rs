@@ -126,16 +126,31 @@ impl Driver {
             match steps.pop_front() {
                 Some(Step::Give(event)) => self.give(event, socket).await?,
                 Some(Step::Say(frame)) => socket.say(&frame).await?,
-                Some(Step::Settle(client_turn_id)) => self.outbox.settle(&client_turn_id),
+                Some(Step::Settle(client_turn_id)) => {
+                    self.outbox.settle(&client_turn_id);
+                    self.send_on(socket).await?;
+                }
                 Some(Step::Open) => {
                     self.open = true;
-                    for message in self.outbox.waiting() {
-                        socket.say(&ClientFrame::UserMessage(message.clone())).await?;
-                    }
+                    self.outbox.reconnected();
+                    self.send_on(socket).await?;
                 }
                 None => steps.extend(self.listen(socket).await?),
             }
         }
+    }
+
+    /// Sends what may be on the wire now.
+    async fn send_on<S>(&mut self, socket: &mut Socket<S>) -> Result<(), Ending>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        while self.open
+            && let Some(message) = self.outbox.next()
+        {
+            socket.say(&ClientFrame::UserMessage(message)).await?;
+        }
+        Ok(())
     }
 
     async fn listen<S>(&mut self, socket: &mut Socket<S>) -> Result<Vec<Step>, Ending>
@@ -188,11 +203,8 @@ impl Driver {
     {
         match command {
             Some(Command::Send(message, reply)) => {
-                let kept = self.outbox.push(message.clone());
-                let _ = reply.send(kept);
-                if kept.is_ok() && self.open {
-                    socket.say(&ClientFrame::UserMessage(message)).await?;
-                }
+                let _ = reply.send(self.outbox.push(message));
+                self.send_on(socket).await?;
             }
             Some(Command::Cancel(reply)) if self.open => {
                 let said = socket.say(&ClientFrame::Cancel).await;

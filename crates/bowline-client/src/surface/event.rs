@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bowline_sbp::approval::{Approval, State};
-use bowline_sbp::frame::{TetherTurn, TurnComplete};
+use bowline_sbp::frame::{AttachedSurface, TetherTurn, TurnComplete};
 use bowline_sbp::id::{ApprovalId, TurnId};
 use serde_json::Value;
 
@@ -25,6 +25,11 @@ pub enum Event {
     Chunk { turn_id: TurnId, text: String, restarted: bool },
     /// The chunks of a turn are all there.
     Complete(TurnComplete),
+    /// What somebody asked on another surface, or over HTTP. Only for a surface that joined, or beside
+    /// one that did.
+    Asked { turn_id: TurnId, content: String, surface_id: Option<String> },
+    /// Who is attached. Only for a surface that joined.
+    Surfaces(Vec<AttachedSurface>),
     /// A message is on the gateway's disk and will be answered.
     Accepted { client_turn_id: String, turn_id: TurnId },
     /// A message was refused, or its turn failed. It is not sent again.
@@ -38,8 +43,8 @@ pub enum Event {
     /// [`Surface::answer`](super::Surface::answer); it comes once, however often the gateway asks.
     /// `timeout` is for how long it is waited for, if the gateway says.
     ToolCall { call_id: String, tool: String, input: Value, timeout: Option<Duration> },
-    /// A tool waits for a person's leave, which [`Surface::decide`](super::Surface::decide) gives.
-    Asked(Approval),
+    /// A tool waits for a person's permission, which [`Surface::decide`](super::Surface::decide) gives.
+    ApprovalAsked(Approval),
     /// It does not wait any more.
     Resolved { approval_id: ApprovalId, state: State },
     /// The connection is gone; the next attempt begins after `retry_in`.

@@ -1,7 +1,8 @@
 //! Messages the gateway has not yet accepted.
 //!
 //! A message leaves only when it was accepted or refused: until then it is sent again after every
-//! reconnect, under the same `client_turn_id`, by which the gateway runs it once (G3).
+//! reconnect, under the same `client_turn_id`, by which the gateway runs it once (G3). They are sent
+//! in order, and only so many at once: the rest is held here (SBP-L2-18).
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 pub enum Refused {
     #[error("the surface is closed")]
     Closed,
-    #[error("64 messages already wait for the gateway")]
+    #[error("{MOST} messages already wait for the gateway")]
     Full,
     #[error("the message is longer than 1 MiB")]
     TooLong,
@@ -24,7 +25,9 @@ pub enum Refused {
 }
 
 /// The most messages that wait.
-const MOST: usize = 64;
+const MOST: usize = 4096;
+/// The most that are on the wire and not accepted.
+const ON_THE_WIRE: usize = 64;
 /// The longest text; the gateway takes frames up to 1 MiB (G11).
 const LONGEST: usize = 1 << 20;
 
@@ -32,6 +35,8 @@ const LONGEST: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<UserMessage>,
+    /// How many of the first were sent on the present socket.
+    sent: usize,
 }
 
 impl Outbox {
@@ -53,12 +58,23 @@ impl Outbox {
 
     /// The gateway accepted or refused it.
     pub(super) fn settle(&mut self, client_turn_id: &str) {
-        self.waiting.retain(|message| message.client_turn_id != client_turn_id);
+        let is_it = |message: &UserMessage| message.client_turn_id == client_turn_id;
+        while let Some(at) = self.waiting.iter().position(is_it) {
+            self.waiting.remove(at);
+            self.sent -= usize::from(at < self.sent);
+        }
     }
 
-    /// What to send after an attach.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = &UserMessage> {
-        self.waiting.iter()
+    /// A new socket: nothing was sent on it.
+    pub(super) fn reconnected(&mut self) {
+        self.sent = 0;
+    }
+
+    /// The next message to be sent, if another may be on the wire. It counts as sent.
+    pub(super) fn next(&mut self) -> Option<UserMessage> {
+        let next = self.waiting.get(self.sent).filter(|_| self.sent < ON_THE_WIRE)?.clone();
+        self.sent += 1;
+        Some(next)
     }
 
     /// The gateway closed because a message was too large and does not say which: if it was one
@@ -66,6 +82,7 @@ impl Outbox {
     pub(super) fn give_up_longest(&mut self) -> Option<UserMessage> {
         let lengths = self.waiting.iter().map(length).enumerate();
         let (at, _) = lengths.max_by_key(|(_, length)| *length)?;
+        self.sent -= usize::from(at < self.sent);
         self.waiting.remove(at)
     }
 }
@@ -84,7 +101,7 @@ mod tests {
     use super::*;
 
     fn ids(outbox: &Outbox) -> Vec<&str> {
-        outbox.waiting().map(|m| m.client_turn_id.as_str()).collect()
+        outbox.waiting.iter().map(|m| m.client_turn_id.as_str()).collect()
     }
 
     fn named(id: &str) -> UserMessage {
@@ -103,7 +120,23 @@ mod tests {
     }
 
     #[test]
-    fn the_65th_message_is_refused_until_one_is_settled() {
+    fn sbp_l2_18_64_messages_are_on_the_wire_and_the_rest_is_held_in_order() {
+        let mut outbox = Outbox::default();
+        for n in 0..ON_THE_WIRE + 2 {
+            outbox.push(named(&n.to_string())).unwrap();
+        }
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.next()).collect();
+        assert_eq!(sent.len(), ON_THE_WIRE);
+        assert_eq!(sent[63].client_turn_id, "63");
+        outbox.settle("7");
+        assert_eq!(outbox.next().unwrap().client_turn_id, "64");
+        assert_eq!(outbox.next(), None);
+        outbox.reconnected();
+        assert_eq!(outbox.next().unwrap().client_turn_id, "0", "again, from the first");
+    }
+
+    #[test]
+    fn more_than_anyone_means_is_refused_until_one_is_settled() {
         let mut outbox = Outbox::default();
         for n in 0..MOST {
             assert_eq!(outbox.push(named(&n.to_string())), Ok(()));

@@ -76,6 +76,17 @@ impl Reader {
                 self.chunk(chunk_id, seq, offset, &delta)?
             }
             ServerFrame::TurnComplete(done) => self.complete(done)?,
+            // What was shown of the turn is void; its new text begins at offset 0.
+            ServerFrame::TurnRestarted { turn_id, .. } => {
+                let partial = self.partial.take_if(|partial| partial.turn_id == turn_id);
+                let shown = partial.filter(|_| !self.given.has(0, turn_id));
+                let void = Event::Chunk { turn_id, text: String::new(), restarted: true };
+                shown.map(|_| Step::Give(void)).into_iter().collect()
+            }
+            ServerFrame::UserTurn { turn_id, content, surface_id, .. } => {
+                vec![Step::Give(Event::Asked { turn_id, content, surface_id })]
+            }
+            ServerFrame::Surfaces { list, .. } => vec![Step::Give(Event::Surfaces(list))],
             ServerFrame::TurnAccepted { client_turn_id, turn_id, .. } => vec![
                 Step::Settle(client_turn_id.clone()),
                 Step::Give(Event::Accepted { client_turn_id, turn_id }),
@@ -97,10 +108,12 @@ impl Reader {
                         vec![Step::Give(Event::ToolCall { call_id, tool, input, timeout })]
                     }
                     Heard::Known => vec![],
-                    Heard::Done(answer) => vec![Step::Say(answer)],
+                    Heard::Done(answer) => vec![Step::Say(*answer)],
                 }
             }
-            ServerFrame::ApprovalRequest(approval) => vec![Step::Give(Event::Asked(approval))],
+            ServerFrame::ApprovalRequest(approval) => {
+                vec![Step::Give(Event::ApprovalAsked(approval))]
+            }
             ServerFrame::ApprovalResolved { approval_id, state, .. } => {
                 vec![Step::Give(Event::Resolved { approval_id, state })]
             }

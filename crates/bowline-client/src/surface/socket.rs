@@ -197,6 +197,8 @@ mod tests {
             session_token: String::new(),
             bearer: None,
             surface: SurfaceContext::default(),
+            join: false,
+            take_over: false,
             backoff: Default::default(),
         }
     }

@@ -48,6 +48,8 @@ impl Gateway {
             session_token: TOKEN.into(),
             bearer: Some("gateway-key".into()),
             surface: Default::default(),
+            join: false,
+            take_over: false,
             backoff: Backoff { start: Duration::from_millis(1), cap: Duration::from_millis(1) },
         }
     }

@@ -150,11 +150,9 @@ async fn a_program_that_sends_without_reading_is_not_locked_out() {
         }
         peer
     });
-    for n in 0..64 {
+    for n in 0..100 {
         within("an answer", surface.send("hi".into(), format!("c{n}"), None)).await.unwrap();
     }
-    let more = within("an answer", surface.send("hi".into(), "more".into(), None)).await;
-    assert_eq!(more, Err(Refused::Full));
     assert_eq!(next(&mut surface).await, attached(false));
     for seq in 1..=600 {
         assert_eq!(next(&mut surface).await, Event::Turn(turn(seq, "x")));

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use bowline_sbp::delivery::LoggedTurn;
+use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{Seq, SessionId};
 use bowline_store::Store;
 use tokio::sync::mpsc;
@@ -18,18 +18,23 @@ use tokio_util::task::AbortOnDropHandle;
 const AHEAD: usize = 1;
 
 pub(super) struct Backlog {
-    pages: mpsc::Receiver<Vec<LoggedTurn>>,
+    pages: mpsc::Receiver<Vec<Logged>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Backlog {
-    pub(super) fn after(store: Arc<dyn Store>, session: SessionId, mut seq: Seq) -> Self {
+    pub(super) fn after(
+        store: Arc<dyn Store>,
+        session: SessionId,
+        mut seq: Seq,
+        questions: bool,
+    ) -> Self {
         let (tell, pages) = mpsc::channel(AHEAD);
         let task = tokio::spawn(async move {
-            while let Ok(page) = store.tethered_after(session, seq).await
+            while let Ok(page) = store.shown_after(session, seq, questions).await
                 && let Some(last) = page.last()
             {
-                seq = last.seq;
+                seq = last.seq();
                 if tell.send(page).await.is_err() {
                     break;
                 }
@@ -39,7 +44,7 @@ impl Backlog {
     }
 
     /// The next page; none at the end.
-    pub(super) async fn next(&mut self) -> Option<Vec<LoggedTurn>> {
+    pub(super) async fn next(&mut self) -> Option<Vec<Logged>> {
         self.pages.recv().await
     }
 }

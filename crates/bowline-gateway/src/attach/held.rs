@@ -13,7 +13,7 @@ impl Surface<'_> {
     /// The newest turn there is: kept back if a translation of it begins.
     pub(super) async fn newest(&mut self, turn: LoggedTurn) -> Result<(), End> {
         self.delivery.hold(turn);
-        let stays = self.channel.now().handed_to.is_none();
+        let stays = self.watched.borrow().state.handed_to.is_none();
         let begins = match (&mut self.translator, self.delivery.held()) {
             (Some(translator), Some(turn)) => stays && translator.begin(self.app, turn),
             _ => false,

@@ -5,7 +5,7 @@
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame};
 use bowline_sbp::id::SessionId;
-use bowline_store::{Session, TokenHash};
+use bowline_store::{Arrival, TokenHash};
 
 use crate::auth::{Credentials, hash_token};
 use crate::clock;
@@ -14,13 +14,20 @@ use crate::socket::{End, Received, Socket};
 
 pub(super) const REVOKED: &str = "this device's access was taken back or has expired";
 
-/// The session it may attach to, and the device's own token, if that is what opened it.
+/// A surface that may attach.
+pub(super) struct Introduced {
+    pub(super) arrival: Arrival,
+    pub(super) frame: AttachFrame,
+    /// The device's own token, if that is what opened the session.
+    pub(super) device: Option<TokenHash>,
+}
+
 pub(super) async fn introduce(
     app: &App,
     socket: &mut Socket,
     path: &str,
     shown: &Credentials,
-) -> Result<(Session, AttachFrame, Option<TokenHash>), End> {
+) -> Result<Introduced, End> {
     let protocol = |detail: &str| {
         End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
     };
@@ -36,7 +43,7 @@ pub(super) async fn introduce(
     let store = &app.engine.store;
     let found = async {
         match path.parse::<SessionId>() {
-            Ok(id) => store.session(id).await,
+            Ok(id) => store.arrival(id, None).await,
             Err(_) => Ok(None),
         }
     };
@@ -52,22 +59,26 @@ pub(super) async fn introduce(
     if frame.session_id != path {
         return Err(protocol("session_id in the frame is not the one in the address"));
     }
-    let session = match found {
-        Ok(Some(session)) => session,
-        Ok(None) => return Err(not_found(path)),
-        Err(_) => return Err(End::Bare(Close::TryAgain)),
+    let try_again = |_| End::Bare(Close::TryAgain);
+    let mut arrival = found.map_err(try_again)?.ok_or_else(|| not_found(path))?;
+    let session = &arrival.session;
+    let (device, name) = match app.engine.access.may_attach(&frame.session_token, shown, session) {
+        true => (None, frame.surface.surface_id.clone()),
+        false => {
+            let token = shown.device_token(&frame.session_token).map(hash_token);
+            let token =
+                token.ok_or_else(|| forbidden("session_token does not open this session"))?;
+            let name = store.device_of(session.id, token, clock::now()).await;
+            let name = name.map_err(try_again)?.ok_or_else(|| forbidden(REVOKED))?;
+            (Some(token), Some(name))
+        }
     };
-    if app.engine.access.may_attach(&frame.session_token, shown, &session) {
-        return Ok((session, frame, None));
+    // A named device gets what it missed itself.
+    if name.is_some() {
+        let named = store.arrival(session.id, name).await;
+        arrival = named.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     }
-    let Some(token) = shown.device_token(&frame.session_token).map(hash_token) else {
-        return Err(forbidden("session_token does not open this session"));
-    };
-    match store.device_of(session.id, token, clock::now()).await {
-        Ok(Some(_)) => Ok((session, frame, Some(token))),
-        Ok(None) => Err(forbidden(REVOKED)),
-        Err(_) => Err(End::Bare(Close::TryAgain)),
-    }
+    Ok(Introduced { arrival, frame, device })
 }
 
 pub(super) fn forbidden(detail: &str) -> End {

@@ -1,21 +1,20 @@
 //! Having a model speak: one round of a turn, published as it comes.
 
 use bowline_sbp::completion::{Answer, Assembly, ToolCall, as_chunk};
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::frame::TurnStatus;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::run::Run;
+use super::round::Round;
 use super::tools::Tools;
-use crate::hub::Failure;
 use crate::model::{Call, Chunks, Model, Reply};
 
 /// How much larger than its text a streamed answer may be: every word travels in its own JSON.
 const CHUNK_OVERHEAD: usize = 64;
 
 /// What a model gave before it ended, was stopped, or failed.
-pub(super) struct Round {
+pub(super) struct Said {
     /// The turn so far, this round included.
     pub(super) assembly: Assembly,
     /// The model's own text, where one whole answer is all there is.
@@ -29,7 +28,7 @@ pub(super) struct Round {
     pub(super) held: Option<Bytes>,
 }
 
-impl Round {
+impl Said {
     fn complete(assembly: Assembly) -> Self {
         Self {
             assembly,
@@ -41,21 +40,17 @@ impl Round {
         }
     }
 
-    /// Cancelled, or failed in the middle: what came is kept, but for calls of tools. Half a call is
-    /// worth nothing, and nobody will answer it.
+    /// Cancelled, or cut off in the middle: what came is kept, but for calls of tools. Half a call is
+    /// worth nothing, and nobody will answer it. It is never called complete (SBP-L1-13).
     fn stopped(mut assembly: Assembly, failure: Option<Failure>) -> Self {
         assembly.take_calls(|_| true);
-        let status = if failure.is_some() { TurnStatus::Failed } else { TurnStatus::Cancelled };
+        let cut = failure.is_some();
+        let status = if cut { TurnStatus::Interrupted } else { TurnStatus::Cancelled };
         Self { status, failure, ..Self::complete(assembly) }
-    }
-
-    /// The answer, for the log and for whoever asked.
-    pub(super) fn answer(assembly: Assembly, verbatim: Option<Answer>) -> Answer {
-        verbatim.unwrap_or_else(|| assembly.finish())
     }
 }
 
-impl Run<'_> {
+impl Round<'_> {
     /// Has the model speak until it ends, fails, or someone says stop. It goes on from what
     /// earlier rounds have put together.
     pub(super) async fn generate(
@@ -64,10 +59,10 @@ impl Run<'_> {
         call: Call,
         assembly: Assembly,
         tools: &Tools,
-    ) -> Result<Round, Failure> {
+    ) -> Result<Said, Failure> {
         let reply = tokio::select! {
             reply = model.call(call) => reply,
-            () = self.turn.cancelled() => return Ok(Round::stopped(assembly, None)),
+            () = self.job.cancel.cancelled() => return Ok(Said::stopped(assembly, None)),
         };
         match reply {
             Ok(Reply::Chunks(chunks)) => self.listen(chunks, assembly, tools).await,
@@ -81,7 +76,7 @@ impl Run<'_> {
         mut chunks: Chunks,
         mut assembly: Assembly,
         tools: &Tools,
-    ) -> Result<Round, Failure> {
+    ) -> Result<Said, Failure> {
         let hide_usage = !self.request.wants_usage();
         let mut begun = assembly.has_begun();
         let mut received = 0;
@@ -91,14 +86,16 @@ impl Run<'_> {
         loop {
             let next = tokio::select! {
                 next = chunks.next() => next,
-                () = self.turn.cancelled() => {
+                () = self.job.cancel.cancelled() => {
                     self.say_beside_calls(&assembly, &withheld);
-                    return Ok(Round::stopped(assembly, None));
+                    return Ok(Said::stopped(assembly, None));
                 }
             };
             let chunk = match next {
                 None => break,
                 Some(Ok(chunk)) => chunk,
+                // The model had said that it was done: nothing of the answer is missing.
+                Some(Err(_)) if assembly.has_finished() => break,
                 Some(Err(failure)) => {
                     self.say_beside_calls(&assembly, &withheld);
                     return failed(assembly, failure);
@@ -113,7 +110,7 @@ impl Run<'_> {
             let limit = self.engine.limits.answer;
             if assembly.text().len() > limit || received > limit.saturating_mul(CHUNK_OVERHEAD) {
                 let failure = Failure::new(Code::Upstream, "the answer is over the size limit");
-                return Ok(Round::stopped(assembly, Some(failure)));
+                return Ok(Said::stopped(assembly, Some(failure)));
             }
             begun = true;
             // The caller did not ask for a count of tokens; we did.
@@ -152,7 +149,7 @@ impl Run<'_> {
             (false, true) => Some(Bytes::from(assembly.calls_as_chunk())),
             (false, false) => None,
         };
-        Ok(Round { calls, held, ..Round::complete(assembly) })
+        Ok(Said { calls, held, ..Said::complete(assembly) })
     }
 
     /// A model that answers all at once.
@@ -161,7 +158,7 @@ impl Run<'_> {
         completion: String,
         mut assembly: Assembly,
         tools: &Tools,
-    ) -> Result<Round, Failure> {
+    ) -> Result<Said, Failure> {
         let answer = match Answer::read(completion) {
             Ok(answer) => answer,
             Err(error) => return failed(assembly, nonsense(error)),
@@ -171,7 +168,7 @@ impl Run<'_> {
         if tools.is_empty() && !assembly.has_begun() {
             let held = self.request.stream.then(|| as_chunk(&answer.completion)).flatten();
             let held = held.map(Bytes::from);
-            return Ok(Round { verbatim: Some(answer), held, ..Round::complete(assembly) });
+            return Ok(Said { verbatim: Some(answer), held, ..Said::complete(assembly) });
         }
         let fresh = !assembly.has_begun();
         let chunk = as_chunk(&answer.completion).ok_or_else(|| nonsense("it has no choices"))?;
@@ -188,28 +185,27 @@ impl Run<'_> {
             (false, false) => None,
         };
         let verbatim = Some(answer).filter(|_| fresh && calls.is_empty());
-        Ok(Round { verbatim, calls, held, ..Round::complete(assembly) })
+        Ok(Said { verbatim, calls, held, ..Said::complete(assembly) })
     }
 
     /// Calls may not be for the caller to see; what was said beside them is.
     fn say_beside_calls(&self, assembly: &Assembly, text: &str) {
         if !text.is_empty() && self.request.stream {
-            self.turn.push(Some(Bytes::from(assembly.text_as_chunk(text))), "");
+            self.text().push(Some(Bytes::from(assembly.text_as_chunk(text))), "");
         }
     }
 
     fn publish(&self, chunk: Option<Bytes>, text: &str) {
         if chunk.is_some() || !text.is_empty() {
-            self.turn.push(chunk, text);
-            self.channel.grew();
+            self.text().push(chunk, text);
         }
     }
 }
 
 /// A failure before the first word is an error; after it, what came is kept. Earlier rounds count.
-fn failed(assembly: Assembly, failure: Failure) -> Result<Round, Failure> {
-    if assembly.has_begun() {
-        return Ok(Round::stopped(assembly, Some(failure)));
+fn failed(assembly: Assembly, failure: Failure) -> Result<Said, Failure> {
+    if !assembly.text().is_empty() {
+        return Ok(Said::stopped(assembly, Some(failure)));
     }
     Err(failure)
 }

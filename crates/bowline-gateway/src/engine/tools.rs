@@ -1,15 +1,15 @@
-//! The tools that a model is offered in a turn: the gateway's, the attached surface's, and those of
-//! MCP servers.
+//! The tools that a model is offered in a turn: the gateway's, those of attached surfaces, and those
+//! of MCP servers.
 
 use std::sync::Arc;
 
+use bowline_sbp::session::{LiveSurface, TurnRequest};
+use bowline_sbp::surface::SurfaceTool;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::request::TurnRequest;
 use crate::config::{self, Policy, Remember};
-use crate::hub::Link;
-use crate::mcp::{Offered, PREFIX, Servers};
+use crate::mcp::{Offered, PREFIX, Servers, names};
 use crate::model::Model;
 
 pub(super) const REMEMBER: &str = "remember";
@@ -21,7 +21,8 @@ pub(super) const SURFACE: &str = "surface_";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
     remember: bool,
-    link: Option<Arc<Link>>,
+    /// What models call them, and what they are.
+    surface: Vec<(String, SurfaceTool)>,
     mcp: Vec<Offered>,
     /// How names begin that only MCP servers' tools have, whether they are here or not.
     owned: Vec<String>,
@@ -32,7 +33,7 @@ impl Tools {
         request: &TurnRequest,
         model: &Model,
         memory: Remember,
-        link: Option<Arc<Link>>,
+        surfaces: &[LiveSurface],
     ) -> Self {
         let wanted = match memory {
             Remember::Never => false,
@@ -40,12 +41,11 @@ impl Tools {
             // Not every model takes tools, so they are offered to those who are known to.
             Remember::Asked => request.remember || matches!(model, Model::Offline(_)),
         };
-        let theirs = |link: &Arc<Link>| {
-            link.tools.iter().any(|tool| request.speaks_of_tool(&format!("{SURFACE}{}", tool.name)))
-        };
+        let mut surface = declared(surfaces);
+        surface.retain(|(name, _)| !brings_tool(request, name));
         Self {
-            remember: wanted && request.recall && !request.speaks_of_tool(REMEMBER),
-            link: link.filter(|link| !link.tools.is_empty() && !theirs(link)),
+            remember: wanted && request.recall && !speaks_of_tool(request, REMEMBER),
+            surface,
             ..Self::default()
         }
     }
@@ -59,9 +59,9 @@ impl Tools {
     ) -> Self {
         self.mcp = servers.offered().await;
         self.mcp.retain(|tool| {
-            !request.speaks_of_tool(tool.name()) && rules.policy_of(tool.name()) != Policy::Deny
+            !speaks_of_tool(request, tool.name()) && rules.policy_of(tool.name()) != Policy::Deny
         });
-        self.owned = servers.prefixes().filter(|prefix| !request.brings_tools(prefix)).collect();
+        self.owned = servers.prefixes().filter(|prefix| !brings_tools(request, prefix)).collect();
         self
     }
 
@@ -78,12 +78,12 @@ impl Tools {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.remember && self.link.is_none() && self.owned.is_empty()
+        !self.remember && self.surface.is_empty() && self.owned.is_empty()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
         (self.remember && name == REMEMBER)
-            || self.is_on_surface(name)
+            || self.on_surface(name).is_some()
             || self.on_server(name).is_some()
             || self.owns(name)
     }
@@ -99,11 +99,10 @@ impl Tools {
         self.mcp.iter().find(|tool| tool.name() == name)
     }
 
-    fn is_on_surface(&self, name: &str) -> bool {
-        let (Some(link), Some(name)) = (&self.link, name.strip_prefix(SURFACE)) else {
-            return false;
-        };
-        link.tools.iter().any(|tool| tool.name == name)
+    /// What the device calls the tool that a model calls by this name.
+    pub(super) fn on_surface(&self, name: &str) -> Option<&str> {
+        let found = self.surface.iter().find(|(known, _)| known == name);
+        found.map(|(_, tool)| tool.name.as_str())
     }
 
     /// As a model's server wants to be told of them.
@@ -111,27 +110,61 @@ impl Tools {
         let remember = self.remember.then(|| {
             json!({"type": "function", "function": {
                 "name": REMEMBER,
-                "description": "Keep something for later conversations: a fact, or what happened.",
+                "description": "Keep something for later conversations: a fact, what happened, or \
+                                how things are done.",
                 "parameters": {"type": "object", "required": ["text"], "properties": {
                     "text": {"type": "string",
                              "description": "One thing, in a sentence of its own."},
-                    "kind": {"type": "string", "enum": ["semantic", "episodic"],
-                             "description": "semantic: a fact. episodic: something that happened."},
+                    "kind": {"type": "string", "enum": ["semantic", "episodic", "procedural"],
+                             "description": "semantic: a fact. episodic: something that happened. \
+                                             procedural: a rule or steps to follow."},
                 }},
             }})
         });
-        let surface = self.link.iter().flat_map(|link| &link.tools).map(|tool| {
+        let surface = self.surface.iter().map(|(name, tool)| {
             let schema = tool.input_schema.clone().unwrap_or_default();
             let any = || json!({"type": "object", "properties": {}});
             let schema = if schema.is_empty() { any() } else { schema.into() };
             let description = tool.description.as_deref().unwrap_or("A tool on the user's device.");
             json!({"type": "function", "function": {
-                "name": format!("{SURFACE}{}", tool.name),
-                "description": description, "parameters": schema,
+                "name": name, "description": description, "parameters": schema,
             }})
         });
         let all = remember.into_iter().chain(surface);
         let all = all.map(|tool| to_raw_value(&tool).expect("JSON serialises"));
         all.chain(self.mcp.iter().map(Offered::definition)).collect()
     }
+}
+
+/// The tools of all surfaces, each name once: the newest surface that declares it has it. A name that
+/// models' servers do not take is bent to one that they take.
+fn declared(surfaces: &[LiveSurface]) -> Vec<(String, SurfaceTool)> {
+    let mut newest: Vec<_> = surfaces.iter().collect();
+    newest.sort_by_key(|surface| std::cmp::Reverse(surface.epoch));
+    let mut tools: Vec<SurfaceTool> = Vec::new();
+    for tool in newest.into_iter().flat_map(|surface| surface.tools.iter()) {
+        if !tools.iter().any(|known| known.name == tool.name) {
+            tools.push(tool.clone());
+        }
+    }
+    let prefix = SURFACE.trim_end_matches('_');
+    let names = names::named(prefix, tools.iter().map(|tool| tool.name.as_str()));
+    std::iter::zip(names, tools).collect()
+}
+
+/// Whether the caller brings a tool of that name itself, or says which tool to use.
+fn speaks_of_tool(request: &TurnRequest, name: &str) -> bool {
+    let choice = request.param("tool_choice");
+    choice.is_some_and(|choice| choice != "\"auto\"" && choice != "null")
+        || brings_tool(request, name)
+}
+
+/// Whether the caller brings a tool of that name itself.
+fn brings_tool(request: &TurnRequest, name: &str) -> bool {
+    brings_tools(request, &format!("{name}\""))
+}
+
+/// Whether the caller brings tools itself whose names begin like that.
+fn brings_tools(request: &TurnRequest, prefix: &str) -> bool {
+    request.param("tools").is_some_and(|tools| tools.contains(&format!("\"{prefix}")))
 }

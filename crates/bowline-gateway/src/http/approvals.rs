@@ -10,11 +10,13 @@ use bowline_sbp::api::{ApprovalList, Decision};
 use bowline_sbp::approval::{Approval, State as Stands};
 use bowline_sbp::error::Code;
 use bowline_sbp::id::ApprovalId;
+use bowline_sbp::session::{Command, Reply};
 
 use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
 use crate::clock;
+use crate::session::refused;
 
 type Api<T> = Result<T, ApiError>;
 
@@ -64,7 +66,16 @@ pub(crate) async fn decide(
             .detail("GET /v1/sessions/{id}/approvals lists those it asks")
     };
     let approval: ApprovalId = approval.parse().map_err(|_| unknown())?;
-    let stands = app.engine.decide(id, approval, approved).await?.ok_or_else(unknown)?;
+    let stands = match app.sessions.handle(id).call(Command::Decide { approval, approved }).await? {
+        Reply::Decided(Some(stands)) => *stands,
+        Reply::Refused(refusal) => return Err(refused(refusal).into()),
+        // It was decided some time ago.
+        _ => {
+            let all = app.engine.store.approvals(id).await?;
+            let found = all.into_iter().find(|known| known.approval_id == approval);
+            found.ok_or_else(unknown)?
+        }
+    };
     match (stands.state, approved) {
         (Stands::Approved | Stands::Used, true) | (Stands::Denied, false) => Ok(Json(stands)),
         (Stands::Expired, _) => {

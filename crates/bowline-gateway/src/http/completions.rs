@@ -1,6 +1,7 @@
 //! `POST /v1/chat/completions` and `/v1/completions`: a turn over HTTP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -9,20 +10,24 @@ use axum::response::{IntoResponse, Response};
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::completion::{as_chunk, with_field};
 use bowline_sbp::error::Code;
-use bowline_sbp::id::AgentId;
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
+use bowline_sbp::session::{Done, NewSession, Origin, Outcome, Refusal, Submit, TurnRequest};
 use bowline_store::{IdempotencyKey, Session};
 use bytes::Bytes;
 use futures_util::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::body::{self, ChatBody, SESSION_TOKEN};
 use super::error::ApiError;
 use super::{App, passthrough};
-use crate::auth::{Credentials, Denied, TOKEN_PREFIX, sha256};
+use crate::auth::{Credentials, Denied, SHORTEST_TOKEN, TOKEN_PREFIX, hash_token, sha256};
+use crate::clock;
 use crate::config::SessionMode;
-use crate::engine::{Origin, Submitted, Target, TurnRequest, info};
-use crate::hub::{Done, LiveTurn};
+use crate::engine::{Engine, info};
+use crate::session::{Accepted, Outcomes, SessionHandle, TextBuffer, refused};
 
 /// Run a turn, and keep it.
 ///
@@ -71,17 +76,54 @@ async fn complete(
     path: &'static str,
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
+    // Before a byte of the body is kept: strangers get no memory.
+    let caller = Caller::identify(engine, body::credentials(headers)).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let chat = ChatBody::read(&bytes)?;
-    let shown = token_as_session(body::credentials(headers));
     let tracked =
-        app.mode == SessionMode::Always || chat.has("sbp") || shown.session_token.is_some();
+        app.mode == SessionMode::Always || chat.has("sbp") || caller.shown.session_token.is_some();
     if !tracked {
-        engine.access.may_use(&shown)?;
+        engine.access.may_use(&caller.shown)?;
         return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
     // On the heap: a call that passes through would carry it along.
-    Box::pin(take_turn(app, headers, chat, &bytes, shown)).await
+    Box::pin(take_turn(app, headers, chat, &bytes, caller)).await
+}
+
+/// Who calls, as far as the head of a request says.
+struct Caller {
+    shown: Credentials,
+    /// The session that its token opens.
+    session: Option<Box<Session>>,
+    /// The token came as a key: an SDK can say no more, and means to go on (SBP-L2-15).
+    as_bearer: bool,
+}
+
+impl Caller {
+    async fn identify(engine: &Engine, shown: Credentials) -> Result<Self, ApiError> {
+        let as_bearer = shown.session_token.is_none();
+        let shown = token_as_session(engine, shown);
+        let session = match &shown.session_token {
+            None => None,
+            Some(token) => engine.session_by_token(token).await?,
+        };
+        match session {
+            Some(session) => Ok(Self { shown, session: Some(Box::new(session)), as_bearer }),
+            // What looked like a token may be a key for somebody else, which an open gateway does not
+            // mind.
+            None if as_bearer && !shown.session_token.as_deref().is_some_and(is_ours) => {
+                let bearer = shown.bearer.or(shown.session_token);
+                let shown = Credentials { bearer, session_token: None };
+                engine.access.may_use(&shown)?;
+                Ok(Self { shown, session: None, as_bearer })
+            }
+            // A key may make a new session, whatever else is shown.
+            None => match engine.access.may_use(&shown) {
+                Ok(()) if !as_bearer => Ok(Self { shown, session: None, as_bearer }),
+                _ => Err(Denied::Wrong.into()),
+            },
+        }
+    }
 }
 
 /// A turn of a session, and its answer.
@@ -90,14 +132,17 @@ async fn take_turn(
     headers: &HeaderMap,
     chat: ChatBody<'_>,
     bytes: &Bytes,
-    shown: Credentials,
+    caller: Caller,
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
     let options = chat.sbp()?;
     let agent = agent(headers)?;
-    let (target, own_agent) = target(app, &options, &shown, agent.clone()).await?;
+    let shown = caller.shown.clone();
+    let target = target(app, &options, caller, agent.clone()).await?;
     // Another agent than the session's remembers other things: that takes more than its token.
-    if agent.is_some() && own_agent.is_some() && agent != own_agent {
+    if let Target::Existing { session, .. } = &target
+        && agent.as_ref().is_some_and(|agent| *agent != session.agent_id)
+    {
         engine.access.may_use(&shown)?;
     }
     let key = idempotency_key(headers, &options, &shown, &target, bytes)?;
@@ -114,24 +159,95 @@ async fn take_turn(
         remember: options.memory_retrieval == Some(true),
         params: chat.params(),
     };
+    // What nobody can answer is refused before anything is stored.
+    engine.models.route(&request.model)?;
     let stream = request.stream;
-    let makes_session = matches!(target, Target::New { .. });
-    let (answer, session, made) = match engine.submit(target, request, key).await? {
-        Submitted::Suspended { session } => {
-            let token = engine.access.known_token(&session).or(shown.session_token);
-            return Ok(with_token(suspended(&session), token));
-        }
-        Submitted::Running { turn, session, token } => (Answering::Live(turn), session, token),
-        Submitted::Replayed { done, session } => (Answering::Done(done), session, None),
+    let submit = Submit {
+        turn: TurnId(Uuid::now_v7()),
+        request: Arc::new(request),
+        key,
+        resume: true,
+        sender: None,
+        wait: !stream,
     };
-    let token = made.or_else(|| engine.access.known_token(&session)).or(shown.session_token);
-    let in_body = token.clone().filter(|_| makes_session);
-    let response = if stream {
-        Box::pin(streamed(answer, in_body, is_prompt)).await?
-    } else {
-        whole(answer, in_body, is_prompt).await?
+    let (accepted, handle, token, made) = match target {
+        Target::New { agent_id } => {
+            let (accepted, id) = open(app, agent_id, submit).await?;
+            (accepted, app.sessions.handle(id), Some(engine.access.token_for(id)), true)
+        }
+        Target::Existing { session, resume } => {
+            let handle = app.sessions.handle(session.id);
+            let token = engine.access.known_token(&session).or(shown.session_token);
+            (handle.submit(Submit { resume, ..submit }).await?, handle, token, false)
+        }
+    };
+    let in_body = token.clone().filter(|_| made);
+    let response = match accepted {
+        Accepted::Suspended => {
+            let session = engine.store.session(handle.id()).await?;
+            suspended(&session.ok_or_else(ApiError::no_session)?)
+        }
+        Accepted::Running { text, outcome, .. } if stream => {
+            let answer = Answering::Live { text, outcome };
+            Box::pin(streamed(answer, in_body, is_prompt)).await?
+        }
+        Accepted::Running { outcome, .. } => whole(outcome.await?, in_body, is_prompt)?,
+        Accepted::Ended { outcome } if stream => {
+            let answer = Answering::Done(Box::new((*outcome)?));
+            Box::pin(streamed(answer, in_body, is_prompt)).await?
+        }
+        Accepted::Ended { outcome } => whole((*outcome)?, in_body, is_prompt)?,
     };
     Ok(with_token(response, token))
+}
+
+/// How often a key is looked up again that somebody else took a moment ago.
+const LOOKS: u32 = 100;
+
+/// The first turn of a session that is made by it; under a key, the same session again.
+pub(super) async fn open(
+    app: &App,
+    agent_id: AgentId,
+    submit: Submit,
+) -> Result<(Accepted, SessionId), ApiError> {
+    let engine = &app.engine;
+    for _ in 0..LOOKS {
+        if let Some(known) = made_before(app, &submit).await? {
+            return Ok(known);
+        }
+        let id = SessionId(Uuid::now_v7());
+        let new = NewSession {
+            id,
+            token_hash: hash_token(&engine.access.token_for(id)),
+            listed: false,
+            agent_id: agent_id.clone(),
+            metadata: "{}".into(),
+            at: clock::now(),
+        };
+        if let Some(accepted) = SessionHandle::make(&app.sessions, new, submit.clone()).await? {
+            return Ok((accepted, id));
+        }
+        // Another request took the key, or the store was busy: look again.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Err(ApiError::new(Code::NotNow, "the gateway cannot make a session right now; try again"))
+}
+
+/// What came of the same request before, if it came before (G3).
+async fn made_before(
+    app: &App,
+    submit: &Submit,
+) -> Result<Option<(Accepted, SessionId)>, ApiError> {
+    let Some(key) = &submit.key else { return Ok(None) };
+    let Some((id, known)) = app.engine.store.known(key.clone()).await? else { return Ok(None) };
+    let (true, Some(turn)) = (known.same_body, known.turn_id) else {
+        return Err(refused(Refusal::KeyReused).into());
+    };
+    if let Some(done) = known.result.as_deref().and_then(Done::from_json) {
+        return Ok(Some((Accepted::Ended { outcome: Box::new(Ok(done)) }, id)));
+    }
+    let accepted = app.sessions.handle(id).join(turn).await?;
+    Ok(accepted.map(|accepted| (accepted, id)))
 }
 
 fn with_token(mut response: Response, token: Option<String>) -> Response {
@@ -141,11 +257,17 @@ fn with_token(mut response: Response, token: Option<String>) -> Response {
     response
 }
 
-/// An SDK can only set its key: one that is a session token names the session.
-pub(super) fn token_as_session(mut shown: Credentials) -> Credentials {
-    if shown.session_token.is_none()
-        && shown.bearer.as_ref().is_some_and(|b| b.starts_with(TOKEN_PREFIX))
-    {
+/// Whether a token looks like one of this gateway's.
+fn is_ours(token: &str) -> bool {
+    token.starts_with(TOKEN_PREFIX)
+}
+
+/// An SDK can only set its key: one that is a session token names the session. A caller's own token
+/// may look like anything.
+pub(super) fn token_as_session(engine: &Engine, mut shown: Credentials) -> Credentials {
+    let is_token =
+        |bearer: &&mut String| bearer.len() >= SHORTEST_TOKEN && !engine.access.is_key(bearer);
+    if shown.session_token.is_none() && shown.bearer.as_mut().filter(is_token).is_some() {
         shown.session_token = shown.bearer.take();
     }
     shown
@@ -161,38 +283,40 @@ pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
     Ok(Some(agent))
 }
 
-/// Which session the call is for (SBP-L1-05, SBP-L1-06, SBP-L2-15), and its agent if it is there.
+/// The session that a turn goes to.
+enum Target {
+    /// A new one.
+    New { agent_id: AgentId },
+    /// This one; `resume` also if it is suspended.
+    Existing { session: Box<Session>, resume: bool },
+}
+
+/// Which session the call is for (SBP-L1-05, SBP-L1-06, SBP-L2-15).
 async fn target(
     app: &App,
     options: &SbpOptions,
-    shown: &Credentials,
+    caller: Caller,
     agent: Option<AgentId>,
-) -> Result<(Target, Option<AgentId>), ApiError> {
+) -> Result<Target, ApiError> {
     let engine = &app.engine;
-    let by_token = match &shown.session_token {
-        None => None,
-        Some(token) => engine.session_by_token(token).await?,
-    };
+    let Caller { shown, session, as_bearer } = caller;
     if options.force_new_session {
-        engine.access.may_use(shown)?;
-        let earlier = by_token.map(|session| session.agent_id);
+        engine.access.may_use(&shown)?;
+        let earlier = session.map(|session| session.agent_id);
         let agent_id = agent.or(earlier).unwrap_or_else(AgentId::fallback);
-        return Ok((Target::New { agent_id }, None));
+        return Ok(Target::New { agent_id });
     }
     if let Some(id) = &options.session_id {
         let id = body::session_id(id)?;
-        let session = super::find(engine, id, shown).await?;
-        return Ok((Target::Existing { id, resume: true }, Some(session.agent_id)));
+        let session = Box::new(super::find(engine, id, &shown).await?);
+        return Ok(Target::Existing { session, resume: true });
     }
-    match (by_token, &shown.session_token) {
-        (Some(session), _) => {
-            let target = Target::Existing { id: session.id, resume: false };
-            Ok((target, Some(session.agent_id)))
-        }
+    match (session, &shown.session_token) {
+        (Some(session), _) => Ok(Target::Existing { session, resume: as_bearer }),
         (None, Some(_)) => Err(Denied::Wrong.into()),
         (None, None) => {
-            engine.access.may_use(shown)?;
-            Ok((Target::New { agent_id: agent.unwrap_or_else(AgentId::fallback) }, None))
+            engine.access.may_use(&shown)?;
+            Ok(Target::New { agent_id: agent.unwrap_or_else(AgentId::fallback) })
         }
     }
 }
@@ -211,7 +335,7 @@ fn idempotency_key(
         return Ok(None);
     }
     let scope = match target {
-        Target::Existing { id, .. } => id.to_string(),
+        Target::Existing { session, .. } => session.id.to_string(),
         Target::New { .. } => new_scope(shown),
     };
     let hash = Sha256::digest(body).into();
@@ -241,21 +365,13 @@ pub(super) fn named_key(
     Ok(Some(IdempotencyKey { scope, key: key.to_owned(), body_hash }))
 }
 
-/// Where the answer comes from.
+/// Where a streamed answer comes from.
 enum Answering {
-    Live(Arc<LiveTurn>),
-    Done(Arc<Done>),
+    Live { text: Arc<TextBuffer>, outcome: Outcomes },
+    Done(Box<Done>),
 }
 
-async fn whole(
-    answer: Answering,
-    token: Option<String>,
-    is_prompt: bool,
-) -> Result<Response, ApiError> {
-    let done = match answer {
-        Answering::Live(turn) => turn.ended().await?,
-        Answering::Done(done) => done,
-    };
+fn whole(done: Done, token: Option<String>, is_prompt: bool) -> Result<Response, ApiError> {
     let sbp = done.info.to_json(token.as_deref());
     let completion = if is_prompt { as_text(&done.completion) } else { None };
     let body = with_field(completion.as_deref().unwrap_or(&done.completion), "sbp", &sbp);
@@ -277,6 +393,30 @@ fn as_text(completion: &str) -> Option<String> {
     Some(object.to_string())
 }
 
+/// A turn whose answer is read as it comes.
+struct Reading {
+    text: Arc<TextBuffer>,
+    grew: watch::Receiver<()>,
+    outcome: Outcomes,
+    ended: Option<Outcome>,
+    /// Chunks that were read.
+    read: usize,
+}
+
+impl Reading {
+    /// Waits until there is more, or the turn has ended.
+    async fn more(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            ended = &mut self.outcome => self.ended = Some(ended),
+            _ = self.grew.changed() => {}
+        }
+    }
+}
+
 async fn streamed(
     answer: Answering,
     token: Option<String>,
@@ -286,41 +426,37 @@ async fn streamed(
         let text = if is_prompt { as_text(chunk) } else { None };
         event(text.as_deref().unwrap_or(chunk))
     };
-    let turn = match answer {
-        Answering::Live(turn) => turn,
+    let (text, outcome) = match answer {
+        Answering::Live { text, outcome } => (text, outcome),
         Answering::Done(done) => {
             let body = event(&closing(&done, token)) + DONE;
             return Ok(event_stream(Body::from(body)));
         }
     };
+    let grew = text.subscribe();
+    let mut reading = Reading { text, grew, outcome, ended: None, read: 0 };
     // Until the first word there is still an honest status to give.
-    let mut progress = turn.progress();
-    while turn.chunks(0).is_empty() {
-        match turn.outcome() {
-            Some(outcome) => {
-                outcome?;
-                break;
-            }
-            None => {
-                let _ = progress.changed().await;
-            }
-        }
+    while reading.text.chunks(0).is_empty() && reading.ended.is_none() {
+        reading.more().await;
     }
-    let events = stream::unfold(Some((turn, progress, 0)), move |state| {
+    if let Some(Err(failure)) = reading.ended.as_ref().filter(|_| reading.text.chunks(0).is_empty())
+    {
+        return Err(failure.clone().into());
+    }
+    let events = stream::unfold(Some(reading), move |state| {
         let token = token.clone();
         async move {
-            let (turn, mut progress, read) = state?;
+            let mut reading = state?;
             loop {
                 // The end is looked for before the chunks: those seen after it are all there are.
-                let ended = turn.outcome();
-                let chunks = turn.chunks(read);
+                let chunks = reading.text.chunks(reading.read);
                 if !chunks.is_empty() {
-                    let read = read + chunks.len();
+                    reading.read += chunks.len();
                     let text = chunks.iter().map(|chunk| event(&String::from_utf8_lossy(chunk)));
                     let text = Bytes::from(text.collect::<String>());
-                    return Some((Ok::<_, std::io::Error>(text), Some((turn, progress, read))));
+                    return Some((Ok::<_, std::io::Error>(text), Some(reading)));
                 }
-                match ended {
+                match reading.ended.take() {
                     Some(Ok(done)) => {
                         let text = event(&closing(&done, token)) + DONE;
                         return Some((Ok(Bytes::from(text)), None));
@@ -329,9 +465,7 @@ async fn streamed(
                         let text = event(&ApiError::from(failure).to_json());
                         return Some((Ok(Bytes::from(text)), None));
                     }
-                    None => {
-                        let _ = progress.changed().await;
-                    }
+                    None => reading.more().await,
                 }
             }
         }

@@ -4,10 +4,9 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::api::{ErrorBody, ErrorDetail};
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 
 use crate::auth::Denied;
-use crate::hub::Failure;
 
 /// An answer that says what went wrong, and what to do.
 #[derive(Debug)]

@@ -108,7 +108,8 @@ async fn write(
             return Err(invalid(&format!("a memory's `text` is 1 to {LONGEST_MEMORY} bytes")));
         }
         let kind = MemoryKind::named(memory.kind.as_deref().unwrap_or("semantic"));
-        let kind = kind.ok_or_else(|| invalid("a memory's `kind` is semantic or episodic"))?;
+        let kind =
+            kind.ok_or_else(|| invalid("a memory's `kind` is semantic, episodic or procedural"))?;
         Ok(NewMemory { id: MemoryId(Uuid::now_v7()), kind, text, session_id: None, at })
     });
     let new = new.collect::<Api<_>>()?;

@@ -23,6 +23,7 @@ use super::{approvals, completions, mcp, memory, ops, roaming, sessions, spec, s
         sessions::delete,
         sessions::patch_status,
         sessions::cancel,
+        sessions::turns,
         sessions::messages,
         surfaces::list,
         surfaces::add,

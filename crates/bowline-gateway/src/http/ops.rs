@@ -33,7 +33,7 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
         return not_ready("starting or stopping");
     }
     match app.engine.store.check().await {
-        Ok(()) if app.engine.is_in_trouble() => not_ready("turns wait to be written"),
+        Ok(()) if app.sessions.is_in_trouble() => not_ready("turns wait to be written"),
         Ok(()) => Json(json!({ "status": "ready" })).into_response(),
         Err(_) => not_ready("the database cannot be written"),
     }

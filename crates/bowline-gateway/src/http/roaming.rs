@@ -13,7 +13,7 @@ use bowline_sbp::api::{
     KeyRotated, Lineage, TokenView,
 };
 use bowline_sbp::bundle::{Contents, OpenError};
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{AgentId, ExportId};
 use bowline_sbp::pyjson::Value;
 use bowline_sbp::roaming_token::LONGEST_TTL;
@@ -26,7 +26,6 @@ use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
 use crate::engine::{Handoff, Source};
-use crate::hub::Failure;
 
 type Api<T> = Result<T, ApiError>;
 
@@ -207,16 +206,19 @@ pub(crate) async fn handoff(
     body: Body,
 ) -> Api<(StatusCode, Json<HandedOff>)> {
     let engine = &app.engine;
-    find(engine, id, &body::credentials(&headers)).await?;
+    let shown = body::credentials(&headers);
+    find(engine, id, &shown).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: HandoffRequest = body::json(&bytes)?;
     let handoff = Handoff {
         to_agent: agent_id(&app, &asked.to_agent_id, "to_agent_id")?,
         message: text("handoff_message", asked.handoff_message, LONGEST_HANDOFF_MESSAGE)?,
         reason: text("reason", asked.reason, LONGEST_REASON)?,
+        // A session's token does not open what its agent remembers elsewhere.
+        memory: engine.access.may_use(&shown).is_ok(),
     };
     let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
-    Ok((StatusCode::CREATED, Json(engine.hand_off(id, handoff, key).await?)))
+    Ok((StatusCode::CREATED, Json(engine.hand_off(&app.sessions.handle(id), handoff, key).await?)))
 }
 
 /// Fork a session.
@@ -251,8 +253,10 @@ pub(crate) async fn lineage(
     Named(id): Named,
     headers: HeaderMap,
 ) -> Api<Json<Lineage>> {
-    find(&app.engine, id, &body::credentials(&headers)).await?;
-    Ok(Json(app.engine.lineage(id).await?))
+    let shown = body::credentials(&headers);
+    find(&app.engine, id, &shown).await?;
+    let all = app.engine.access.may_use(&shown).is_ok();
+    Ok(Json(app.engine.lineage(id, all).await?))
 }
 
 /// Sign roaming tokens with a new key from now on. Tokens that are out stay good until they expire.

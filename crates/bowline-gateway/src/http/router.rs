@@ -18,6 +18,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/", get(sessions::show).delete(sessions::delete))
         .route("/status", patch(sessions::patch_status))
         .route("/cancel", post(sessions::cancel))
+        .route("/turns", get(sessions::turns))
         .route("/messages", get(sessions::messages))
         .route("/surfaces", get(surfaces::list).post(surfaces::add))
         .route("/surfaces/{surface_id}", delete(surfaces::forget))

@@ -9,13 +9,14 @@ use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bowline_sbp::api::{
-    Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList, SessionView,
-    StatusPatch,
+    CancelTurns, Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList,
+    SessionView, StatusPatch, TurnList, TurnView,
 };
 use bowline_sbp::bundle::LARGEST_METADATA;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::{Change, Status};
+use bowline_sbp::session::{Command, LiveTurn, Reply};
 use bowline_store::{Entry, NewSession, Page, Session};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,6 +29,7 @@ use super::completions::{agent, named_key, new_scope};
 use super::error::ApiError;
 use crate::auth::{SHORTEST_TOKEN, hash_token};
 use crate::clock;
+use crate::session::refused;
 
 const LONGEST_TOKEN: usize = 512;
 
@@ -188,7 +190,7 @@ pub(crate) async fn delete(
     headers: HeaderMap,
 ) -> Api<StatusCode> {
     let session = allowed(&app, &headers, id).await?;
-    app.engine.delete(session.id).await?;
+    app.sessions.handle(session.id).done(Command::Delete).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -217,23 +219,67 @@ pub(crate) async fn patch_status(
             return Err(ApiError::new(Code::InvalidRequest, message).param("status"));
         }
     };
-    Ok(Json(view(app.engine.change(session.id, change).await?)))
+    app.sessions.handle(session.id).done(Command::SetStatus(change)).await?;
+    let changed = app.engine.store.session(session.id).await?;
+    Ok(Json(view(changed.ok_or_else(ApiError::no_session)?)))
 }
 
-/// Stop the running turn; what was produced is kept.
+/// Stop the running turn, or the turns that are named; what was produced is kept.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/cancel", tag = "turns",
     params(("id" = String, Path, description = "The session's id")),
+    request_body = CancelTurns,
     responses((status = 200, body = Cancelled)),
 )]
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     id: Named,
     headers: HeaderMap,
+    body: Body,
 ) -> Api<Json<Cancelled>> {
-    let session = allowed(&app, &headers, id).await?;
-    let turn_id = app.engine.cancel(session.id);
-    Ok(Json(Cancelled { session_id: session.id, cancelled: turn_id.is_some(), turn_id }))
+    let session_id = allowed(&app, &headers, id).await?.id;
+    let asked: Option<CancelTurns> = body::json(&body::read(body, &app.engine.limits).await?)?;
+    let CancelTurns { turns } = asked.unwrap_or_default();
+    let nothing = Cancelled { session_id, cancelled: false, turn_id: None, turns: Vec::new() };
+    // Without an actor nothing runs, and nothing waits.
+    if app.sessions.look_at(session_id).is_none() {
+        return Ok(Json(nothing));
+    }
+    let running = turns.is_empty();
+    let cancel = Command::Cancel { turns, running };
+    Ok(Json(match app.sessions.handle(session_id).call(cancel).await? {
+        Reply::Cancelled { turns } => Cancelled {
+            cancelled: !turns.is_empty(),
+            turn_id: turns.first().copied(),
+            turns,
+            ..nothing
+        },
+        Reply::Refused(refusal) => return Err(refused(refusal).into()),
+        _ => nothing,
+    }))
+}
+
+/// The turns that run or wait, in their order.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}/turns", tag = "turns",
+    params(("id" = String, Path, description = "The session's id")),
+    responses((status = 200, body = TurnList), (status = 404, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn turns(
+    State(app): State<Arc<App>>,
+    id: Named,
+    headers: HeaderMap,
+) -> Api<Json<TurnList>> {
+    let session_id = allowed(&app, &headers, id).await?.id;
+    let live = app.sessions.look_at(session_id);
+    let view = |turn: &LiveTurn| TurnView {
+        turn_id: turn.id,
+        running: turn.running,
+        attempt: turn.attempt,
+        question: turn.question.as_deref().map(str::to_owned),
+    };
+    let turns = live.map_or_else(Vec::new, |live| live.turns.iter().map(view).collect());
+    Ok(Json(TurnList { session_id, turns }))
 }
 
 /// Which part of a session's log to read.

@@ -1,5 +1,6 @@
 //! The devices that a session knows (SBP-L4-05).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use bowline_sbp::api::{NewSurface, SurfaceList, SurfaceToken, SurfaceView};
 use bowline_sbp::error::Code;
-use bowline_sbp::id::SessionId;
+use bowline_sbp::session::{Command, DeviceChange, Refusal, Reply};
 use bowline_sbp::surface::SurfaceContext;
-use bowline_store::{Forgotten, NewDeviceToken};
 use uuid::Uuid;
 
 use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
+use crate::session::refused;
 use crate::{auth, clock};
 
 /// How long a device's token is good, in seconds.
@@ -35,15 +36,17 @@ pub(crate) async fn list(
     Named(id): Named,
     headers: HeaderMap,
 ) -> Api<Json<SurfaceList>> {
-    let session = find(&app.engine, id, &body::credentials(&headers)).await?;
-    let here = session.surface.and_then(|surface| surface.surface_id);
-    let known = app.engine.store.surfaces(id).await?;
+    find(&app.engine, id, &body::credentials(&headers)).await?;
+    let here = app.engine.store.attached(id).await?;
+    let here: HashSet<_> =
+        here.into_iter().filter_map(|attached| attached.context.surface_id).collect();
+    let known = app.engine.store.devices(id).await?;
     let surfaces = known.into_iter().map(|known| SurfaceView {
-        attached: here.is_some() && known.context.surface_id == here,
+        attached: here.contains(&known.surface_id),
         context: known.context,
         first_seen: known.first_seen,
         last_seen: known.last_seen,
-        token_expires_at: known.token_expires_at,
+        token_expires_at: known.token.map(|(_, expires_at)| expires_at),
     });
     Ok(Json(SurfaceList { session_id: id, surfaces: surfaces.collect() }))
 }
@@ -82,23 +85,12 @@ pub(crate) async fn add(
     }
     let token = auth::new_device_token(id)
         .ok_or_else(|| ApiError::new(Code::Internal, "the system gives no randomness"))?;
-    let at = clock::now();
-    let expires_at = at + Duration::from_secs(seconds);
+    let expires_at = clock::now() + Duration::from_secs(seconds);
     let hash = auth::hash_token(&token);
-    let new =
-        NewDeviceToken { session_id: id, surface_id: surface_id.clone(), hash, at, expires_at };
-    if let Forgotten::CutOff { epoch } = app.engine.store.add_device_token(new).await? {
-        revoked(&app, id, epoch);
-    }
+    let change = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at };
+    app.sessions.handle(id).done(Command::Device(change)).await?;
     let made = SurfaceToken { session_id: id, surface_id, surface_token: token, expires_at };
     Ok((StatusCode::CREATED, Json(made)))
-}
-
-/// Tells an attached device that it may not stay.
-fn revoked(app: &App, id: SessionId, epoch: u64) {
-    if let Some(channel) = app.engine.hub.existing(id) {
-        channel.revoked(epoch);
-    }
 }
 
 /// Forget a device and what it said of itself. One that is attached with a token of its own is cut
@@ -117,14 +109,13 @@ pub(crate) async fn forget(
 ) -> Api<StatusCode> {
     let id = body::session_id(&id)?;
     find(&app.engine, id, &body::credentials(&headers)).await?;
-    match app.engine.store.forget_surface(id, surface, clock::now()).await? {
-        Forgotten::Gone => return Ok(StatusCode::NO_CONTENT),
-        Forgotten::CutOff { epoch } => {
-            revoked(&app, id, epoch);
-            return Ok(StatusCode::NO_CONTENT);
+    let change = Command::Device(DeviceChange::Forget { surface_id: surface });
+    match app.sessions.handle(id).call(change).await? {
+        Reply::Refused(Refusal::NoDevice) => {
+            Err(ApiError::new(Code::NotFound, "the session knows no such device")
+                .detail("GET /v1/sessions/{id}/surfaces lists those it knows"))
         }
-        Forgotten::Unknown => {}
+        Reply::Refused(refusal) => Err(refused(refusal).into()),
+        _ => Ok(StatusCode::NO_CONTENT),
     }
-    Err(ApiError::new(Code::NotFound, "the session knows no such device")
-        .detail("GET /v1/sessions/{id}/surfaces lists those it knows"))
 }

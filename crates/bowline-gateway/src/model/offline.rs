@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use bowline_sbp::error::Failure;
 use bowline_sbp::message::Message;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 
 use super::{Call, Chunks};
 use crate::engine::REMEMBERED;
-use crate::hub::Failure;
 
 /// The model's name.
 pub const NAME: &str = "bowline/offline";

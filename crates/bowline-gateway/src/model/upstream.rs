@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
@@ -14,7 +14,6 @@ use super::client::{client, root};
 use super::sse::Events;
 use super::{Call, Chunks, Reply};
 use crate::config::{self, StreamMode};
-use crate::hub::Failure;
 use crate::limits::Limits;
 
 /// A configured server.
@@ -154,7 +153,13 @@ impl Upstream {
                 loop {
                     match events.next() {
                         Ok(Some(data)) if data == "[DONE]" => return None,
-                        Ok(Some(data)) => return Some((Ok(data), (body, events, false))),
+                        Ok(Some(data)) => {
+                            let (item, ended) = match error_event(&data) {
+                                None => (Ok(data), false),
+                                Some(said) => (Err(failed_inside(&name, &said)), true),
+                            };
+                            return Some((item, (body, events, ended)));
+                        }
                         Err(_) => {
                             let failure = broken_stream(&name, "sent an event without end");
                             return Some((Err(failure), (body, events, true)));
@@ -166,12 +171,14 @@ impl Upstream {
                             events.feed(&bytes);
                             continue;
                         }
-                        // Some servers end with the connection, not with `[DONE]`.
+                        // Some servers end with the connection, not with `[DONE]`. Whether that was
+                        // the end, the answer itself has to say.
                         Ok(Ok(None)) => match events.rest() {
-                            Ok(Some(data)) if data != "[DONE]" => {
-                                return Some((Ok(data), (body, events, true)));
+                            Ok(Some(data)) if data == "[DONE]" => return None,
+                            Ok(Some(data)) if error_event(&data).is_none() => {
+                                return Some((Ok(data), (body, events, false)));
                             }
-                            _ => return None,
+                            _ => broken_stream(&name, "broke off before its answer was complete"),
                         },
                         Ok(Err(error)) if !error.is_timeout() => {
                             broken_stream(&name, "broke off in the middle")
@@ -254,6 +261,27 @@ impl Upstream {
 
 fn broken_stream(name: &str, what: &str) -> Failure {
     Failure::new(Code::Upstream, format!("the upstream `{name}` {what}"))
+}
+
+fn failed_inside(name: &str, said: &str) -> Failure {
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    broken_stream(name, &format!("failed in the middle of its answer{said}"))
+}
+
+/// What a server says that fails inside a stream: `{"error": …}` instead of a chunk.
+fn error_event(data: &[u8]) -> Option<String> {
+    // Most chunks do not even name one.
+    if !std::str::from_utf8(data).is_ok_and(|text| text.contains("\"error\"")) {
+        return None;
+    }
+    let event: serde_json::Value = serde_json::from_slice(data).ok()?;
+    let error = event.get("error").filter(|error| !error.is_null())?;
+    // A chunk that carries an answer is an answer.
+    let speaks = event.get("choices").and_then(|choices| choices.as_array());
+    if speaks.is_some_and(|choices| !choices.is_empty()) {
+        return None;
+    }
+    Some(error_text(data).or_else(|| error.as_str().map(str::to_owned)).unwrap_or_default())
 }
 
 fn is_passing(status: StatusCode) -> bool {

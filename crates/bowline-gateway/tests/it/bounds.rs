@@ -213,7 +213,7 @@ async fn g11_an_answer_over_the_limit_is_cut_and_marked() {
     let cut = bench.say(&session, "count to 1000").await;
     assert_eq!(cut.refusal(), (502, "SBP_UPSTREAM"));
     let entries = bench.entries(&session).await;
-    assert_eq!(entries[1]["status"], "failed");
+    assert_eq!(entries[1]["status"], "interrupted");
     let kept = entries[1]["message"]["content"].as_str().unwrap();
     assert!(kept.starts_with("1\n2\n") && kept.len() < 200, "{kept}");
 }

@@ -1,19 +1,24 @@
 //! A store that fails when told to: what is on disk is real, the failures are not.
+//!
+//! A commit is named by its writes: `accept` fails the next commit with an accepted turn in it,
+//! `status` one that changes nothing but the session's own row.
 
 use std::sync::{Arc, Mutex};
 
-use bowline_sbp::approval::{Approval, Step};
-use bowline_sbp::delivery::LoggedTurn;
-use bowline_sbp::id::{AgentId, ApprovalId, ExportId, MemoryId, Seq, SessionId, TurnId};
-use bowline_sbp::lifecycle::Change;
+use bowline_sbp::approval::Approval;
+use bowline_sbp::delivery::Logged;
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
+use bowline_sbp::session::{
+    AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
+    NewSession, ReplicaId, TokenHash,
+};
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
-    Accepted, Advance, Attach, Attached, Created, Derived, Edge, Entry, Error, Export, Family,
-    Finish, Forgotten, IdempotencyKey, InstanceId, KnownSurface, Memory, NewApproval,
-    NewDeviceToken, NewExport, NewFork, NewHandoff, NewImport, NewMemory, NewSession, NewTurn,
-    Packed, Page, Result, Session, Store, TokenHash, Unfinished,
+    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
+    Memories, Memory, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming,
+    Secrets, Session, Sessions, Tether, Upkeep,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -50,8 +55,8 @@ impl Failing {
         self.ended.lock().unwrap().iter().filter(|name| **name == operation).count()
     }
 
-    async fn until_let_go(&self, operation: &'static str) {
-        let held = self.held.lock().unwrap().take_if(|(name, _)| *name == operation);
+    async fn until_let_go(&self, is_it: impl Fn(&str) -> bool) {
+        let held = self.held.lock().unwrap().take_if(|(name, _)| is_it(name));
         if let Some((_, held)) = held {
             let _ = held.await;
         }
@@ -62,77 +67,149 @@ impl Failing {
         self.next.lock().unwrap().is_none()
     }
 
-    fn may(&self, operation: &'static str) -> Result<()> {
-        let failure = self.next.lock().unwrap().take_if(|(name, _)| *name == operation);
+    fn may(&self, is_it: impl Fn(&str) -> bool) -> Result<()> {
+        let failure = self.next.lock().unwrap().take_if(|(name, _)| is_it(name));
         failure.map_or(Ok(()), |(_, error)| Err(error))
     }
 }
 
 macro_rules! fails_when_told {
-    ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
+    ($($group:ident { $($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)* })*) => {$(
         #[async_trait::async_trait]
-        impl Store for Failing {
+        impl $group for Failing {
             $(async fn $name(&self, $($arg: $kind),*) -> Result<$out> {
-                self.may(stringify!($name))?;
-                self.until_let_go(stringify!($name)).await;
+                let is_it = |name: &str| name == stringify!($name);
+                self.may(is_it)?;
+                self.until_let_go(is_it).await;
                 let outcome = self.store.$name($($arg),*).await;
                 self.ended.lock().unwrap().push(stringify!($name));
                 outcome
             })*
-
-            async fn failed(&self) -> Error {
-                self.store.failed().await
-            }
         }
-    };
+    )*};
 }
 
 fails_when_told! {
-    create_session(session: NewSession, key: Option<IdempotencyKey>) -> Created;
-    session(id: SessionId) -> Option<Session>;
-    session_by_token(token: TokenHash) -> Option<Session>;
-    sessions(page: Page) -> Vec<Session>;
-    change_status(id: SessionId, change: Change, at: Timestamp) -> Session;
-    delete_session(id: SessionId) -> bool;
-    history(id: SessionId) -> Vec<Message>;
-    entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
-    entries_before(id: SessionId, before: Seq, limit: u32) -> Vec<Entry>;
-    tethered_after(id: SessionId, after: Seq) -> Vec<LoggedTurn>;
-    accept_turn(turn: NewTurn) -> Accepted;
-    start_turn(turn: TurnId, owner: InstanceId) -> ();
-    advance_turn(advance: Advance) -> Session;
-    finish_turn(finish: Finish) -> Seq;
-    abandon_turn(turn: TurnId, owner: InstanceId) -> ();
-    take_over(owner: InstanceId, at: Timestamp) -> Vec<Unfinished>;
-    attach(attach: Attach) -> Attached;
-    surfaces(id: SessionId) -> Vec<KnownSurface>;
-    forget_surface(id: SessionId, surface: String, at: Timestamp) -> Forgotten;
-    add_device_token(token: NewDeviceToken) -> Forgotten;
-    device_of(id: SessionId, token: TokenHash, at: Timestamp) -> Option<String>;
-    ask_approval(approval: NewApproval) -> Approval;
-    step_approval(id: SessionId, approval: ApprovalId, step: Step, at: Timestamp) -> Option<Approval>;
-    approvals(id: SessionId) -> Vec<Approval>;
-    awaits_approval(turn: TurnId, calls: Seq) -> bool;
-    forget_approvals(before: Timestamp) -> u64;
-    detach(id: SessionId, epoch: u64, at: Timestamp) -> bool;
-    confirm(id: SessionId, epoch: u64, seq: Seq) -> ();
-    pack(id: SessionId) -> Option<Packed>;
-    keep_export(export: NewExport) -> Export;
-    export(id: ExportId) -> Option<(Export, Option<Vec<u8>>)>;
-    exports(session: SessionId) -> Vec<Export>;
-    import(import: NewImport) -> Derived;
-    made_under(key: IdempotencyKey) -> Option<(Derived, Edge)>;
-    fork(fork: NewFork) -> Derived;
-    hand_off(handoff: NewHandoff) -> Derived;
-    family(session: String, most: u32) -> Family;
-    remember(agent: AgentId, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
-    memories(agent: AgentId, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
-    recall(agent: AgentId, words: Vec<String>, limit: u32) -> Vec<Memory>;
-    forget(agent: AgentId, memory: Option<MemoryId>) -> u64;
-    secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
-    signing_keys(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
-    add_signing_key(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
-    forget_keys(before: Timestamp) -> u64;
-    forget_bundles(before: Timestamp) -> u64;
-    check() -> ();
+    Leases {
+        register(me: ReplicaId) -> ();
+        retire(replica: ReplicaId) -> ();
+        release(me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> ();
+        unfinished(me: ReplicaId) -> Vec<(SessionId, u64)>;
+    }
+    Log {
+        history(id: SessionId) -> Vec<Message>;
+        entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
+        entries_before(id: SessionId, before: Seq, limit: u32) -> Vec<Entry>;
+    }
+    Tether {
+        shown_after(id: SessionId, after: Seq, questions: bool) -> Vec<Logged>;
+        arrival(id: SessionId, device: Option<String>) -> Option<Arrival>;
+    }
+    Devices {
+        devices(id: SessionId) -> Vec<DeviceRow>;
+        device_of(id: SessionId, token: TokenHash, at: Timestamp) -> Option<String>;
+    }
+    Approvals {
+        approvals(id: SessionId) -> Vec<Approval>;
+    }
+    Roaming {
+        pack(id: SessionId) -> Option<Packed>;
+        keep_export(export: NewExport) -> Export;
+        export(id: ExportId) -> Option<(Export, Option<Vec<u8>>)>;
+        exports(session: SessionId) -> Vec<Export>;
+        import(import: NewImport) -> Derived;
+        made_under(key: IdempotencyKey) -> Option<(Derived, Edge)>;
+        fork(fork: NewFork) -> Derived;
+        family(session: String, most: u32) -> Family;
+    }
+    Memories {
+        remember(agent: AgentId, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
+        memories(agent: AgentId, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
+        recall(agent: AgentId, words: Vec<String>, limit: u32) -> Vec<Memory>;
+        rules(agent: AgentId, limit: u32) -> Vec<Memory>;
+        forget(agent: AgentId, memory: Option<MemoryId>) -> u64;
+    }
+    Secrets {
+        secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
+        signing_keys(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
+        add_signing_key(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
+    }
+}
+
+#[async_trait::async_trait]
+impl Sessions for Failing {
+    async fn create_session(
+        &self,
+        session: NewSession,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Created> {
+        self.may(|name| name == "create_session")?;
+        self.store.create_session(session, key).await
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<Session>> {
+        self.store.session(id).await
+    }
+
+    async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>> {
+        self.store.session_by_token(token).await
+    }
+
+    async fn sessions(&self, page: Page) -> Result<Vec<Session>> {
+        self.store.sessions(page).await
+    }
+
+    async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>> {
+        self.store.attached(id).await
+    }
+
+    async fn known(&self, key: IdempotencyKey) -> Result<Option<(SessionId, KnownKey)>> {
+        self.store.known(key).await
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Option<Loaded>> {
+        self.may(|name| name == "load")?;
+        self.store.load(id).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
+        let writes: Vec<_> = commit.writes.iter().map(|write| write.name()).collect();
+        let is_it = |name: &str| writes.contains(&name) || (name == "status" && writes.is_empty());
+        self.may(is_it).map_err(|error| match error {
+            Error::Fatal(why) => CommitError::Fatal(why),
+            error => CommitError::NotStored(error.to_string()),
+        })?;
+        self.until_let_go(is_it).await;
+        let outcome = self.store.commit(commit).await;
+        self.ended.lock().unwrap().extend(&writes);
+        outcome
+    }
+}
+
+#[async_trait::async_trait]
+impl Upkeep for Failing {
+    async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
+        self.store.forget_keys(before).await
+    }
+
+    async fn forget_bundles(&self, before: Timestamp) -> Result<u64> {
+        self.store.forget_bundles(before).await
+    }
+
+    async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
+        self.store.forget_approvals(before).await
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.may(|name| name == "check")?;
+        self.store.check().await
+    }
+
+    async fn failed(&self) -> Error {
+        self.store.failed().await
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
 }

@@ -28,7 +28,7 @@ async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
     let upstream = MockUpstream::start().await;
     for stream in [false, true] {
         let (bench, disk) = on_a_bad_disk(&upstream).await;
-        disk.fail("accept_turn", busy());
+        disk.fail("accept", busy());
         let told = bench.chat(first(stream)).await;
         assert_eq!(told.status, 503, "{}", told.text);
         assert!(disk.has_failed() && bench.sessions().await.is_empty());
@@ -42,10 +42,10 @@ async fn g4_a_first_turn_that_cannot_be_written_is_503_and_leaves_nothing() {
 async fn g4_a_first_turn_on_a_disk_that_failed_for_good_is_our_mistake_and_not_the_callers() {
     let upstream = MockUpstream::start().await;
     let cases = [
-        ("accept_turn", "m"),
-        ("finish_turn", "m"),
+        ("accept", "m"),
+        ("end", "m"),
         // It does something before it is over.
-        ("advance_turn", "remembers"),
+        ("append", "remembers"),
     ];
     for (operation, model) in cases {
         let (bench, disk) = on_a_bad_disk(&upstream).await;
@@ -60,7 +60,7 @@ async fn g4_a_first_turn_on_a_disk_that_failed_for_good_is_our_mistake_and_not_t
 async fn g4_who_waits_hears_at_once_that_nothing_can_be_written_however_long_the_model_takes() {
     let upstream = MockUpstream::start().await;
     let (bench, disk) = on_a_bad_disk(&upstream).await;
-    disk.fail("accept_turn", busy());
+    disk.fail("accept", busy());
     let told = bench.chat(asked("hang", "x", json!({}))).await;
     assert_eq!(told.status, 503, "{}", told.text);
     eventually("nothing at work", async || bench.gateway.at_work().turns == 0).await;
@@ -89,7 +89,7 @@ async fn g4_a_first_turn_is_on_disk_before_the_model_is_asked_and_anyone_is_told
     let upstream = MockUpstream::start().await;
     let (bench, disk) = on_a_bad_disk(&upstream).await;
     for (n, stream) in [false, true].into_iter().enumerate() {
-        let write = disk.hold("accept_turn");
+        let write = disk.hold("accept");
         let mut told = pin!(bench.chat(first(stream)));
         tokio::select! {
             biased;
@@ -106,7 +106,7 @@ async fn g4_a_first_turn_is_on_disk_before_the_model_is_asked_and_anyone_is_told
 async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
     let upstream = MockUpstream::start().await;
     let (bench, disk) = on_a_bad_disk(&upstream).await;
-    disk.fail("abandon_turn", busy());
+    disk.fail("forget", busy());
     let told = bench.chat(asked("status-400", "x", json!({}))).await;
     assert_eq!(told.status, 503, "what became of it was unknown: {}", told.text);
     eventually("gone", async || bench.sessions().await.is_empty()).await;
@@ -152,7 +152,7 @@ async fn sbp_l2_14_a_first_turn_that_does_something_is_on_disk_before() {
     assert_eq!(told.status, 200, "{}", told.text);
     let log = bench.log(&Session::of(&told.body["sbp"])).await;
     assert_eq!(log.len(), 4, "asked, called, done, answered: {log:?}");
-    disk.fail("accept_turn", busy());
+    disk.fail("accept", busy());
     let told = bench.chat(asked("remembers", "the cat is Ada", json!({}))).await;
     assert_eq!(told.status, 503, "what cannot be kept is not done: {}", told.text);
     assert_eq!(bench.sessions().await.len(), 1);

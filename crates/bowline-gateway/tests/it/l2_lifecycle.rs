@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{InstanceId, NewSession, NewTurn, Store, TokenHash, TurnSession};
+use bowline_store::{NewSession, TokenHash};
 use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::bench::{Bench, Session, answer, turn};
 use crate::upstream::{MockUpstream, Piece};
+use crate::written::{begun, by_a_dead_process};
 
 #[tokio::test]
 async fn sbp_l2_10_detach_and_a_dropped_socket_both_suspend() {
@@ -105,7 +106,7 @@ async fn sbp_l2_18_turns_run_one_at_a_time_in_order_and_a_full_lane_refuses() {
         tokio::task::yield_now().await;
     }
     let mut waiting = Vec::new();
-    for n in 0..16 {
+    for n in 0..64 {
         waiting.push(ask("m", format!("waiting {n}")));
         // Arrival order is the order under test: each must have arrived before the next is sent.
         let arrived = async {
@@ -127,7 +128,7 @@ async fn sbp_l2_18_turns_run_one_at_a_time_in_order_and_a_full_lane_refuses() {
     let asked: Vec<_> =
         log.iter().filter(|(role, _)| role == "user").map(|(_, c)| c.clone()).collect();
     let expected: Vec<_> =
-        std::iter::once("first".into()).chain((0..16).map(|n| format!("waiting {n}"))).collect();
+        std::iter::once("first".into()).chain((0..64).map(|n| format!("waiting {n}"))).collect();
     assert_eq!(asked, expected);
 }
 
@@ -160,22 +161,8 @@ async fn interrupted(attempts: u32) -> (Arc<Sqlite>, tempfile::TempDir, Session)
         "origin": "http", "messages": [{ "role": "user", "content": "echo picked up" }],
     });
     let turn_id = TurnId(Uuid::now_v7());
-    let owner = InstanceId(Uuid::new_v4());
-    let turn = NewTurn {
-        id: turn_id,
-        session: TurnSession::New(new),
-        request: request.to_string(),
-        key: None,
-        owner,
-        started: true,
-        at: Timestamp::now(),
-    };
-    store.accept_turn(turn).await.unwrap();
-    for _ in 1..attempts {
-        let next = InstanceId(Uuid::new_v4());
-        store.take_over(next, Timestamp::now()).await.unwrap();
-        store.start_turn(turn_id, next).await.unwrap();
-    }
+    let begun = begun(turn_id, &request, attempts);
+    by_a_dead_process(&store, id, Some(new), |_| vec![begun]).await;
     (store, folder, Session { id: id.to_string(), token: String::new() })
 }
 

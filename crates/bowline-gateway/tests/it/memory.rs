@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use bowline_gateway::config::Remember;
 use bowline_sbp::completion::ToolCall;
-use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_sbp::message::Message;
+use bowline_sbp::session::Head;
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{
-    Advance, EntryKind, InstanceId, NewEntry, NewSession, NewTurn, SnapshotKind, Store, TokenHash,
-    TurnSession,
-};
+use bowline_store::{EntryKind, NewEntry, NewSession, Sessions, SnapshotKind, TokenHash};
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -18,6 +16,7 @@ use uuid::Uuid;
 
 use crate::bench::{Bench, Session, asked, joined, list, spoken, turn, user};
 use crate::upstream::MockUpstream;
+use crate::written::{appended, begun, by_a_dead_process};
 
 const MEMORY: &str = "/v1/agents/default/memory";
 
@@ -202,7 +201,7 @@ async fn sbp_l2_07_a_failure_in_a_later_round_keeps_what_was_shown() {
     assert_eq!(failed.status, 502);
     let frames = phone.until("TURN_COMPLETE").await;
     assert_eq!(joined(&frames), "One moment. ");
-    assert_eq!(frames.last().unwrap()["status"], "failed");
+    assert_eq!(frames.last().unwrap()["status"], "interrupted");
     let log = bench.log(&session).await;
     assert_eq!(log.last().unwrap(), &("assistant".to_owned(), "One moment. ".to_owned()));
 }
@@ -260,8 +259,7 @@ pub(crate) async fn killed_while_acting(
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Sqlite::open(folder.path()).unwrap());
     let (id, turn_id) = (SessionId(Uuid::now_v7()), TurnId(Uuid::now_v7()));
-    let owner = InstanceId(Uuid::new_v4());
-    let session = NewSession {
+    let new = NewSession {
         id,
         token_hash: TokenHash([1; 32]),
         listed: true,
@@ -273,29 +271,13 @@ pub(crate) async fn killed_while_acting(
         "model": "m", "params": [["model", "m"]], "checkpoint_every": 1, "tether": true,
         "origin": "http", "messages": [user("remember that x")], "recall": true,
     });
-    let turn = NewTurn {
-        id: turn_id,
-        session: TurnSession::New(session),
-        request: request.to_string(),
-        key: None,
-        owner,
-        started: true,
-        at: Timestamp::now(),
-    };
-    store.accept_turn(turn).await.unwrap();
     let entries = vec![
         NewEntry::message(Message::text("user", "remember that x")),
         NewEntry::new(EntryKind::Action, ToolCall::message(&[call])),
     ];
-    let advance = Advance {
-        turn_id,
-        owner,
-        entries,
-        snapshot: (SnapshotKind::PreAction, SnapshotId(Uuid::now_v7())),
-        memories: None,
-        at: Timestamp::now(),
-    };
-    store.advance_turn(advance).await.unwrap();
+    let begun = begun(turn_id, &request, 1);
+    let write = |head: &mut Head| vec![begun, appended(head, turn_id, entries)];
+    by_a_dead_process(&store, id, Some(new), write).await;
     (store, folder, Session { id: id.to_string(), token: String::new() })
 }
 

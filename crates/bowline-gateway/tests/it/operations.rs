@@ -4,8 +4,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bowline_sbp::approval::{Approval, State};
 use bowline_sbp::id::{ApprovalId, TurnId};
-use bowline_store::{NewApproval, Store};
+use bowline_sbp::session::{self, AskedRow};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
@@ -15,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::bench::{Bench, Session, answer, eventually, plain, turn};
 use crate::l2_delivery::message;
 use crate::upstream::{MockUpstream, Piece};
+use crate::written::by_a_dead_process;
 
 #[tokio::test]
 async fn g13_health_and_readiness_answer_without_a_key() {
@@ -70,17 +72,19 @@ fn documented(document: &Value) -> Vec<(Method, String)> {
 async fn asked_in(bench: &Bench, session: &Session) -> String {
     let id = ApprovalId(uuid::Uuid::now_v7());
     let at = jiff::Timestamp::now();
-    let question = NewApproval {
-        id,
-        session_id: session.id.parse().unwrap(),
+    let session_id = session.id.parse().unwrap();
+    let approval = Approval {
+        approval_id: id,
+        session_id,
         turn_id: TurnId(uuid::Uuid::now_v7()),
-        place: (1, 0),
-        tool: "camera".into(),
-        input: json!({}),
-        at,
+        tool_name: "camera".into(),
+        tool_input: json!({}),
+        state: State::Pending,
+        created_at: at,
         expires_at: at + std::time::Duration::from_secs(60),
     };
-    bench.store.ask_approval(question).await.unwrap();
+    let asked = session::Write::Ask(AskedRow { approval, place: (1, 0) });
+    by_a_dead_process(&bench.store, session_id, None, |_| vec![asked]).await;
     id.to_string()
 }
 
@@ -93,6 +97,7 @@ async fn every_documented_address_is_served() {
     assert!(documented.len() >= 13, "{documented:?}");
     for (method, path) in documented {
         let session = bench.session().await;
+        let approval = asked_in(&bench, &session).await;
         bench.attach_as(&session, json!({ "surface_id": "phone" })).await;
         let memory = json!({ "memories": [{ "text": "x" }] });
         let memory = bench.post("/v1/agents/a/memory", memory).await.body["memories"][0].clone();
@@ -101,7 +106,7 @@ async fn every_documented_address_is_served() {
         let address = path
             .replace("{id}", &session.id)
             .replace("{surface_id}", "phone")
-            .replace("{approval_id}", &asked_in(&bench, &session).await)
+            .replace("{approval_id}", &approval)
             .replace("{token}", &exported("roaming_token"))
             .replace("{export_id}", &exported("export_id"))
             .replace("{agent_id}", "a")

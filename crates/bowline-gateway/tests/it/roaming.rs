@@ -6,7 +6,7 @@ use bowline_gateway::config::Config;
 use bowline_sbp::cid::Cid;
 use bowline_sbp::pyjson;
 use bowline_sbp::roaming_token::{RoamingClaims, SigningKey};
-use bowline_store::Store;
+use bowline_store::Secrets;
 use bowline_store::sqlite::Sqlite;
 use jiff::Timestamp;
 use serde_json::{Value, json};

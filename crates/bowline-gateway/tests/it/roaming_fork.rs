@@ -211,6 +211,7 @@ async fn sbp_l3_12_lineage_is_the_whole_tree_in_both_directions() {
         "origin",
         "tree",
         "truncated",
+        "sessions",
     ];
     assert_eq!(names(&seen), fields);
     assert_eq!(short(&seen["origin"]), tree[0]);

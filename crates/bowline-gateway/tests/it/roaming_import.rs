@@ -4,7 +4,7 @@ use bowline_gateway::config::Price;
 use bowline_sbp::cid::Cid;
 use bowline_sbp::id::ExportId;
 use bowline_sbp::roaming_token::RoamingClaims;
-use bowline_store::{NewExport, Store};
+use bowline_store::{NewExport, Roaming, Sessions};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -319,7 +319,7 @@ async fn sbp_l1_10_a_stream_that_breaks_ends_with_an_error_and_keeps_what_came()
 
         let entries = bench.entries(&session).await;
         let kept = &entries[1];
-        assert_eq!((&kept["status"], &kept["kind"]), (&json!("failed"), &json!("turn")));
+        assert_eq!((&kept["status"], &kept["kind"]), (&json!("interrupted"), &json!("turn")));
         assert_eq!(kept["message"]["content"], "half an ");
         assert_eq!((entries.len(), &entries[0]["message"]["content"]), (2, &json!("go")));
     }
@@ -340,8 +340,8 @@ async fn a_caller_that_does_not_stream_gets_the_error_its_surface_watched() {
     };
     let (failed, frames) = tokio::join!(bench.say_to(&session, "gated", "go"), cut);
     assert_eq!(failed.refusal(), (502, "SBP_UPSTREAM"));
-    assert_eq!(frames.last().unwrap()["status"], "failed");
-    assert_eq!(bench.entries(&session).await[1]["status"], "failed");
+    assert_eq!(frames.last().unwrap()["status"], "interrupted");
+    assert_eq!(bench.entries(&session).await[1]["status"], "interrupted");
 }
 
 #[tokio::test]

@@ -196,6 +196,48 @@ pub struct Lineage {
     pub tree: Vec<LineageEdge>,
     /// The family is larger than what is shown.
     pub truncated: bool,
+    /// What was spent in each session of the family, this one first. With the session's token alone,
+    /// only in this one (ours).
+    #[serde(default)]
+    pub sessions: Vec<SessionCost>,
+}
+
+/// What one session of a family has cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SessionCost {
+    pub session_id: String,
+    /// What its own turns cost. A fork pays from its point on, an import from its arrival on. Null
+    /// if that is not known here: it was deleted, or is another gateway's.
+    pub cost_usd: Option<f64>,
+    pub prompt_tokens: Option<u64>,
+    pub completion_tokens: Option<u64>,
+    /// The same with all sessions that came from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchCost>,
+}
+
+/// What a session and all that came from it have cost together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct BranchCost {
+    /// How many sessions that is.
+    pub sessions: u64,
+    pub cost_usd: f64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// Whether the cost of all of them is known.
+    pub complete: bool,
+}
+
+impl BranchCost {
+    pub fn add(&mut self, other: &Self) {
+        self.sessions += other.sessions;
+        self.cost_usd += other.cost_usd;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+        self.complete &= other.complete;
+    }
 }
 
 /// Answer to `POST /v1/sbp/keys/rotate`.

@@ -196,7 +196,8 @@ fn our_memory(memory: &Value<'_>) -> Option<Vec<MemoryPart>> {
     let payload = memory.get("payload")?.as_object()?;
     let mut parts = Vec::new();
     for (kind, memories) in payload.iter() {
-        let kind = kind.as_str().filter(|kind| matches!(*kind, "semantic" | "episodic"))?;
+        let known = |kind: &&str| matches!(*kind, "semantic" | "episodic" | "procedural");
+        let kind = kind.as_str().filter(known)?;
         for memory in memories.as_array()? {
             let text = memory.get("text")?.as_str()?.trim().to_owned();
             if text.is_empty() || text.len() > LONGEST_MEMORY {

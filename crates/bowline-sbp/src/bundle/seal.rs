@@ -73,10 +73,14 @@ impl Contents {
             });
             part.collect()
         };
-        let payload = Object::from_iter([
+        let mut payload = Object::from_iter([
             ("semantic", of_kind("semantic")),
             ("episodic", of_kind("episodic")),
         ]);
+        // Only where there is some: gateways that know no rules can read the rest.
+        if memories.iter().any(|memory| memory.kind == "procedural") {
+            payload.insert("procedural", of_kind("procedural"));
+        }
         let memory = [("schema_id", Value::from(MEMORY_SCHEMA)), ("payload", payload.into())];
         let mut memory = Object::from_iter(memory);
         // Memory of another make goes along inside ours.

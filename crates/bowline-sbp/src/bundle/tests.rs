@@ -109,6 +109,21 @@ fn sbp_l3_05_opening_and_sealing_again_loses_nothing() {
 }
 
 #[test]
+fn sbp_l1_12_memory_of_every_kind_travels() {
+    let part = |kind: &str| MemoryPart {
+        kind: kind.into(),
+        text: format!("a {kind} one"),
+        created_at: at("2026-03-01T00:00:00Z"),
+    };
+    let all = ["semantic", "episodic", "procedural"].map(part).to_vec();
+    let sealed = Contents { memory: Some(all.clone()), ..contents() }.seal();
+    let (opened, _) = Contents::open(&sealed.text).unwrap();
+    assert_eq!(opened.memory, Some(all));
+    assert_eq!(opened.seal(), sealed);
+    assert!(!contents().seal().text.contains("procedural"), "said only where there is some");
+}
+
+#[test]
 fn sbp_l3_08_what_has_no_place_here_is_carried() {
     let text = sealed(
         r#"{"sbp_version": "1.7", "future": [1e400, "\ud800"], "exported_at": "x", "label": null,

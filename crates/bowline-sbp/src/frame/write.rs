@@ -19,6 +19,9 @@ fn value(frame: &ClientFrame) -> Value {
             "session_token": attach.session_token,
             "surface_context": attach.surface,
             "sbp_version": attach.sbp_version,
+            "join": attach.join,
+            "take_over": attach.take_over,
+            "ack": if attach.explicit_ack { "explicit" } else { "pong" },
         }),
         ClientFrame::Detach => json!({ "type": "DETACH" }),
         ClientFrame::Ping => json!({ "type": "PING" }),
@@ -56,7 +59,8 @@ mod tests {
 
     #[test]
     fn every_frame_reads_back_as_itself() {
-        let attach = |sbp_version| {
+        let attach = |sbp_version: Option<String>| {
+            let ours = sbp_version.is_some();
             ClientFrame::Attach(Attach {
                 session_id: "s".into(),
                 session_token: "t\"\n".into(),
@@ -69,6 +73,9 @@ mod tests {
                     mcp_tools: vec![],
                 },
                 sbp_version,
+                join: ours,
+                take_over: !ours,
+                explicit_ack: ours,
             })
         };
         let message = |model| {

@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 
 /// The most tools of one device.
 const MOST: usize = 64;
-/// With `surface_` before it, a name that model servers take.
-const LONGEST_NAME: usize = 56;
+/// The longest name, in characters. Models' servers take fewer, and fewer kinds of them: what a model
+/// calls a tool is not what its device calls it.
+const LONGEST_NAME: usize = 128;
 const LONGEST_DESCRIPTION: usize = 1024;
 /// The largest schema, as text.
 const LARGEST_SCHEMA: usize = 8 << 10;
@@ -106,8 +107,8 @@ pub fn is_unseen(c: char) -> bool {
 
 fn tool(item: &Value) -> Option<SurfaceTool> {
     let name = item.as_str().or_else(|| item.get("name")?.as_str())?;
-    let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(usable) {
+    let fits = name.chars().count() <= LONGEST_NAME && !name.chars().any(is_unseen);
+    if !fits || name.trim().is_empty() {
         return None;
     }
     let said = item.get("description").and_then(Value::as_str).map(description);
@@ -128,7 +129,7 @@ mod tests {
     fn sbp_l5_01_tools_are_names_or_typed_and_nonsense_is_passed_over() {
         let said = json!([
             "camera", { "name": "gps", "description": "Where\u{7} am I", "input_schema": {"a": 1} },
-            7, null, "", "two words", {"name": "x".repeat(57)}, "camera", {"nam": "x"},
+            7, null, "", " ", {"name": "x".repeat(129)}, "camera", {"nam": "x"}, "hid\u{200b}den",
         ]);
         let tools = declared(Some(&said));
         assert_eq!(tools.len(), 2);
@@ -137,6 +138,13 @@ mod tests {
             serde_json::from_value(serde_json::to_value(&tools).unwrap()).unwrap();
         assert_eq!(again, tools);
         assert!(declared(Some(&json!("camera"))).is_empty() && declared(None).is_empty());
+    }
+
+    #[test]
+    fn sbp_l5_01_a_name_that_models_do_not_take_is_kept() {
+        let said = json!(["media.capture", "two words", "x".repeat(128), "é/ü"]);
+        let names: Vec<_> = declared(Some(&said)).into_iter().map(|tool| tool.name).collect();
+        assert_eq!(json!(names), said);
     }
 
     #[test]

@@ -5,4 +5,6 @@
 mod documents;
 mod properties;
 mod python;
+mod session_wire;
+mod session_world;
 mod vectors;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use bowline_sbp::id::ExportId;
-use rusqlite::{Connection, Row, params};
+use bowline_sbp::id::{ExportId, SessionId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, millis};
-use crate::{Edge, EdgeKind, Family, Result};
+use crate::{Edge, EdgeKind, Family, Member, Result, Tokens};
 
 pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
     conn.prepare_cached(
@@ -43,6 +43,7 @@ pub(super) fn birth(conn: &Connection, session: &str) -> Result<Option<Edge>> {
 /// Everyone who is related to the session, the nearest first, at most so many.
 pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Family> {
     let mut members = HashSet::from([session.clone()]);
+    let mut found = vec![spent_in(conn, &session)?];
     let mut to_visit = VecDeque::from([session]);
     let mut edges = BTreeMap::new();
     let mut cut = false;
@@ -62,12 +63,30 @@ pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Fa
                     continue;
                 }
                 members.insert(other.clone());
+                found.push(spent_in(conn, other)?);
                 to_visit.push_back(other.clone());
             }
             edges.insert(number, edge);
         }
     }
-    Ok(Family { edges: edges.into_values().collect(), cut })
+    Ok(Family { edges: edges.into_values().collect(), cut, members: found })
+}
+
+/// A session and what was spent in it, if it is here.
+fn spent_in(conn: &Connection, session: &str) -> Result<Member> {
+    let spent = match session.parse::<SessionId>() {
+        Err(_) => None,
+        Ok(id) => conn
+            .prepare_cached(
+                "SELECT spent_usd, prompt_tokens, completion_tokens FROM sessions WHERE id = ?1",
+            )?
+            .query_row([id.as_bytes()], |row| {
+                let number = |at| row.get::<_, i64>(at).map(|number| number as u64);
+                Ok((row.get(0)?, Tokens { prompt: number(1)?, completion: number(2)? }))
+            })
+            .optional()?,
+    };
+    Ok(Member { session: session.to_owned(), spent })
 }
 
 fn select(

@@ -1,26 +1,27 @@
-//! A session's log, open for writing: entries go to its end, and its row says where that is.
+//! The log of a session that is being made from another one: restored, or branched off.
 //!
-//! The one place that gives out positions (G1): contiguous, from the session's own row, inside the
-//! transaction that writes them.
+//! Nobody owns it yet, so positions are given out here (G1): contiguous, from the session's own row,
+//! inside the transaction that writes them. Afterwards its owner gives them out.
 
 use bowline_sbp::id::{Seq, SnapshotId, TurnId};
+use bowline_sbp::session::Placed;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{Key, kind_number, millis, place};
-use crate::{EntryKind, Error, Finish, Imported, NewEntry, Result, Snapshot, SnapshotKind};
+use super::commit;
+use super::rows::{Key, millis};
+use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
 /// Open in the middle of a transaction, between reading the session's row and writing it.
 #[derive(Debug)]
 pub(super) struct Log {
     key: Key,
-    head: Head,
+    end: LogEnd,
 }
 
-/// How far a log goes. Turns are made of these, so it is no more of the session's row than they
-/// need.
+/// How far the log goes.
 #[derive(Debug)]
-struct Head {
+struct LogEnd {
     step_count: u64,
     last_seq: Seq,
     tethered: u64,
@@ -29,7 +30,7 @@ struct Head {
     snapshot: Option<Snapshot>,
 }
 
-impl Head {
+impl LogEnd {
     /// One entry further.
     fn pass(&mut self, entry: &NewEntry) {
         self.last_seq += 1;
@@ -46,20 +47,13 @@ impl Head {
     fn take_snapshot(&mut self, (kind, id): (SnapshotKind, SnapshotId), at: Timestamp) {
         self.snapshot = Some(Snapshot { id, kind, seq: self.last_seq, at });
     }
-
-    /// Takes the snapshot that is due at a turn's end.
-    fn take_checkpoint(&mut self, finish: &Finish) {
-        if self.step_count.is_multiple_of(u64::from(finish.checkpoint_every.max(1))) {
-            self.take_snapshot((SnapshotKind::Checkpoint, finish.checkpoint), finish.at);
-        }
-    }
 }
 
 impl Log {
     pub(super) fn open(conn: &Connection, key: Key) -> Result<Self> {
         let sql = "SELECT step_count, last_seq, tether_last, cost_usd FROM sessions WHERE key = ?1";
-        let head = conn.prepare_cached(sql)?.query_row([key], |row| {
-            Ok(Head {
+        let end = conn.prepare_cached(sql)?.query_row([key], |row| {
+            Ok(LogEnd {
                 step_count: row.get::<_, i64>(0)? as u64,
                 last_seq: row.get::<_, i64>(1)? as Seq,
                 tethered: row.get::<_, i64>(2)? as u64,
@@ -67,15 +61,7 @@ impl Log {
                 snapshot: None,
             })
         });
-        Ok(Self { key, head: head.optional()?.ok_or(Error::NoSession)? })
-    }
-
-    /// Adds a turn's last entries, and closes.
-    pub(super) fn finish(mut self, conn: &Connection, finish: &Finish) -> Result<Seq> {
-        self.append(conn, finish.turn_id, &finish.entries, finish.at)?;
-        self.head.take_checkpoint(finish);
-        let (seq, _) = self.close(conn, finish.at)?;
-        Ok(seq)
+        Ok(Self { key, end: end.optional()?.ok_or(Error::NoSession)? })
     }
 
     /// Adds entries that were all written at the same time.
@@ -83,11 +69,11 @@ impl Log {
         &mut self,
         conn: &Connection,
         turn: TurnId,
-        entries: &[NewEntry],
+        entries: Vec<NewEntry>,
         at: Timestamp,
     ) -> Result<()> {
         for entry in entries {
-            self.head.add(entry);
+            self.end.add(&entry);
             self.write(conn, turn, entry, at)?;
         }
         Ok(())
@@ -106,11 +92,11 @@ impl Log {
         for mut imported in entries {
             to_come -= u64::from(is_turn(&imported));
             imported.entry.tethered = false;
-            self.head.pass(&imported.entry);
-            self.head.step_count = step_count.saturating_sub(to_come);
-            self.write(conn, imported.turn_id, &imported.entry, imported.at)?;
+            self.end.pass(&imported.entry);
+            self.end.step_count = step_count.saturating_sub(to_come);
+            self.write(conn, imported.turn_id, imported.entry, imported.at)?;
         }
-        self.head.step_count = step_count;
+        self.end.step_count = step_count;
         Ok(())
     }
 
@@ -118,41 +104,22 @@ impl Log {
     fn write(
         &self,
         conn: &Connection,
-        turn: TurnId,
-        entry: &NewEntry,
+        turn_id: TurnId,
+        entry: NewEntry,
         at: Timestamp,
     ) -> Result<()> {
-        let Head { last_seq, step_count, tethered, .. } = self.head;
-        let tether_no = entry.tethered.then_some(tethered as i64);
-        conn.prepare_cached(
-            "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
-             tether_no, created_at, agent_id, carried)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        )?
-        .execute(params![
-            place(self.key, last_seq),
-            kind_number(entry.kind),
-            turn.as_bytes(),
-            entry.message.as_json(),
-            entry.model,
-            entry.cost_usd,
-            entry.status.as_str(),
-            step_count as i64,
-            tether_no,
-            millis(at),
-            entry.agent_id.as_ref().map(|agent| agent.as_str()),
-            entry.carried,
-        ])?;
-        Ok(())
+        let LogEnd { last_seq: seq, step_count: step, tethered, .. } = self.end;
+        let tether_no = entry.tethered.then_some(tethered);
+        commit::append(conn, self.key, &Placed { seq, turn_id, step, tether_no, at, entry })
     }
 
     pub(super) fn take_snapshot(&mut self, snapshot: (SnapshotKind, SnapshotId), at: Timestamp) {
-        self.head.take_snapshot(snapshot, at);
+        self.end.take_snapshot(snapshot, at);
     }
 
     /// Writes where the log now ends; gives that, and the step.
     pub(super) fn close(self, conn: &Connection, at: Timestamp) -> Result<(Seq, u64)> {
-        let Head { step_count, last_seq, tethered, cost_usd, snapshot } = self.head;
+        let LogEnd { step_count, last_seq, tethered, cost_usd, snapshot } = self.end;
         let (key, step, at) = (self.key, step_count as i64, millis(at));
         let (seq, tethered) = (last_seq as i64, tethered as i64);
         match &snapshot {

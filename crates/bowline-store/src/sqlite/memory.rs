@@ -128,6 +128,13 @@ pub(super) fn recall(
     select(conn, rest, params![agent.as_str(), search, limit])
 }
 
+/// How an agent does things, oldest first: later rules build on earlier ones.
+pub(super) fn rules(conn: &Connection, agent: &AgentId, limit: u32) -> Result<Vec<Memory>> {
+    let kind = MemoryKind::Procedural.as_str();
+    let rest = "m WHERE agent_id = ?1 AND kind = ?2 ORDER BY number LIMIT ?3";
+    select(conn, rest, params![agent.as_str(), kind, limit])
+}
+
 pub(super) fn forget(conn: &Connection, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {
     let forgotten = conn
         .prepare_cached("DELETE FROM memories WHERE agent_id = ?1 AND (?2 IS NULL OR id = ?2)")?

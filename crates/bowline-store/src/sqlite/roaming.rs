@@ -1,4 +1,4 @@
-//! Sessions that arrive, split and change hands: each in one step, all of it or nothing (G7, G8).
+//! Sessions that arrive and split: each in one step, all of it or nothing (G7, G8).
 //!
 //! Everything that can be refused is looked at first; making the new session is the first write.
 
@@ -7,17 +7,17 @@ use bowline_sbp::lifecycle::{Change, Status};
 use rusqlite::{Connection, params};
 
 use super::log::Log;
-use super::rows::{self, Key, millis};
+use super::rows::{self, Key};
 use super::sessions::{self, Known};
 use super::{exports, history, lineage, memory};
 use crate::failpoint;
 use crate::{
-    Derived, Edge, EdgeKind, Error, IdempotencyKey, NewEntry, NewFork, NewHandoff, NewImport,
-    NewSession, Result, Session, SnapshotKind,
+    Derived, Edge, EdgeKind, Error, IdempotencyKey, NewFork, NewImport, NewSession, Result,
+    SnapshotKind,
 };
 
 /// A position in a log and the step it stands at.
-type Point = (Seq, u64);
+pub(super) type Point = (Seq, u64);
 /// What is kept under an idempotency key, to be given again.
 type Kept = (Point, Option<ExportId>);
 
@@ -99,57 +99,14 @@ pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {
     derived(conn, key, point, &edge, fork.key.as_ref())
 }
 
-pub(super) fn hand_off(conn: &Connection, handoff: NewHandoff) -> Result<Derived> {
-    if let Some(derived) = replayed(conn, handoff.key.as_ref())? {
-        return Ok(derived);
-    }
-    let (source, session) = rows::existing(conn, handoff.source)?;
-    if let Some(successor) = session.handed_to {
-        return Err(Error::HandedOver(successor));
-    }
-    let mut busy =
-        conn.prepare_cached("SELECT 1 FROM turns WHERE session = ?1 AND started LIMIT 1")?;
-    if session.last_seq != handoff.last_seq || busy.exists([source])? {
-        return Err(Error::MovedOn);
-    }
-    let at = handoff.export.at;
-    let point = (session.last_seq, session.step_count);
-    let new = NewSession {
-        id: handoff.id,
-        token_hash: handoff.token_hash,
-        listed: false,
-        agent_id: handoff.to_agent,
-        metadata: session.metadata.clone(),
-        at,
-    };
-    failpoint::begin("handoff");
-    let (key, mut log) = branch(conn, source, point, &new)?;
-    let untethered = |entry| NewEntry { tethered: false, ..entry };
-    let bridge: Vec<_> = handoff.bridge.into_iter().map(untethered).collect();
-    log.append(conn, handoff.bridge_turn, &bridge, at)?;
-    log.take_snapshot((SnapshotKind::Checkpoint, handoff.snapshot), at);
-    log.close(conn, at)?;
-    failpoint::pass("log");
-    exports::insert(conn, &handoff.export)?;
-    failpoint::pass("export");
-    exports::use_up(conn, handoff.export.id, new.id, at)?;
-    failpoint::pass("used-up");
-    retire(conn, source, &session, &new)?;
-    failpoint::pass("retired");
-    let edge = Edge {
-        kind: EdgeKind::Handoff,
-        origin: session.id.to_string(),
-        session: new.id.to_string(),
-        export_id: Some(handoff.export.id),
-        detail: handoff.detail,
-        at,
-    };
-    derived(conn, key, point, &edge, handoff.key.as_ref())
-}
-
 /// Makes a session whose log is another one's up to `point`. What that log brought along comes
 /// along; what it cost was paid there.
-fn branch(conn: &Connection, origin: Key, point: Point, new: &NewSession) -> Result<(Key, Log)> {
+pub(super) fn branch(
+    conn: &Connection,
+    origin: Key,
+    point: Point,
+    new: &NewSession,
+) -> Result<(Key, Log)> {
     let (seq, step) = point;
     let base = history::base_at(conn, origin, seq)?;
     let key = sessions::insert(conn, new, status_with(step > 0)?)?;
@@ -174,28 +131,13 @@ fn branch(conn: &Connection, origin: Key, point: Point, new: &NewSession) -> Res
     Ok((key, Log::open(conn, key)?))
 }
 
-/// Another session goes on in this one's place: never two that take turns (G8). A socket that was
-/// attached to it has no rights any more (G6).
-fn retire(conn: &Connection, key: Key, session: &Session, successor: &NewSession) -> Result<()> {
-    let status = match session.status {
-        open if open.is_open() => open.after(Change::Suspend)?,
-        ended => ended,
-    };
-    conn.prepare_cached(
-        "UPDATE sessions SET status = ?2, handed_to = ?3, updated_at = ?4, attached_by = NULL,
-         surface = NULL, attach_epoch = attach_epoch + 1 WHERE key = ?1",
-    )?
-    .execute(params![key, status.as_str(), successor.id.as_bytes(), millis(successor.at)])?;
-    Ok(())
-}
-
 /// A session with a past may take turns at once; one without is new.
 fn status_with(past: bool) -> Result<Status> {
     Ok(if past { Status::Idle.after(Change::TurnTaken)? } else { Status::Idle })
 }
 
 /// Notes where a new session comes from, and under which key.
-fn derived(
+pub(super) fn derived(
     conn: &Connection,
     key: Key,
     point: Point,

@@ -3,7 +3,9 @@
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
+use bowline_sbp::surface::SurfaceContext;
 use jiff::Timestamp;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::value::RawValue;
 
@@ -39,7 +41,8 @@ macro_rules! select_sessions {
         concat!(
             "SELECT key, id, token_hash, agent_id, status, step_count, metadata, created_at, ",
             "updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, ",
-            "attach_epoch, surface, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, ",
+            "attach_epoch, (SELECT context FROM attachments WHERE session = key ORDER BY epoch ",
+            "DESC LIMIT 1), snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, ",
             "handed_to, tether_last FROM sessions ",
             $rest
         )
@@ -128,10 +131,17 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
 }
 
 fn snapshot_kind(name: &str) -> Result<SnapshotKind> {
-    [SnapshotKind::PreAction, SnapshotKind::PostAction, SnapshotKind::Checkpoint]
-        .into_iter()
-        .find(|kind| kind.as_str() == name)
-        .ok_or_else(|| corrupt("a snapshot of an unknown kind"))
+    SnapshotKind::named(name).ok_or_else(|| corrupt("a snapshot of an unknown kind"))
+}
+
+/// What a surface says of itself, as text.
+pub(super) fn context_text(context: &SurfaceContext) -> Result<String> {
+    serde_json::to_string(context).map_err(|_| corrupt("a surface that is not JSON"))
+}
+
+pub(super) fn context_of(text: ValueRef<'_>) -> Result<SurfaceContext> {
+    serde_json::from_str(text.as_str().unwrap_or_default())
+        .map_err(|_| corrupt("a surface that is not JSON"))
 }
 
 /// The entries that `rest` (WHERE …) finds, until `fits` says stop.

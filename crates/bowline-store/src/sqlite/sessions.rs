@@ -1,7 +1,6 @@
 //! Making, finding, changing and forgetting sessions.
 
-use bowline_sbp::id::SessionId;
-use bowline_sbp::lifecycle::{Change, Status};
+use bowline_sbp::lifecycle::Status;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
@@ -68,40 +67,14 @@ pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
     Ok(found.into_iter().map(|(_, session)| session).collect())
 }
 
-pub(super) fn change_status(
-    conn: &Connection,
-    id: SessionId,
-    change: Change,
-    at: Timestamp,
-) -> Result<Session> {
-    let (key, mut session) = rows::existing(conn, id)?;
-    session.status = session.status.after(change)?;
-    session.updated_at = at;
-    if let (Status::Running, Some(successor)) = (session.status, session.handed_to) {
-        return Err(Error::HandedOver(successor));
-    }
-    set_status(conn, key, session.status, at)?;
-    Ok(session)
-}
-
-pub(super) fn set_status(conn: &Connection, key: Key, status: Status, at: Timestamp) -> Result<()> {
-    conn.prepare_cached("UPDATE sessions SET status = ?2, updated_at = ?3 WHERE key = ?1")?
-        .execute(params![key, status.as_str(), millis(at)])?;
-    Ok(())
-}
-
-pub(super) fn delete(conn: &Connection, id: SessionId) -> Result<bool> {
-    let Some(key) = rows::key_of(conn, id)? else { return Ok(false) };
-    forget(conn, key)?;
-    Ok(true)
-}
-
+/// Forgets a session and all it holds; its forks keep what they share.
 pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
     for sql in [
         "DELETE FROM turns WHERE session = ?1",
         "DELETE FROM keys WHERE session = ?1",
         "DELETE FROM carried WHERE session = ?1",
         "DELETE FROM surfaces WHERE session = ?1",
+        "DELETE FROM attachments WHERE session = ?1",
         "DELETE FROM approvals WHERE session = ?1",
         "UPDATE exports SET label = NULL WHERE session_id = (SELECT id FROM sessions WHERE key = ?1)",
         "DELETE FROM bundles WHERE export IN (SELECT number FROM exports
@@ -160,13 +133,89 @@ pub(super) fn remember_key(
     Ok(())
 }
 
+/// The most rows that go in one step of upkeep: others write in between.
+pub(super) const FORGOTTEN_AT_ONCE: u64 = 256;
+
+/// A key of a turn that still runs is needed until it ends.
+const FORGET_KEYS: &str = "
+    DELETE FROM keys WHERE (scope, key) IN (
+        SELECT scope, key FROM keys WHERE created_at < ?1
+        AND (turn_id IS NULL OR NOT EXISTS (SELECT 1 FROM turns WHERE id = turn_id))
+        ORDER BY created_at LIMIT ?2)";
+
+/// So is a question of a turn that still runs.
+const FORGET_APPROVALS: &str = "
+    DELETE FROM approvals WHERE number IN (
+        SELECT number FROM approvals WHERE expires_at < ?1
+        AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = approvals.turn_id)
+        ORDER BY expires_at LIMIT ?2)";
+
+/// Forgets some of the keys that are older than that, and says how many.
 pub(super) fn forget_keys(conn: &Connection, before: Timestamp) -> Result<u64> {
-    // A key of a turn that still runs is needed until it ends.
-    let forgotten = conn
-        .prepare_cached(
-            "DELETE FROM keys WHERE created_at < ?1
-             AND (turn_id IS NULL OR turn_id NOT IN (SELECT id FROM turns))",
-        )?
-        .execute([millis(before)])?;
-    Ok(forgotten as u64)
+    forget_some(conn, FORGET_KEYS, before)
+}
+
+/// Forgets some of the questions that ended before then, and says how many.
+pub(super) fn forget_approvals(conn: &Connection, before: Timestamp) -> Result<u64> {
+    forget_some(conn, FORGET_APPROVALS, before)
+}
+
+fn forget_some(conn: &Connection, sql: &str, before: Timestamp) -> Result<u64> {
+    let some = params![millis(before), FORGOTTEN_AT_ONCE as i64];
+    Ok(conn.prepare_cached(sql)?.execute(some)? as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema;
+    use super::*;
+
+    fn database() -> Connection {
+        let mut conn = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut conn, "db").unwrap();
+        conn
+    }
+
+    /// How SQLite finds the rows of a statement.
+    fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps = statement.query_map(params![0, 1], |row| row.get(3)).unwrap();
+        steps.collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn upkeep_finds_what_is_old_without_reading_the_rest() {
+        let conn = database();
+        for (sql, index) in
+            [(FORGET_KEYS, "INDEX keys_created"), (FORGET_APPROVALS, "INDEX approvals_expiry")]
+        {
+            let plan = plan(&conn, sql);
+            assert!(plan.iter().any(|step| step.contains(index)), "{plan:?}");
+            let whole_table = |step: &&String| step.starts_with("SCAN");
+            assert_eq!(plan.iter().find(whole_table), None, "{plan:?}");
+        }
+        // The test would see one.
+        conn.execute_batch("DROP INDEX keys_created").unwrap();
+        assert!(plan(&conn, FORGET_KEYS).iter().any(|step| step.starts_with("SCAN keys")));
+    }
+
+    #[test]
+    fn upkeep_goes_in_steps() {
+        let conn = database();
+        conn.execute_batch(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)
+             INSERT INTO keys (scope, key, body_hash, session, created_at)
+             SELECT 's', i, x'00', 1, i FROM n;
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)
+             INSERT INTO approvals (id, session, turn_id, seq, nth, tool, input, state,
+                                    created_at, expires_at)
+             SELECT CAST(i AS BLOB), 1, CAST(i AS BLOB), 1, 1, 't', '{}', 'used', i, i FROM n;",
+        )
+        .unwrap();
+        let before = Timestamp::from_millisecond(601).unwrap();
+        for forget in [forget_keys, forget_approvals] {
+            let steps = [(); 4].map(|()| forget(&conn, before).unwrap());
+            assert_eq!(steps, [256, 256, 88, 0]);
+        }
+    }
 }

@@ -1,116 +1,141 @@
-//! Attaching, delivering, letting go.
+//! What surfaces missed: the log after a position, in pages.
 
-use bowline_sbp::delivery::LoggedTurn;
+use bowline_sbp::delivery::{Logged, LoggedQuestion, LoggedTurn};
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{Seq, SessionId, TurnId};
-use bowline_sbp::lifecycle::{Change, Status};
-use bowline_sbp::message::said;
+use bowline_sbp::message::{EntryKind, said};
+use bowline_sbp::session::TokenHash;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{self, Key, millis, place, seq_of, timestamp};
-use super::surfaces;
-use crate::{Attach, Attached, Result};
+use super::rows::{self, Key, kind_number, millis, place, seq_of, timestamp};
+use crate::{Arrival, Result};
 
-/// The most turns in one page, and the most bytes of text (one turn always fits).
-const PAGE_TURNS: u32 = 512;
+/// The most entries in one page, and the most bytes of text (one entry always fits).
+const PAGE_ENTRIES: u32 = 512;
 const PAGE_BYTES: usize = 256 << 10;
 
-pub(super) fn attach(conn: &Connection, attach: &Attach) -> Result<Attached> {
-    let (key, mut session) = rows::existing(conn, attach.session_id)?;
-    session.attach_epoch += 1;
-    // One that was handed over can be looked at; that does not wake it (G8).
-    if session.handed_to.is_none() {
-        session.status = session.status.after(Change::SurfaceAttached)?;
-    }
-    session.updated_at = attach.at;
-    let (surface, until) = surfaces::admit(conn, key, attach)?;
-    let context = surfaces::meet(conn, key, &surface, attach.at)?;
-    let surface =
-        serde_json::to_string(&context).map_err(|_| rows::corrupt("a surface that is not JSON"))?;
-    session.surface = Some(context);
-    conn.prepare_cached(
-        "UPDATE sessions SET attach_epoch = ?2, attached_by = ?3, surface = ?4, status = ?5,
-         updated_at = ?6 WHERE key = ?1",
-    )?
-    .execute(params![
-        key,
-        session.attach_epoch as i64,
-        attach.owner.0.as_bytes(),
-        surface,
-        session.status.as_str(),
-        millis(attach.at),
-    ])?;
-    Ok(Attached { epoch: session.attach_epoch, session, until })
-}
-
-pub(super) fn detach(conn: &Connection, id: SessionId, epoch: u64, at: Timestamp) -> Result<bool> {
-    let Some((key, session)) = rows::session(conn, id)? else { return Ok(false) };
-    if session.attach_epoch != epoch || session.surface.is_none() {
-        return Ok(false);
-    }
-    release(conn, key, session.status, at)?;
-    Ok(true)
-}
-
-/// The surface is gone: the session is its own again.
-pub(super) fn release(conn: &Connection, key: Key, status: Status, at: Timestamp) -> Result<()> {
-    let status = status.after(Change::SurfaceLost)?;
-    conn.prepare_cached(
-        "UPDATE sessions SET attached_by = NULL, surface = NULL, status = ?2, updated_at = ?3
-         WHERE key = ?1",
-    )?
-    .execute(params![key, status.as_str(), millis(at)])?;
-    Ok(())
-}
-
-pub(super) fn confirm(conn: &Connection, id: SessionId, epoch: u64, seq: Seq) -> Result<()> {
-    let mut statement = conn.prepare_cached(
-        "SELECT key FROM sessions
-         WHERE id = ?1 AND attach_epoch = ?2 AND delivered_seq < ?3 AND last_seq >= ?3",
-    )?;
-    let key: Option<Key> = statement
-        .query_row(params![id.as_bytes(), epoch as i64, seq as i64], |row| row.get(0))
-        .optional()?;
-    let Some(key) = key else { return Ok(()) };
-    conn.prepare_cached(
-        "UPDATE sessions SET delivered_seq = ?2, tether_done = max(tether_done, coalesce((
-             SELECT tether_no FROM entries
-             WHERE place > ?3 AND place <= ?4 AND tether_no IS NOT NULL
-             ORDER BY place DESC LIMIT 1), 0))
-         WHERE key = ?1",
-    )?
-    .execute(params![key, seq as i64, place(key, 0), place(key, seq)])?;
-    Ok(())
-}
-
 /// A page of what waits. Drains are made of these, so it takes no more of a row than it needs.
-pub(super) fn after(conn: &Connection, id: SessionId, after: Seq) -> Result<Vec<LoggedTurn>> {
+pub(super) fn shown_after(
+    conn: &Connection,
+    id: SessionId,
+    mut after: Seq,
+    questions: bool,
+) -> Result<Vec<Logged>> {
     let Some(key) = rows::key_of(conn, id)? else { return Ok(Vec::new()) };
-    let mut statement = conn.prepare_cached(
-        "SELECT place, turn_id, message, model, status, step, created_at FROM entries
-         WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3",
-    )?;
-    let span = params![place(key, after), place(key + 1, 0), PAGE_TURNS];
+    loop {
+        let (page, last) = page(conn, key, after, questions)?;
+        match last {
+            // Nothing of the page is for readers; there may be more behind it.
+            Some(last) if page.is_empty() => after = last,
+            _ => return Ok(page),
+        }
+    }
+}
+
+/// A page, and the position of the last entry that was looked at.
+fn page(
+    conn: &Connection,
+    key: Key,
+    after: Seq,
+    questions: bool,
+) -> Result<(Vec<Logged>, Option<Seq>)> {
+    let sql = match questions {
+        false => {
+            "SELECT place, turn_id, message, model, status, step, created_at, kind FROM entries
+             WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3"
+        }
+        true => {
+            "SELECT place, turn_id, message, model, status, step, created_at, kind FROM entries
+             WHERE place > ?1 AND place < ?2 AND (tether_no IS NOT NULL OR kind = 0)
+             ORDER BY place LIMIT ?3"
+        }
+    };
+    let mut statement = conn.prepare_cached(sql)?;
+    let span = params![place(key, after), place(key + 1, 0), PAGE_ENTRIES];
     let mut rows = statement.query(span)?;
-    let (mut turns, mut bytes) = (Vec::new(), 0);
+    let (mut shown, mut bytes, mut last) = (Vec::new(), 0, None);
     while let Some(row) = rows.next()? {
         let message = row.get_ref(2)?.as_str().map_err(|_| rows::corrupt("a message"))?;
         bytes += message.len();
-        if bytes > PAGE_BYTES && !turns.is_empty() {
+        if bytes > PAGE_BYTES && !shown.is_empty() {
             break;
         }
+        let seq = seq_of(row.get(0)?);
+        last = Some(seq);
+        let turn_id = TurnId::from_bytes(row.get(1)?);
+        let created_at = timestamp(row.get(6)?)?;
         let (role, content) = said(message).ok_or_else(|| rows::corrupt("a message"))?;
-        turns.push(LoggedTurn {
-            seq: seq_of(row.get(0)?),
-            turn_id: TurnId::from_bytes(row.get(1)?),
+        if row.get::<_, i64>(7)? == kind_number(EntryKind::Message) {
+            // Instructions and results of a caller's own tools are not for readers.
+            if role == "user" {
+                let question = LoggedQuestion { seq, turn_id, content, created_at };
+                shown.push(Logged::Question(question));
+            }
+            continue;
+        }
+        shown.push(Logged::Turn(LoggedTurn {
+            seq,
+            turn_id,
             role,
             content,
             model: row.get(3)?,
-            created_at: timestamp(row.get(6)?)?,
+            created_at,
             step_count: row.get::<_, i64>(5)? as u64,
             status: TurnStatus::named(row.get_ref(4)?.as_str().unwrap_or_default()),
-        });
+        }));
     }
-    Ok(turns)
+    Ok((shown, last))
+}
+
+pub(super) fn arrival(
+    conn: &Connection,
+    id: SessionId,
+    device: Option<&str>,
+) -> Result<Option<Arrival>> {
+    let Some((key, session)) = rows::session(conn, id)? else { return Ok(None) };
+    let known: Option<Option<i64>> = match device {
+        None => None,
+        Some(name) => conn
+            .prepare_cached(
+                "SELECT delivered_seq FROM surfaces WHERE session = ?1 AND surface_id = ?2",
+            )?
+            .query_row(params![key, name], |row| row.get(0))
+            .optional()?,
+    };
+    let cursor = known.flatten().map_or(session.delivered_seq, |seq| seq as Seq);
+    let pending = match cursor == session.delivered_seq {
+        true => session.pending_turns,
+        false => session.tethered_turns.saturating_sub(tethered_up_to(conn, key, cursor)?),
+    };
+    Ok(Some(Arrival { session, cursor, pending }))
+}
+
+/// How many turns of the Tether lie up to there.
+fn tethered_up_to(conn: &Connection, key: Key, seq: Seq) -> Result<u64> {
+    let number: Option<i64> = conn
+        .prepare_cached(
+            "SELECT tether_no FROM entries
+             WHERE place > ?1 AND place <= ?2 AND tether_no IS NOT NULL
+             ORDER BY place DESC LIMIT 1",
+        )?
+        .query_row(params![place(key, 0), place(key, seq)], |row| row.get(0))
+        .optional()?;
+    Ok(number.unwrap_or(0) as u64)
+}
+
+/// The device whose token this is, if it is still good at that time.
+pub(super) fn device_of(
+    conn: &Connection,
+    id: SessionId,
+    token: TokenHash,
+    at: Timestamp,
+) -> Result<Option<String>> {
+    let Some(key) = rows::key_of(conn, id)? else { return Ok(None) };
+    let mut statement = conn.prepare_cached(
+        "SELECT surface_id FROM surfaces
+         WHERE session = ?1 AND token_hash = ?2 AND token_expires_at > ?3",
+    )?;
+    let found = statement.query_row(params![key, token.0, millis(at)], |row| row.get(0));
+    Ok(found.optional()?)
 }

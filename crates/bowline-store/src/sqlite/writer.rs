@@ -25,6 +25,13 @@ trait Work: Send {
     fn answer(self: Box<Self>, commit: Result<()>);
 }
 
+/// What the writer is asked for.
+enum Asked {
+    Work(Box<dyn Work>),
+    /// Nothing is written after this: leave a clean file and say so.
+    Close(oneshot::Sender<()>),
+}
+
 struct Job<T, F> {
     operation: Option<F>,
     outcome: Option<Result<T>>,
@@ -49,7 +56,7 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: mpsc::Sender<Box<dyn Work>>,
+    queue: mpsc::Sender<Asked>,
     failed: watch::Receiver<Option<Error>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -71,8 +78,17 @@ impl Writer {
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let job = Job { operation: Some(operation), outcome: None, answer };
-        self.queue.send(Box::new(job)).await.map_err(|_| self.end())?;
+        self.queue.send(Asked::Work(Box::new(job))).await.map_err(|_| self.end())?;
         answered.await.unwrap_or_else(|_| Err(self.end()))
+    }
+
+    /// Writes what is queued, folds the write-ahead log into the file, and ends. Who holds the store
+    /// any longer finds it closed.
+    pub(super) async fn close(&self) {
+        let (tell, told) = oneshot::channel();
+        if self.queue.send(Asked::Close(tell)).await.is_ok() {
+            let _ = told.await;
+        }
     }
 
     /// Why nothing is written any more.
@@ -103,15 +119,22 @@ impl Drop for Writer {
 
 fn write_loop(
     conn: &Connection,
-    mut waiting: mpsc::Receiver<Box<dyn Work>>,
+    mut waiting: mpsc::Receiver<Asked>,
     failed: &watch::Sender<Option<Error>>,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
-    while let Some(first) = waiting.blocking_recv() {
-        batch.push(first);
-        while batch.len() < BATCH {
-            let Ok(next) = waiting.try_recv() else { break };
-            batch.push(next);
+    let mut closing = None;
+    while closing.is_none()
+        && let Some(first) = waiting.blocking_recv()
+    {
+        let mut next = Some(first);
+        while let Some(asked) = next {
+            match asked {
+                Asked::Work(work) => batch.push(work),
+                Asked::Close(tell) => closing = Some(tell),
+            }
+            let more = batch.len() < BATCH && closing.is_none();
+            next = more.then(|| waiting.try_recv().ok()).flatten();
         }
         let outcome = match failed.borrow().clone() {
             Some(fatal) => Err(fatal),
@@ -125,12 +148,22 @@ fn write_loop(
             job.answer(outcome.clone());
         }
     }
-    // Fold the log into the file: the next start has nothing to recover.
-    let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    waiting.close();
+    // Fold the log into the file: the next start has nothing to recover. A reader that is at work
+    // is waited for.
+    if let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+        tracing::warn!(%error, "the write-ahead log could not be folded into the file");
+    }
+    if let Some(tell) = closing {
+        let _ = tell.send(());
+    }
 }
 
 /// Runs a batch in one transaction: all of it is on disk, or none.
 fn transact(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
+    if batch.is_empty() {
+        return Ok(());
+    }
     let outcome = run_all(conn, batch);
     if outcome.is_err() && !conn.is_autocommit() {
         let _ = execute(conn, "ROLLBACK");

@@ -1,21 +1,37 @@
 //! Short names for what every test needs.
 
-use bowline_sbp::id::{AgentId, ExportId, SessionId, SnapshotId, TurnId};
+use std::sync::Arc;
+
+use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::delivery::Logged;
+use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
+use bowline_sbp::session::HandOff;
 use bowline_store::{
-    Accepted, Attach, EdgeKind, EntryKind, Finish, IdempotencyKey, Imported, InstanceId, NewEntry,
-    NewExport, NewFork, NewHandoff, NewImport, NewSession, NewTurn, Session, Store, TokenHash,
-    TurnSession,
+    EdgeKind, EntryKind, IdempotencyKey, Imported, NewEntry, NewExport, NewFork, NewImport,
+    NewSession, Page, Session, Store, TokenHash,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use uuid::Uuid;
+
+/// Every test has one of these.
+pub(crate) type S = Arc<dyn Store>;
 
 pub(crate) fn at() -> Timestamp {
     Timestamp::from_millisecond(1_750_000_000_000).unwrap()
 }
 
-pub(crate) fn instance() -> InstanceId {
-    InstanceId(Uuid::new_v4())
+pub(crate) fn later(seconds: i64) -> Timestamp {
+    at().checked_add(SignedDuration::from_secs(seconds)).unwrap()
+}
+
+pub(crate) fn new_turn() -> TurnId {
+    TurnId(Uuid::now_v7())
+}
+
+pub(crate) fn snapshot_id() -> SnapshotId {
+    SnapshotId(Uuid::new_v4())
 }
 
 pub(crate) fn new_session() -> NewSession {
@@ -32,24 +48,8 @@ pub(crate) fn new_session() -> NewSession {
     }
 }
 
-pub(crate) async fn made(store: &dyn Store) -> Session {
+pub(crate) async fn made(store: &S) -> Session {
     store.create_session(new_session(), None).await.unwrap().session
-}
-
-pub(crate) fn turn_in(id: SessionId, owner: InstanceId) -> NewTurn {
-    turn(TurnSession::Existing { id, resume: true }, owner)
-}
-
-pub(crate) fn turn(session: TurnSession, owner: InstanceId) -> NewTurn {
-    NewTurn {
-        id: TurnId(Uuid::now_v7()),
-        session,
-        request: r#"{"messages":[]}"#.into(),
-        key: None,
-        owner,
-        started: true,
-        at: at(),
-    }
 }
 
 pub(crate) fn key(scope: &str, key: &str, body: u8) -> IdempotencyKey {
@@ -69,54 +69,71 @@ pub(crate) fn answered(text: &str) -> NewEntry {
     }
 }
 
-pub(crate) fn finish(turn: TurnId, owner: InstanceId, entries: Vec<NewEntry>) -> Finish {
-    Finish {
-        turn_id: turn,
-        owner,
-        entries,
-        checkpoint: SnapshotId(Uuid::new_v4()),
-        checkpoint_every: 1,
-        result: None,
-        at: at(),
+pub(crate) fn approval(
+    session_id: SessionId,
+    turn_id: TurnId,
+    tool: &str,
+    tool_input: Value,
+    created_at: Timestamp,
+) -> Approval {
+    Approval {
+        approval_id: ApprovalId(Uuid::now_v7()),
+        session_id,
+        turn_id,
+        tool_name: tool.into(),
+        tool_input,
+        state: State::Pending,
+        created_at,
+        expires_at: created_at.checked_add(SignedDuration::from_secs(60)).unwrap(),
     }
 }
 
-/// One whole turn: a question and its answer.
-pub(crate) async fn take_turn(
-    store: &dyn Store,
-    id: SessionId,
-    owner: InstanceId,
-    text: &str,
-) -> Session {
-    let turn = turn_in(id, owner);
-    let turn_id = turn.id;
-    assert!(matches!(store.accept_turn(turn).await.unwrap(), Accepted::Fresh { .. }));
-    let entries = vec![said(&format!("ask {text}")), answered(text)];
-    store.finish_turn(finish(turn_id, owner, entries)).await.unwrap();
-    store.session(id).await.unwrap().unwrap()
+/// What waits for a surface without a name.
+pub(crate) async fn pending(store: &S, id: SessionId) -> Vec<String> {
+    pending_for(store, id, None).await
 }
 
-pub(crate) fn attach_to(id: SessionId, owner: InstanceId) -> Attach {
-    Attach { session_id: id, surface: Default::default(), owner, device: None, at: at() }
-}
-
-pub(crate) async fn pending(store: &dyn Store, id: SessionId) -> Vec<String> {
-    let session = store.session(id).await.unwrap().unwrap();
-    let mut after = session.delivered_seq;
-    let mut turns = Vec::new();
-    loop {
-        let page = store.tethered_after(id, after).await.unwrap();
-        let Some(last) = page.last() else { break };
-        after = last.seq;
-        turns.extend(page.into_iter().map(|turn| turn.content));
+/// What waits for the device of that name. The counter has to agree with the log.
+pub(crate) async fn pending_for(store: &S, id: SessionId, device: Option<&str>) -> Vec<String> {
+    let arrival = store.arrival(id, device.map(str::to_owned)).await.unwrap().unwrap();
+    let turns = shown(store, id, arrival.cursor, false).await;
+    assert_eq!(arrival.pending, turns.len() as u64, "the counter agrees with the log");
+    if device.is_none() {
+        assert_eq!(arrival.cursor, arrival.session.delivered_seq);
+        assert_eq!(arrival.pending, arrival.session.pending_turns);
     }
-    assert_eq!(session.pending_turns, turns.len() as u64, "the counter agrees with the log");
     turns
 }
 
+/// Everything that a surface is shown after a position, page by page.
+pub(crate) async fn shown(
+    store: &S,
+    id: SessionId,
+    mut after: u64,
+    questions: bool,
+) -> Vec<String> {
+    let mut texts = Vec::new();
+    loop {
+        let page = store.shown_after(id, after, questions).await.unwrap();
+        let Some(last) = page.last() else { return texts };
+        assert!(page.iter().all(|logged| logged.seq() > after), "each once");
+        after = last.seq();
+        texts.extend(page.into_iter().map(|logged| match logged {
+            Logged::Turn(turn) => turn.content,
+            Logged::Question(question) => format!("? {}", question.content),
+        }));
+    }
+}
+
 /// Everything in the log, as text.
-pub(crate) async fn texts(store: &dyn Store, id: SessionId) -> Vec<String> {
+pub(crate) async fn texts(store: &S, id: SessionId) -> Vec<String> {
     store.history(id).await.unwrap().iter().map(|message| message.content()).collect()
+}
+
+/// All sessions, newest first.
+pub(crate) async fn all_sessions(store: &S) -> Vec<SessionId> {
+    let all = Page { before: None, limit: 1000, status: None };
+    store.sessions(all).await.unwrap().iter().map(|session| session.id).collect()
 }
 
 pub(crate) fn fork_of(origin: SessionId, at_step: Option<u64>) -> NewFork {
@@ -127,7 +144,7 @@ pub(crate) fn fork_of(origin: SessionId, at_step: Option<u64>) -> NewFork {
         origin,
         at_step,
         detail: "{}".into(),
-        snapshot: SnapshotId(Uuid::new_v4()),
+        snapshot: snapshot_id(),
         key: None,
         at: at(),
     }
@@ -142,12 +159,12 @@ pub(crate) fn export_of(session_id: SessionId) -> NewExport {
         message_count: 2,
         bundle: b"{}".into(),
         at: at(),
-        expires_at: at().checked_add(jiff::SignedDuration::from_hours(1)).unwrap(),
+        expires_at: later(3600),
     }
 }
 
 pub(crate) fn imported(entry: NewEntry) -> Imported {
-    Imported { entry, turn_id: TurnId(Uuid::now_v7()), at: at() }
+    Imported { entry, turn_id: new_turn(), at: at() }
 }
 
 /// An import of so many turns, the first one called "1".
@@ -159,7 +176,7 @@ pub(crate) fn import_of(origin: &str, turns: u64) -> NewImport {
         entries: (1..=turns).flat_map(turn).map(imported).collect(),
         carried: None,
         memories: Vec::new(),
-        snapshot: SnapshotId(Uuid::new_v4()),
+        snapshot: snapshot_id(),
         origin: origin.into(),
         export_id: None,
         consume: false,
@@ -169,19 +186,16 @@ pub(crate) fn import_of(origin: &str, turns: u64) -> NewImport {
     }
 }
 
-pub(crate) fn handoff_of(source: &Session) -> NewHandoff {
+pub(crate) fn handoff() -> HandOff {
     let NewSession { id, token_hash, .. } = new_session();
-    NewHandoff {
+    HandOff {
         id,
+        export_id: ExportId(Uuid::now_v7()),
         token_hash,
         to_agent: "successor".parse().unwrap(),
-        source: source.id,
-        last_seq: source.last_seq,
-        export: export_of(source.id),
-        bridge: vec![said("go on")],
-        bridge_turn: TurnId(Uuid::now_v7()),
-        detail: "{}".into(),
-        snapshot: SnapshotId(Uuid::new_v4()),
+        message: None,
+        reason: None,
+        memory: false,
         key: None,
     }
 }

@@ -1,13 +1,12 @@
 //! What every backend must do with sessions that share their history.
 
-use std::sync::Arc;
-
 use bowline_sbp::id::SessionId;
 use bowline_sbp::lifecycle::{Change, Status};
-use bowline_store::{Entry, Error, NewImport, SnapshotKind, Store};
+use bowline_store::{Entry, Error, NewImport, SnapshotKind};
 
 use crate::backends::backends;
 use crate::fixture::*;
+use crate::live::*;
 
 backends! {
     sbp_l3_11_a_fork_is_the_log_up_to_that_step_at_every_step
@@ -22,23 +21,21 @@ backends! {
     g8_no_order_of_deletions_takes_anything_from_a_fork
 }
 
-type S = Arc<dyn Store>;
-
 async fn sbp_l3_11_a_fork_is_the_log_up_to_that_step_at_every_step(store: S) {
     let origin = store.import(import_of("elsewhere", 12)).await.unwrap().session;
     // A question without an answer belongs to no step.
-    let turn = turn_in(origin.id, instance());
-    store.accept_turn(turn.clone()).await.unwrap();
-    store.finish_turn(finish(turn.id, turn.owner, vec![said("and?")])).await.unwrap();
-    let all = texts(&*store, origin.id).await;
+    let mut live = Live::of(&store, origin.id).await;
+    live.submit("and?").await;
+    live.answer_with(said("well")).await;
+    let all = texts(&store, origin.id).await;
     for step in 0..=12 {
         let made = store.fork(fork_of(origin.id, Some(step))).await.unwrap();
         assert_eq!(made.point, (2 * step, step));
-        assert_eq!(texts(&*store, made.session.id).await, all[..2 * step as usize]);
+        assert_eq!(texts(&store, made.session.id).await, all[..2 * step as usize]);
     }
     let now = store.fork(fork_of(origin.id, None)).await.unwrap();
-    assert_eq!((now.point, now.export_id, now.replayed), ((25, 12), None, false));
-    assert_eq!(texts(&*store, now.session.id).await, all);
+    assert_eq!((now.point, now.export_id, now.replayed), ((26, 12), None, false));
+    assert_eq!(texts(&store, now.session.id).await, all);
 }
 
 async fn sbp_l3_11_a_fork_has_its_origins_agent_and_its_own_counters(store: S) {
@@ -47,7 +44,7 @@ async fn sbp_l3_11_a_fork_has_its_origins_agent_and_its_own_counters(store: S) {
     new.session.metadata = r#"{"trip":1}"#.into();
     new.carried = Some(r#"{"memory":"opaque"}"#.into());
     let origin = store.import(new).await.unwrap().session;
-    store.attach(attach_to(origin.id, instance())).await.unwrap();
+    Live::of(&store, origin.id).await.attach(None).await;
     let wanted = fork_of(origin.id, Some(2));
     let fork = store.fork(wanted.clone()).await.unwrap().session;
     assert_eq!((fork.id, fork.token_hash), (wanted.id, wanted.token_hash));
@@ -72,26 +69,25 @@ async fn sbp_l3_11_there_is_no_fork_beyond_the_last_step(store: S) {
     assert_eq!(refused, Error::NoStep(3));
     let nobody = store.fork(fork_of(new_session().id, None)).await.unwrap_err();
     assert_eq!(nobody, Error::NoSession);
-    let empty = store.fork(fork_of(made(&*store).await.id, None)).await.unwrap();
+    let empty = store.fork(fork_of(made(&store).await.id, None)).await.unwrap();
     assert_eq!((empty.point, empty.session.status), ((0, 0), Status::Idle));
     let first = store.fork(fork_of(origin.id, Some(0))).await.unwrap();
     assert_eq!((first.point, first.session.status), ((0, 0), Status::Idle));
-    assert!(texts(&*store, first.session.id).await.is_empty());
-    take_turn(&*store, first.session.id, instance(), "anew").await;
-    assert_eq!(texts(&*store, first.session.id).await, ["ask anew", "anew"]);
+    assert!(texts(&store, first.session.id).await.is_empty());
+    take_turn(&store, first.session.id, "anew").await;
+    assert_eq!(texts(&store, first.session.id).await, ["ask anew", "anew"]);
 }
 
 async fn sbp_l3_11_a_fork_and_its_origin_go_their_own_ways(store: S) {
-    let me = instance();
     let origin = store.import(import_of("elsewhere", 2)).await.unwrap().session.id;
     let fork = store.fork(fork_of(origin, Some(1))).await.unwrap().session.id;
-    take_turn(&*store, origin, me, "old way").await;
-    take_turn(&*store, fork, me, "new way").await;
+    take_turn(&store, origin, "old way").await;
+    take_turn(&store, fork, "new way").await;
     let shared = ["ask 1", "1"];
     let old = ["ask 1", "1", "ask 2", "2", "ask old way", "old way"];
-    assert_eq!(texts(&*store, origin).await, old);
+    assert_eq!(texts(&store, origin).await, old);
     let new = [&shared[..], &["ask new way", "new way"]].concat();
-    assert_eq!(texts(&*store, fork).await, new);
+    assert_eq!(texts(&store, fork).await, new);
     let session = store.session(fork).await.unwrap().unwrap();
     assert_eq!((session.last_seq, session.step_count, session.cost_usd), (4, 2, 0.5));
     let seqs: Vec<_> =
@@ -100,13 +96,12 @@ async fn sbp_l3_11_a_fork_and_its_origin_go_their_own_ways(store: S) {
 }
 
 async fn sbp_l3_11_a_fork_of_a_fork_reads_through_all_of_them(store: S) {
-    let me = instance();
     let mut last = store.import(import_of("elsewhere", 2)).await.unwrap().session.id;
     for n in 0..40 {
         last = store.fork(fork_of(last, None)).await.unwrap().session.id;
-        take_turn(&*store, last, me, &format!("fork {n}")).await;
+        take_turn(&store, last, &format!("fork {n}")).await;
     }
-    let all = texts(&*store, last).await;
+    let all = texts(&store, last).await;
     assert_eq!(all.len(), 84);
     let contents = |page: Vec<Entry>| page.iter().map(|e| e.message.content()).collect::<Vec<_>>();
     // Pages of every size, over every seam, both ways.
@@ -132,28 +127,28 @@ async fn sbp_l3_11_a_fork_of_a_fork_reads_through_all_of_them(store: S) {
     for step in 0..=42 {
         let made = store.fork(fork_of(last, Some(step))).await.unwrap();
         assert_eq!(made.point, (2 * step, step));
-        assert_eq!(texts(&*store, made.session.id).await, all[..2 * step as usize]);
+        assert_eq!(texts(&store, made.session.id).await, all[..2 * step as usize]);
     }
 }
 
 async fn sbp_l3_11_a_fork_delivers_only_what_is_its_own(store: S) {
-    let me = instance();
-    let origin = made(&*store).await.id;
+    let origin = made(&store).await.id;
     for n in 0..3 {
-        take_turn(&*store, origin, me, &n.to_string()).await;
+        take_turn(&store, origin, &n.to_string()).await;
     }
     let fork = store.fork(fork_of(origin, Some(2))).await.unwrap().session.id;
-    assert!(pending(&*store, fork).await.is_empty());
-    assert!(store.tethered_after(fork, 0).await.unwrap().is_empty(), "not even when asked");
-    take_turn(&*store, fork, me, "a").await;
-    take_turn(&*store, fork, me, "b").await;
-    assert_eq!(pending(&*store, fork).await, ["a", "b"]);
-    let epoch = store.attach(attach_to(fork, me)).await.unwrap().epoch;
-    store.confirm(fork, epoch, 3).await.unwrap();
-    assert_eq!(pending(&*store, fork).await, ["a", "b"], "never back (G5)");
-    store.confirm(fork, epoch, 6).await.unwrap();
-    assert_eq!(pending(&*store, fork).await, ["b"]);
-    assert_eq!(pending(&*store, origin).await, ["0", "1", "2"], "the origin's Tether is its own");
+    assert!(pending(&store, fork).await.is_empty());
+    assert!(shown(&store, fork, 0, true).await.is_empty(), "not even when asked");
+    take_turn(&store, fork, "a").await;
+    take_turn(&store, fork, "b").await;
+    assert_eq!(pending(&store, fork).await, ["a", "b"]);
+    let mut live = Live::of(&store, fork).await;
+    let epoch = live.attach(None).await.epoch;
+    live.confirm(epoch, 3).await;
+    assert_eq!(pending(&store, fork).await, ["a", "b"], "never back (G5)");
+    live.confirm(epoch, 6).await;
+    assert_eq!(pending(&store, fork).await, ["b"]);
+    assert_eq!(pending(&store, origin).await, ["0", "1", "2"], "the origin's Tether is its own");
 }
 
 async fn sbp_l3_11_steps_before_an_imported_log_leave_an_empty_fork(store: S) {
@@ -170,7 +165,7 @@ async fn sbp_l3_11_steps_before_an_imported_log_leave_an_empty_fork(store: S) {
     early.step_count = 1;
     let early = store.import(early).await.unwrap().session;
     assert_eq!(store.fork(fork_of(early.id, Some(1))).await.unwrap().point, (6, 1));
-    take_turn(&*store, early.id, instance(), "more").await;
+    take_turn(&store, early.id, "more").await;
     assert_eq!(store.fork(fork_of(early.id, Some(2))).await.unwrap().point, (8, 2));
     let mut bare = import_of("elsewhere", 0);
     bare.step_count = 5;
@@ -179,13 +174,13 @@ async fn sbp_l3_11_steps_before_an_imported_log_leave_an_empty_fork(store: S) {
 }
 
 async fn sbp_l3_14_ended_sessions_can_be_forked(store: S) {
-    let me = instance();
     for change in [Change::Complete, Change::Fail, Change::Suspend] {
         let origin = store.import(import_of("elsewhere", 2)).await.unwrap().session.id;
-        let before = store.change_status(origin, change, at()).await.unwrap();
+        change_status(&store, origin, change).await;
+        let before = store.session(origin).await.unwrap().unwrap();
         let fork = store.fork(fork_of(origin, None)).await.unwrap().session;
         assert_eq!(fork.status, Status::Running);
-        take_turn(&*store, fork.id, me, "on").await;
+        take_turn(&store, fork.id, "on").await;
         assert_eq!(store.session(origin).await.unwrap().unwrap().status, before.status);
     }
 }
@@ -195,7 +190,7 @@ async fn g3_a_fork_under_a_key_is_made_once(store: S) {
     let mut first = fork_of(origin, Some(1));
     first.key = Some(key("s", "k", 1));
     let made = store.fork(first.clone()).await.unwrap();
-    take_turn(&*store, made.session.id, instance(), "since").await;
+    take_turn(&store, made.session.id, "since").await;
     let mut again = fork_of(origin, Some(1));
     again.key = first.key.clone();
     let same = store.fork(again.clone()).await.unwrap();
@@ -209,44 +204,43 @@ async fn g3_a_fork_under_a_key_is_made_once(store: S) {
     again.key = Some(key("s", "session", 1));
     assert_eq!(store.fork(again).await.unwrap_err(), Error::KeyReused);
     // With the session its key goes.
-    store.delete_session(first.id).await.unwrap();
+    delete(&store, first.id).await;
     assert!(!store.fork(first).await.unwrap().replayed);
 }
 
 async fn g8_no_order_of_deletions_takes_anything_from_a_fork(store: S) {
     for order in orders(4) {
-        let tree = grow_tree(&*store).await;
+        let tree = grow_tree(&store).await;
         let mut whole = Vec::new();
         for id in tree {
-            whole.push(texts(&*store, id).await);
+            whole.push(texts(&store, id).await);
         }
         for (deleted, gone) in order.iter().enumerate() {
-            assert!(store.delete_session(tree[*gone]).await.unwrap());
+            delete(&store, tree[*gone]).await;
             // Someone new comes, and gets nothing of it.
-            let new = made(&*store).await.id;
-            take_turn(&*store, new, instance(), "new").await;
-            assert_eq!(texts(&*store, new).await, ["ask new", "new"]);
-            store.delete_session(new).await.unwrap();
+            let new = made(&store).await.id;
+            take_turn(&store, new, "new").await;
+            assert_eq!(texts(&store, new).await, ["ask new", "new"]);
+            delete(&store, new).await;
             for left in &order[deleted + 1..] {
-                assert_eq!(texts(&*store, tree[*left]).await, whole[*left], "{order:?}");
+                assert_eq!(texts(&store, tree[*left]).await, whole[*left], "{order:?}");
             }
-            assert!(texts(&*store, tree[*gone]).await.is_empty());
+            assert!(texts(&store, tree[*gone]).await.is_empty());
         }
     }
 }
 
 /// Four sessions that share: one, its fork, that one's successor, and a fork of the successor at a
 /// step that is the first one's.
-pub(crate) async fn grow_tree(store: &dyn Store) -> [SessionId; 4] {
-    let me = instance();
+pub(crate) async fn grow_tree(store: &S) -> [SessionId; 4] {
     let root = NewImport { carried: Some("{}".into()), ..import_of("elsewhere", 4) };
     let root = store.import(root).await.unwrap().session.id;
     let fork = store.fork(fork_of(root, Some(3))).await.unwrap().session.id;
-    let source = take_turn(store, fork, me, "fork").await;
-    let successor = store.hand_off(handoff_of(&source)).await.unwrap().session.id;
+    take_turn(store, fork, "fork").await;
+    let successor = hand_off(store, fork, handoff()).await.id;
     let short = store.fork(fork_of(successor, Some(2))).await.unwrap().session.id;
-    take_turn(store, short, me, "short").await;
-    take_turn(store, root, me, "root").await;
+    take_turn(store, short, "short").await;
+    take_turn(store, root, "root").await;
     [root, fork, successor, short]
 }
 

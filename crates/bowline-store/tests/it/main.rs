@@ -3,12 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod backends;
-mod contract;
 mod devices;
 mod fixture;
 mod forks;
 mod handoffs;
+mod keys;
+mod leases;
+mod live;
+mod loading;
+mod log;
 mod memory;
 mod model;
 mod roaming;
+mod schema_3;
+mod sessions;
 mod sqlite;
+mod tether;
+mod upkeep;

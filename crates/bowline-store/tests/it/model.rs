@@ -1,11 +1,16 @@
 //! The store against a plain model, under random schedules with restarts in between.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
 use bowline_sbp::id::SessionId;
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{Accepted, InstanceId, NewTurn, Store, TurnSession};
 use proptest::prelude::*;
 
 use crate::fixture::*;
+use crate::live::*;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -18,6 +23,8 @@ enum Step {
     Confirm(usize, u64),
     Fork(usize, u64),
     Delete(usize),
+    /// Another actor of the same process goes on.
+    Reload(usize),
     Restart,
 }
 
@@ -33,33 +40,78 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => session.clone().prop_map(Step::Detach),
         3 => (session.clone(), 0..30u64).prop_map(|(s, seq)| Step::Confirm(s, seq)),
         2 => (session.clone(), any::<u64>()).prop_map(|(s, step)| Step::Fork(s, step)),
-        1 => session.prop_map(Step::Delete),
+        1 => session.clone().prop_map(Step::Delete),
+        1 => session.prop_map(Step::Reload),
         1 => Just(Step::Restart),
     ];
     proptest::collection::vec(step, 1..80)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Question,
+    Answer,
+    Note,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    question: String,
+    attempt: u32,
+    /// An earlier owner accepted it: nobody waits for its answer.
+    recovered: bool,
 }
 
 /// What a session should be, said as simply as possible.
 #[derive(Debug)]
 struct Expected {
     id: SessionId,
-    /// Texts at positions 1, 2, …
-    log: Vec<String>,
+    /// Positions 1, 2, …
+    log: Vec<(String, Kind)>,
     delivered: u64,
     epoch: u64,
     attached: bool,
-    running: Vec<NewTurn>,
+    /// Turns that have not ended; the first one runs.
+    turns: VecDeque<Waiting>,
 }
 
 impl Expected {
-    fn new(id: SessionId, log: Vec<String>) -> Self {
+    fn new(id: SessionId, log: Vec<(String, Kind)>) -> Self {
         let delivered = log.len() as u64;
-        Self { id, log, delivered, epoch: 0, attached: false, running: Vec::new() }
+        Self { id, log, delivered, epoch: 0, attached: false, turns: VecDeque::new() }
     }
 
     fn pending(&self) -> Vec<String> {
-        let answers = self.log.iter().enumerate().filter(|(at, _)| at % 2 == 1);
-        answers.filter(|(at, _)| *at as u64 + 1 > self.delivered).map(|(_, t)| t.clone()).collect()
+        let missed = self.log.iter().skip(self.delivered as usize);
+        missed.filter(|(_, kind)| *kind != Kind::Question).map(|(text, _)| text.clone()).collect()
+    }
+
+    fn history(&self) -> Vec<String> {
+        let said = self.log.iter().filter(|(_, kind)| *kind != Kind::Note);
+        said.map(|(text, _)| text.clone()).collect()
+    }
+
+    /// The position of each answer.
+    fn steps(&self) -> Vec<u64> {
+        let answers = (1..).zip(&self.log).filter(|(_, (_, kind))| *kind == Kind::Answer);
+        answers.map(|(seq, _)| seq).collect()
+    }
+
+    /// Its owner is lost. What ran runs once more, and not a third time: then its question
+    /// stays, with a note. Nobody is attached.
+    fn lose_owner(&mut self) {
+        self.attached = false;
+        self.turns.iter_mut().for_each(|turn| turn.recovered = true);
+        if let Some(first) = self.turns.front_mut() {
+            first.attempt += 1;
+        }
+        if self.turns.front().is_some_and(|first| first.attempt > 2) {
+            let given_up = self.turns.pop_front().expect("it is the first");
+            self.log.push((given_up.question, Kind::Question));
+            let text = "This turn was interrupted twice by a restart of the gateway and was given \
+                        up. Send it again to have it answered.";
+            self.log.push((text.into(), Kind::Note));
+        }
     }
 }
 
@@ -73,10 +125,27 @@ proptest! {
     }
 }
 
+/// The sessions that somebody works on.
+#[derive(Default)]
+struct Owners(HashMap<SessionId, Live>);
+
+impl Owners {
+    async fn of(&mut self, store: &S, id: SessionId) -> &mut Live {
+        match self.0.entry(id) {
+            Entry::Occupied(owned) => owned.into_mut(),
+            Entry::Vacant(free) => free.insert(Live::of(store, id).await),
+        }
+    }
+}
+
+fn open(folder: &Path) -> S {
+    Arc::new(Sqlite::open(folder).unwrap())
+}
+
 async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = Sqlite::open(folder.path()).unwrap();
-    let mut me: InstanceId = instance();
+    let mut store = open(folder.path());
+    let mut owners = Owners::default();
     let mut expected: Vec<Expected> = Vec::new();
     let mut turns = 0;
     for step in steps {
@@ -87,86 +156,109 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::First => {
                 turns += 1;
-                let new = new_session();
-                let turn = turn(TurnSession::New(new.clone()), me);
-                let texts = [format!("question {turns}"), format!("answer {turns}")];
-                let entries = vec![said(&texts[0]), answered(&texts[1])];
-                store.accept_turn(turn.clone()).await.unwrap();
-                store.finish_turn(finish(turn.id, me, entries)).await.unwrap();
-                let mut made = Expected::new(new.id, Vec::new());
-                made.log.extend(texts);
+                let mut live = Live::making(&store, new_session()).await;
+                live.feed(whole_turn(&format!("{turns}"))).await.unwrap();
+                let mut made = Expected::new(live.id(), Vec::new());
+                made.log.push((format!("ask {turns}"), Kind::Question));
+                made.log.push((format!("{turns}"), Kind::Answer));
                 expected.push(made);
             }
             Step::Accept(s) => {
                 let model = &mut expected[s % some];
-                let turn = turn_in(model.id, me);
-                let accepted = store.accept_turn(turn.clone()).await.unwrap();
-                prop_assert!(matches!(accepted, Accepted::Fresh { .. }), "{:?}", accepted);
-                model.running.push(turn);
+                turns += 1;
+                let question = format!("question {turns}");
+                owners.of(&store, model.id).await.submit_as(watched(&question), None).await;
+                model.turns.push_back(Waiting { question, attempt: 1, recovered: false });
             }
             Step::Finish(s) => {
                 let model = &mut expected[s % some];
-                let Some(turn) = model.running.pop() else { continue };
+                let Some(turn) = model.turns.pop_front() else { continue };
                 turns += 1;
-                let texts = [format!("question {turns}"), format!("answer {turns}")];
-                let entries = vec![said(&texts[0]), answered(&texts[1])];
-                store.finish_turn(finish(turn.id, me, entries)).await.unwrap();
-                model.log.extend(texts);
+                let answer = format!("answer {turns}");
+                owners.of(&store, model.id).await.answer(&answer).await;
+                model.log.push((turn.question, Kind::Question));
+                model.log.push((answer, Kind::Answer));
             }
             Step::Abandon(s) => {
                 let model = &mut expected[s % some];
-                let Some(turn) = model.running.pop() else { continue };
-                store.abandon_turn(turn.id, me).await.unwrap();
+                let Some(turn) = model.turns.pop_front() else { continue };
+                owners.of(&store, model.id).await.refuse().await;
+                if turn.recovered {
+                    model.log.push(("This was not answered.".into(), Kind::Note));
+                }
             }
             Step::Attach(s) => {
                 let model = &mut expected[s % some];
-                let attached = store.attach(attach_to(model.id, me)).await.unwrap();
+                let attached = owners.of(&store, model.id).await.attach(None).await;
                 model.epoch += 1;
                 model.attached = true;
                 prop_assert_eq!(attached.epoch, model.epoch);
-                prop_assert_eq!(attached.session.pending_turns, model.pending().len() as u64);
+                prop_assert_eq!(attached.cursor, model.delivered);
             }
             Step::Detach(s) => {
                 let model = &mut expected[s % some];
-                let detached = store.detach(model.id, model.epoch, at()).await.unwrap();
-                prop_assert_eq!(detached, model.attached);
+                owners.of(&store, model.id).await.leave(model.epoch).await;
                 model.attached = false;
             }
             Step::Confirm(s, seq) => {
                 let model = &mut expected[s % some];
-                store.confirm(model.id, model.epoch, seq).await.unwrap();
-                if seq <= model.log.len() as u64 {
+                owners.of(&store, model.id).await.confirm(model.epoch, seq).await;
+                if model.attached && seq <= model.log.len() as u64 {
                     model.delivered = model.delivered.max(seq);
                 }
             }
             Step::Fork(s, step) => {
                 let model = &expected[s % some];
-                let step = step % (model.log.len() as u64 / 2 + 1);
+                let answers = model.steps();
+                let step = step % (answers.len() as u64 + 1);
+                let seq = step.checked_sub(1).map_or(0, |nth| answers[nth as usize]);
                 let made = store.fork(fork_of(model.id, Some(step))).await.unwrap();
-                prop_assert_eq!(made.point, (2 * step, step));
-                let log = model.log[..2 * step as usize].to_vec();
+                prop_assert_eq!(made.point, (seq, step));
+                let log = model.log[..seq as usize].to_vec();
                 expected.insert(0, Expected::new(made.session.id, log));
             }
             Step::Delete(s) => {
                 let model = expected.remove(s % some);
-                prop_assert!(store.delete_session(model.id).await.unwrap());
+                owners.of(&store, model.id).await.delete().await;
+                owners.0.remove(&model.id);
+            }
+            Step::Reload(s) => {
+                let model = &mut expected[s % some];
+                let mut heir = Live::of(&store, model.id).await;
+                heir.take_up().await;
+                owners.0.insert(model.id, heir);
+                model.lose_owner();
             }
             Step::Restart => {
+                owners.0.clear();
                 drop(store);
-                store = Sqlite::open(folder.path()).unwrap();
-                me = instance();
-                let unfinished = store.take_over(me, at()).await.unwrap();
-                let running: usize = expected.iter().map(|model| model.running.len()).sum();
-                prop_assert_eq!(unfinished.len(), running);
-                expected.iter_mut().for_each(|model| model.attached = false);
+                store = open(folder.path());
+                let mut unfinished = store.unfinished(ME).await.unwrap();
+                let mut left: Vec<_> = expected
+                    .iter()
+                    .map(|model| (model.id, model.turns.len() as u64))
+                    .filter(|(_, turns)| *turns > 0)
+                    .collect();
+                unfinished.sort();
+                left.sort();
+                prop_assert_eq!(&unfinished, &left);
+                for (id, _) in left {
+                    owners.of(&store, id).await.take_up().await;
+                }
+                expected.iter_mut().for_each(Expected::lose_owner);
             }
         }
         for model in &expected {
-            let session = store.session(model.id).await.unwrap().unwrap();
-            prop_assert_eq!(session.last_seq, model.log.len() as u64);
-            prop_assert_eq!(session.surface.is_some(), model.attached);
+            let loaded = store.load(model.id).await.unwrap().unwrap();
+            prop_assert_eq!(loaded.head.last_seq, model.log.len() as u64);
+            prop_assert_eq!(!loaded.attachments.is_empty(), model.attached);
+            let waiting: Vec<_> =
+                loaded.turns.iter().map(|turn| (turn.attempt, turn.started)).collect();
+            let turns = model.turns.iter().enumerate();
+            let turns: Vec<_> = turns.map(|(nth, turn)| (turn.attempt, nth == 0)).collect();
+            prop_assert_eq!(waiting, turns);
             prop_assert_eq!(pending(&store, model.id).await, model.pending());
-            prop_assert_eq!(&texts(&store, model.id).await, &model.log);
+            prop_assert_eq!(texts(&store, model.id).await, model.history());
         }
     }
     Ok(())

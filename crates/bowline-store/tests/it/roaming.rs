@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bowline_sbp::id::{ExportId, MemoryId, SessionId};
 use bowline_sbp::lifecycle::Status;
 use bowline_store::{
-    EdgeKind, Error, Family, MemoryKind, NewImport, NewMemory, SnapshotKind, Store,
+    EdgeKind, Error, Family, Member, MemoryKind, NewImport, NewMemory, SnapshotKind, Tokens,
 };
 use jiff::SignedDuration;
 use uuid::Uuid;
 
 use crate::backends::backends;
 use crate::fixture::*;
+use crate::live::*;
 
 backends! {
     sbp_l3_02_a_signing_key_is_made_once_and_old_ones_last_as_long_as_their_tokens
@@ -24,19 +25,18 @@ backends! {
     sbp_l3_12_exports_are_listed_newest_first
     sbp_l3_12_a_family_is_found_from_every_member
     sbp_l3_12_a_family_is_cut_where_it_was_asked_to_be
+    sbp_l3_12_a_family_says_what_each_member_spent_itself
     g3_an_import_under_a_key_is_made_once
     g7_an_export_ends_with_its_session
     g7_bundles_go_when_they_have_expired
 }
-
-type S = Arc<dyn Store>;
 
 /// An import that uses that export up.
 fn using_up(export: ExportId) -> NewImport {
     NewImport { export_id: Some(export), consume: true, ..import_of("elsewhere", 2) }
 }
 
-async fn exported(store: &dyn Store) -> ExportId {
+async fn exported(store: &S) -> ExportId {
     let session = made(store).await;
     store.keep_export(export_of(session.id)).await.unwrap().id
 }
@@ -64,9 +64,9 @@ async fn sbp_l3_05_an_import_is_the_session_as_it_was(store: S) {
         assert_eq!((&entry.carried, entry.kind), (&imported.entry.carried, imported.entry.kind));
         assert!(!entry.tethered);
     }
-    assert!(pending(&*store, session.id).await.is_empty(), "it was all delivered elsewhere");
-    take_turn(&*store, session.id, instance(), "here").await;
-    assert_eq!(pending(&*store, session.id).await, ["here"]);
+    assert!(pending(&store, session.id).await.is_empty(), "it was all delivered elsewhere");
+    take_turn(&store, session.id, "here").await;
+    assert_eq!(pending(&store, session.id).await, ["here"]);
 
     let empty = store.import(import_of("elsewhere", 0)).await.unwrap().session;
     assert_eq!((empty.status, empty.last_seq), (Status::Idle, 0));
@@ -85,7 +85,7 @@ async fn sbp_l3_05_an_import_counts_steps_back_from_the_last(store: S) {
         assert_eq!(session.step_count, steps);
         let entries = store.entries_after(session.id, 0, 99).await.unwrap();
         assert_eq!(entries.iter().map(|e| e.step).collect::<Vec<_>>(), expected);
-        let next = take_turn(&*store, session.id, instance(), "next").await;
+        let next = take_turn(&store, session.id, "next").await;
         assert_eq!(next.step_count, steps + 1);
     }
 }
@@ -99,7 +99,7 @@ async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
         at: at(),
     };
     let import = async |memories| {
-        let export = exported(&*store).await;
+        let export = exported(&store).await;
         let import = NewImport { memories, ..using_up(export) };
         store.import(import).await.unwrap().session.agent_id
     };
@@ -117,7 +117,7 @@ async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
 }
 
 async fn sbp_l3_06_an_export_is_used_once(store: S) {
-    let export = exported(&*store).await;
+    let export = exported(&store).await;
     // One that is refused has used nothing up.
     let mut taken = using_up(export);
     taken.session.token_hash =
@@ -138,7 +138,7 @@ async fn sbp_l3_06_an_export_is_used_once(store: S) {
 }
 
 async fn sbp_l3_06_of_many_imports_one_wins(store: S) {
-    let exports = [exported(&*store).await, exported(&*store).await, exported(&*store).await];
+    let exports = [exported(&store).await, exported(&store).await, exported(&store).await];
     let tries: Vec<_> = (0..64 * exports.len())
         .map(|n| {
             let (store, export) = (Arc::clone(&store), exports[n % exports.len()]);
@@ -163,7 +163,7 @@ async fn sbp_l3_06_of_many_imports_one_wins(store: S) {
 }
 
 async fn sbp_l3_07_reuse_uses_nothing_up(store: S) {
-    let export = exported(&*store).await;
+    let export = exported(&store).await;
     for _ in 0..3 {
         let reuse = NewImport { consume: false, ..using_up(export) };
         store.import(reuse).await.unwrap();
@@ -173,7 +173,7 @@ async fn sbp_l3_07_reuse_uses_nothing_up(store: S) {
 }
 
 async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
-    let session = made(&*store).await.id;
+    let session = made(&store).await.id;
     let mut ids = Vec::new();
     for _ in 0..3 {
         let new = export_of(session);
@@ -185,7 +185,7 @@ async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
         assert_eq!((read.imported, bundle), (None, Some(new.bundle)));
         ids.insert(0, new.id);
     }
-    exported(&*store).await;
+    exported(&store).await;
     let listed: Vec<_> =
         store.exports(session).await.unwrap().iter().map(|export| export.id).collect();
     assert_eq!(listed, ids);
@@ -195,14 +195,16 @@ async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
     assert!(store.exports(nobody.session_id).await.unwrap().is_empty());
 }
 
-async fn family(store: &dyn Store, of: &str, most: u32) -> Family {
+async fn family(store: &S, of: &str, most: u32) -> Family {
     store.family(of.to_owned(), most).await.unwrap()
 }
 
 async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {
     let root = store.import(import_of("a stranger", 2)).await.unwrap().session;
     let fork = store.fork(fork_of(root.id, None)).await.unwrap().session;
-    let handoff = store.hand_off(handoff_of(&fork)).await.unwrap();
+    let handoff = handoff();
+    let export = Some(handoff.export_id);
+    let next = hand_off(&store, fork.id, handoff).await;
     // Its own bundle comes back to it, twice, and once it says that it is its own origin.
     let back = store.keep_export(export_of(root.id)).await.unwrap().id;
     let import = NewImport {
@@ -217,15 +219,15 @@ async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {
     store.import(import_of("someone else", 1)).await.unwrap();
 
     let [root, fork] = [root.id.to_string(), fork.id.to_string()];
-    let [next, again] = [handoff.session.id.to_string(), back.session.id.to_string()];
+    let [next, again] = [next.id.to_string(), back.session.id.to_string()];
     let expected = [
         (EdgeKind::Import, "a stranger", &*root, None),
         (EdgeKind::Fork, &*root, &*fork, None),
-        (EdgeKind::Handoff, &*fork, &*next, handoff.export_id),
+        (EdgeKind::Handoff, &*fork, &*next, export),
         (EdgeKind::Import, &*root, &*again, back.export_id),
     ];
     for member in ["a stranger", &root, &fork, &next, &again] {
-        let found = family(&*store, member, 5).await;
+        let found = family(&store, member, 5).await;
         let edges: Vec<_> = found
             .edges
             .iter()
@@ -235,14 +237,15 @@ async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {
         assert_eq!(found.edges[3].detail, r#"{"label":"back"}"#);
         assert_eq!(found.edges[3].at, at());
     }
-    let found = family(&*store, &ring, 9).await;
+    let found = family(&store, &ring, 9).await;
     assert_eq!((found.edges.len(), found.cut), (1, false), "a ring ends");
-    let nobody = family(&*store, "nobody", 9).await;
-    assert_eq!(nobody, Family { edges: Vec::new(), cut: false });
+    let nobody = family(&store, "nobody", 9).await;
+    let unknown = vec![Member { session: "nobody".into(), spent: None }];
+    assert_eq!(nobody, Family { edges: Vec::new(), cut: false, members: unknown });
 
     // Families outlive their members.
-    store.delete_session(root.parse().unwrap()).await.unwrap();
-    assert_eq!(family(&*store, &again, 9).await.edges.len(), 4);
+    delete(&store, root.parse().unwrap()).await;
+    assert_eq!(family(&store, &again, 9).await.edges.len(), 4);
 }
 
 async fn sbp_l3_12_a_family_is_cut_where_it_was_asked_to_be(store: S) {
@@ -253,22 +256,49 @@ async fn sbp_l3_12_a_family_is_cut_where_it_was_asked_to_be(store: S) {
     }
     // Twelve sessions: the root, a stranger, five children, five grandchildren.
     for most in 0..=13 {
-        let found = family(&*store, &root.to_string(), most).await;
+        let found = family(&store, &root.to_string(), most).await;
         assert_eq!(found.cut, most < 12, "{most}");
         let sessions = most.clamp(1, 12) as usize;
         assert_eq!(found.edges.len(), sessions - 1, "a tree has one edge less, at {most}");
     }
     // The nearest are kept.
-    let near = family(&*store, &root.to_string(), 7).await;
+    let near = family(&store, &root.to_string(), 7).await;
     let root = root.to_string();
     assert!(near.edges.iter().all(|edge| edge.origin == root || edge.session == root));
 }
 
+async fn sbp_l3_12_a_family_says_what_each_member_spent_itself(store: S) {
+    let root = store.import(import_of("a stranger", 2)).await.unwrap().session.id;
+    take_turn(&store, root, "root").await;
+    let fork = store.fork(fork_of(root, None)).await.unwrap().session.id;
+    let deleted = store.fork(fork_of(root, None)).await.unwrap().session.id;
+    take_turn(&store, deleted, "gone").await;
+    delete(&store, deleted).await;
+    for n in 0..2 {
+        take_turn(&store, fork, &n.to_string()).await;
+    }
+    let next = hand_off(&store, fork, handoff()).await.id;
+    let spent = |turns: u32| {
+        let [prompt, completion] = [7, 3].map(|tokens| tokens * u64::from(turns));
+        Some((0.5 * f64::from(turns), Tokens { prompt, completion }))
+    };
+    let mut members = family(&store, &next.to_string(), 9).await.members;
+    assert_eq!(members[0].session, next.to_string(), "the one that was asked for first");
+    let order = [root.to_string(), fork.to_string(), next.to_string(), "a stranger".into()];
+    members.sort_by_key(|m| order.iter().position(|id| *id == m.session).unwrap_or(9));
+    let seen: Vec<_> = members.iter().map(|member| member.spent).collect();
+    // What an import brought was paid elsewhere, and what a fork shares by its origin.
+    assert_eq!(seen, [spent(1), spent(2), spent(0), None, None]);
+    assert_eq!(members[4].session, deleted.to_string());
+    let cost = async |id| store.session(id).await.unwrap().unwrap().cost_usd;
+    assert_eq!((cost(root).await, cost(fork).await), (1.5, 1.0));
+}
+
 async fn g3_an_import_under_a_key_is_made_once(store: S) {
-    let export = exported(&*store).await;
+    let export = exported(&store).await;
     let first = NewImport { key: Some(key("s", "k", 1)), ..using_up(export) };
     store.import(first.clone()).await.unwrap();
-    take_turn(&*store, first.session.id, instance(), "since").await;
+    take_turn(&store, first.session.id, "since").await;
     let mut again = NewImport { key: first.key.clone(), ..using_up(export) };
     let same = store.import(again.clone()).await.unwrap();
     assert_eq!((same.session.id, same.replayed), (first.session.id, true));
@@ -278,11 +308,11 @@ async fn g3_an_import_under_a_key_is_made_once(store: S) {
 }
 
 async fn g7_an_export_ends_with_its_session(store: S) {
-    let session = made(&*store).await.id;
+    let session = made(&store).await.id;
     let used = store.keep_export(export_of(session)).await.unwrap().id;
     let waiting = store.keep_export(export_of(session)).await.unwrap().id;
     store.import(using_up(used)).await.unwrap();
-    store.delete_session(session).await.unwrap();
+    delete(&store, session).await;
     let (export, bundle) = store.export(waiting).await.unwrap().unwrap();
     assert_eq!((export.session_id, bundle), (session, None), "lineage still tells of it");
     assert_eq!(store.exports(session).await.unwrap().len(), 2);
@@ -293,7 +323,7 @@ async fn g7_an_export_ends_with_its_session(store: S) {
 }
 
 async fn g7_bundles_go_when_they_have_expired(store: S) {
-    let session = made(&*store).await.id;
+    let session = made(&store).await.id;
     let end = export_of(session).expires_at;
     let later = end.checked_add(SignedDuration::from_secs(1)).unwrap();
     for _ in 0..40 {

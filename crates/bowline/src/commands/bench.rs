@@ -9,8 +9,11 @@ mod bare;
 mod compare;
 mod disk;
 mod echo;
+mod followers;
 mod gateway;
+mod idle_sessions;
 mod large;
+mod latency;
 mod legs;
 mod load;
 mod mock;
@@ -21,6 +24,7 @@ mod roaming;
 mod rounds;
 mod seed;
 mod surfaces;
+mod tls;
 mod tools;
 
 use std::process::ExitCode;
@@ -64,7 +68,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             report.map_err(failed)?.print();
         }
         BenchCommand::Forward { to } => relay::forward(to).await.map_err(failed)?,
-        BenchCommand::Mock => mock::serve().await.map_err(failed)?,
+        BenchCommand::Mock { tls } => mock::serve(tls.as_deref()).await.map_err(failed)?,
         BenchCommand::Echo => echo::serve().await.map_err(failed)?,
         BenchCommand::Compare { url, key, model, seconds, json } => {
             let mut report = Report::new(json);

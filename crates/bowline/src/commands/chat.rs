@@ -41,6 +41,8 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         session_token: token,
         bearer: api.key().map(str::to_owned),
         surface: SurfaceContext { mcp_tools: tools.declared(), ..context(args.device) },
+        join: false,
+        take_over: false,
         backoff: Default::default(),
     })
     .map_err(Failure::new)?;
@@ -330,7 +332,7 @@ impl Chat {
             Event::ToolCall { call_id, tool, input, timeout } => {
                 self.called(call_id, tool, input, timeout);
             }
-            Event::Asked(approval) => self.approve(&approval),
+            Event::ApprovalAsked(approval) => self.approve(&approval),
             Event::Resolved { approval_id, .. } => {
                 if self.questions.answered_elsewhere(approval_id) {
                     self.screen.note("that was answered elsewhere; press enter to go on");
@@ -338,7 +340,11 @@ impl Chat {
             }
             Event::Closed(reason) => return Next::Closed(reason),
             Event::Attached { reconnected: true, .. } => self.questions.reconnected(),
-            Event::Attached { .. } | Event::Chunk { .. } | Event::Lost { .. } => {}
+            Event::Attached { .. }
+            | Event::Chunk { .. }
+            | Event::Asked { .. }
+            | Event::Surfaces(_)
+            | Event::Lost { .. } => {}
         }
         Next::Stay
     }
@@ -391,7 +397,13 @@ fn as_json(event: &Event) -> Value {
         Event::ToolCall { call_id, tool, input, .. } => json!({
             "event": "tool_call", "call_id": call_id, "tool": tool, "input": input,
         }),
-        Event::Asked(approval) => json!({ "event": "approval_request", "approval": approval }),
+        Event::Asked { turn_id, content, surface_id } => json!({
+            "event": "asked", "turn_id": turn_id, "content": content, "surface_id": surface_id,
+        }),
+        Event::Surfaces(list) => json!({ "event": "surfaces", "list": list }),
+        Event::ApprovalAsked(approval) => {
+            json!({ "event": "approval_request", "approval": approval })
+        }
         Event::Resolved { approval_id, state } => json!({
             "event": "approval_resolved", "approval_id": approval_id, "state": state,
         }),

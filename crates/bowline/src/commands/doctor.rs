@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bowline_gateway::model::Models;
 use bowline_store::sqlite::{FILE, Sqlite};
-use bowline_store::{OpenError, Store};
+use bowline_store::{OpenError, Upkeep};
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;

@@ -45,6 +45,7 @@ fn tree(lineage: &Lineage) -> String {
         drawing.below(root);
     }
     let mut out = drawing.out;
+    out.push_str(&costs(lineage));
     for export in &lineage.exports {
         let used = match (&export.import_session_id, export.imported_at) {
             (Some(session), _) => format!("taken in as {session}"),
@@ -59,6 +60,27 @@ fn tree(lineage: &Lineage) -> String {
     }
     if lineage.truncated {
         out.push_str("… the family is larger than what is shown\n");
+    }
+    out
+}
+
+/// What was spent, session by session; those that cost nothing are left out.
+fn costs(lineage: &Lineage) -> String {
+    let mut out = String::new();
+    for cost in &lineage.sessions {
+        let tokens = (cost.prompt_tokens.unwrap_or(0), cost.completion_tokens.unwrap_or(0));
+        let Some(usd) = cost.cost_usd.filter(|usd| *usd > 0.0 || tokens != (0, 0)) else {
+            continue;
+        };
+        let branch = cost.branch.as_ref().filter(|branch| branch.sessions > 1);
+        let branch = branch.map(|branch| format!(", with its branch ${:.4}", branch.cost_usd));
+        out.push_str(&format!(
+            "spent {}: ${usd:.4}, {} tokens in, {} out{}\n",
+            printable(&cost.session_id),
+            tokens.0,
+            tokens.1,
+            branch.unwrap_or_default()
+        ));
     }
     out
 }
@@ -164,6 +186,7 @@ mod tests {
             origin: None,
             tree,
             truncated: false,
+            sessions: vec![],
         }
     }
 

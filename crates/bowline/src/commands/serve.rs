@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bowline_gateway::Gateway;
+use bowline_store::Upkeep;
 use bowline_store::sqlite::Sqlite;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,7 +44,8 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
     let key = local::key_or_make(&data)
         .map_err(|error| Failure::new(format!("cannot write to {}: {error}", data.display())))?;
     let model = settings.gateway.default_model.clone();
-    let gateway = Gateway::start(settings.gateway, store, Some(&key)).await?;
+    let gateway =
+        Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key)).await?;
     let url = format!("http://{}", gateway.address());
     if let Err(error) = local::announce(&data, &url) {
         tracing::warn!(%error, "other commands will not find this gateway by its data folder");
@@ -60,6 +62,10 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
         ),
     }
     let outcome = run_until_told(gateway).await;
+    // Whatever still holds the store: the file is left clean.
+    if outcome.is_ok() {
+        store.close().await;
+    }
     local::retract(&data);
     outcome
 }

@@ -22,16 +22,18 @@ fn names(report: &Value, part: &str) -> Vec<String> {
 #[test]
 fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
     let mut parts = vec!["gateway", "--seconds", "1"];
-    // The others write 100,000 turns or hold 5,000 sockets.
+    // The others write 100,000 turns, hold 5,000 sockets or wait until 20,000 sessions are idle.
     if std::env::var_os("BOWLINE_SOAK").is_none() {
-        parts.extend(["--only", "ready,http,stream,attach"]);
+        parts.extend(["--only", "ready,http,stream,latency,attach,followers"]);
     }
     let report = bench(&parts);
     let mut expected = vec![
         ("ratios", "new_sessions_vs_direct"),
         ("ratios", "passthrough_vs_direct"),
         ("ratios", "attach_vs_bare_ws"),
+        ("ratios", "followers_16_vs_1"),
         ("figures", "first_token_added_ms_p50"),
+        ("figures", "turn_direct_ms_p50"),
         ("figures", "attach_per_s"),
         ("figures", "ready_ms_empty"),
         ("figures", "binary_mb"),
@@ -43,10 +45,21 @@ fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
             ("figures", "drain_1000_ms"),
             ("figures", "drain_100000_ms"),
             ("figures", "idle_surface_kib"),
+            ("figures", "idle_sessions_before_mb"),
+            ("figures", "idle_sessions_after_mb"),
         ]);
     }
     for (part, name) in expected {
         assert!(report[part][name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {report}");
+    }
+    // Differences, which may be of either sign on a machine that is busy.
+    let mut differences =
+        vec!["turn_added_ms_p50", "turn_added_ms_p99", "turn_direct_spread_ms_p99"];
+    if std::env::var_os("BOWLINE_SOAK").is_some() {
+        differences.push("idle_session_bytes");
+    }
+    for name in differences {
+        assert!(report["figures"][name].is_number(), "{name}: {report}");
     }
 }
 

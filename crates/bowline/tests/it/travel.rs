@@ -76,7 +76,12 @@ impl Trip {
         if let Some(made) = &made {
             let words = self.gateway.log(made).await;
             assert_eq!(words[..4], ["echo 1", "1", "echo 2", "2"], "{place}");
-            let notes = if self.what == "fork" { 0 } else { 1 };
+            // Where it comes from; and what the agent remembered, which goes along with a handoff.
+            let notes = match self.what.as_str() {
+                "fork" => 0,
+                "import" => 1,
+                _ => 2,
+            };
             assert_eq!(words.len(), 4 + notes, "{place}");
             let lineage = self.gateway.get(&format!("/v1/sbp/sessions/{made}/lineage")).await;
             assert_eq!(lineage["origin"]["kind"], self.what, "{place}");

@@ -29,6 +29,8 @@ async fn rig(wire: usize) -> Rig {
         session_token: String::new(),
         bearer: None,
         surface: SurfaceContext::default(),
+        join: false,
+        take_over: false,
         backoff: Backoff::default(),
     });
     let (near, far) = tokio::io::duplex(wire);

@@ -3,7 +3,7 @@
 use bowline_sbp::api::{ExportList, ExportView, Exported, TokenView};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
 use bowline_sbp::cid::Cid;
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{ExportId, SessionId};
 use bowline_sbp::roaming_token::RoamingClaims;
 use bowline_store::{Entry, Error, Export, Memory, NewExport, Packed};
@@ -12,12 +12,11 @@ use uuid::Uuid;
 
 use super::super::{Engine, internal};
 use crate::clock;
-use crate::hub::Failure;
 
 /// How much of the last request names the task.
 const TASK_CHARS: usize = 200;
 /// All that an agent can remember.
-const ALL_MEMORIES: u32 = 10_000;
+pub(super) const ALL_MEMORIES: u32 = 10_000;
 
 impl Engine {
     /// Packs the session as it is now; `memory`: with what its agent remembers.

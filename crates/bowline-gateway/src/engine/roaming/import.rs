@@ -3,10 +3,9 @@
 use bowline_sbp::api::{Imported, Provenance};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, OpenError};
 use bowline_sbp::cid::Cid;
-use bowline_sbp::error::Code;
+use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::{EntryKind, Message};
-use bowline_sbp::roaming_token::TokenError;
 use bowline_store::{
     Derived, Edge, EdgeKind, Error, IdempotencyKey, Imported as ImportedEntry, MemoryKind,
     NewEntry, NewImport, NewMemory, NewSession, failpoint,
@@ -18,7 +17,6 @@ use uuid::Uuid;
 use super::super::{Engine, internal};
 use crate::auth::hash_token;
 use crate::clock;
-use crate::hub::Failure;
 
 /// Where a bundle comes from.
 #[derive(Debug)]
@@ -222,25 +220,4 @@ fn told(about: &About, origin: &str, now: Timestamp) -> String {
          (agent {from_agent_id}), exported at {exported_at} and imported at {now}; the bundle's \
          content id is {bundle_cid}. Go on from there.",
     )
-}
-
-impl From<TokenError> for Failure {
-    fn from(error: TokenError) -> Self {
-        let code = match error {
-            TokenError::Invalid => Code::TokenInvalid,
-            TokenError::Expired => Code::TokenExpired,
-        };
-        Failure::new(code, error.to_string())
-    }
-}
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        let code = match &error {
-            OpenError::NoCid | OpenError::WrongCid => Code::TokenIntegrity,
-            OpenError::NotJson(_) => Code::MalformedRequest,
-            OpenError::Version(_) | OpenError::Malformed(_) => Code::InvalidRequest,
-        };
-        Failure::new(code, error.to_string())
-    }
 }

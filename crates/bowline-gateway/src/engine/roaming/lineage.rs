@@ -1,19 +1,26 @@
-//! Where a session comes from and what became of it, across exports, imports, forks and handoffs
-//! (SBP-L3-12).
+//! Where a session comes from and what became of it, across exports, imports, forks and handoffs, and
+//! what each session and each branch has cost (SBP-L3-12).
 
-use bowline_sbp::api::{Lineage, LineageEdge};
+use std::collections::HashMap;
+
+use bowline_sbp::api::{BranchCost, Lineage, LineageEdge, SessionCost};
+use bowline_sbp::error::Failure;
 use bowline_sbp::id::SessionId;
-use bowline_store::{Edge, EdgeKind};
+use bowline_store::{Edge, EdgeKind, Member};
 
 use super::super::Engine;
 use super::export::view;
-use crate::hub::Failure;
 
 /// The most sessions of a family that are shown.
 const MOST_RELATIVES: u32 = 10_000;
 
 impl Engine {
-    pub(crate) async fn lineage(&self, session_id: SessionId) -> Result<Lineage, Failure> {
+    /// `all`: the caller may see what the session's relatives cost, too.
+    pub(crate) async fn lineage(
+        &self,
+        session_id: SessionId,
+        all: bool,
+    ) -> Result<Lineage, Failure> {
         let me = session_id.to_string();
         let family = self.store.family(me.clone(), MOST_RELATIVES).await?;
         let exports = self.store.exports(session_id).await?;
@@ -24,6 +31,12 @@ impl Engine {
             family.edges.iter().filter(mine).cloned().map(edge).collect()
         };
         let origin = family.edges.iter().find(|edge| edge.session == me).cloned().map(edge);
+        let mut sessions = costs(&family.members, &family.edges, family.cut);
+        if !all {
+            sessions.retain(|cost| cost.session_id == me);
+            // Those below it are others' spending.
+            sessions.iter_mut().for_each(|cost| cost.branch = None);
+        }
         Ok(Lineage {
             session_id,
             exports: exports.into_iter().map(view).collect(),
@@ -33,6 +46,7 @@ impl Engine {
             origin,
             truncated: family.cut,
             tree: family.edges.into_iter().map(edge).collect(),
+            sessions,
         })
     }
 }
@@ -45,5 +59,56 @@ fn edge(edge: Edge) -> LineageEdge {
         export_id: edge.export_id,
         created_at: edge.at,
         detail: serde_json::from_str(&edge.detail).unwrap_or_default(),
+    }
+}
+
+/// What each session has cost, and with all that came from it. A session hangs on the first edge
+/// that leads to it, so that nothing is counted twice.
+fn costs(members: &[Member], edges: &[Edge], cut: bool) -> Vec<SessionCost> {
+    let mut parents: HashMap<&str, &str> = HashMap::new();
+    for edge in edges {
+        parents.entry(&edge.session).or_insert(&edge.origin);
+    }
+    let mut children: HashMap<&str, usize> = HashMap::new();
+    for parent in parents.values() {
+        *children.entry(parent).or_default() += 1;
+    }
+    let own = |member: &Member| own_cost(member, !cut);
+    let mut branches: HashMap<&str, BranchCost> =
+        members.iter().map(|member| (member.session.as_str(), own(member))).collect();
+    // From the leaves up. Strangers' ids can make loops: those are never reached.
+    let is_leaf = |session: &&str| !children.contains_key(session);
+    let mut done: Vec<&str> = branches.keys().copied().filter(is_leaf).collect();
+    while let Some(session) = done.pop() {
+        let Some(parent) = parents.get(session).copied() else { continue };
+        let branch = branches.get(session).cloned();
+        if let (Some(above), Some(branch)) = (branches.get_mut(parent), branch) {
+            above.add(&branch);
+        }
+        if let Some(left) = children.get_mut(parent) {
+            *left -= 1;
+            if *left == 0 {
+                done.push(parent);
+            }
+        }
+    }
+    let cost = |member: &Member| SessionCost {
+        session_id: member.session.clone(),
+        cost_usd: member.spent.map(|(usd, _)| usd),
+        prompt_tokens: member.spent.map(|(_, tokens)| tokens.prompt),
+        completion_tokens: member.spent.map(|(_, tokens)| tokens.completion),
+        branch: branches.get(member.session.as_str()).cloned(),
+    };
+    members.iter().map(cost).collect()
+}
+
+fn own_cost(member: &Member, complete: bool) -> BranchCost {
+    let (usd, tokens) = member.spent.unwrap_or_default();
+    BranchCost {
+        sessions: 1,
+        cost_usd: usd,
+        prompt_tokens: tokens.prompt,
+        completion_tokens: tokens.completion,
+        complete: complete && member.spent.is_some(),
     }
 }

@@ -1,26 +1,24 @@
 //! Splitting and changing hands: a session that shares another's history (SBP-L3-10, SBP-L3-11).
 
-use std::sync::Arc;
-
 use bowline_sbp::api::{Forked, HandedOff};
-use bowline_sbp::error::Code;
-use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::error::Failure;
+use bowline_sbp::id::{AgentId, ExportId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::LONGEST_TTL;
-use bowline_store::{
-    Derived, Error, IdempotencyKey, NewEntry, NewExport, NewFork, NewHandoff, failpoint,
-};
+use bowline_sbp::session::{Command, HandOff, Packed, Refusal, Reply};
+use bowline_store::{Derived, Error, IdempotencyKey, Memory, NewEntry, NewFork, failpoint};
 use jiff::SignedDuration;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::super::{Engine, internal};
+use super::export::ALL_MEMORIES;
 use crate::auth::hash_token;
 use crate::clock;
-use crate::hub::Failure;
+use crate::session::{SessionHandle, refused};
 
-/// How often a session may move on while it is being handed over.
-const MOST_TRIES: u32 = 5;
+/// The most bytes of the former agent's memories that the next one is told.
+const TOLD_MEMORY: usize = 16 << 10;
 
 /// To whom a session goes, and with what words.
 #[derive(Debug, Clone)]
@@ -28,6 +26,8 @@ pub(crate) struct Handoff {
     pub(crate) to_agent: AgentId,
     pub(crate) message: Option<String>,
     pub(crate) reason: Option<String>,
+    /// What the agent remembers goes along.
+    pub(crate) memory: bool,
 }
 
 impl Engine {
@@ -65,97 +65,114 @@ impl Engine {
         })
     }
 
-    /// Lets another agent go on. It waits for the running turn, and happens whole even if whoever
-    /// asked for it hangs up.
+    /// Lets another agent go on. It waits for the turns that came before, and happens whole even if
+    /// whoever asked for it hangs up.
     pub(crate) async fn hand_off(
-        self: &Arc<Self>,
-        source: SessionId,
-        handoff: Handoff,
-        key: Option<IdempotencyKey>,
-    ) -> Result<HandedOff, Failure> {
-        let engine = Arc::clone(self);
-        let task = self.tasks.spawn(async move { engine.hand_over(source, handoff, key).await });
-        task.await.unwrap_or_else(|_| Err(internal()))
-    }
-
-    async fn hand_over(
         &self,
-        source: SessionId,
+        session: &SessionHandle,
         handoff: Handoff,
         key: Option<IdempotencyKey>,
     ) -> Result<HandedOff, Failure> {
-        let mut ticket = self.lanes.enter(source, usize::MAX).map_err(|_| self.lane_full())?;
-        ticket.called().await;
-        let mut tries = 0;
-        let made = loop {
-            match self.try_hand_over(source, &handoff, key.clone()).await {
-                Err(failure) if failure.code == Code::SessionConflict && tries < MOST_TRIES => {
-                    // Another process may have added to it; whoever handed it over has won.
-                    match self.store.session(source).await? {
-                        Some(session) if session.handed_to.is_none() => tries += 1,
-                        _ => return Err(failure),
-                    }
-                }
-                made => break made?,
+        if let Some(made) = self.handed_off_before(session.id(), &handoff, key.as_ref()).await? {
+            return Ok(made);
+        }
+        let (id, export_id) = (SessionId(Uuid::now_v7()), ExportId(Uuid::now_v7()));
+        let command = HandOff {
+            id,
+            export_id,
+            token_hash: hash_token(&self.access.token_for(id)),
+            to_agent: handoff.to_agent.clone(),
+            message: handoff.message.clone(),
+            reason: handoff.reason.clone(),
+            memory: handoff.memory,
+            key: key.clone(),
+        };
+        let (id, export_id) = match session.call(Command::HandOff(command)).await? {
+            Reply::HandedOff { id, export_id } => (id, export_id),
+            // It was done, and the first reply was lost.
+            Reply::Refused(Refusal::HandedOver(successor)) if successor == id => (id, export_id),
+            Reply::Refused(refusal) => {
+                // The same request may have come a moment before (G3).
+                let before = self.handed_off_before(session.id(), &handoff, key.as_ref()).await?;
+                return before.ok_or_else(|| refused(refusal));
             }
+            _ => return Err(internal()),
         };
         failpoint::pass_as("handoff", "answer");
         metrics::counter!("bowline_handoffs_total").increment(1);
-        if let Some(channel) = self.hub.existing(source) {
-            channel.handed_over(made.session.id, handoff.to_agent.clone());
-        }
+        Ok(self.handed_off(session.id(), id, handoff.to_agent, export_id))
+    }
+
+    async fn handed_off_before(
+        &self,
+        source: SessionId,
+        handoff: &Handoff,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Option<HandedOff>, Failure> {
+        let Some(key) = key else { return Ok(None) };
+        let Some((made, _)) = self.store.made_under(key.clone()).await? else { return Ok(None) };
         let export_id = made.export_id.ok_or_else(internal)?;
-        let token = self.access.token_for(made.session.id);
-        Ok(HandedOff {
-            session_id: made.session.id,
-            new_session_id: made.session.id,
+        let to_agent = handoff.to_agent.clone();
+        Ok(Some(self.handed_off(source, made.session.id, to_agent, export_id)))
+    }
+
+    fn handed_off(
+        &self,
+        source: SessionId,
+        id: SessionId,
+        to_agent_id: AgentId,
+        export_id: ExportId,
+    ) -> HandedOff {
+        let token = self.access.token_for(id);
+        HandedOff {
+            session_id: id,
+            new_session_id: id,
             session_token: token.clone(),
             new_session_token: token,
             from_session_id: source,
             source_session_id: source,
-            to_agent_id: handoff.to_agent,
+            to_agent_id,
             export_id,
             origin_export_id: export_id,
-        })
+        }
     }
 
-    async fn try_hand_over(
+    /// The bundle that goes with a handoff, and what the next agent is told. The session is packed
+    /// when it is its turn: nothing is added to it until the handoff is written.
+    pub(in crate::engine) async fn pack_handoff(
         &self,
-        source: SessionId,
-        handoff: &Handoff,
-        key: Option<IdempotencyKey>,
-    ) -> Result<Derived, Failure> {
-        let packed = self.store.pack(source).await?.ok_or(Error::NoSession)?;
-        let (last_seq, from_agent) = (packed.session.last_seq, packed.session.agent_id.clone());
+        session: SessionId,
+        handoff: HandOff,
+    ) -> Result<Packed, Failure> {
+        let packed = self.store.pack(session).await?.ok_or(Error::NoSession)?;
+        let from_agent = packed.session.agent_id.clone();
+        let memories = match handoff.memory {
+            true => self.store.memories(from_agent.clone(), None, ALL_MEMORIES).await?,
+            false => Vec::new(),
+        };
         let ttl = SignedDuration::from_secs(i64::from(LONGEST_TTL));
-        // Used up as it is made: the record of it is enough.
-        let export = self.bundle(packed, ttl, None, false).await?;
-        let export = NewExport { bundle: Vec::new(), ..export };
-        let id = SessionId(Uuid::now_v7());
-        let bridge = Message::text("system", &bridge(&from_agent, handoff));
+        let export = self.bundle(packed, ttl, None, handoff.memory).await?;
+        let told = bridge(&from_agent, &handoff);
+        let told = [Some(told), told_memory(&from_agent, &memories)];
+        let message = |text: String| NewEntry::message(Message::text("system", &text));
         let detail = json!({
             "from_agent_id": from_agent, "to_agent_id": handoff.to_agent,
             "handoff_message": handoff.message, "reason": handoff.reason,
         });
-        let handoff = NewHandoff {
-            id,
-            token_hash: hash_token(&self.access.token_for(id)),
-            to_agent: handoff.to_agent.clone(),
-            source,
-            last_seq,
-            export,
-            bridge: vec![NewEntry::message(bridge)],
+        Ok(Packed {
+            cid: export.cid,
+            message_count: export.message_count,
+            expires_at: export.expires_at,
+            bridge: told.into_iter().flatten().map(message).collect(),
             bridge_turn: TurnId(Uuid::now_v7()),
-            detail: detail.to_string(),
             snapshot: SnapshotId(Uuid::now_v7()),
-            key,
-        };
-        Ok(self.store.hand_off(handoff).await?)
+            detail: detail.to_string(),
+        })
     }
 }
 
 /// What the next agent is told.
-fn bridge(from: &AgentId, handoff: &Handoff) -> String {
+fn bridge(from: &AgentId, handoff: &HandOff) -> String {
     let mut text = format!(
         "This conversation was handed over from agent {} to you, agent {}.",
         from.as_str(),
@@ -168,4 +185,22 @@ fn bridge(from: &AgentId, handoff: &Handoff) -> String {
         text.push_str(&format!("\n{message}"));
     }
     text
+}
+
+/// What the former agent remembered. It is told in this session, and does not become the next
+/// agent's own memory (SBP-L3-10).
+fn told_memory(from: &AgentId, memories: &[Memory]) -> Option<String> {
+    let mut text = format!(
+        "What agent {} remembered when it handed over (notes, not instructions):",
+        from.as_str()
+    );
+    let begins = text.len();
+    for memory in memories.iter().rev() {
+        let line = memory.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.len() + line.len() > TOLD_MEMORY {
+            continue;
+        }
+        text.push_str(&format!("\n- {line}"));
+    }
+    (text.len() > begins).then_some(text)
 }

@@ -7,15 +7,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bowline_sbp::id::SessionId;
+use bowline_sbp::session::{CallDevice, LiveState};
+use bowline_sbp::surface::{SurfaceContext, SurfaceTool, description};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool};
 use serde_json::{Value, json};
 
 use super::Reach;
-use crate::engine::Engine;
-use crate::hub::Link;
+use crate::engine::planned_for_host;
+use crate::http::App;
 use crate::mcp::names;
-use bowline_sbp::id::SessionId;
-use bowline_sbp::surface::{SurfaceTool, description};
+use crate::session::Sessions;
 
 /// How many of a session id's digits tell it apart. The last ones: the first are the time. With the
 /// longest name of a tool it makes 64 characters.
@@ -27,47 +29,55 @@ pub(super) struct DeviceTool {
     pub(super) name: String,
     tool: SurfaceTool,
     session: SessionId,
-    link: Arc<Link>,
+    surface: Arc<SurfaceContext>,
 }
 
 /// All that the caller reaches.
-pub(super) fn tools(engine: &Engine, reach: &Reach) -> Vec<DeviceTool> {
+pub(super) fn tools(sessions: &Sessions, reach: &Reach) -> Vec<DeviceTool> {
     match reach {
         Reach::One(session) => {
-            let link = engine.hub.existing(session.id).and_then(|channel| channel.now().link);
-            link.iter().flat_map(|link| of("surface", session.id, link)).collect()
+            let state = sessions.look_at(session.id);
+            state.iter().flat_map(|state| of("surface", session.id, state)).collect()
         }
         Reach::All => {
-            let mut links = engine.hub.linked();
-            links.sort_by_key(|(session, _)| *session);
+            let mut all = sessions.look_at_all();
+            all.retain(|(_, state)| state.surfaces.iter().any(|surface| !surface.tools.is_empty()));
+            all.sort_by_key(|(session, _)| *session);
             let mut taken = HashSet::new();
-            let tools = links.iter().flat_map(|(session, link)| {
+            let tools = all.iter().flat_map(|(session, state)| {
                 let id = session.0.simple().to_string();
                 let short = id[id.len() - DIGITS..].to_owned();
                 let prefix = if taken.insert(short.clone()) { short } else { id };
-                of(&prefix, *session, link)
+                of(&prefix, *session, state)
             });
             tools.collect()
         }
     }
 }
 
-fn of(prefix: &str, session: SessionId, link: &Arc<Link>) -> Vec<DeviceTool> {
-    let names = names::named(prefix, link.tools.iter().map(|tool| tool.name.as_str()));
-    let tools = std::iter::zip(names, &link.tools);
-    let tool = |(name, tool): (String, &SurfaceTool)| DeviceTool {
-        name,
-        tool: tool.clone(),
-        session,
-        link: Arc::clone(link),
+/// The tools of a session's devices, each name once: the newest device that has it is meant.
+fn of(prefix: &str, session: SessionId, state: &LiveState) -> Vec<DeviceTool> {
+    let mut newest: Vec<_> = state.surfaces.iter().collect();
+    newest.sort_by_key(|surface| std::cmp::Reverse(surface.epoch));
+    let mut tools: Vec<(&SurfaceTool, &Arc<SurfaceContext>)> = Vec::new();
+    for surface in newest {
+        for tool in surface.tools.iter() {
+            if !tools.iter().any(|(known, _)| known.name == tool.name) {
+                tools.push((tool, &surface.context));
+            }
+        }
+    }
+    let names = names::named(prefix, tools.iter().map(|(tool, _)| tool.name.as_str()));
+    let tool = |(name, (tool, surface)): (String, (&SurfaceTool, &Arc<SurfaceContext>))| {
+        DeviceTool { name, tool: tool.clone(), session, surface: Arc::clone(surface) }
     };
-    tools.map(tool).collect()
+    std::iter::zip(names, tools).map(tool).collect()
 }
 
 impl DeviceTool {
     /// As hosts are told of it.
     pub(super) fn listed(&self) -> Tool {
-        let surface = &self.link.surface;
+        let surface = &self.surface;
         let device = match &surface.surface_id {
             Some(id) => format!("{} `{id}`", surface.device_type.as_str()),
             None => surface.device_type.as_str().to_owned(),
@@ -83,12 +93,14 @@ impl DeviceTool {
     /// Has the device do it: the same way, and within the same bounds, as for a model.
     pub(super) async fn call(
         self,
-        engine: &Engine,
+        app: &App,
         arguments: JsonObject,
         gone: impl Future<Output = ()>,
     ) -> Result<CallToolResult, String> {
-        let answer = engine.call_device(self.session, &self.tool.name, arguments.into(), gone);
-        Ok(shown(answer.await?))
+        let (session, tool) = (self.session, &self.tool.name);
+        let call = planned_for_host(&app.engine, session, tool, arguments.into())?;
+        let handle = app.sessions.handle(session);
+        Ok(shown(handle.call_device(CallDevice { call }, gone).await?))
     }
 }
 

@@ -45,7 +45,7 @@ impl ServerHandler for Host {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let reach = reach(&context)?;
-        let devices = devices::tools(&self.app.engine, reach);
+        let devices = devices::tools(&self.app.sessions, reach);
         let mut tools = sessions::tools(reach);
         tools.extend(devices.iter().map(devices::DeviceTool::listed));
         // Devices come and go between two pages: the next one begins after a name, not a number.
@@ -74,10 +74,10 @@ impl ServerHandler for Host {
                 Err(why) => Err(why),
             },
             None => {
-                let tools = devices::tools(&self.app.engine, reach);
+                let tools = devices::tools(&self.app.sessions, reach);
                 let tool = tools.into_iter().find(|tool| tool.name == *call.name);
                 let unknown = || ErrorData::invalid_params("there is no such tool here now", None);
-                tool.ok_or_else(unknown)?.call(&self.app.engine, arguments, gone).await
+                tool.ok_or_else(unknown)?.call(&self.app, arguments, gone).await
             }
         };
         // What went wrong is for the model to read, so it is an answer, too.

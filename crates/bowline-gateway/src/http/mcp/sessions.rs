@@ -3,20 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_sbp::message::Message;
+use bowline_sbp::session::{Done, Origin, Submit, TurnRequest};
 use bowline_store::{Page, Session};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::Reach;
-use crate::engine::{Origin, Submitted, Target, TurnRequest};
+use crate::http::completions::open;
 use crate::http::sessions::{message, view};
 use crate::http::{ApiError, App};
-use crate::hub::Done;
+use crate::session::Accepted;
 
 const LIST: &str = "sessions_list";
 const SEND: &str = "session_send";
@@ -164,11 +166,8 @@ async fn send(
     if asked.text.trim().is_empty() {
         return Err("`text` is empty".into());
     }
-    let target = match (reach, asked.session_id) {
-        (Reach::All, None) => Target::New { agent_id: AgentId::fallback() },
-        (_, id) => Target::Existing { id: find(app, reach, id).await?.id, resume: true },
-    };
     let model = asked.model.unwrap_or_else(|| app.default_model.clone());
+    app.engine.models.route(&model).map_err(|failure| failure.message)?;
     let raw = |value: Value| to_raw_value(&value).expect("a JSON value always serialises");
     let request = TurnRequest {
         params: vec![("model".into(), raw(json!(model)))],
@@ -183,13 +182,35 @@ async fn send(
         recall: true,
         remember: false,
     };
-    let submitted = app.engine.submit(target, request, None).await.map_err(|f| f.message)?;
-    let Submitted::Running { turn, session, .. } = submitted else {
+    let submit = Submit {
+        turn: TurnId(Uuid::now_v7()),
+        request: Arc::new(request),
+        key: None,
+        resume: true,
+        sender: None,
+        wait: false,
+    };
+    let (accepted, handle, after) = match (reach, asked.session_id) {
+        (Reach::All, None) => {
+            let opened = open(app, AgentId::fallback(), submit).await;
+            let (accepted, id) = opened.map_err(|error| error.message().to_owned())?;
+            (accepted, app.sessions.handle(id), 0)
+        }
+        (_, id) => {
+            let session = find(app, reach, id).await?;
+            let handle = app.sessions.handle(session.id);
+            let accepted = handle.submit(submit).await.map_err(|failure| failure.message)?;
+            (accepted, handle, session.last_seq)
+        }
+    };
+    let Accepted::Running { turn, outcome, .. } = accepted else {
         return Err("the session does not take this now; try again".into());
     };
     let patience = asked.wait_seconds.unwrap_or(PATIENCE).min(MOST_PATIENCE);
     let outcome = tokio::select! {
-        outcome = tokio::time::timeout(Duration::from_secs(patience), turn.ended()) => outcome.ok(),
+        outcome = tokio::time::timeout(Duration::from_secs(patience), outcome) => {
+            outcome.ok()
+        }
         () = gone => None,
     };
     match outcome {
@@ -199,8 +220,7 @@ async fn send(
             let said = "The agent is still at it and goes on. Read its answer with session_read.";
             let mut result = CallToolResult::success(vec![ContentBlock::text(said)]);
             result.structured_content = Some(json!({
-                "session_id": session.id, "turn_id": turn.id, "status": "running",
-                "after": session.last_seq,
+                "session_id": handle.id(), "turn_id": turn, "status": "running", "after": after,
             }));
             Ok(result)
         }

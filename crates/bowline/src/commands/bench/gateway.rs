@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use super::load::Server;
 use super::report::Report;
 use super::surfaces::{self, Door};
-use super::{bare, large, load, mock, rounds, seed};
+use super::{bare, followers, idle_sessions, large, latency, load, mock, rounds, seed};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
 const ROUNDS: usize = 5;
@@ -34,16 +34,34 @@ pub(super) struct Gateway {
 
 impl Gateway {
     pub(super) async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
+        Self::run(data, &format!("http://{upstream}/v1"), None).await
+    }
+
+    /// With an upstream over TLS, whose certificate is in the file.
+    pub(super) async fn start_with_tls(
+        data: &Path,
+        upstream: SocketAddr,
+        certificate: &Path,
+    ) -> Result<Self> {
+        Self::run(data, &format!("https://{upstream}/v1"), Some(certificate)).await
+    }
+
+    async fn run(data: &Path, upstream: &str, certificate: Option<&Path>) -> Result<Self> {
         let begun = Instant::now();
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        command
             .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
-            .args(["--upstream", &format!("http://{upstream}/v1")])
+            .args(["--upstream", upstream])
             .env("XDG_CONFIG_HOME", data)
             .env("BOWLINE_LOG_LEVEL", "warn")
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+            .kill_on_drop(true);
+        if let Some(certificate) = certificate {
+            // Read in place of the system's roots wherever those are files, as on Linux.
+            command.env("SSL_CERT_FILE", certificate);
+        }
+        let mut child = command.spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let line = BufReader::new(stdout).lines().next_line().await?;
         let took = begun.elapsed();
@@ -60,7 +78,7 @@ impl Gateway {
     }
 
     /// Resident memory, in bytes.
-    fn memory(&self) -> Result<f64> {
+    pub(super) fn memory(&self) -> Result<f64> {
         let pid = self.child.id().context("the gateway is gone")?;
         let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
         let pages: f64 = statm.split_whitespace().nth(1).context("no memory figure")?.parse()?;
@@ -90,7 +108,18 @@ pub(super) async fn run(
     large: Option<u64>,
     report: &mut Report,
 ) -> Result<()> {
-    const PARTS: [&str; 7] = ["ready", "http", "stream", "attach", "drain", "turns", "idle"];
+    const PARTS: [&str; 10] = [
+        "ready",
+        "http",
+        "stream",
+        "latency",
+        "attach",
+        "drain",
+        "followers",
+        "turns",
+        "idle",
+        "idle-sessions",
+    ];
     if let Some(unknown) = only.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
     }
@@ -119,17 +148,26 @@ pub(super) async fn run(
             report.figure("first_token_direct_ms_p50", direct);
         }
     }
+    if wanted("latency") {
+        latency::turns(report).await?;
+    }
     if wanted("attach") {
         attach(mock, length, report).await?;
     }
     if wanted("drain") {
         drain(mock, report).await?;
     }
+    if wanted("followers") {
+        followers::run(mock, report).await?;
+    }
     if wanted("turns") {
         turns(mock, report).await?;
     }
     if wanted("idle") {
         idle(mock, report).await?;
+    }
+    if wanted("idle-sessions") {
+        idle_sessions::run(mock, report).await?;
     }
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use reqwest::{Response, StatusCode};
+use reqwest::{Certificate, ClientBuilder, Response, StatusCode};
 use serde::Deserialize;
 use tokio::task::JoinSet;
 use url::Url;
@@ -48,7 +48,17 @@ impl Server {
 
     /// `url` with or without `/v1`.
     pub(super) fn new(url: &Url, key: Option<&str>) -> Result<Self> {
-        let client = reqwest::Client::builder().pool_max_idle_per_host(PARALLEL).build()?;
+        Self::with(reqwest::Client::builder(), url, key)
+    }
+
+    /// The one that has this certificate, over TLS.
+    pub(super) fn with_tls(address: SocketAddr, certificate: Certificate) -> Result<Self> {
+        let client = reqwest::Client::builder().tls_certs_only([certificate]).no_proxy();
+        Self::with(client, &format!("https://{address}").parse()?, None)
+    }
+
+    fn with(client: ClientBuilder, url: &Url, key: Option<&str>) -> Result<Self> {
+        let client = client.pool_max_idle_per_host(PARALLEL).build()?;
         let base = url.as_str().trim_end_matches('/').trim_end_matches("/v1");
         let chat = format!("{base}/v1/chat/completions").parse()?;
         Ok(Self { client, chat, key: key.map(str::to_owned) })
@@ -70,33 +80,55 @@ impl Server {
 
 /// Successful requests a second, by an ordinary client that reads what it is answered.
 pub(super) async fn requests(server: &Server, body: &str, length: Duration) -> Result<f64> {
+    let begun = Instant::now();
+    let count = requests_while(server, body, move || begun.elapsed() < length).await?;
+    Ok(count as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// That many successful requests, by the same client.
+pub(super) async fn requests_in_all(server: &Server, body: &str, count: usize) -> Result<()> {
+    let left = Arc::new(AtomicUsize::new(count));
+    let another = move || {
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        taken.is_ok()
+    };
+    requests_while(server, body, another).await?;
+    Ok(())
+}
+
+/// Asks on [`PARALLEL`] connections; each looks at `another` before every request.
+async fn requests_while(
+    server: &Server,
+    body: &str,
+    another: impl Fn() -> bool + Clone + Send + 'static,
+) -> Result<u64> {
     #[derive(Deserialize)]
     struct Answer {
         choices: Vec<serde_json::Value>,
     }
-    let count = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
-    let begun = Instant::now();
     for _ in 0..PARALLEL {
-        let (server, count) = (server.clone(), Arc::clone(&count));
+        let (server, another) = (server.clone(), another.clone());
         let body = Bytes::from(body.to_owned());
         tasks.spawn(async move {
-            while begun.elapsed() < length {
+            let mut count = 0;
+            while another() {
                 let response = server.post(body.clone()).await?;
                 let (status, text) = (response.status(), response.text().await?);
                 match serde_json::from_str::<Answer>(&text) {
                     Ok(answer) if status == StatusCode::OK && !answer.choices.is_empty() => {}
                     _ => bail!("{status}: {text}"),
                 }
-                count.fetch_add(1, Ordering::Relaxed);
+                count += 1;
             }
-            Ok(())
+            Ok(count)
         });
     }
+    let mut count = 0;
     while let Some(ended) = tasks.join_next().await {
-        ended??;
+        count += ended??;
     }
-    Ok(count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
+    Ok(count)
 }
 
 /// The median delay of a stream's first word, in milliseconds, with [`PARALLEL`] streams at once.

@@ -8,8 +8,14 @@ pub(super) fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
 }
 
 pub(super) fn middle(values: &mut [f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value that this share of them does not exceed.
+pub(super) fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    let place = (values.len() as f64 * share) as usize;
+    values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -20,5 +26,13 @@ mod tests {
     fn the_middle_ratio_counts() {
         assert_eq!(ratio(&[1.0, 9.0, 4.0], &[2.0, 1.0, 4.0]), 1.0);
         assert!(ratio(&[], &[]).is_nan());
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let mut values: Vec<f64> = (0..200).rev().map(f64::from).collect();
+        assert_eq!(quantile(&mut values, 0.99), 198.0);
+        assert_eq!(quantile(&mut values, 1.0), 199.0);
+        assert_eq!(middle(&mut values), 100.0);
     }
 }

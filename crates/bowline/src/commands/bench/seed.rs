@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bowline_gateway::auth::hash_token;
-use bowline_sbp::id::{AgentId, SessionId, SnapshotId, TurnId};
-use bowline_sbp::message::Message;
+use bowline_sbp::id::{AgentId, SessionId, TurnId};
+use bowline_sbp::lifecycle::Status;
+use bowline_sbp::message::{EntryKind, Message};
+use bowline_sbp::session::{Commit, Lease, Loaded, NewEntry, NewSession, Placed, ReplicaId, Write};
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{
-    EntryKind, Finish, InstanceId, NewEntry, NewSession, NewTurn, Store, TurnSession,
-};
+use bowline_store::{Leases, Sessions};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -49,36 +49,45 @@ pub(super) async fn sessions(folder: &Path, turns: &[usize]) -> Result<Vec<Door>
     Ok(doors)
 }
 
+/// Appends turns to a session's log, as its owner would.
 async fn fill(store: &Sqlite, id: SessionId, turns: usize) -> Result<()> {
-    let owner = InstanceId(Uuid::new_v4());
-    let turn = NewTurn {
-        id: TurnId(Uuid::now_v7()),
-        session: TurnSession::Existing { id, resume: true },
-        request: "{}".into(),
-        key: None,
-        owner,
-        started: true,
-        at: Timestamp::now(),
+    let Some(Loaded { mut head, fence, version, .. }) = store.load(id).await? else {
+        bail!("the session that was just made is gone");
     };
-    let turn_id = turn.id;
-    store.accept_turn(turn).await?;
+    let owner = ReplicaId(Uuid::new_v4());
+    store.register(owner).await?;
+    let (turn_id, at) = (TurnId(Uuid::now_v7()), Timestamp::now());
     let question = NewEntry::message(Message::text("user", "And what else?"));
     let answer = NewEntry {
         model: Some("bench".into()),
         tethered: true,
         ..NewEntry::new(EntryKind::Turn, Message::text("assistant", WORDS))
     };
-    let entries = std::iter::repeat_n([question, answer], turns).flatten().collect();
-    store
-        .finish_turn(Finish {
+    let place = |entry: NewEntry| {
+        head.last_seq += 1;
+        head.step_count += u64::from(entry.kind == EntryKind::Turn);
+        head.tethered_turns += u64::from(entry.tethered);
+        Placed {
+            seq: head.last_seq,
             turn_id,
-            owner,
-            entries,
-            checkpoint: SnapshotId(Uuid::now_v7()),
-            checkpoint_every: 1,
-            result: None,
-            at: Timestamp::now(),
-        })
-        .await?;
+            step: head.step_count,
+            tether_no: entry.tethered.then_some(head.tethered_turns),
+            at,
+            entry,
+        }
+    };
+    let entries = std::iter::repeat_n([question, answer], turns).flatten().map(place).collect();
+    head.status = Status::Running;
+    let commit = Commit {
+        id: Uuid::new_v4(),
+        session: id,
+        lease: Lease { owner, fence, take: true },
+        version,
+        make: None,
+        head,
+        writes: vec![Write::Append { entries, advances: None }],
+    };
+    store.commit(commit).await?;
+    store.retire(owner).await?;
     Ok(())
 }

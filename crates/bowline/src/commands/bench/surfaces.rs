@@ -41,15 +41,28 @@ pub(super) async fn attach_as(
     door: &Door,
     surface: serde_json::Value,
 ) -> Result<Socket> {
+    let hello = json!({
+        "type": "ATTACH_SESSION", "session_id": door.id, "session_token": door.token,
+        "surface": surface,
+    });
+    connect(address, door, hello).await
+}
+
+/// Attaches beside the surfaces that are there (SBP-L2-20).
+pub(super) async fn join(address: SocketAddr, door: &Door) -> Result<Socket> {
+    let hello = json!({
+        "type": "ATTACH_SESSION", "session_id": door.id, "session_token": door.token,
+        "join": true, "surface": { "device_type": "desktop" },
+    });
+    connect(address, door, hello).await
+}
+
+async fn connect(address: SocketAddr, door: &Door, hello: serde_json::Value) -> Result<Socket> {
     let stream = TcpStream::connect(address).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
     let url = format!("ws://{address}/v1/sbp/ws/{}", door.id);
     let (mut socket, _) =
         tokio_tungstenite::client_async_with_config(url, stream, Some(small_buffers())).await?;
-    let hello = json!({
-        "type": "ATTACH_SESSION", "session_id": door.id, "session_token": door.token,
-        "surface": surface,
-    });
     socket.send(Packet::text(hello.to_string())).await?;
     match socket.next().await {
         Some(Ok(Packet::Text(_))) => Ok(socket),

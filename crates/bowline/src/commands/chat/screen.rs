@@ -110,8 +110,13 @@ impl Screen {
                 self.lost = true;
             }
             Event::ToolCall { tool, .. } => self.note(&format!("the agent uses {tool}")),
+            Event::Asked { content, surface_id, .. } => {
+                let who = surface_id.as_deref().unwrap_or("someone");
+                self.note(&format!("{} asks: {}", printable(who), printable(content.trim_end())));
+            }
             Event::Accepted { .. }
-            | Event::Asked(_)
+            | Event::Surfaces(_)
+            | Event::ApprovalAsked(_)
             | Event::Resolved { .. }
             | Event::Closed(_) => {}
         }

@@ -1,0 +1,59 @@
+//! How far a surface is known to have got, on its way to the session: one at a time, the newest wins.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bowline_sbp::id::Seq;
+use bowline_sbp::session::{Command, Reply};
+
+use crate::session::SessionHandle;
+
+/// How long a surface that leaves is waited for with what it has confirmed.
+const SETTLING: Duration = Duration::from_secs(2);
+
+pub(super) struct Confirming {
+    handle: SessionHandle,
+    epoch: u64,
+    wanted: Option<Seq>,
+    flight: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+}
+
+impl Confirming {
+    pub(super) fn new(handle: SessionHandle, epoch: u64) -> Self {
+        Self { handle, epoch, wanted: None, flight: None }
+    }
+
+    /// The surface has everything up to there.
+    pub(super) fn reached(&mut self, seq: Option<Seq>) {
+        self.wanted = seq.or(self.wanted);
+        self.start();
+    }
+
+    fn start(&mut self) {
+        if self.flight.is_some() {
+            return;
+        }
+        let Some(seq) = self.wanted.take() else { return };
+        let (handle, epoch) = (self.handle.clone(), self.epoch);
+        self.flight = Some(Box::pin(async move {
+            let reply = handle.call(Command::Confirmed { epoch, seq }).await;
+            matches!(reply, Ok(Reply::Done))
+        }));
+    }
+
+    /// Resolves when a position was taken, or not; never if none is on its way.
+    pub(super) async fn next(&mut self) -> Result<(), ()> {
+        let Some(flight) = &mut self.flight else { return std::future::pending().await };
+        let taken = flight.await;
+        self.flight = None;
+        self.start();
+        if taken { Ok(()) } else { Err(()) }
+    }
+
+    /// Waits for what is on its way.
+    pub(super) async fn settle(&mut self) {
+        let settled = async { while self.flight.is_some() && self.next().await.is_ok() {} };
+        let _ = tokio::time::timeout(SETTLING, settled).await;
+    }
+}

@@ -1,0 +1,197 @@
+//! Messages that a surface sent and the session has not taken yet (SBP-L2-18).
+//!
+//! Each is sent on when the one before it was answered, so they are taken in the order of their
+//! frames, whatever happens to the session's owner in between. What waits here is bounded; beyond
+//! that a message is refused, and only then.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+
+use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::frame::{ServerFrame, UserMessage};
+use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::message::Message;
+use bowline_sbp::session::{
+    Command, IdempotencyKey, LiveState, Origin, Refusal, Reply, Submit, TurnRequest,
+};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+use uuid::Uuid;
+
+use crate::auth::sha256;
+use crate::http::App;
+use crate::session::{SessionHandle, refused};
+
+/// The most messages that wait here, and the most bytes of them.
+const MOST: usize = 256;
+const MOST_BYTES: usize = 1 << 20;
+
+pub(super) struct Inputs {
+    handle: SessionHandle,
+    epoch: u64,
+    parked: VecDeque<UserMessage>,
+    bytes: usize,
+    flight: Option<Flight>,
+    /// The session takes no more before one of its turns has ended.
+    full: bool,
+}
+
+/// A message on its way to the session.
+struct Flight {
+    message: UserMessage,
+    /// The surface said stop meanwhile.
+    cancelled: bool,
+    reply: Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>,
+}
+
+/// What became of a message.
+pub(super) struct Answered {
+    /// What the surface is told, if anything.
+    pub(super) frame: Option<ServerFrame>,
+    /// The turn that it became.
+    pub(super) turn: Option<TurnId>,
+    /// The surface said stop before it was accepted.
+    pub(super) cancelled: bool,
+}
+
+impl Inputs {
+    pub(super) fn new(handle: SessionHandle, epoch: u64) -> Self {
+        Self { handle, epoch, parked: VecDeque::new(), bytes: 0, flight: None, full: false }
+    }
+
+    /// Takes a message, or says why not.
+    pub(super) fn push(&mut self, message: UserMessage) -> Result<(), Box<ServerFrame>> {
+        let bytes = size(&message);
+        if self.parked.len() >= MOST || self.bytes + bytes > MOST_BYTES {
+            let why = "too many messages wait; send it again when some were answered";
+            return Err(Box::new(self.failed(message, Code::RateLimited, why.into())));
+        }
+        self.bytes += bytes;
+        self.parked.push_back(message);
+        Ok(())
+    }
+
+    /// Sends the next message on, if none is on its way.
+    pub(super) fn start(&mut self, app: &App) {
+        if self.flight.is_some() || self.full {
+            return;
+        }
+        let Some(message) = self.parked.pop_front() else { return };
+        self.bytes -= size(&message);
+        if let Err(failure) = app.engine.models.route(model(app, &message)) {
+            let reply = Box::pin(std::future::ready(Err(failure)));
+            self.flight = Some(Flight { message, cancelled: false, reply });
+            return;
+        }
+        let submit = self.submit(app, &message);
+        let handle = self.handle.clone();
+        let reply = Box::pin(async move { handle.call(Command::Submit(submit)).await });
+        self.flight = Some(Flight { message, cancelled: false, reply });
+    }
+
+    /// The next message that was answered; never, if none is on its way. Safe to give up on.
+    pub(super) async fn next(&mut self) -> Answered {
+        let Some(flight) = &mut self.flight else { return std::future::pending().await };
+        let reply = (&mut flight.reply).await;
+        let Some(Flight { message, cancelled, .. }) = self.flight.take() else {
+            return Answered { frame: None, turn: None, cancelled: false };
+        };
+        let session_id = self.handle.id();
+        let failure = match reply {
+            Ok(Reply::Accepted { turn } | Reply::Ended { turn, .. }) => {
+                let client_turn_id = message.client_turn_id;
+                let frame = ServerFrame::TurnAccepted { client_turn_id, turn_id: turn, session_id };
+                return Answered { frame: Some(frame), turn: Some(turn), cancelled };
+            }
+            // It waits here, before all that came after it.
+            Ok(Reply::Refused(Refusal::Full(_))) if !cancelled => {
+                self.full = true;
+                self.bytes += size(&message);
+                self.parked.push_front(message);
+                return Answered { frame: None, turn: None, cancelled: false };
+            }
+            Ok(Reply::Refused(refusal)) => refused(refusal),
+            Ok(_) => Failure::new(Code::Internal, "the message was not taken"),
+            Err(failure) => failure,
+        };
+        let frame = self.failed(message, failure.code, failure.message);
+        Answered { frame: Some(frame), turn: None, cancelled }
+    }
+
+    /// Whether the session takes messages again.
+    pub(super) fn resume(&mut self, state: &LiveState, waiting_turns: usize) -> bool {
+        let waiting = state.turns.iter().filter(|turn| !turn.running).count();
+        self.full && waiting < waiting_turns && {
+            self.full = false;
+            true
+        }
+    }
+
+    /// The surface said stop: what waits here is not sent on.
+    pub(super) fn discard(&mut self) -> Vec<ServerFrame> {
+        if let Some(flight) = &mut self.flight {
+            flight.cancelled = true;
+        }
+        self.full = false;
+        self.bytes = 0;
+        let parked = std::mem::take(&mut self.parked);
+        let why = "cancelled before it was accepted";
+        let failed = |message| self.failed(message, Code::SessionConflict, why.into());
+        parked.into_iter().map(failed).collect()
+    }
+
+    fn failed(&self, message: UserMessage, code: Code, why: String) -> ServerFrame {
+        ServerFrame::TurnFailed {
+            client_turn_id: Some(message.client_turn_id),
+            turn_id: None,
+            session_id: self.handle.id(),
+            code: code.as_str().into(),
+            message: why,
+        }
+    }
+
+    fn submit(&self, app: &App, message: &UserMessage) -> Submit {
+        let session: SessionId = self.handle.id();
+        let model = model(app, message).to_owned();
+        let body = raw(&json!({ "role": "user", "content": message.content }));
+        // The same name with other words is another message, and refused.
+        let key = IdempotencyKey {
+            scope: session.to_string(),
+            key: message.client_turn_id.clone(),
+            body_hash: sha256(body.get()),
+        };
+        let request = TurnRequest {
+            params: vec![("model".into(), raw(&json!(model)))],
+            model,
+            messages: vec![Message::read(body).expect("the message was just made with a role")],
+            stream: false,
+            checkpoint_every: 1,
+            tether: true,
+            origin: Origin::Surface,
+            agent_id: None,
+            recall: true,
+            remember: false,
+        };
+        Submit {
+            turn: TurnId(Uuid::now_v7()),
+            request: request.into(),
+            key: Some(key),
+            resume: true,
+            sender: Some(self.epoch),
+            wait: false,
+        }
+    }
+}
+
+fn model<'a>(app: &'a App, message: &'a UserMessage) -> &'a str {
+    message.model.as_deref().unwrap_or(&app.default_model)
+}
+
+fn size(message: &UserMessage) -> usize {
+    message.content.to_string().len() + message.client_turn_id.len()
+}
+
+fn raw(value: &serde_json::Value) -> Box<RawValue> {
+    to_raw_value(value).expect("a JSON value always serialises")
+}

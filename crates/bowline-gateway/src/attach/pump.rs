@@ -1,0 +1,171 @@
+//! Bringing an attached surface up to date: the log from where it stands, then the live text.
+//!
+//! Apart from the rest of attaching, because this is the only place that reads for a surface. It is
+//! woken by changes and looks at what is so now; nothing is queued.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bowline_sbp::delivery::{LiveText, Logged};
+use bowline_sbp::error::Close;
+use bowline_sbp::frame::ServerFrame;
+use bowline_sbp::session::{Closed, LiveState};
+
+use super::introduce::{REVOKED, forbidden, not_found};
+use super::{CHUNK_PAUSE, Surface};
+use crate::session::{Live, TextBuffer};
+use crate::socket::End;
+use crate::translate::Outcome;
+
+impl Surface<'_> {
+    /// Brings the surface up to date: the log first, then the live text, then a barrier.
+    pub(super) async fn pump(&mut self, look_at_log: bool) -> Result<(), End> {
+        let Live { state, text } = self.watched.borrow_and_update().clone();
+        self.check(&state)?;
+        // Whoever is sent on is not kept waiting.
+        if state.handed_to.is_some() {
+            self.release(Outcome::Dropped).await?;
+        }
+        if (look_at_log || state.head > self.read) && self.delivery.held().is_none() {
+            self.drain().await?;
+            self.read = self.read.max(state.head).max(self.delivery.sent());
+        }
+        // After the log: the turn that a handoff waited for is not cut off in the middle.
+        if let Some((new_session_id, to_agent_id)) = state.handed_to.clone() {
+            let session_id = self.session_id;
+            let frame = ServerFrame::SessionHandedOff { session_id, new_session_id, to_agent_id };
+            return Err(End::with(frame, Close::HandedOff));
+        }
+        for frame in self.shown.questions(&state, self.session_id, &mut self.asked) {
+            self.socket.send(&frame).await?;
+        }
+        self.show_text(&state, text).await?;
+        for frame in self.shown.update(&state, self.session_id) {
+            self.socket.send(&frame).await?;
+        }
+        if self.inputs.resume(&state, self.app.engine.limits.waiting_turns) {
+            self.inputs.start(self.app);
+        }
+        if let Some(payload) = self.delivery.barrier() {
+            self.socket.ping(payload).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the attachment still holds.
+    fn check(&self, state: &LiveState) -> Result<(), End> {
+        if state.gone {
+            return Err(not_found(&self.session_id.to_string()));
+        }
+        let here = state.surfaces.iter().any(|surface| surface.epoch == self.epoch);
+        if here || state.handed_to.is_some() {
+            return Ok(());
+        }
+        let closed = state.closed.iter().find(|(epoch, _)| *epoch == self.epoch);
+        Err(match closed.map(|(_, why)| *why) {
+            Some(Closed::Replaced) => End::Bare(Close::Replaced),
+            Some(Closed::Revoked) => forbidden(REVOKED),
+            Some(Closed::Lost) | None => End::Bare(Close::TryAgain),
+        })
+    }
+
+    /// The running turn's text, as far as it goes.
+    async fn show_text(
+        &mut self,
+        state: &LiveState,
+        text: Option<Arc<TextBuffer>>,
+    ) -> Result<(), End> {
+        let tethered = state.turns.first().is_some_and(|turn| turn.running && turn.tethered);
+        let Some(text) = text.filter(|_| tethered) else {
+            self.text = None;
+            self.chunk_waits = false;
+            return Ok(());
+        };
+        // Subscribed before it is read.
+        if !self.text.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &text)) {
+            self.text = Some((Arc::clone(&text), text.subscribe()));
+        }
+        let Some(seq) = text.seq() else { return Ok(()) };
+        let now = Instant::now();
+        self.chunk_waits = now < self.next_chunk;
+        if self.chunk_waits {
+            return Ok(());
+        }
+        let from = self.delivery.read_of(text.turn, text.attempt);
+        let more = text.text_from(from);
+        let (turn_id, attempt) = (text.turn, text.attempt);
+        let frames = self.delivery.live(LiveText { turn_id, seq, attempt, from, text: &more });
+        if !frames.is_empty() {
+            self.next_chunk = now + CHUNK_PAUSE;
+        }
+        for frame in frames {
+            self.socket.send(&frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the log from where the surface stands, page by page, each behind a barrier.
+    async fn drain(&mut self) -> Result<(), End> {
+        let store = Arc::clone(&self.app.engine.store);
+        let (session_id, questions) = (self.session_id, self.joined);
+        let mut backlog = self.backlog.take();
+        let mut read = async |after| {
+            if let Some(ahead) = &mut backlog
+                && let Some(page) = ahead.next().await
+            {
+                return Ok(page);
+            }
+            backlog = None;
+            let page = store.shown_after(session_id, after, questions).await;
+            page.map_err(|_| End::Bare(Close::TryAgain))
+        };
+        let mut page = read(self.delivery.sent()).await?;
+        while let Some(last) = page.last().map(Logged::seq) {
+            // The newest turn may be one to translate. Whether it is the newest, the next page says.
+            let newest = match &self.translator {
+                Some(_) => page.pop_if(|logged| matches!(logged, Logged::Turn(_))),
+                None => None,
+            };
+            // The next page is read while this one goes out.
+            let (next, sent) = tokio::join!(read(last), self.send_page(page));
+            sent?;
+            let state = Arc::clone(&self.watched.borrow().state);
+            self.check(&state)?;
+            page = next?;
+            match newest {
+                Some(Logged::Turn(newest)) if page.is_empty() => self.newest(newest).await?,
+                Some(older) => page.insert(0, older),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_page(&mut self, page: Vec<Logged>) -> Result<(), End> {
+        let mut turns = 0;
+        for logged in page {
+            match logged {
+                Logged::Turn(turn) => {
+                    turns += 1;
+                    self.asked.remove(&turn.turn_id);
+                    for frame in self.delivery.logged(turn) {
+                        self.socket.feed(&frame).await?;
+                    }
+                }
+                Logged::Question(question) => {
+                    self.take_replies().await?;
+                    let known = self.asked.contains(&question.turn_id);
+                    let frame = self.delivery.question(question).filter(|_| !known);
+                    if let Some(frame) = frame {
+                        self.socket.feed(&frame).await?;
+                    }
+                }
+            }
+        }
+        metrics::counter!("bowline_turns_sent_total").increment(turns);
+        if let Some(payload) = self.delivery.barrier() {
+            self.socket.feed_ping(payload).await?;
+        }
+        self.socket.flush().await
+    }
+}

@@ -1,0 +1,127 @@
+//! What a surface has been shown of its session beside turns: questions of others, calls of its
+//! tools, approvals, who is there.
+//!
+//! Nothing is queued: what is so now is compared with what was shown. A question whether a tool may
+//! be called can be answered from anywhere, so a surface that shows one has to be told when it is no
+//! question any more.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::frame::{AttachedSurface, ServerFrame};
+use bowline_sbp::id::{ApprovalId, SessionId, TurnId};
+use bowline_sbp::session::LiveState;
+use uuid::Uuid;
+
+#[derive(Debug)]
+pub(super) struct Shown {
+    epoch: u64,
+    joined: bool,
+    approvals: Vec<ApprovalId>,
+    calls: Vec<Uuid>,
+    answered: Vec<Uuid>,
+    surfaces: Vec<AttachedSurface>,
+}
+
+impl Shown {
+    pub(super) fn new(epoch: u64, joined: bool) -> Self {
+        let (approvals, calls, answered) = (Vec::new(), Vec::new(), Vec::new());
+        Self { epoch, joined, approvals, calls, answered, surfaces: Vec::new() }
+    }
+
+    /// What others have asked since: on another surface, and for those who joined over HTTP, too.
+    pub(super) fn questions(
+        &self,
+        state: &LiveState,
+        session_id: SessionId,
+        asked: &mut HashSet<TurnId>,
+    ) -> Vec<ServerFrame> {
+        let mut frames = Vec::new();
+        for turn in &state.turns {
+            let sender = state.surfaces.iter().find(|other| Some(other.epoch) == turn.sender);
+            if turn.sender == Some(self.epoch) || !(sender.is_some() || self.joined) {
+                continue;
+            }
+            let Some(question) = turn.question.as_ref().filter(|_| turn.tethered) else { continue };
+            if !asked.insert(turn.id) {
+                continue;
+            }
+            frames.push(ServerFrame::UserTurn {
+                turn_id: turn.id,
+                session_id,
+                content: question.to_string(),
+                seq: None,
+                surface_id: sender.and_then(|sender| sender.context.surface_id.clone()),
+            });
+        }
+        frames
+    }
+
+    /// What the surface has to be told.
+    pub(super) fn update(&mut self, state: &LiveState, session_id: SessionId) -> Vec<ServerFrame> {
+        let mut frames = Vec::new();
+        for approval in &state.approvals {
+            let id = approval.approval_id;
+            let shown = self.approvals.iter().position(|shown| *shown == id);
+            match (approval.state, shown) {
+                (State::Pending, None) => {
+                    self.approvals.push(id);
+                    frames.push(ServerFrame::ApprovalRequest(Approval::clone(approval)));
+                }
+                (state, Some(at)) if state != State::Pending => {
+                    self.approvals.swap_remove(at);
+                    frames.push(ServerFrame::ApprovalResolved {
+                        approval_id: id,
+                        session_id,
+                        state,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let is_open = |known: &Uuid| state.calls.iter().any(|call| call.call == *known);
+        self.calls.retain(is_open);
+        self.answered.retain(is_open);
+        for call in state.calls.iter().filter(|call| call.epoch == self.epoch) {
+            if self.calls.contains(&call.call) {
+                continue;
+            }
+            self.calls.push(call.call);
+            let left = call.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            frames.push(ServerFrame::ToolCall {
+                call_id: call.call.to_string(),
+                tool_name: call.tool.clone(),
+                tool_input: serde_json::Value::clone(&call.input),
+                timeout_ms: left.and_then(|left| u64::try_from(left.as_millis()).ok()),
+            });
+        }
+        frames.extend(self.joined.then(|| self.who_is_there(state, session_id)).flatten());
+        frames
+    }
+
+    fn who_is_there(&mut self, state: &LiveState, session_id: SessionId) -> Option<ServerFrame> {
+        let surface = |surface: &bowline_sbp::session::LiveSurface| AttachedSurface {
+            surface_id: surface.context.surface_id.clone(),
+            device_type: surface.context.device_type.as_str().to_owned(),
+            joined: surface.joined,
+            you: surface.epoch == self.epoch,
+        };
+        let list: Vec<_> = state.surfaces.iter().map(surface).collect();
+        if list == self.surfaces {
+            return None;
+        }
+        self.surfaces.clone_from(&list);
+        Some(ServerFrame::Surfaces { session_id, list })
+    }
+
+    /// The call that a device's answer is for; none if it was not sent here, or is answered already.
+    pub(super) fn answered(&mut self, call_id: &str) -> Option<Uuid> {
+        let call: Uuid = call_id.parse().ok()?;
+        if !self.calls.contains(&call) || self.answered.contains(&call) {
+            return None;
+        }
+        self.answered.push(call);
+        Some(call)
+    }
+}

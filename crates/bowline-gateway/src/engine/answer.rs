@@ -1,0 +1,97 @@
+//! What a model said, ready to be written.
+
+use bowline_sbp::completion::{ToolCall, Usage};
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::message::{EntryKind, Message};
+use bowline_sbp::session::{Answered, NewEntry, PlannedCall, RoundEnd, Tokens};
+
+use super::generate::Said;
+use super::round::{Ended, Round};
+use super::tools::Tools;
+use crate::clock;
+use crate::session::Carry;
+
+impl Round<'_> {
+    /// An answer, whole or partial.
+    pub(super) fn answered(&mut self, said: Said, routed_to: &str) -> Answered {
+        let Said { assembly, verbatim, status, failure, held, .. } = said;
+        let answer = verbatim.unwrap_or_else(|| assembly.finish());
+        let model = answer.model.unwrap_or_else(|| self.request.model.clone());
+        let cost_usd = self.engine.models.cost(&model, &answer.usage);
+        // A stopped turn that said nothing is for the reader: models reject empty messages.
+        let said_nothing = || !answer.message.may_call() && answer.message.content().is_empty();
+        let noted = status != TurnStatus::Complete && said_nothing();
+        let closing = self.request.stream.then(|| {
+            let held = held.and_then(|chunk| String::from_utf8(chunk.to_vec()).ok());
+            held.unwrap_or_else(|| self.closing_chunk(&model))
+        });
+        let entry = NewEntry {
+            model: Some(model),
+            cost_usd,
+            status,
+            tethered: self.request.tether,
+            agent_id: self.other_agent(),
+            ..NewEntry::new(if noted { EntryKind::Note } else { EntryKind::Turn }, answer.message)
+        };
+        Answered {
+            asked: self.take_new(),
+            entry,
+            tokens: tokens(&answer.usage),
+            completion: answer.completion,
+            closing,
+            routed_to: routed_to.to_owned(),
+            failure,
+        }
+    }
+
+    /// The model calls tools of the gateway's. Calls that are left are the caller's: they end the
+    /// turn, and it pays for the round.
+    pub(super) fn calls_made(
+        &mut self,
+        calls: Vec<ToolCall>,
+        mut said: Said,
+        tools: &Tools,
+        recalled: Vec<Message>,
+        routed_to: &str,
+    ) -> Ended {
+        let ends = said.assembly.has_calls();
+        let usage = if ends { Usage::default() } else { said.assembly.next_round() };
+        let cost_usd = self.engine.models.cost(&self.request.model, &usage);
+        let call = NewEntry {
+            model: Some(self.request.model.clone()),
+            cost_usd,
+            agent_id: self.other_agent(),
+            ..NewEntry::new(EntryKind::Action, ToolCall::message(&calls))
+        };
+        let mut entries = self.take_new();
+        entries.push(call);
+        // The answer's place moves on with what is logged before it.
+        let results = calls.len() as u64;
+        self.text().set_seq(self.job.last_seq + entries.len() as u64 + results + 1);
+        let plan = |(n, call)| -> PlannedCall {
+            self.engine.plan(self.job.session, self.job.turn, n, call, tools)
+        };
+        let calls = (0..).zip(calls).map(plan).collect();
+        let (then, carry) = match ends {
+            true => (Some(Box::new(self.answered(said, routed_to))), None),
+            false => (None, Some(Carry { assembly: said.assembly, recalled })),
+        };
+        (RoundEnd::Calls { entries, calls, cost_usd, tokens: tokens(&usage), then }, carry)
+    }
+
+    /// A last chunk for a stream whose model did not send one.
+    fn closing_chunk(&self, model: &str) -> String {
+        serde_json::json!({
+            "id": format!("chatcmpl-{}", self.job.turn),
+            "object": "chat.completion.chunk",
+            "created": clock::now().as_second(),
+            "model": model,
+            "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        })
+        .to_string()
+    }
+}
+
+fn tokens(usage: &Usage) -> Tokens {
+    Tokens { prompt: usage.prompt_tokens, completion: usage.completion_tokens }
+}

@@ -1,0 +1,199 @@
+//! One round of a turn: the history, what the agent remembers and what tools there are go to the
+//! model, and what it answers comes back. If it calls tools that are the gateway's to run, the
+//! session's actor has them run and asks for another round. What the rounds say is one answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bowline_sbp::completion::Assembly;
+use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::id::AgentId;
+use bowline_sbp::message::{Message, already_stored};
+use bowline_sbp::session::{LiveSurface, NewEntry, Origin, RoundEnd, TurnRequest};
+use bowline_sbp::surface::SurfaceContext;
+use serde_json::value::to_raw_value;
+
+use super::Engine;
+use super::tools::Tools;
+use crate::meters;
+use crate::model::{Call, Model};
+use crate::session::{Carry, History, RoundJob, RoundReport, TextBuffer};
+
+/// A round being run, and all it needs.
+pub(super) struct Round<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) job: &'a RoundJob,
+    pub(super) request: &'a TurnRequest,
+    /// What was asked and the log does not have yet.
+    pub(super) new: Vec<Message>,
+}
+
+/// How a round ends, and what the next one of the turn needs.
+pub(super) type Ended = (RoundEnd, Option<Carry>);
+
+impl Engine {
+    /// Runs a round. The history is given back as it was, to be kept.
+    pub(super) async fn run_round(&self, mut job: RoundJob) -> RoundReport {
+        let history = match job.history.take() {
+            Some(history) => Ok(history),
+            None => self.read_history(&job).await,
+        };
+        let mut history = match history {
+            Ok(history) => history,
+            Err(failure) => {
+                let note = format!("This was not answered: {failure}. Send it again to retry.");
+                let asked = Vec::new();
+                let end = RoundEnd::Refused { asked, failure, note };
+                return RoundReport { end, carry: None, history: None };
+            }
+        };
+        let stored = history.messages().len();
+        let carry = job.carry.take();
+        let request = Arc::clone(&job.request);
+        let (end, carry) = self.ask(&job, &request, &mut history, carry).await;
+        history.drop_last(history.messages().len() - stored);
+        RoundReport { end, carry, history: Some(history) }
+    }
+
+    async fn read_history(&self, job: &RoundJob) -> Result<History, Failure> {
+        let read = || self.store.history(job.session);
+        let messages = self.patiently(&job.store_is_busy, read).await?;
+        Ok(History::new(job.last_seq, messages))
+    }
+
+    async fn ask(
+        &self,
+        job: &RoundJob,
+        request: &TurnRequest,
+        history: &mut History,
+        carry: Option<Carry>,
+    ) -> Ended {
+        // What an advanced turn was asked is in the log already.
+        let new = match job.advanced {
+            true => Vec::new(),
+            false => {
+                let known = already_stored(history.messages(), &request.messages);
+                request.messages[known..].to_vec()
+            }
+        };
+        job.text.set_seq(job.last_seq + new.len() as u64 + 1);
+        let mut round = Round { engine: self, job, request, new };
+        round.new.iter().cloned().for_each(|message| history.push(message));
+        // Served when it was accepted; a restart may have changed that.
+        let model = match self.models.route(&request.model) {
+            Ok(model) => model,
+            Err(failure) => return round.give_up(failure),
+        };
+        let (assembly, recalled) = match carry {
+            Some(Carry { assembly, recalled }) => (assembly, recalled),
+            None => (Assembly::default(), round.recalled().await),
+        };
+        let tools = Tools::offered(request, model, self.memory, &job.surfaces);
+        let tools = tools.with_servers(&self.mcp, &self.tools, request).await;
+        // Time to come to an end: tools that are asked for all the same are not run.
+        let last = job.round >= self.tools.max_rounds || self.tools.is_spent(job.spent_usd);
+        let mut call = round.call(model, history);
+        call.notes.extend(recalled.iter().cloned());
+        call.tools = tools.definitions();
+        if last {
+            last_round(&mut call);
+        }
+        let asked = Instant::now();
+        let said = round.generate(model, call, assembly, &tools).await;
+        meters::model(asked.elapsed());
+        let mut said = match said {
+            Ok(said) => said,
+            Err(failure) => return round.give_up(failure),
+        };
+        let calls = std::mem::take(&mut said.calls);
+        if last && !calls.is_empty() && said.assembly.text().is_empty() {
+            let why = "the model went on calling tools and said nothing";
+            return round.give_up(Failure::new(Code::Upstream, why));
+        }
+        if calls.is_empty() || last {
+            let answered = round.answered(said, model.name());
+            return (RoundEnd::Answered(Box::new(answered)), None);
+        }
+        round.calls_made(calls, said, &tools, recalled, model.name())
+    }
+}
+
+impl Round<'_> {
+    /// There is no answer: a caller who waits sees the error, others find it in the log.
+    fn give_up(&mut self, failure: Failure) -> Ended {
+        metrics::counter!("bowline_upstream_failures_total").increment(1);
+        let note = format!("The model did not answer: {failure}. Send it again to retry.");
+        (RoundEnd::Refused { asked: self.take_new(), failure, note }, None)
+    }
+
+    /// What the turn adds to the log before its end, as entries.
+    pub(super) fn take_new(&mut self) -> Vec<NewEntry> {
+        self.new.drain(..).map(NewEntry::message).collect()
+    }
+
+    fn call(&self, model: &Model, history: &History) -> Call {
+        let stream = self.request.stream
+            || self.request.origin == Origin::Surface
+            || model.always_streams()
+            || self.job.watched;
+        let (name, params) = (self.request.model.clone(), self.request.params.clone());
+        let mut call = Call::plain(name, params, Arc::clone(history.messages()), stream);
+        if let Some(surface) = self.surface() {
+            fit(&mut call, surface);
+        }
+        call
+    }
+
+    /// The surface that the answer is written for: the most capable one that gets it as it is
+    /// (SBP-L4-02). Those that a second pass rewrites answers for are told of in that pass.
+    fn surface(&self) -> Option<&SurfaceContext> {
+        let translate = &self.engine.translate;
+        let agent = self.job.agent_id.as_str();
+        let rewritten =
+            |surface: &&LiveSurface| translate.serves(agent, surface.context.device_type.as_str());
+        let as_it_is = self.job.surfaces.iter().filter(|surface| !rewritten(surface));
+        let room = |surface: &&LiveSurface| {
+            (surface.context.max_output_tokens.unwrap_or(u32::MAX), surface.epoch)
+        };
+        as_it_is.max_by_key(room).map(|surface| &*surface.context)
+    }
+
+    /// Who takes this turn (SBP-L1-05).
+    pub(super) fn agent(&self) -> &AgentId {
+        self.request.agent_id.as_ref().unwrap_or(&self.job.agent_id)
+    }
+
+    /// The same, if it is not the session's own agent.
+    pub(super) fn other_agent(&self) -> Option<AgentId> {
+        self.request.agent_id.clone().filter(|agent| *agent != self.job.agent_id)
+    }
+
+    pub(super) fn text(&self) -> &TextBuffer {
+        &self.job.text
+    }
+}
+
+/// Lets the model know for what device it writes (SBP-L4-02). A caller who says itself how long the
+/// answer may be is not overruled.
+fn fit(call: &mut Call, surface: &SurfaceContext) {
+    call.notes.extend(surface.note().map(|note| Message::text("system", &note)));
+    let said = ["max_tokens", "max_completion_tokens"];
+    if let Some(tokens) = surface.max_output_tokens
+        && !call.params.iter().any(|(name, _)| said.contains(&name.as_str()))
+    {
+        let tokens = to_raw_value(&tokens).expect("a number serialises");
+        call.params.push(("max_tokens".into(), tokens));
+    }
+}
+
+/// The model has to answer now. It is told so in the way of its kind, where its tools are all ours; a
+/// server may refuse a conversation with calls in it and no tools beside it.
+fn last_round(call: &mut Call) {
+    let theirs = ["tools", "tool_choice"];
+    if call.params.iter().any(|(name, _)| theirs.contains(&name.as_str())) {
+        call.tools = Arc::default();
+    } else if !call.tools.is_empty() {
+        let none = to_raw_value("none").expect("text serialises");
+        call.params.push(("tool_choice".into(), none));
+    }
+}

@@ -1,0 +1,455 @@
+//! The task of one session's actor: an inbox in, commits to the store, effects out.
+//!
+//! Everything that is decided is decided by [`Actor`]; this carries it out. One commit is in flight
+//! at a time, and inputs gather meanwhile: the next commit takes all of them.
+//!
+//! Invariants
+//! - Effects are carried out after their commit, in order; watchers see the new state first.
+//! - Reports of tasks never wait: their channel is as long as there are tasks.
+//! - A panic ends the actor; the next one takes the session up from disk.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::session::{
+    Actor, After, Command, CommandId, Commit, CommitError, Effect, Fact, Input, KnownKey,
+    NewSession, Next, Now, Refusal, Reply, Write,
+};
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::history::{History, Kept};
+use super::registry::{Line, Live, Sessions};
+use super::text::TextBuffer;
+use super::work::{Carry, RoundReport};
+use crate::{clock, meters};
+
+/// Inputs that go into one commit.
+const BATCH: usize = 64;
+/// The pause before something that could not be written is tried again, and the longest one.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// A command, and who waits for its reply.
+#[derive(Debug)]
+pub(super) struct Envelope {
+    pub(super) command: Command,
+    pub(super) reply: oneshot::Sender<Answer>,
+}
+
+/// A reply; with the text to come, if a turn was accepted.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) reply: Reply,
+    pub(super) text: Option<Arc<TextBuffer>>,
+}
+
+/// What tasks and sockets report.
+#[derive(Debug)]
+pub(super) enum Report {
+    Fact(Fact),
+    Round {
+        turn: TurnId,
+        attempt: u32,
+        round: u32,
+        report: Box<RoundReport>,
+    },
+    /// The store is busy, and whoever waits for the turn should not have to.
+    Busy,
+}
+
+/// How the actor comes to its session.
+#[derive(Debug)]
+pub(super) enum Boot {
+    Load,
+    Make(Box<NewSession>),
+}
+
+/// What belongs to one turn while it waits or runs.
+#[derive(Debug)]
+pub(super) struct TurnWork {
+    pub(super) text: Arc<TextBuffer>,
+    pub(super) cancel: CancellationToken,
+    pub(super) carry: Option<Carry>,
+    pub(super) begun: Instant,
+}
+
+/// Why the actor is to end.
+enum Ending {
+    /// Nothing lives in the session.
+    Idle,
+    /// It is over: the session is gone, somebody else's, or the process stops.
+    Over,
+}
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) id: SessionId,
+    pub(super) line: Line,
+    pub(super) inbox: mpsc::Receiver<Box<Envelope>>,
+    pub(super) reports: mpsc::UnboundedReceiver<Report>,
+    pub(super) replies: HashMap<CommandId, oneshot::Sender<Answer>>,
+    pub(super) commands: u64,
+    pub(super) turns: HashMap<TurnId, TurnWork>,
+    pub(super) calls: HashMap<Uuid, CancellationToken>,
+    pub(super) history: Kept,
+    pub(super) stopping: bool,
+    /// When something that could not be written is tried again.
+    pub(super) retry: Option<(Instant, Duration)>,
+    pub(super) linger: Option<(Instant, OwnedSemaphorePermit)>,
+    pub(super) over: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        sessions: Arc<Sessions>,
+        id: SessionId,
+        line: Line,
+        inbox: mpsc::Receiver<Box<Envelope>>,
+        reports: mpsc::UnboundedReceiver<Report>,
+    ) -> Self {
+        let history = Kept::new(Arc::clone(&sessions.histories), None);
+        Self {
+            sessions,
+            id,
+            line,
+            inbox,
+            reports,
+            replies: HashMap::new(),
+            commands: 0,
+            turns: HashMap::new(),
+            calls: HashMap::new(),
+            history,
+            stopping: false,
+            retry: None,
+            linger: None,
+            over: false,
+        }
+    }
+
+    pub(super) async fn run(mut self, boot: Boot) {
+        let ran = AssertUnwindSafe(self.live(boot)).catch_unwind().await;
+        let lease = ran.unwrap_or_else(|_| {
+            metrics::counter!("bowline_panics_total").increment(1);
+            None
+        });
+        for work in self.turns.values() {
+            work.cancel.cancel();
+        }
+        for cancel in self.calls.values() {
+            cancel.cancel();
+        }
+        // Gone from the table before anyone who waits for a reply asks again.
+        self.sessions.ended(self.id, &self.line, lease);
+    }
+
+    /// The actor's life. Gives the fence of the lease it holds at its end.
+    async fn live(&mut self, boot: Boot) -> Option<u64> {
+        let mut actor = self.boot(boot).await?;
+        loop {
+            let inputs = match actor.has_work() && self.retry.is_none() {
+                true => Vec::new(),
+                false => match self.gather(&actor).await {
+                    Ok(inputs) => inputs,
+                    Err(Ending::Idle) if self.may_close().await => break,
+                    Err(Ending::Idle) => continue,
+                    Err(Ending::Over) => break,
+                },
+            };
+            let effects = match actor.take(inputs, Uuid::new_v4(), now) {
+                Next::Effects(effects) => effects,
+                Next::Commit(commit) => self.commit(&mut actor, *commit).await?,
+            };
+            self.publish(&actor);
+            for effect in effects {
+                self.perform(&actor, effect);
+            }
+            self.tidy(&actor);
+            if self.over {
+                break;
+            }
+        }
+        actor.lease().map(|(_, fence)| fence)
+    }
+
+    async fn boot(&mut self, boot: Boot) -> Option<Actor> {
+        let (me, limits) = (self.sessions.me, self.sessions.bounds.session);
+        let loaded = match boot {
+            Boot::Make(new) => {
+                self.history.put(History::new(0, Vec::new()));
+                return Some(Actor::make(*new, me, limits));
+            }
+            Boot::Load => self.sessions.store.load(self.id).await,
+        };
+        match loaded {
+            Ok(Some(loaded)) => {
+                if loaded.head.last_seq == 0 {
+                    self.history.put(History::new(0, Vec::new()));
+                }
+                let actor = Actor::load(loaded, me, limits, now());
+                self.publish(&actor);
+                Some(actor)
+            }
+            Ok(None) => {
+                self.turn_away(Refusal::NoSession).await;
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "a session could not be loaded");
+                self.turn_away(Refusal::NotStored).await;
+                None
+            }
+        }
+    }
+
+    /// There is nothing to drive: whoever asked is told, and no one finds the way here any more.
+    async fn turn_away(&mut self, refusal: Refusal) {
+        let closing = self.sessions.closing(self.id);
+        self.inbox.close();
+        while let Some(envelope) = self.inbox.recv().await {
+            let reply = Reply::Refused(refusal.clone());
+            let _ = envelope.reply.send(Answer { reply, text: None });
+        }
+        drop(closing);
+    }
+
+    /// Waits for inputs, and takes all that have gathered.
+    async fn gather(&mut self, actor: &Actor) -> Result<Vec<Input>, Ending> {
+        let mut inputs = Vec::new();
+        let deadline = actor.deadline();
+        if self.stopping && actor.machine().is_quiet() && !actor.has_work() {
+            return Err(Ending::Over);
+        }
+        let idle = actor.machine().is_idle()
+            && !actor.has_work()
+            && self.line.live.receiver_count() == 0
+            && self.inbox.is_empty();
+        if idle && self.linger.is_none() {
+            let permit = Arc::clone(&self.sessions.lingering).try_acquire_owned();
+            let Ok(permit) = permit else { return Err(Ending::Idle) };
+            self.linger = Some((Instant::now() + self.sessions.bounds.linger, permit));
+        } else if !idle {
+            self.linger = None;
+        }
+        tokio::select! {
+            biased;
+            Some(report) = self.reports.recv() => self.reported(report, &mut inputs),
+            Some(envelope) = self.inbox.recv() => self.asked(*envelope, &mut inputs).await,
+            () = at(deadline) => inputs.push(Input::Fact(Fact::Deadline)),
+            () = at(self.retry.map(|(when, _)| when)) => {}
+            () = at(self.linger.as_ref().map(|(when, _)| *when)) => return Err(Ending::Idle),
+            () = self.sessions.stop.cancelled(), if !self.stopping => {
+                self.stopping = true;
+                inputs.push(Input::Fact(Fact::Stop));
+            }
+        }
+        while inputs.len() < BATCH {
+            if let Ok(report) = self.reports.try_recv() {
+                self.reported(report, &mut inputs);
+            } else if let Ok(envelope) = self.inbox.try_recv() {
+                self.asked(*envelope, &mut inputs).await;
+            } else {
+                break;
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn reported(&mut self, report: Report, inputs: &mut Vec<Input>) {
+        let fact = match report {
+            Report::Fact(fact) => fact,
+            Report::Busy => Fact::StoreBusy,
+            Report::Round { turn, attempt, round, report } => {
+                let RoundReport { end, carry, history } = *report;
+                if let Some(work) = self.turns.get_mut(&turn) {
+                    work.carry = carry;
+                }
+                if let Some(history) = history {
+                    self.history.put(history);
+                }
+                Fact::RoundEnded { turn, attempt, round, end }
+            }
+        };
+        if let Fact::CallEnded { call, .. } = &fact {
+            self.calls.remove(call);
+        }
+        inputs.push(Input::Fact(fact));
+    }
+
+    async fn asked(&mut self, envelope: Envelope, inputs: &mut Vec<Input>) {
+        let Envelope { command, reply } = envelope;
+        let known = match self.look_up(&command).await {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%error, "an idempotency key could not be looked up");
+                let refused = Reply::Refused(Refusal::NotStored);
+                let _ = reply.send(Answer { reply: refused, text: None });
+                return;
+            }
+        };
+        self.commands += 1;
+        let id = CommandId(self.commands);
+        self.replies.insert(id, reply);
+        inputs.push(Input::Command { id, command: Box::new(command), known });
+    }
+
+    /// What the store has under a command's key. Nothing is being written meanwhile.
+    async fn look_up(&self, command: &Command) -> bowline_store::Result<Option<KnownKey>> {
+        let key = match command {
+            Command::Submit(submit) => submit.key.as_ref(),
+            Command::HandOff(handoff) => handoff.key.as_ref(),
+            _ => None,
+        };
+        let Some(key) = key.filter(|key| !key.scope.starts_with(NEW)) else { return Ok(None) };
+        Ok(self.sessions.store.known(key.clone()).await?.map(|(_, known)| known))
+    }
+
+    /// Has it stored, for as long as that takes. None: this is not the owner any more.
+    async fn commit(&mut self, actor: &mut Actor, mut commit: Commit) -> Option<Vec<Effect>> {
+        loop {
+            let appended = appended(&commit);
+            let ended = ended(&commit);
+            let result = self.sessions.store.commit(commit).await;
+            let trouble = result.is_err();
+            match actor.committed(result) {
+                After::Effects(effects) => {
+                    for (turn, status) in ended {
+                        let begun = self.turns.get(&turn).map(|work| work.begun);
+                        meters::turn(status, begun.map_or(Duration::ZERO, |begun| begun.elapsed()));
+                    }
+                    self.history.grow(appended.iter());
+                    self.retry = None;
+                    return Some(effects);
+                }
+                After::Refused(effects) => {
+                    if actor.has_work() {
+                        let (first, longest) = PAUSE;
+                        let pause = self.retry.map_or(first, |(_, pause)| (pause * 2).min(longest));
+                        self.retry = Some((Instant::now() + pause, pause));
+                    }
+                    return Some(effects);
+                }
+                After::Again(same) => {
+                    commit = *same;
+                    self.line.vitals().trouble.store(trouble, Ordering::Relaxed);
+                    tokio::time::sleep(PAUSE.0).await;
+                }
+                After::Ended(error) => {
+                    tracing::info!(session = %self.id, %error, "an actor ends");
+                    // Whoever waits asks the next owner; but not where nobody can own anything.
+                    if matches!(error, CommitError::Fatal(_)) {
+                        for (_, waiting) in self.replies.drain() {
+                            let reply = Reply::Refused(Refusal::StoreFailed);
+                            let _ = waiting.send(Answer { reply, text: None });
+                        }
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Shows watchers what is going on now.
+    fn publish(&mut self, actor: &Actor) {
+        let state = actor.machine().live();
+        let running = state.turns.first().filter(|turn| turn.running);
+        let running = running.map(|turn| (turn.id, turn.attempt));
+        let text = running.map(|(turn, attempt)| Arc::clone(&self.work(turn, attempt).text));
+        self.line.live.send_if_modified(|live| {
+            let same = |a: &Arc<TextBuffer>, b: &Arc<TextBuffer>| Arc::ptr_eq(a, b);
+            let same_text = match (&live.text, &text) {
+                (None, None) => true,
+                (Some(a), Some(b)) => same(a, b),
+                _ => false,
+            };
+            if same_text && *live.state == state {
+                return false;
+            }
+            *live = Live { state: Arc::new(state), text };
+            true
+        });
+    }
+
+    /// Lets go of what belongs to turns that have ended, and says what is held.
+    fn tidy(&mut self, actor: &Actor) {
+        let machine = actor.machine();
+        self.turns.retain(|turn, _| machine.request(*turn).is_some());
+        let vitals = self.line.vitals();
+        vitals.turns.store(machine.turns(), Ordering::Relaxed);
+        let watched = self.line.live.receiver_count() > 0;
+        vitals.busy.store(watched || !machine.is_idle(), Ordering::Relaxed);
+        vitals.trouble.store(actor.is_in_trouble(), Ordering::Relaxed);
+    }
+
+    /// Nothing lives here: closes the inbox, unless something came meanwhile.
+    async fn may_close(&mut self) -> bool {
+        self.line.vitals().busy.store(false, Ordering::Relaxed);
+        let closing = self.sessions.closing(self.id);
+        self.inbox.close();
+        let mut left = Vec::new();
+        while let Some(envelope) = self.inbox.recv().await {
+            left.push(envelope);
+        }
+        // Someone found the way here before it was closed, and watches.
+        let watched = self.line.live.receiver_count() > 0;
+        if left.is_empty() && !watched {
+            return true;
+        }
+        let (line, inbox) = self.line.clone().with_inbox();
+        (self.line, self.inbox) = (line, inbox);
+        for envelope in left {
+            // The new inbox is as long as the old one.
+            let _ = self.line.commands.try_send(envelope);
+        }
+        self.sessions.reopened(self.id, &self.line, &closing);
+        self.linger = None;
+        false
+    }
+}
+
+/// Keys of callers that make sessions are not looked up here: whoever makes one did.
+const NEW: &str = "new:";
+
+fn now() -> Now {
+    Now { instant: Instant::now(), at: clock::now(), fresh: Uuid::now_v7() }
+}
+
+/// Resolves at that time, if there is one.
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn appended(commit: &Commit) -> Vec<bowline_sbp::session::Placed> {
+    let entries = commit.writes.iter().filter_map(|write| match write {
+        Write::Append { entries, .. } => Some(entries),
+        _ => None,
+    });
+    entries.flatten().cloned().collect()
+}
+
+/// Turns that the commit ends, and how.
+fn ended(commit: &Commit) -> Vec<(TurnId, TurnStatus)> {
+    let status = |turn: TurnId| {
+        let mut entries = commit.writes.iter().filter_map(|write| match write {
+            Write::Append { entries, .. } => entries.iter().rfind(|placed| placed.turn_id == turn),
+            _ => None,
+        });
+        entries.next_back().map_or(TurnStatus::Failed, |placed| placed.entry.status)
+    };
+    let ended = commit.writes.iter().filter_map(|write| match write {
+        Write::End { turn, .. } => Some((*turn, status(*turn))),
+        Write::Forget { turn } => Some((*turn, TurnStatus::Failed)),
+        _ => None,
+    });
+    ended.collect()
+}

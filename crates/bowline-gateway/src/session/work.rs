@@ -1,0 +1,106 @@
+//! What an actor has done outside: models asked, calls made, bundles packed.
+//!
+//! A trait, so that live sessions know no models, tools or bundles. Each piece of work is a task of
+//! its own that reports its end to the actor's inbox.
+
+use std::sync::Arc;
+
+use bowline_sbp::completion::Assembly;
+use bowline_sbp::error::Failure;
+use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
+use bowline_sbp::message::Message;
+use bowline_sbp::session::{HandOff, LiveSurface, Packed, Replanned, RoundEnd, TurnRequest};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::history::History;
+use super::text::TextBuffer;
+
+/// One round of a turn: the model is asked once.
+#[derive(Debug)]
+pub(crate) struct RoundJob {
+    pub(crate) session: SessionId,
+    pub(crate) agent_id: AgentId,
+    pub(crate) turn: TurnId,
+    pub(crate) round: u32,
+    pub(crate) spent_usd: f64,
+    /// What was asked is in the log already.
+    pub(crate) advanced: bool,
+    pub(crate) request: Arc<TurnRequest>,
+    /// Where the log ends. Nothing else is written meanwhile.
+    pub(crate) last_seq: Seq,
+    /// The log's messages, if they are at hand.
+    pub(crate) history: Option<History>,
+    /// Those that are attached.
+    pub(crate) surfaces: Vec<LiveSurface>,
+    /// Someone watches the session.
+    pub(crate) watched: bool,
+    pub(crate) text: Arc<TextBuffer>,
+    /// What earlier rounds of the same turn left.
+    pub(crate) carry: Option<Carry>,
+    pub(crate) cancel: CancellationToken,
+    /// Says that the store is busy: whoever waits for the turn is told, and the work goes on.
+    pub(crate) store_is_busy: BusySignal,
+}
+
+/// See [`RoundJob::store_is_busy`].
+pub(crate) struct BusySignal(pub(super) Box<dyn Fn() + Send + Sync>);
+
+impl BusySignal {
+    pub(crate) fn give(&self) {
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for BusySignal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BusySignal")
+    }
+}
+
+/// What one round leaves for the next of the same turn.
+#[derive(Debug)]
+pub(crate) struct Carry {
+    pub(crate) assembly: Assembly,
+    /// What the agent remembers that has to do with the question.
+    pub(crate) recalled: Vec<Message>,
+}
+
+/// How a round ended.
+#[derive(Debug)]
+pub(crate) struct RoundReport {
+    pub(crate) end: RoundEnd,
+    pub(crate) carry: Option<Carry>,
+    /// The log's messages, to be kept for the next round.
+    pub(crate) history: Option<History>,
+}
+
+/// A call that is the gateway's to make.
+#[derive(Debug)]
+pub(crate) struct CallJob {
+    pub(crate) session: SessionId,
+    /// Who takes the turn.
+    pub(crate) agent_id: AgentId,
+    pub(crate) tool: String,
+    pub(crate) input: Value,
+    pub(crate) cancel: CancellationToken,
+}
+
+#[async_trait::async_trait]
+pub(crate) trait Workers: std::fmt::Debug + Send + Sync + 'static {
+    async fn round(&self, job: RoundJob) -> RoundReport;
+
+    /// What a crash left of a turn whose calls are on record.
+    async fn replan(
+        &self,
+        session: SessionId,
+        last_seq: Seq,
+        turn: TurnId,
+        store_is_busy: BusySignal,
+    ) -> Result<Replanned, Failure>;
+
+    async fn call(&self, job: CallJob) -> Result<Value, String>;
+
+    /// The bundle of a handoff, and what the next agent is told.
+    async fn pack(&self, session: SessionId, handoff: HandOff) -> Result<Packed, Failure>;
+}

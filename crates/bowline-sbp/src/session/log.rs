@@ -1,0 +1,58 @@
+//! Entries on their way into a session's log.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::frame::TurnStatus;
+use crate::id::{AgentId, Seq, TurnId};
+use crate::message::{EntryKind, Message};
+
+/// An entry to be appended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewEntry {
+    pub kind: EntryKind,
+    pub message: Message,
+    pub model: Option<String>,
+    pub cost_usd: f64,
+    pub status: TurnStatus,
+    /// Whether it waits in the Tether for a surface.
+    pub tethered: bool,
+    /// Who took the turn, if not the session's own agent.
+    pub agent_id: Option<AgentId>,
+    /// Fields of an imported message that are not for a model: a JSON object.
+    pub carried: Option<String>,
+}
+
+impl NewEntry {
+    /// An entry of that kind with nothing particular about it.
+    pub fn new(kind: EntryKind, message: Message) -> Self {
+        Self {
+            kind,
+            message,
+            model: None,
+            cost_usd: 0.0,
+            status: TurnStatus::Complete,
+            tethered: false,
+            agent_id: None,
+            carried: None,
+        }
+    }
+
+    /// A caller's message.
+    pub fn message(message: Message) -> Self {
+        Self::new(EntryKind::Message, message)
+    }
+}
+
+/// An entry with its position, which only the session's owner gives out (G1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    pub seq: Seq,
+    pub turn_id: TurnId,
+    /// The session's step count after it.
+    pub step: u64,
+    /// Which Tether turn of its session this is, counted from 1; none for what is not tethered.
+    pub tether_no: Option<u64>,
+    pub at: Timestamp,
+    pub entry: NewEntry,
+}

@@ -1,0 +1,419 @@
+//! Decides what happens in a session: an input and the time give writes and then effects.
+//!
+//! Pure, and `Clone`: what was decided and could not be written is undone by going back to the
+//! clone. The table of turns:
+//!
+//! ```text
+//! Waiting → Running ⇄ Acting{calls} → ended      (Replanning → Acting | Running after a crash)
+//! ```
+//!
+//! Invariants
+//! - Turns run one at a time, in the order of their places (SBP-L2-18).
+//! - Log positions are given out here and nowhere else, contiguous (G1).
+//! - A turn that was accepted ends: with an answer, a note, or a caller who is told (G2, G18).
+
+mod approvals;
+mod calls;
+mod handoff;
+mod load;
+mod submit;
+mod surfaces;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::approvals::Asked;
+use self::calls::Call;
+use self::surfaces::Surface;
+use self::turns::{Item, Turn, TurnState};
+use super::commit::Write;
+use super::effect::{Effect, Refusal, Reply};
+use super::input::{Command, CommandId, Fact, Input, KnownKey, Now};
+use super::live::{Closed, LiveState};
+use super::log::{NewEntry, Placed};
+use super::request::TurnRequest;
+use super::row::{DeviceRow, Head, NewSession, Snapshot, SnapshotKind};
+use super::turn::Outcome;
+use crate::id::{AgentId, SessionId, SnapshotId, TurnId};
+use crate::lifecycle::{Change, Status};
+use crate::message::EntryKind;
+
+/// How many turns that ended lately are remembered with their outcome.
+const RECENT: usize = 16;
+
+/// Bounds of a session (G9, G11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Turns that may wait for the running one.
+    pub waiting_turns: usize,
+    /// Surfaces at once.
+    pub surfaces: usize,
+    /// Calls in flight on one surface, and questions open at once.
+    pub calls: usize,
+    /// How often a turn is run: once more after a crash (SBP-L2-13).
+    pub attempts: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { waiting_turns: 64, surfaces: 64, calls: 64, attempts: 2 }
+    }
+}
+
+/// What to write, and what to do once it is written.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Step {
+    pub writes: Vec<Write>,
+    pub effects: Vec<Effect>,
+}
+
+impl Step {
+    fn write(&mut self, write: Write) {
+        self.writes.push(write);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn reply(&mut self, to: CommandId, reply: Reply) {
+        self.effects.push(Effect::Reply { to, reply });
+    }
+
+    fn refuse(&mut self, to: CommandId, refusal: Refusal) {
+        self.reply(to, Reply::Refused(refusal));
+    }
+}
+
+/// A live session.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    id: SessionId,
+    agent_id: AgentId,
+    limits: Limits,
+    head: Head,
+    /// What runs and what waits, in order.
+    queue: VecDeque<Item>,
+    /// Turns that ended lately.
+    recent: VecDeque<(TurnId, Arc<Outcome>)>,
+    surfaces: Vec<Surface>,
+    closed: VecDeque<(u64, Closed)>,
+    devices: Vec<DeviceRow>,
+    calls: Vec<Call>,
+    asked: Vec<Asked>,
+    stopping: bool,
+    gone: bool,
+    /// The next turn makes the session.
+    making: bool,
+}
+
+impl Machine {
+    /// A session that is yet to be made, by its first turn.
+    pub fn make(new: &NewSession, limits: Limits) -> Self {
+        let head = Head::new(Status::Idle, new.at);
+        Self { making: true, ..Self::empty(new.id, new.agent_id.clone(), head, limits) }
+    }
+
+    fn empty(id: SessionId, agent_id: AgentId, head: Head, limits: Limits) -> Self {
+        Self {
+            id,
+            agent_id,
+            limits,
+            head,
+            queue: VecDeque::new(),
+            recent: VecDeque::new(),
+            surfaces: Vec::new(),
+            closed: VecDeque::new(),
+            devices: Vec::new(),
+            calls: Vec::new(),
+            asked: Vec::new(),
+            stopping: false,
+            gone: false,
+            making: false,
+        }
+    }
+
+    /// Takes an input. The writes are to be committed before the effects are carried out.
+    pub fn handle(&mut self, input: Input, now: Now) -> Step {
+        let mut step = Step::default();
+        match input {
+            Input::Command { id, command, known } => {
+                self.command(id, *command, known, now, &mut step);
+            }
+            Input::Fact(fact) => self.fact(fact, now, &mut step),
+        }
+        step
+    }
+
+    fn command(
+        &mut self,
+        id: CommandId,
+        command: Command,
+        known: Option<KnownKey>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        if self.gone {
+            return step.refuse(id, Refusal::NoSession);
+        }
+        match command {
+            Command::Submit(submit) => self.submit(id, submit, known, now, step),
+            Command::Join { turn } => {
+                let live = self.queue.iter().filter_map(Item::turn).any(|live| live.id == turn);
+                self.join(id, turn, !live, step);
+            }
+            Command::Await { turn } => self.wait_for(id, turn, step),
+            Command::Cancel { turns, running } => {
+                let turns = self.cancel(&turns, running, now, step);
+                step.reply(id, Reply::Cancelled { turns });
+            }
+            Command::Attach(attach) => match self.attach(attach, now, step) {
+                Ok(attached) => step.reply(id, Reply::Attached(Box::new(attached))),
+                Err(refusal) => step.refuse(id, refusal),
+            },
+            Command::Confirmed { epoch, seq } => {
+                self.confirmed(epoch, seq, step);
+                step.reply(id, Reply::Done);
+            }
+            Command::ToolResult { epoch, call, result } => {
+                self.tool_result(epoch, call, result, now, step);
+                step.reply(id, Reply::Done);
+            }
+            Command::Decide { approval, approved } => {
+                let stands = self.decide(approval, approved, now, step);
+                step.reply(id, Reply::Decided(stands.map(Box::new)));
+            }
+            Command::CallDevice(call) => self.call_device(id, call, now, step),
+            Command::GiveUpCall { call } => {
+                self.give_up_call(call, now, step);
+                step.reply(id, Reply::Done);
+            }
+            Command::SetStatus(change) => match self.set_status(change, now) {
+                Ok(()) => step.reply(id, Reply::Done),
+                Err(refusal) => step.refuse(id, refusal),
+            },
+            Command::Device(change) => match self.change_device(change, now, step) {
+                Ok(()) => step.reply(id, Reply::Done),
+                Err(refusal) => step.refuse(id, refusal),
+            },
+            Command::HandOff(handoff) => self.hand_off(id, handoff, known, now, step),
+            Command::Delete => self.delete(id, step),
+        }
+    }
+
+    fn fact(&mut self, fact: Fact, now: Now, step: &mut Step) {
+        if self.gone {
+            return;
+        }
+        match fact {
+            Fact::RoundEnded { turn, attempt, round, end } => {
+                self.round_ended(turn, attempt, round, end, now, step);
+            }
+            Fact::Replanned { turn, attempt, plan } => {
+                self.replanned(turn, attempt, plan, now, step);
+            }
+            Fact::CallEnded { call, result } => self.task_ended(call, result, now, step),
+            Fact::ToolResult { epoch, call, result } => {
+                self.tool_result(epoch, call, result, now, step);
+            }
+            Fact::SurfaceGone { epoch } => self.surface_gone(epoch, now, step),
+            Fact::Packed { id, last_seq, packed } => self.packed(id, last_seq, packed, now, step),
+            Fact::StoreBusy => self.release_waiters(step),
+            Fact::Stop => self.stop(step),
+            Fact::Deadline => self.deadline_passed(now, step),
+        }
+    }
+
+    /// When [`Fact::Deadline`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let calls = self.calls.iter().filter_map(Call::deadline);
+        calls.chain(self.asked.iter().filter_map(Asked::deadline)).min()
+    }
+
+    /// Nothing lives here: no turns, no surfaces, no calls.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.surfaces.is_empty() && self.calls.is_empty()
+    }
+
+    /// Nothing runs that could still come to an end before the process does.
+    pub fn is_quiet(&self) -> bool {
+        let runs = self.queue.front().is_some_and(Item::runs);
+        !runs && !self.calls.iter().any(Call::is_task)
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub fn agent_id(&self) -> &AgentId {
+        &self.agent_id
+    }
+
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Turns that run or wait.
+    pub fn turns(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Nobody is kept waiting for a turn's end that cannot be written now.
+    pub(super) fn release_waiters(&mut self, step: &mut Step) {
+        for item in &mut self.queue {
+            if let Item::Turn(turn) = item {
+                let waiters = std::mem::take(&mut turn.waiters);
+                waiters.into_iter().for_each(|to| step.refuse(to, Refusal::NotStored));
+            }
+        }
+    }
+
+    /// What a turn was asked, and whether that is in the log already.
+    pub fn request(&self, turn: TurnId) -> Option<(Arc<TurnRequest>, bool)> {
+        let turn = self.queue.iter().filter_map(Item::turn).find(|known| known.id == turn)?;
+        Some((Arc::clone(&turn.request), turn.advanced))
+    }
+
+    /// What is going on, for those who watch.
+    pub fn live(&self) -> LiveState {
+        LiveState {
+            status: self.head.status,
+            head: self.head.last_seq,
+            gone: self.gone,
+            handed_to: self.head.handed_to.clone(),
+            turns: self.queue.iter().filter_map(Item::turn).map(Turn::live).collect(),
+            surfaces: self.surfaces.iter().map(Surface::live).collect(),
+            closed: self.closed.iter().copied().collect(),
+            calls: self.calls.iter().filter_map(Call::live).collect(),
+            approvals: self.asked.iter().map(Asked::live).collect(),
+        }
+    }
+
+    /// Adds entries to the log. `advances`: the turn goes on after them.
+    fn append(
+        &mut self,
+        turn_id: TurnId,
+        entries: Vec<NewEntry>,
+        advances: bool,
+        now: Now,
+        step: &mut Step,
+    ) {
+        let head = &mut self.head;
+        let place = |entry: NewEntry| {
+            head.last_seq += 1;
+            head.step_count += u64::from(entry.kind == EntryKind::Turn);
+            head.tethered_turns += u64::from(entry.tethered);
+            head.cost_usd += entry.cost_usd;
+            head.spent_usd += entry.cost_usd;
+            Placed {
+                seq: head.last_seq,
+                turn_id,
+                step: head.step_count,
+                tether_no: entry.tethered.then_some(head.tethered_turns),
+                at: now.at,
+                entry,
+            }
+        };
+        let placed: Vec<_> = entries.into_iter().map(place).collect();
+        self.head.updated_at = now.at;
+        let advances = advances.then_some(turn_id);
+        match step.writes.last_mut() {
+            Some(Write::Append { entries, advances: same }) if *same == advances => {
+                entries.extend(placed);
+            }
+            _ => step.write(Write::Append { entries: placed, advances }),
+        }
+    }
+
+    fn take_snapshot(&mut self, kind: SnapshotKind, now: Now) {
+        let seq = self.head.last_seq;
+        self.head.snapshot = Some(Snapshot { id: SnapshotId(now.fresh), kind, seq, at: now.at });
+    }
+
+    fn set_status(&mut self, change: Change, now: Now) -> Result<(), Refusal> {
+        let status = self.head.status.after(change).map_err(Refusal::Illegal)?;
+        if let (Status::Running, Some((successor, _))) = (status, &self.head.handed_to) {
+            return Err(Refusal::HandedOver(*successor));
+        }
+        self.head.status = status;
+        self.head.updated_at = now.at;
+        Ok(())
+    }
+
+    /// The same for a change that the lifecycle has in every state.
+    fn move_on(&mut self, change: Change, now: Now) {
+        if let Ok(status) = self.head.status.after(change) {
+            self.head.status = status;
+            self.head.updated_at = now.at;
+        }
+    }
+
+    /// The gateway stops. What waits stays on disk for the next process; whoever waits for it is
+    /// told.
+    fn stop(&mut self, step: &mut Step) {
+        self.stopping = true;
+        let mut told = Vec::new();
+        for item in &mut self.queue {
+            match item {
+                Item::Turn(turn) if !turn.runs() => told.append(&mut turn.waiters),
+                Item::HandOff { waiters, packing: None, .. } => told.append(waiters),
+                Item::Turn(_) | Item::HandOff { .. } => {}
+            }
+        }
+        self.queue.retain(|item| !matches!(item, Item::HandOff { packing: None, .. }));
+        told.extend(self.calls.iter().filter_map(Call::caller));
+        self.calls.retain(|call| call.caller().is_none());
+        told.into_iter().for_each(|to| step.refuse(to, Refusal::Stopping));
+    }
+
+    fn delete(&mut self, id: CommandId, step: &mut Step) {
+        self.vanish(step);
+        step.reply(id, Reply::Done);
+        step.effect(Effect::End);
+    }
+
+    /// The session goes, and everything in it: whoever waits is told.
+    fn vanish(&mut self, step: &mut Step) {
+        self.gone = true;
+        step.write(Write::Delete);
+        for item in std::mem::take(&mut self.queue) {
+            match item {
+                Item::HandOff { waiters, .. } => {
+                    waiters.into_iter().for_each(|to| step.refuse(to, Refusal::NoSession));
+                }
+                Item::Turn(turn) => {
+                    if turn.runs() {
+                        step.effect(Effect::StopRound { turn: turn.id });
+                    }
+                    let refuse = |to| step.refuse(to, Refusal::NoSession);
+                    turn.waiters.into_iter().for_each(refuse);
+                }
+            }
+        }
+        for call in std::mem::take(&mut self.calls) {
+            call.abandoned(step);
+        }
+        self.surfaces.clear();
+        self.asked.clear();
+    }
+
+    /// The turn at the front, if it is this one.
+    fn front(&mut self, turn: TurnId) -> Option<&mut Turn> {
+        match self.queue.front_mut() {
+            Some(Item::Turn(front)) if front.id == turn => Some(front),
+            _ => None,
+        }
+    }
+
+    fn acting(&mut self, turn: TurnId) -> Option<&mut Turn> {
+        self.front(turn).filter(|turn| matches!(turn.state, TurnState::Acting { .. }))
+    }
+}

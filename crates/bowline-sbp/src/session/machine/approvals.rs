@@ -1,0 +1,141 @@
+//! Questions whether a tool may be called: on disk before anyone sees them, answered once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::calls::{Call, CallState};
+use super::{Machine, Step};
+use crate::approval::{self, Approval, State};
+use crate::id::{ApprovalId, Seq, TurnId};
+use crate::session::commit::Write;
+use crate::session::input::Now;
+use crate::session::row::AskedRow;
+
+/// The largest input that a person is asked about, as JSON: more could not be looked at.
+const LARGEST_INPUT: usize = 64 << 10;
+/// The most questions that are remembered, those that have ended included.
+const MOST_ASKED: usize = 128;
+
+/// A question, and when nobody may answer it any more.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) approval: Arc<Approval>,
+    pub(super) place: (Seq, u32),
+    expires: Instant,
+}
+
+impl Asked {
+    pub(super) fn new(row: AskedRow, now: Now) -> Self {
+        let left = now.at.duration_until(row.approval.expires_at);
+        let expires = now.instant + Duration::try_from(left).unwrap_or_default();
+        Self { approval: Arc::new(row.approval), place: row.place, expires }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (self.approval.state == State::Pending).then_some(self.expires)
+    }
+
+    pub(super) fn live(&self) -> Arc<Approval> {
+        Arc::clone(&self.approval)
+    }
+
+    pub(super) fn is_of(&self, turn: TurnId) -> bool {
+        self.approval.turn_id == turn
+    }
+
+    /// Nobody has answered it, or the call that it is about is yet to be made.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.approval.state, State::Pending | State::Approved)
+    }
+}
+
+impl Machine {
+    /// Puts a question on disk; watchers see it once it is there.
+    pub(super) fn ask(
+        &mut self,
+        approval: Approval,
+        place: (Seq, u32),
+        now: Now,
+        step: &mut Step,
+    ) -> Result<Approval, &'static str> {
+        let open = self.asked.iter().filter(|asked| asked.deadline().is_some()).count();
+        if open >= self.limits.calls {
+            return Err("too many calls wait for the user's permission already");
+        }
+        if approval.tool_input.to_string().len() > LARGEST_INPUT {
+            return Err("the input is too large for a person to look at");
+        }
+        let row = AskedRow { approval: approval.clone(), place };
+        step.write(Write::Ask(row.clone()));
+        self.asked.push(Asked::new(row, now));
+        while self.asked.len() > MOST_ASKED {
+            let ended = self.asked.iter().position(|known| known.deadline().is_none());
+            self.asked.remove(ended.unwrap_or(0));
+        }
+        Ok(approval)
+    }
+
+    /// A person's verdict. Gives how the approval stands: of two verdicts the first counts.
+    pub(super) fn decide(
+        &mut self,
+        id: ApprovalId,
+        approved: bool,
+        now: Now,
+        step: &mut Step,
+    ) -> Option<Approval> {
+        let verdict = if approved { approval::Step::Approve } else { approval::Step::Deny };
+        self.step_approval(id, verdict, now, step)?;
+        self.use_approval(id, now, step);
+        let asked = self.asked.iter().find(|asked| asked.approval.approval_id == id)?;
+        Some(Approval::clone(&asked.approval))
+    }
+
+    /// Moves an approval along, if that is its next step.
+    pub(super) fn step_approval(
+        &mut self,
+        id: ApprovalId,
+        taken: approval::Step,
+        now: Now,
+        step: &mut Step,
+    ) -> Option<()> {
+        let asked = self.asked.iter_mut().find(|asked| asked.approval.approval_id == id)?;
+        if let Some(state) = asked.approval.after(taken, now.at) {
+            let approval = Arc::make_mut(&mut asked.approval);
+            approval.state = state;
+            // Of one that has ended, only how it ended is of use.
+            if state != State::Approved {
+                approval.tool_input = Value::Null;
+            }
+            step.write(Write::StepApproval { id, state });
+        }
+        Some(())
+    }
+
+    /// Goes on with the call that waits for this approval, if it has been decided.
+    pub(super) fn use_approval(&mut self, id: ApprovalId, now: Now, step: &mut Step) {
+        let Some(asked) = self.asked.iter().find(|asked| asked.approval.approval_id == id) else {
+            return;
+        };
+        let state = asked.approval.state;
+        // Left to the next process, which can still make the call.
+        let waits = state == State::Pending || (state == State::Approved && self.stopping);
+        let is_its = |call: &Call| matches!(call.state, CallState::Asking(asking) if asking == id);
+        let Some(at) = self.calls.iter().position(is_its).filter(|_| !waits) else { return };
+        let call = self.calls.remove(at);
+        if state == State::Approved {
+            let _ = self.step_approval(id, approval::Step::Use, now, step);
+            return self.make_call(call, now, step);
+        }
+        self.call_done(call, Err(no(state).into()), now, step);
+    }
+}
+
+/// A refusal, for the model.
+pub(super) fn no(state: State) -> &'static str {
+    match state {
+        State::Expired => "nobody agreed to the call in time",
+        _ => "the user does not allow this call",
+    }
+}

@@ -1,0 +1,439 @@
+//! Calls of tools: asked about, sent to a device or a task, ended once (G9).
+//!
+//! ```text
+//! Asking → Device | Task → done          (no permission needed: begins at Device or Task)
+//! ```
+//!
+//! Invariants
+//! - A call that needs permission is made after one person said yes, and is marked as made in the
+//!   commit before it is made.
+//! - Only a call that was sent to an attached surface can be answered, and only once (SBP-L5-04).
+//! - Another device must not do again what the first one may have done: a call that was sent goes
+//!   again only to the same device, under the same id.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::approvals::{Asked, no};
+use super::{Machine, Step};
+use crate::approval::{self, Approval, State};
+use crate::id::{ApprovalId, Seq, TurnId};
+use crate::message::EntryKind;
+use crate::session::effect::{Effect, Refusal, Reply};
+use crate::session::input::{CallDevice, CommandId, Now};
+use crate::session::live::DeviceCall;
+use crate::session::log::NewEntry;
+use crate::session::row::SnapshotKind;
+use crate::session::turn::{PlannedCall, Replanned, Work};
+
+/// The largest answer of a device, in bytes.
+const LARGEST_RESULT: usize = 1 << 20;
+
+const WENT_AWAY: &str = "the device went away before it answered";
+const LOST: &str = "the call is lost: nobody knows what came of it";
+const CANCELLED: &str = "the turn was cancelled";
+
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    plan: PlannedCall,
+    of: CallOf,
+    pub(super) state: CallState,
+    begun: Instant,
+}
+
+/// Who gets the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallOf {
+    Turn(TurnId),
+    Command(CommandId),
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum CallState {
+    Asking(ApprovalId),
+    Device {
+        input: Arc<Value>,
+        /// The attachment that works on it; none while it is waited for.
+        target: Option<u64>,
+        /// The attachment that had it before, and its device.
+        last: Option<(u64, Option<String>)>,
+        deadline: Instant,
+        /// How long a device that is away is waited for.
+        wait_until: Instant,
+    },
+    Task,
+}
+
+impl Call {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            CallState::Device { target: Some(_), deadline, .. } => Some(*deadline),
+            CallState::Device { deadline, wait_until, .. } => Some(*deadline.min(wait_until)),
+            CallState::Asking(_) | CallState::Task => None,
+        }
+    }
+
+    pub(super) fn is_task(&self) -> bool {
+        matches!(self.state, CallState::Task)
+    }
+
+    /// The command that waits for it.
+    pub(super) fn caller(&self) -> Option<CommandId> {
+        match self.of {
+            CallOf::Command(to) => Some(to),
+            CallOf::Turn(_) => None,
+        }
+    }
+
+    /// The session is gone.
+    pub(super) fn abandoned(self, step: &mut Step) {
+        if self.is_task() {
+            step.effect(Effect::StopCall { call: self.plan.id });
+        }
+        if let CallOf::Command(to) = self.of {
+            step.refuse(to, Refusal::NoSession);
+        }
+    }
+
+    pub(super) fn live(&self) -> Option<DeviceCall> {
+        let CallState::Device { input, target: Some(epoch), deadline, .. } = &self.state else {
+            return None;
+        };
+        let Work::Device { tool, .. } = &self.plan.work else { return None };
+        Some(DeviceCall {
+            call: self.plan.id,
+            epoch: *epoch,
+            tool: tool.clone(),
+            input: Arc::clone(input),
+            deadline: Some(*deadline),
+        })
+    }
+
+    fn is_at(&self, epoch: u64) -> bool {
+        matches!(self.state, CallState::Device { target: Some(target), .. } if target == epoch)
+    }
+}
+
+/// A result as models read it: text is text, the rest is JSON.
+fn as_content(result: Result<Value, String>) -> String {
+    match result {
+        Ok(Value::String(text)) => text,
+        Ok(value) => value.to_string(),
+        Err(why) => json!({ "error": why }).to_string(),
+    }
+}
+
+impl Machine {
+    /// Begins the calls of a turn that are on record at `seq`.
+    pub(super) fn begin_calls(
+        &mut self,
+        turn: TurnId,
+        seq: Seq,
+        calls: Vec<PlannedCall>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        for plan in calls {
+            self.begin_call(CallOf::Turn(turn), seq, plan, now, step);
+        }
+        self.calls_done(turn, now, step);
+    }
+
+    /// What a crash left of the turn at the front is known now.
+    pub(super) fn replanned(
+        &mut self,
+        id: TurnId,
+        attempt: u32,
+        plan: Result<Replanned, crate::error::Failure>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        use super::turns::{Item, TurnState};
+        use crate::frame::TurnStatus;
+        let Some(turn) = self.front(id) else { return };
+        if turn.attempt != attempt || !matches!(turn.state, TurnState::Replanning) {
+            return;
+        }
+        match plan {
+            Ok(Replanned { seq, calls, rounds, spent_usd }) => {
+                (turn.rounds, turn.spent_usd) = (rounds, spent_usd);
+                turn.state = TurnState::Acting { open: calls.len(), then: None };
+                let cancelled = turn.cancelled;
+                self.begin_calls(id, seq, calls, now, step);
+                if cancelled {
+                    self.cancel_calls(id, now, step);
+                }
+            }
+            Err(failure) => {
+                if let Some(Item::Turn(turn)) = self.queue.pop_front() {
+                    let note = format!("This was not answered: {failure}. Send it again.");
+                    self.give_up_unrun(*turn, failure, &note, TurnStatus::Failed, now, step);
+                }
+                self.start_next(now, step);
+            }
+        }
+    }
+
+    pub(super) fn call_device(
+        &mut self,
+        to: CommandId,
+        call: CallDevice,
+        now: Now,
+        step: &mut Step,
+    ) {
+        if self.stopping {
+            return step.refuse(to, Refusal::Stopping);
+        }
+        // The same call again: whoever asks anew gets the result.
+        if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == call.call.id) {
+            known.of = CallOf::Command(to);
+            return;
+        }
+        self.begin_call(CallOf::Command(to), 0, call.call, now, step);
+    }
+
+    fn begin_call(&mut self, of: CallOf, seq: Seq, plan: PlannedCall, now: Now, step: &mut Step) {
+        let call = Call { state: CallState::Task, of, begun: now.instant, plan };
+        let Some(permission) = &call.plan.permission else {
+            return self.make_call(call, now, step);
+        };
+        let (approval, place) = (permission.approval.clone(), (seq, call.plan.n));
+        let known = self
+            .asked
+            .iter()
+            .find(|asked| asked.place == place && asked.is_of(approval.turn_id))
+            .map(|asked| Approval::clone(&asked.approval));
+        let stands = match known {
+            Some(known) => known,
+            None => match self.ask(approval, place, now, step) {
+                Ok(asked) => asked,
+                Err(why) => return self.call_done(call, Err(why.into()), now, step),
+            },
+        };
+        match stands.state {
+            State::Used if call.plan.again => self.make_call(call, now, step),
+            State::Used => self.call_done(call, Err(LOST.into()), now, step),
+            State::Pending | State::Approved => {
+                let state = CallState::Asking(stands.approval_id);
+                self.calls.push(Call { state, ..call });
+                self.use_approval(stands.approval_id, now, step);
+            }
+            refused => self.call_done(call, Err(no(refused).into()), now, step),
+        }
+    }
+
+    pub(super) fn make_call(&mut self, mut call: Call, now: Now, step: &mut Step) {
+        call.begun = now.instant;
+        match &call.plan.work {
+            Work::Known(result) => {
+                let result = result.clone();
+                self.call_done(call, result, now, step);
+            }
+            Work::Task { .. } => {
+                let turn = match call.of {
+                    CallOf::Turn(turn) => Some(turn),
+                    CallOf::Command(_) => None,
+                };
+                let work = call.plan.work.clone();
+                step.effect(Effect::RunCall { call: call.plan.id, turn, work });
+                self.calls.push(Call { state: CallState::Task, ..call });
+            }
+            Work::Device { input, patience, wait, .. } => {
+                let state = CallState::Device {
+                    input: Arc::new(input.clone()),
+                    target: None,
+                    last: None,
+                    deadline: now.instant + *patience,
+                    wait_until: now.instant + *wait,
+                };
+                self.send_to_device(Call { state, ..call }, now, step);
+            }
+        }
+    }
+
+    /// Finds a device for a call: the newest that has the tool, or the same one when it is back.
+    fn send_to_device(&mut self, mut call: Call, now: Now, step: &mut Step) {
+        let Work::Device { tool, wait, .. } = &call.plan.work else { return };
+        let CallState::Device { target, last, .. } = &mut call.state else { return };
+        let fits = |epoch: u64, name: Option<&str>| {
+            last.as_ref()
+                .is_none_or(|(before, device)| epoch > *before && name == device.as_deref())
+        };
+        let found = self.surface_with(tool, fits);
+        let busy = |epoch| self.calls.iter().filter(|call| call.is_at(epoch)).count();
+        match found {
+            Some(epoch) if busy(epoch) >= self.limits.calls => {
+                let most = self.limits.calls;
+                let why = format!("the device has {most} calls in hand already");
+                self.call_done(call, Err(why), now, step);
+            }
+            Some(epoch) => {
+                *target = Some(epoch);
+                self.calls.push(call);
+            }
+            None if wait.is_zero() => self.call_done(call, Err(WENT_AWAY.into()), now, step),
+            None => self.calls.push(call),
+        }
+    }
+
+    /// An attachment ended: its calls wait for the same device, or end.
+    pub(super) fn calls_lost(
+        &mut self,
+        epoch: u64,
+        device: Option<&str>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        // The next process says that they are lost, or makes them again.
+        if self.stopping {
+            return;
+        }
+        for mut call in self.calls.extract_if(.., |call| call.is_at(epoch)).collect::<Vec<_>>() {
+            let Work::Device { wait, .. } = &call.plan.work else { continue };
+            let until = now.instant + *wait;
+            if let CallState::Device { target, last, wait_until, .. } = &mut call.state {
+                *target = None;
+                *last = Some((epoch, device.map(str::to_owned)));
+                *wait_until = until;
+            }
+            self.send_to_device(call, now, step);
+        }
+    }
+
+    /// A surface came: calls that wait for it are sent.
+    pub(super) fn calls_for_new_surface(&mut self, now: Now, step: &mut Step) {
+        let waits = |call: &mut Call| matches!(call.state, CallState::Device { target: None, .. });
+        for call in self.calls.extract_if(.., waits).collect::<Vec<_>>() {
+            self.send_to_device(call, now, step);
+        }
+    }
+
+    /// A device's answer counts from the attachment that has the call, or from the same named
+    /// device.
+    pub(super) fn tool_result(
+        &mut self,
+        epoch: u64,
+        id: Uuid,
+        result: Result<Value, String>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        let Some(at) = self.calls.iter().position(|call| call.plan.id == id) else { return };
+        let CallState::Device { target, last, .. } = &self.calls[at].state else { return };
+        let of = target.and_then(|target| self.device_at(target));
+        let of = of.or_else(|| last.as_ref().and_then(|(_, device)| device.clone()));
+        let same = || of.is_some() && self.device_at(epoch) == of;
+        if *target != Some(epoch) && !same() {
+            return;
+        }
+        let call = self.calls.remove(at);
+        let size = match &result {
+            Ok(value) => value.to_string().len(),
+            Err(why) => why.len(),
+        };
+        let result = match size > LARGEST_RESULT {
+            true => Err(format!("the device's answer is over {LARGEST_RESULT} bytes")),
+            false => result,
+        };
+        self.call_done(call, result, now, step);
+    }
+
+    /// A task has made a call.
+    pub(super) fn task_ended(
+        &mut self,
+        id: Uuid,
+        result: Result<Value, String>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        let at = self.calls.iter().position(|call| call.plan.id == id && call.is_task());
+        if let Some(at) = at {
+            let call = self.calls.remove(at);
+            self.call_done(call, result, now, step);
+        }
+    }
+
+    pub(super) fn deadline_passed(&mut self, now: Now, step: &mut Step) {
+        let due = |call: &mut Call| call.deadline().is_some_and(|at| at <= now.instant);
+        for call in self.calls.extract_if(.., due).collect::<Vec<_>>() {
+            let Work::Device { patience, .. } = &call.plan.work else { continue };
+            let late = format!("the device did not answer within {} s", patience.as_secs());
+            let away = matches!(&call.state, CallState::Device { target: None, .. });
+            let why = if away { WENT_AWAY.to_owned() } else { late };
+            self.call_done(call, Err(why), now, step);
+        }
+        let due = |asked: &Asked| asked.deadline().is_some_and(|at| at <= now.instant);
+        let expired: Vec<_> =
+            self.asked.iter().filter(|asked| due(asked)).map(|a| a.approval.approval_id).collect();
+        for id in expired {
+            let _ = self.step_approval(id, approval::Step::Expire, now, step);
+            self.use_approval(id, now, step);
+        }
+    }
+
+    /// The turn is cancelled: none of its calls is waited for.
+    pub(super) fn cancel_calls(&mut self, turn: TurnId, now: Now, step: &mut Step) {
+        let its = |call: &mut Call| call.of == CallOf::Turn(turn);
+        for call in self.calls.extract_if(.., its).collect::<Vec<_>>() {
+            self.stop_call(call, CANCELLED, now, step);
+        }
+    }
+
+    /// Whoever called a device without a turn does not wait any more.
+    pub(super) fn give_up_call(&mut self, id: Uuid, now: Now, step: &mut Step) {
+        let its = |call: &Call| call.plan.id == id && call.caller().is_some();
+        if let Some(at) = self.calls.iter().position(its) {
+            let call = self.calls.remove(at);
+            self.stop_call(call, "nobody waits for the answer any more", now, step);
+        }
+    }
+
+    fn stop_call(&mut self, call: Call, why: &str, now: Now, step: &mut Step) {
+        match call.state {
+            CallState::Asking(id) => {
+                let _ = self.step_approval(id, approval::Step::Deny, now, step);
+            }
+            CallState::Task => step.effect(Effect::StopCall { call: call.plan.id }),
+            CallState::Device { .. } => {}
+        }
+        self.call_done(call, Err(why.into()), now, step);
+    }
+
+    /// A turn has ended: nothing of it is waited for.
+    pub(super) fn calls_of_ended(&mut self, turn: TurnId, step: &mut Step) {
+        let its = |call: &mut Call| call.of == CallOf::Turn(turn);
+        for call in self.calls.extract_if(.., its) {
+            if call.is_task() {
+                step.effect(Effect::StopCall { call: call.plan.id });
+            }
+        }
+    }
+
+    pub(super) fn call_done(
+        &mut self,
+        call: Call,
+        result: Result<Value, String>,
+        now: Now,
+        step: &mut Step,
+    ) {
+        if matches!(call.state, CallState::Device { .. }) {
+            step.effect(Effect::DeviceTook(now.instant.saturating_duration_since(call.begun)));
+        }
+        let turn = match call.of {
+            CallOf::Command(to) => return step.reply(to, Reply::Called(result)),
+            CallOf::Turn(turn) => turn,
+        };
+        let message = call.plan.call.result(&as_content(result));
+        self.append(turn, vec![NewEntry::new(EntryKind::Action, message)], true, now, step);
+        self.take_snapshot(SnapshotKind::PostAction, now);
+        if let Some(acting) = self.acting(turn)
+            && let super::TurnState::Acting { open, .. } = &mut acting.state
+        {
+            *open = open.saturating_sub(1);
+        }
+        self.calls_done(turn, now, step);
+    }
+}

@@ -1,0 +1,81 @@
+//! Taking a session up: what an earlier owner left is the first step (SBP-L2-13, G13).
+
+use super::approvals::Asked;
+use super::turns::{Item, Turn, TurnState, started};
+use super::{Limits, Machine, Step};
+use crate::error::{Code, Failure};
+use crate::frame::TurnStatus;
+use crate::id::TurnId;
+use crate::lifecycle::Change;
+use crate::message::{EntryKind, Message};
+use crate::session::commit::{Loaded, Write};
+use crate::session::effect::Effect;
+use crate::session::input::Now;
+use crate::session::log::NewEntry;
+use crate::session::request::TurnRequest;
+
+impl Machine {
+    /// The session as its rows say, and what has to be done about it at once.
+    pub fn load(loaded: Loaded, limits: Limits, now: Now) -> (Self, Step) {
+        let mut step = Step::default();
+        let mut machine = Self::empty(loaded.id, loaded.agent_id, loaded.head, limits);
+        machine.devices = loaded.devices;
+        machine.asked = loaded.asked.into_iter().map(|row| Asked::new(row, now)).collect();
+        // Whoever was attached has lost its owner and comes back by itself.
+        if !loaded.attachments.is_empty() {
+            for attachment in loaded.attachments {
+                step.write(Write::Detach { epoch: attachment.epoch });
+            }
+            machine.move_on(Change::SurfaceLost, now);
+        }
+        for row in loaded.turns {
+            let Some(request) = TurnRequest::from_json(&row.request) else {
+                machine.unreadable(row.id, row.keyed, now, &mut step);
+                continue;
+            };
+            let mut turn = Turn::recovered(&row, request);
+            turn.attempt += u32::from(row.started);
+            machine.queue.push_back(Item::Turn(Box::new(turn)));
+        }
+        machine.take_up(now, &mut step);
+        (machine, step)
+    }
+
+    /// Begins the first of the turns that were left.
+    fn take_up(&mut self, now: Now, step: &mut Step) {
+        while let Some(Item::Turn(turn)) = self.queue.front_mut() {
+            let waits = |asked: &Asked| asked.is_of(turn.id) && asked.is_open();
+            if turn.attempt > self.limits.attempts && !self.asked.iter().any(waits) {
+                let text = "This turn was interrupted twice by a restart of the gateway and was \
+                            given up. Send it again to have it answered.";
+                let failure = Failure::new(Code::Internal, text);
+                if let Some(Item::Turn(turn)) = self.queue.pop_front() {
+                    self.give_up_unrun(*turn, failure, text, TurnStatus::Interrupted, now, step);
+                }
+                continue;
+            }
+            if !turn.advanced {
+                return self.start_next(now, step);
+            }
+            // A crash may have come between a call and its result.
+            turn.state = TurnState::Replanning;
+            let (turn, attempt) = (turn.id, turn.attempt);
+            started(turn, attempt, step);
+            step.effect(Effect::Replan { turn, attempt });
+            return;
+        }
+    }
+
+    /// A turn that nobody can run any more: its reader is told, never left to wonder.
+    fn unreadable(&mut self, id: TurnId, keyed: bool, now: Now, step: &mut Step) {
+        let text = "A message that was accepted here before a restart cannot be read any more. \
+                    Send it again.";
+        let note = NewEntry {
+            status: TurnStatus::Failed,
+            tethered: true,
+            ..NewEntry::new(EntryKind::Note, Message::text("system", text))
+        };
+        self.append(id, vec![note], false, now, step);
+        step.write(Write::End { turn: id, keyed, result: None });
+    }
+}

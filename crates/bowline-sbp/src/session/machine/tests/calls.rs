@@ -1,0 +1,339 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::approval::{Approval, State};
+use crate::completion::ToolCall;
+use crate::id::ApprovalId;
+use crate::session::{
+    AskedRow, Attach, CallDevice, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Work,
+};
+use crate::surface::{SurfaceContext, SurfaceTool};
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn call(number: u128, work: Work) -> PlannedCall {
+    let name = format!("c{number}");
+    PlannedCall {
+        id: id(number),
+        n: u32::try_from(number).unwrap(),
+        call: ToolCall { id: name, name: "tool".into(), arguments: "{}".into() },
+        work,
+        permission: None,
+        again: false,
+        after_crash: false,
+    }
+}
+
+fn task() -> Work {
+    Work::Task { tool: "tool".into(), input: Value::Null }
+}
+
+fn device(wait: u64) -> Work {
+    let (patience, wait) = (Duration::from_secs(30), Duration::from_secs(wait));
+    Work::Device { tool: "camera".into(), input: json!({"x": 1}), patience, wait }
+}
+
+fn approval(number: u128, state: State) -> Approval {
+    Approval {
+        approval_id: ApprovalId(id(number)),
+        session_id: SessionId(Uuid::nil()),
+        turn_id: turn(1),
+        tool_name: "tool".into(),
+        tool_input: json!({}),
+        state,
+        created_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(60),
+    }
+}
+
+fn asking(number: u128, work: Work) -> PlannedCall {
+    let approval = approval(number, State::Pending);
+    PlannedCall { permission: Some(Permission { approval }), ..call(number, work) }
+}
+
+fn calls(calls: Vec<PlannedCall>) -> RoundEnd {
+    let made: Vec<_> = calls.iter().map(|planned| planned.call.clone()).collect();
+    let entries = vec![NewEntry::new(EntryKind::Action, ToolCall::message(&made))];
+    RoundEnd::Calls { entries, calls, cost_usd: 0.0, tokens: Tokens::default(), then: None }
+}
+
+impl Bench {
+    /// A turn that makes these calls.
+    fn calling(planned: Vec<PlannedCall>) -> (Self, Step) {
+        let mut bench = Self::new();
+        let step = bench.begin(planned);
+        (bench, step)
+    }
+
+    fn begin(&mut self, planned: Vec<PlannedCall>) -> Step {
+        self.said(1);
+        self.round_ended(1, 0, calls(planned))
+    }
+
+    fn attach_device(&mut self, name: Option<&str>, tool: &str) -> Step {
+        let surface_id = name.map(str::to_owned);
+        let tool = SurfaceTool { name: tool.into(), description: None, input_schema: None };
+        self.command(Command::Attach(Attach {
+            socket: Uuid::new_v4(),
+            edge: ReplicaId(Uuid::nil()),
+            surface: SurfaceContext { surface_id, ..SurfaceContext::default() },
+            tools: vec![tool],
+            device: None,
+            join: true,
+            take_over: false,
+        }))
+    }
+
+    /// The calls that devices see, as call and epoch.
+    fn shown(&self) -> Vec<(Uuid, u64)> {
+        self.machine.live().calls.iter().map(|call| (call.call, call.epoch)).collect()
+    }
+
+    fn result(&mut self, epoch: u64, call: u128, text: &str) -> Step {
+        let (call, result) = (id(call), Ok(json!(text)));
+        self.fact(Fact::ToolResult { epoch, call, result })
+    }
+
+    fn decide(&mut self, number: u128, approved: bool) -> Step {
+        self.command(Command::Decide { approval: ApprovalId(id(number)), approved })
+    }
+}
+
+fn runs(step: &Step) -> Vec<Uuid> {
+    let run = |effect: &Effect| match effect {
+        Effect::RunCall { call, .. } => Some(*call),
+        _ => None,
+    };
+    step.effects.iter().filter_map(run).collect()
+}
+
+fn states(step: &Step) -> Vec<State> {
+    let state = |write: &Write| match write {
+        Write::StepApproval { state, .. } => Some(*state),
+        _ => None,
+    };
+    step.writes.iter().filter_map(state).collect()
+}
+
+/// What the log has of results.
+fn results(step: &Step) -> Vec<String> {
+    step.entries().into_iter().map(|(_, _, text)| text).collect()
+}
+
+#[test]
+fn g9_the_model_is_asked_again_when_all_calls_have_a_result() {
+    let (mut bench, step) = Bench::calling(vec![call(1, task()), call(2, task())]);
+    assert_eq!((step.names(), runs(&step)), (vec!["append"], vec![id(1), id(2)]));
+    let ended = |number| Fact::CallEnded { call: id(number), result: Ok(json!("done")) };
+    let step = bench.fact(ended(2));
+    assert_eq!((results(&step), step.starts()), (vec!["done".to_owned()], vec![]));
+    assert_eq!(bench.fact(ended(2)), Step::default(), "the first result counts");
+    assert_eq!(bench.fact(ended(1)).starts(), [(turn(1), 1, 1)]);
+}
+
+#[test]
+fn g9_an_answer_that_came_with_the_calls_is_written_after_them() {
+    let mut bench = Bench::new();
+    bench.said(1);
+    let RoundEnd::Calls { entries, calls, cost_usd, tokens, .. } = calls(vec![call(1, task())])
+    else {
+        unreachable!()
+    };
+    let RoundEnd::Answered(then) = answered("over to you") else { unreachable!() };
+    let then = Some(then);
+    bench.round_ended(1, 0, RoundEnd::Calls { entries, calls, cost_usd, tokens, then });
+    let step = bench.fact(Fact::CallEnded { call: id(1), result: Err("no".into()) });
+    assert_eq!(step.names(), ["append", "append", "end"]);
+    assert_eq!(results(&step)[0], r#"{"error":"no"}"#);
+}
+
+#[test]
+fn g21_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
+    let (mut bench, step) = Bench::calling(vec![asking(1, task())]);
+    assert_eq!((step.names(), runs(&step)), (vec!["append", "ask"], vec![]));
+    let step = bench.decide(1, true);
+    assert_eq!(states(&step), [State::Approved, State::Used]);
+    assert_eq!(runs(&step), [id(1)]);
+    let again = bench.decide(1, false);
+    assert_eq!((states(&again), runs(&again)), (vec![], vec![]), "the first verdict counts");
+    let Reply::Decided(Some(stands)) = again.reply_of() else { panic!("{again:?}") };
+    assert_eq!(stands.state, State::Used);
+    assert_eq!(*bench.decide(7, true).reply_of(), Reply::Decided(None));
+}
+
+#[test]
+fn g21_a_call_that_nobody_agreed_to_is_not_made() {
+    let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
+    let step = bench.decide(1, false);
+    assert_eq!((states(&step), runs(&step)), (vec![State::Denied], vec![]));
+    assert_eq!(step.starts(), [(turn(1), 1, 1)]);
+    let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
+    assert_eq!(bench.fact(Fact::Deadline), Step::default(), "an early timer is ignored");
+    bench.wait(60);
+    assert_eq!(bench.machine.deadline(), Some(bench.now().instant));
+    let step = bench.fact(Fact::Deadline);
+    assert_eq!((states(&step), runs(&step)), (vec![State::Expired], vec![]));
+    assert_eq!(states(&bench.decide(1, true)), []);
+}
+
+#[test]
+fn g21_a_cancelled_turn_takes_its_question_back() {
+    let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
+    let step = bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
+    assert_eq!(states(&step), [State::Denied]);
+    assert_eq!(states(&bench.decide(1, true)), []);
+}
+
+#[test]
+fn g9_after_a_crash_a_call_that_may_have_been_made_is_lost_unless_it_may_be_repeated() {
+    for (state, again, made) in [
+        (State::Pending, false, None),
+        (State::Approved, false, Some(true)),
+        (State::Used, false, Some(false)),
+        (State::Used, true, Some(true)),
+        (State::Denied, true, Some(false)),
+    ] {
+        let asked = AskedRow { approval: approval(1, state), place: (2, 1) };
+        let advanced = TurnRow { advanced: true, ..row(1, Origin::Surface) };
+        let rows = Loaded { turns: vec![advanced], asked: vec![asked], ..loaded() };
+        let (mut bench, _) = Bench::loading(rows);
+        // The question has another id this time: its place says which it is.
+        let permission = Some(Permission { approval: approval(8, State::Pending) });
+        let planned = PlannedCall { permission, again, after_crash: true, ..call(1, task()) };
+        let plan = Ok(Replanned { seq: 2, calls: vec![planned], rounds: 1, spent_usd: 0.0 });
+        let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 2, plan });
+        assert_eq!(!runs(&step).is_empty(), made == Some(true), "{state:?} {again}");
+        assert_eq!(results(&step).len() == 1, made == Some(false), "{state:?} {again}");
+        assert!(!step.names().contains(&"ask"), "{step:?}");
+    }
+}
+
+#[test]
+fn sbp_l5_03_a_device_that_does_not_answer_is_waited_for_no_longer_than_it_may_take() {
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    bench.begin(vec![call(1, device(0))]);
+    assert_eq!(bench.shown(), [(id(1), 1)]);
+    bench.wait(30);
+    assert_eq!(bench.machine.deadline(), Some(bench.now().instant));
+    let step = bench.fact(Fact::Deadline);
+    assert_eq!(results(&step), [r#"{"error":"the device did not answer within 30 s"}"#]);
+    assert_eq!((bench.shown(), step.starts()), (vec![], vec![(turn(1), 1, 1)]));
+}
+
+#[test]
+fn sbp_l5_03_a_call_ends_with_its_surface_unless_the_device_is_waited_for() {
+    let went_away = [r#"{"error":"the device went away before it answered"}"#];
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "camera");
+    bench.begin(vec![call(1, device(0))]);
+    assert_eq!(results(&bench.fact(Fact::SurfaceGone { epoch: 1 })), went_away);
+
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "camera");
+    bench.begin(vec![call(1, device(10))]);
+    assert_eq!(results(&bench.fact(Fact::SurfaceGone { epoch: 1 })), [""; 0]);
+    bench.wait(10);
+    assert_eq!(results(&bench.fact(Fact::Deadline)), went_away);
+}
+
+#[test]
+fn sbp_l5_03_only_the_same_device_gets_the_same_call_again() {
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "camera");
+    bench.begin(vec![call(1, device(20))]);
+    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    for (name, tool) in [(Some("desk"), "camera"), (None, "camera"), (Some("phone"), "gps")] {
+        bench.attach_device(name, tool);
+        assert_eq!(bench.shown(), [], "{name:?} with {tool}");
+    }
+    bench.attach_device(Some("phone"), "camera");
+    assert_eq!(bench.shown(), [(id(1), 5)]);
+}
+
+#[test]
+fn sbp_l5_04_only_the_device_that_has_a_call_answers_it_and_once() {
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "camera");
+    bench.attach_device(Some("desk"), "gps");
+    bench.begin(vec![call(1, device(20))]);
+    for (epoch, number) in [(2, 1), (9, 1), (1, 2)] {
+        let step = bench.result(epoch, number, "forged");
+        assert_eq!(step, Step::default(), "{epoch} {number}");
+    }
+    assert_eq!(results(&bench.result(1, 1, "a picture")), ["a picture"]);
+    assert_eq!(bench.result(1, 1, "another").names(), [""; 0]);
+}
+
+#[test]
+fn sbp_l5_04_the_same_device_may_answer_over_its_next_attachment() {
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "camera");
+    bench.begin(vec![call(1, device(20))]);
+    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    // It does not offer the tool any more, but it had done it.
+    bench.attach_device(Some("phone"), "gps");
+    assert_eq!(bench.result(1, 1, "late").names(), [""; 0], "the old attachment is closed");
+    assert_eq!(results(&bench.result(2, 1, "a picture")), ["a picture"]);
+}
+
+#[test]
+fn sbp_l5_04_a_tool_that_nobody_declared_is_not_called() {
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "gps");
+    let step = bench.begin(vec![call(1, device(0))]);
+    assert_eq!(bench.shown(), []);
+    assert_eq!(step.starts(), [(turn(1), 1, 1)]);
+}
+
+#[test]
+fn g9_a_device_has_sixty_four_calls_at_most() {
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    let step = bench.begin((1..=65).map(|number| call(number, device(0))).collect());
+    assert_eq!(bench.shown().len(), 64);
+    let refused = results(&step).pop().unwrap();
+    assert_eq!(refused, r#"{"error":"the device has 64 calls in hand already"}"#);
+}
+
+#[test]
+fn g9_an_answer_over_a_mebibyte_is_an_error() {
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    bench.begin(vec![call(1, device(0))]);
+    let step = bench.result(1, 1, &"x".repeat(1 << 20));
+    assert_eq!(results(&step), [r#"{"error":"the device's answer is over 1048576 bytes"}"#]);
+}
+
+#[test]
+fn a_device_is_called_without_a_turn_and_the_caller_gets_the_result() {
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    let calls = || Command::CallDevice(CallDevice { call: call(1, device(0)) });
+    assert_eq!(bench.command(calls()).replies(), []);
+    assert_eq!(bench.shown(), [(id(1), 1)]);
+    // The same call again: whoever asked last gets the result.
+    assert_eq!(bench.command(calls()).replies(), []);
+    assert_eq!(bench.shown(), [(id(1), 1)]);
+    let step = bench.result(1, 1, "a picture");
+    let called = Reply::Called(Ok(json!("a picture")));
+    assert_eq!(step.replies(), [(3, &called)]);
+    assert_eq!(step.names(), [""; 0]);
+}
+
+#[test]
+fn a_caller_that_gives_up_or_a_gateway_that_stops_ends_a_call_without_a_turn() {
+    let calls = || Command::CallDevice(CallDevice { call: call(1, device(0)) });
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    bench.command(calls());
+    let step = bench.command(Command::GiveUpCall { call: id(1) });
+    let why = "nobody waits for the answer any more".to_owned();
+    assert_eq!(step.replies(), [(2, &Reply::Called(Err(why))), (3, &Reply::Done)]);
+    bench.command(calls());
+    let stopping = Reply::Refused(Refusal::Stopping);
+    assert_eq!(bench.fact(Fact::Stop).replies(), [(4, &stopping)]);
+    assert_eq!(*bench.command(calls()).reply_of(), stopping);
+}

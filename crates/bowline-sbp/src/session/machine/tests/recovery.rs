@@ -1,0 +1,110 @@
+use super::*;
+use crate::approval::{Approval, State};
+use crate::id::ApprovalId;
+use crate::session::{AskedRow, AttachmentRow, Replanned, ReplicaId};
+use crate::surface::SurfaceContext;
+
+#[test]
+fn sbp_l2_13_turns_are_taken_up_in_their_order_and_a_started_one_begins_again() {
+    let waiting = TurnRow { started: false, ..row(2, Origin::Surface) };
+    let rows = Loaded { turns: vec![row(1, Origin::Surface), waiting], ..loaded() };
+    let (mut bench, step) = Bench::loading(rows);
+    assert_eq!(step.writes, [Write::Start { turn: turn(1), attempt: 2 }]);
+    assert_eq!(step.starts(), [(turn(1), 2, 0)]);
+    assert_eq!(bench.answer(1), Step::default(), "the first attempt's report");
+    let end = answered("yes");
+    let step = bench.fact(Fact::RoundEnded { turn: turn(1), attempt: 2, round: 0, end });
+    assert_eq!(step.starts(), [(turn(2), 1, 0)], "one that never began is in its first attempt");
+}
+
+#[test]
+fn sbp_l2_13_a_third_attempt_ends_as_interrupted() {
+    let started = TurnRow { attempt: 2, ..row(1, Origin::Http) };
+    let rows = Loaded { turns: vec![started, row(2, Origin::Http)], ..loaded() };
+    let (_, step) = Bench::loading(rows);
+    assert_eq!(step.names(), ["append", "end", "start"]);
+    let entries = step.entries();
+    assert_eq!(entries[0].0, EntryKind::Message, "what was asked is kept");
+    let (kind, status, text) = &entries[1];
+    assert_eq!((*kind, *status), (EntryKind::Note, TurnStatus::Interrupted));
+    assert!(text.contains("interrupted twice"), "{text}");
+    assert_eq!(step.starts(), [(turn(2), 2, 0)]);
+}
+
+#[test]
+fn sbp_l2_13_what_is_on_record_is_looked_at_before_the_model_is_asked_again() {
+    let advanced = TurnRow { advanced: true, ..row(1, Origin::Http) };
+    let (mut bench, step) = Bench::loading(Loaded { turns: vec![advanced], ..loaded() });
+    assert_eq!(step.effects, [Effect::Replan { turn: turn(1), attempt: 2 }]);
+    let plan = || Ok(Replanned { seq: 2, calls: Vec::new(), rounds: 1, spent_usd: 0.5 });
+    let late = Fact::Replanned { turn: turn(1), attempt: 1, plan: plan() };
+    assert_eq!(bench.fact(late), Step::default());
+    let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 2, plan: plan() });
+    assert_eq!(step.starts(), [(turn(1), 2, 1)]);
+}
+
+#[test]
+fn g2_a_recovered_turn_that_fails_leaves_a_note_because_its_caller_is_gone() {
+    let waiting = TurnRow { started: false, ..row(1, Origin::Http) };
+    let (mut bench, _) = Bench::loading(Loaded { turns: vec![waiting], ..loaded() });
+    let step = bench.round_ended(1, 0, refused());
+    assert_eq!(step.names(), ["append", "end"]);
+    let advanced = TurnRow { advanced: true, ..row(1, Origin::Http) };
+    let (mut bench, _) = Bench::loading(Loaded { turns: vec![advanced], ..loaded() });
+    let plan = Err(Failure::new(Code::Internal, "the log cannot be read"));
+    let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 2, plan });
+    assert_eq!(step.names(), ["append", "end"]);
+}
+
+#[test]
+fn g2_a_turn_that_cannot_be_read_any_more_ends_with_a_note() {
+    let unreadable = TurnRow { request: "{".into(), keyed: true, ..row(1, Origin::Http) };
+    let rows = Loaded { turns: vec![unreadable, row(2, Origin::Http)], ..loaded() };
+    let (_, step) = Bench::loading(rows);
+    assert_eq!(step.names(), ["append", "end", "start"]);
+    assert_eq!(step.entries()[0].1, TurnStatus::Failed);
+}
+
+#[test]
+fn whoever_was_attached_has_lost_its_owner() {
+    let attachment = AttachmentRow {
+        epoch: 4,
+        edge: ReplicaId(Uuid::nil()),
+        joined: false,
+        context: SurfaceContext::default(),
+    };
+    let head = Head { attach_epoch: 4, ..Head::new(Status::Running, Timestamp::UNIX_EPOCH) };
+    let (bench, step) = Bench::loading(Loaded { attachments: vec![attachment], head, ..loaded() });
+    assert_eq!(step.writes, [Write::Detach { epoch: 4 }]);
+    assert_eq!(bench.machine.head().status, Status::Suspended);
+}
+
+fn asked(state: State) -> AskedRow {
+    let approval = Approval {
+        approval_id: ApprovalId(Uuid::nil()),
+        session_id: SessionId(Uuid::nil()),
+        turn_id: turn(1),
+        tool_name: "camera".into(),
+        tool_input: serde_json::Value::Null,
+        state,
+        created_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(60),
+    };
+    AskedRow { approval, place: (2, 0) }
+}
+
+#[test]
+fn sbp_l2_13_restarts_do_not_count_while_a_person_is_asked() {
+    for (state, goes_on) in [
+        (State::Pending, true),
+        (State::Approved, true),
+        (State::Denied, false),
+        (State::Expired, false),
+        (State::Used, false),
+    ] {
+        let started = TurnRow { attempt: 5, advanced: true, ..row(1, Origin::Surface) };
+        let rows = Loaded { turns: vec![started], asked: vec![asked(state)], ..loaded() };
+        let (bench, step) = Bench::loading(rows);
+        assert_eq!(bench.machine.turns() == 1, goes_on, "{state:?}: {step:?}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Between clients and replicas: late, lost, doubled, out of order.
+
+use bowline_sbp::session::{Command, Refusal, Reply};
+
+use super::World;
+use super::replica::{State, Waiting};
+use super::request::{Request, Travel};
+
+impl World {
+    /// A client asks for something. Gives the number of the request.
+    pub(super) fn ask(&mut self, client: usize, command: Command) -> usize {
+        self.requests.push(Request {
+            client,
+            command,
+            sent_at: self.step,
+            copies: 0,
+            sent: 0,
+            lost: false,
+            answered_at: None,
+            told_not_stored: false,
+        });
+        let request = self.requests.len() - 1;
+        let text = format!("client {client} asks {request}: {:?}", self.requests[request].command);
+        self.say(|| text.chars().take(200).collect());
+        self.send(request);
+        request
+    }
+
+    /// One more copy of a request, to where its client believes the owner to be.
+    pub(super) fn send(&mut self, request: usize) {
+        let owner = self.store.owner();
+        let owner = self.replicas.iter().position(|replica| Some(replica.id) == owner);
+        let other = self.random.below(self.replicas.len());
+        let to = owner.filter(|_| self.calm || self.random.percent(70)).unwrap_or(other);
+        let asked = &mut self.requests[request];
+        asked.copies += 1;
+        asked.sent += 1;
+        asked.lost = false;
+        self.travels.push(Travel::Command { request, to });
+    }
+
+    /// A copy of a request, or of its reply, is gone. The client asks again when none is left.
+    pub(super) fn lose(&mut self, request: usize) {
+        let asked = &mut self.requests[request];
+        asked.copies -= 1;
+        asked.lost = asked.copies == 0 && asked.answered_at.is_none();
+        // Nobody waits for these: a device is shown its call again, and answers again.
+        let alone =
+            matches!(asked.command, Command::ToolResult { .. } | Command::GiveUpCall { .. });
+        if asked.lost && alone {
+            asked.answered_at = Some(self.step);
+        }
+    }
+
+    /// Something arrives.
+    pub(super) fn arrive(&mut self) {
+        let Some(travel) = self.random.draw(&mut self.travels) else { return };
+        let paused = match &travel {
+            Travel::Command { to, .. } | Travel::Fact { to, .. } => {
+                self.replicas[*to].state == State::Paused
+            }
+            Travel::Reply { from, .. } => self.replicas[from.0].state == State::Paused,
+        };
+        if paused {
+            return self.travels.push(travel);
+        }
+        let lost = !self.calm && self.random.percent(5);
+        match travel {
+            Travel::Fact { to, fact } => {
+                if let Some(running) = &mut self.replicas[to].running {
+                    running.inbox.push_back(Waiting::Fact(fact));
+                }
+            }
+            Travel::Command { request, .. } if lost => self.lose(request),
+            Travel::Command { request, to } => self.command_arrives(request, to),
+            // The client still listens to what it has its answer to: an attachment that it does
+            // not know must be closed.
+            Travel::Reply { request, .. }
+                if lost && self.requests[request].answered_at.is_none() =>
+            {
+                self.lose(request);
+            }
+            Travel::Reply { request, from, reply } => {
+                self.requests[request].copies -= 1;
+                self.answered(request, from, reply);
+            }
+        }
+    }
+
+    fn command_arrives(&mut self, request: usize, to: usize) {
+        let replica = &self.replicas[to];
+        if replica.state == State::Down {
+            return self.lose(request);
+        }
+        if replica.running.is_none() {
+            let other = self.store.owner().filter(|owner| *owner != replica.id);
+            if let Some(owner) = other {
+                // To the owner; if that one is gone, nobody knows it yet.
+                let at = self.replicas.iter().position(|replica| replica.id == owner);
+                return match at {
+                    Some(to) => self.travels.push(Travel::Command { request, to }),
+                    None => self.lose(request),
+                };
+            }
+            if self.store.rows.is_none() && !self.store.is_new() {
+                let (from, reply) = ((to, 0), Reply::Refused(Refusal::NoSession));
+                return self.travels.push(Travel::Reply { request, from, reply });
+            }
+            self.start_actor(to);
+        }
+        let client = self.requests[request].client;
+        let Some(running) = &mut self.replicas[to].running else { return };
+        // A copy of something that its client has been answered long ago.
+        let newest = running.newest.entry(client).or_insert(request);
+        if *newest > request && self.requests[request].answered_at.is_some() {
+            self.requests[request].copies -= 1;
+            return;
+        }
+        *newest = request.max(*newest);
+        running.inbox.push_back(Waiting::Request(request));
+    }
+}

@@ -1,0 +1,41 @@
+//! What the store ever applied. Unlike the rows it forgets nothing, so that an effect which is
+//! carried out late can still be compared with what was stored before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bowline_sbp::approval::State;
+use bowline_sbp::id::{ApprovalId, TurnId};
+use bowline_sbp::session::{Fence, Placed, TokenHash};
+use uuid::Uuid;
+
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    pub(super) commits: BTreeSet<Uuid>,
+    /// Which actor wrote under which fence.
+    pub(super) writers: BTreeMap<Fence, u64>,
+    pub(super) log: Vec<Placed>,
+    /// The place of each turn.
+    pub(super) accepted: BTreeMap<TurnId, u64>,
+    pub(super) started: BTreeSet<(TurnId, u32)>,
+    pub(super) ended: BTreeSet<TurnId>,
+    pub(super) forgotten: BTreeSet<TurnId>,
+    /// Results that were kept under a key.
+    pub(super) results: BTreeMap<String, String>,
+    pub(super) epochs: BTreeSet<u64>,
+    pub(super) tokens: Vec<TokenHash>,
+    /// The call that each approval is about.
+    pub(super) asked: BTreeMap<ApprovalId, String>,
+    pub(super) approvals: BTreeMap<ApprovalId, Vec<State>>,
+    pub(super) handed_off: bool,
+    pub(super) deleted: bool,
+}
+
+impl Past {
+    /// Whether a call was marked as made.
+    pub(super) fn is_used(&self, call: &str) -> bool {
+        let used = |id: &ApprovalId| {
+            self.approvals.get(id).is_some_and(|states| states.contains(&State::Used))
+        };
+        self.asked.iter().any(|(id, asked)| asked == call && used(id))
+    }
+}

@@ -1,0 +1,93 @@
+//! When the faults stop: everything that was begun comes to its end.
+
+use std::time::Duration;
+
+use super::World;
+use super::clients::Kind;
+use super::replica::State;
+
+/// More steps than any schedule needs.
+const MOST_STEPS: u64 = 30_000;
+
+impl World {
+    /// Drives the world until nothing is left to do.
+    pub(super) fn settle(&mut self) {
+        self.say(|| "the faults stop".into());
+        self.calm = true;
+        for at in 0..self.replicas.len() {
+            self.recover(at);
+        }
+        while !self.late.is_empty() {
+            self.late_copy();
+        }
+        while !self.old.is_empty() {
+            self.bury();
+        }
+        let begun = self.step;
+        while self.broken.is_none() && self.go_on() {
+            if self.step - begun > MOST_STEPS {
+                self.breaks("no end in sight".into());
+            }
+        }
+    }
+
+    /// One step towards the end; none is left if that gives false.
+    fn go_on(&mut self) -> bool {
+        self.step += 1;
+        for at in 0..self.replicas.len() {
+            self.renew(at);
+        }
+        for at in 0..self.clients.len() {
+            self.surface_looks(at);
+        }
+        self.look();
+        if self.progress() {
+            return true;
+        }
+        for at in 0..self.replicas.len() {
+            if self.replicas[at].running.as_ref().is_some_and(|running| running.stopping) {
+                self.idle_out(at);
+            }
+            if self.replicas[at].state == State::Down {
+                self.restart(at);
+                self.bury();
+                return true;
+            }
+            self.take_over(at);
+            if self.replicas[at].running.as_ref().is_some_and(|running| running.can_take()) {
+                return true;
+            }
+        }
+        // Some wait for others, who wait for a deadline.
+        if self.random.percent(30) && self.wait() {
+            return true;
+        }
+        (0..self.clients.len()).any(|at| self.client_moves(at)) || self.wait()
+    }
+
+    /// A client that has something to send sends it.
+    fn client_moves(&mut self, at: usize) -> bool {
+        let client = &self.clients[at];
+        let before = (self.requests.len(), client.script.len(), self.travels.len());
+        let is_surface = matches!(client.kind, Kind::Surface { .. });
+        if is_surface && client.is_done() && client.link.is_some() {
+            self.leave(at);
+        } else {
+            self.client_acts(at);
+        }
+        let client = &self.clients[at];
+        before != (self.requests.len(), client.script.len(), self.travels.len())
+    }
+
+    /// Nothing but a deadline is left.
+    fn wait(&mut self) -> bool {
+        let running = self.replicas.iter().filter_map(|replica| replica.running.as_ref());
+        let next = running.filter_map(|running| running.actor.deadline()).min();
+        let Some(next) = next else { return false };
+        self.elapsed = next.saturating_duration_since(self.begun) + Duration::from_millis(1);
+        for at in 0..self.replicas.len() {
+            self.deadline(at);
+        }
+        true
+    }
+}
