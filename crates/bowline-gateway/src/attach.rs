@@ -34,7 +34,7 @@ use axum::response::{IntoResponse, Response};
 use bowline_sbp::adapt::Form;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
-use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame, SessionAttached};
+use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
 use bowline_sbp::session::{Attach, Command};
@@ -101,11 +101,47 @@ pub(crate) async fn upgrade(
 
 /// The whole life of a socket.
 async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credentials) {
-    let introduced = match introduce(app, &mut socket, &path, &shown).await {
-        Ok(introduced) => introduced,
-        Err(end) => return socket.end(end).await,
+    // Boxed, so that its memory is not held as long as the surface stays.
+    let arrived = match Box::pin(arrive(app, &mut socket, path, shown)).await {
+        Ok(arrived) => arrived,
+        Err(end) => return Box::pin(socket.end(end)).await,
     };
-    let Introduced { arrival, frame, device } = introduced;
+    let reporter = arrived.attachment.reporter();
+    metrics::gauge!("bowline_surfaces_attached").increment(1.0);
+    let mut surface = Surface::new(app, &mut socket, arrived);
+    // A panic ends this surface, not the gateway, and not without detaching.
+    let live = std::panic::AssertUnwindSafe(surface.live()).catch_unwind();
+    let end = live.await.unwrap_or_else(|_| {
+        metrics::counter!("bowline_panics_total").increment(1);
+        End::Bare(Close::TryAgain)
+    });
+    // What it has confirmed is not asked of it again.
+    surface.confirming.settle().await;
+    drop(surface);
+    metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
+    reporter.gone();
+    Box::pin(socket.end(end)).await;
+}
+
+/// A surface that was attached and has been told so.
+struct Arrived {
+    handle: SessionHandle,
+    attachment: Attachment,
+    joined: bool,
+    explicit_ack: bool,
+    pending: u64,
+    backlog: Option<Backlog>,
+    translator: Option<Box<Translator>>,
+}
+
+/// Finds out who comes, attaches the surface and says hello.
+async fn arrive(
+    app: &Arc<App>,
+    socket: &mut Socket,
+    path: String,
+    shown: Credentials,
+) -> Result<Arrived, End> {
+    let Introduced { arrival, frame, device } = introduce(app, socket, &path, &shown).await?;
     let session_id = arrival.session.id;
     let handle = app.sessions.handle(session_id);
     let store = &app.engine.store;
@@ -123,34 +159,33 @@ async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credenti
         take_over: frame.take_over,
     };
     let registered = attach.tools.iter().map(|tool| tool.name.clone()).collect();
-    let attachment = match handle.attach(attach).await {
-        Ok(attachment) => attachment,
-        Err(failure) => return socket.end(refused(&failure, &path)).await,
-    };
-    let pending = match pending(app, &arrival, &attachment).await {
-        Ok(pending) => pending,
-        Err(_) => {
-            attachment.reporter().gone();
-            return socket.end(End::Bare(Close::TryAgain)).await;
-        }
-    };
-    metrics::gauge!("bowline_surfaces_attached").increment(1.0);
-    let agent = &arrival.session.agent_id;
-    let translator = app.translation.translator(agent, &attachment.attached.context);
-    let mut surface =
-        Surface::new(app, &mut socket, handle, &attachment, &frame, pending, backlog, translator);
-    // A panic ends this surface, not the gateway, and not without detaching.
-    let live = std::panic::AssertUnwindSafe(surface.live(&frame, registered)).catch_unwind();
-    let end = live.await.unwrap_or_else(|_| {
-        metrics::counter!("bowline_panics_total").increment(1);
+    let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;
+    let pending = pending(app, &arrival, &attachment).await.map_err(|_| {
+        attachment.reporter().gone();
         End::Bare(Close::TryAgain)
+    })?;
+    let context = &attachment.attached.context;
+    let translator = app.translation.translator(&arrival.session.agent_id, context);
+    let hello = ServerFrame::SessionAttached(SessionAttached {
+        session_id,
+        surface_id: context.surface_id.clone(),
+        device_type: frame.surface.device_type.as_str().to_owned(),
+        queued_turns: pending,
+        tether_turns_pending: pending,
+        mcp_tools_registered: registered,
+        sbp_version: match frame.sbp_version.as_deref() {
+            Some(SBP_VERSION_0_9) => SBP_VERSION_0_9.into(),
+            Some(_) => SBP_VERSION.into(),
+            None => app.wire_version.as_str().into(),
+        },
+        sbp_level: SBP_LEVEL.into(),
     });
-    // What it has confirmed is not asked of it again.
-    surface.confirming.settle().await;
-    drop(surface);
-    metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
-    attachment.reporter().gone();
-    socket.end(end).await;
+    if let Err(end) = socket.send(&hello).await {
+        attachment.reporter().gone();
+        return Err(end);
+    }
+    let (joined, explicit_ack) = (frame.join, frame.explicit_ack);
+    Ok(Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator })
 }
 
 /// How many turns the surface will get: what was read before it attached, if that still holds.
@@ -221,7 +256,6 @@ struct Surface<'a> {
     watched: watch::Receiver<Live>,
     session_id: SessionId,
     epoch: u64,
-    surface_id: Option<String>,
     /// It is shown what others ask, and who is there (SBP-L2-20).
     joined: bool,
     /// When the device's own token ends.
@@ -249,17 +283,9 @@ struct Surface<'a> {
 }
 
 impl<'a> Surface<'a> {
-    #[expect(clippy::too_many_arguments, reason = "one call, and each is another thing")]
-    fn new(
-        app: &'a Arc<App>,
-        socket: &'a mut Socket,
-        handle: SessionHandle,
-        attachment: &Attachment,
-        frame: &AttachFrame,
-        pending: u64,
-        backlog: Option<Backlog>,
-        translator: Option<Box<Translator>>,
-    ) -> Self {
+    fn new(app: &'a Arc<App>, socket: &'a mut Socket, arrived: Arrived) -> Self {
+        let Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator } =
+            arrived;
         let attached = &attachment.attached;
         let session_id = handle.id();
         let mode = if attached.context.streams() { Mode::Chunks } else { Mode::Whole };
@@ -275,49 +301,31 @@ impl<'a> Surface<'a> {
             watched: attachment.live.clone(),
             session_id,
             epoch: attached.epoch,
-            surface_id: attached.context.surface_id.clone(),
-            joined: frame.join,
+            joined,
             until: attached.until,
             pending,
             delivery: Delivery::new(session_id, mode, attached.cursor, attached.head)
                 .in_form(Form::of(&attached.context))
                 .translating(translator.is_some())
-                .acked_explicitly(frame.explicit_ack),
+                .acked_explicitly(explicit_ack),
             // With nothing pending there is nothing to read up to here; but for questions.
-            read: if pending == 0 && !frame.join { attached.head } else { 0 },
+            read: if pending == 0 && !joined { attached.head } else { 0 },
             backlog,
             text: None,
             next_chunk: Instant::now(),
             chunk_waits: false,
             keepalive: Keepalive::new(rhythm, Instant::now()),
             commands: Arc::new(Semaphore::new(COMMANDS)),
-            shown: Shown::new(attached.epoch, frame.join),
+            shown: Shown::new(attached.epoch, joined),
             asked: HashSet::new(),
             translator,
         }
     }
 
-    /// Says hello, drains, goes live; gives the reason for the end.
-    async fn live(&mut self, frame: &AttachFrame, registered: Vec<String>) -> End {
-        let hello = ServerFrame::SessionAttached(SessionAttached {
-            session_id: self.session_id,
-            surface_id: self.surface_id.clone(),
-            device_type: frame.surface.device_type.as_str().to_owned(),
-            queued_turns: self.pending,
-            tether_turns_pending: self.pending,
-            mcp_tools_registered: registered,
-            sbp_version: match frame.sbp_version.as_deref() {
-                Some(SBP_VERSION_0_9) => SBP_VERSION_0_9.into(),
-                Some(_) => SBP_VERSION.into(),
-                None => self.app.wire_version.as_str().into(),
-            },
-            sbp_level: SBP_LEVEL.into(),
-        });
+    /// Drains, goes live; gives the reason for the end.
+    async fn live(&mut self) -> End {
         // What was pending is read even if nothing wakes us.
         let mut look_at_log = self.pending > 0;
-        if let Err(end) = self.socket.send(&hello).await {
-            return end;
-        }
         loop {
             if let Err(end) = self.pump(look_at_log).await {
                 return end;

@@ -27,7 +27,8 @@ impl Surface<'_> {
             self.release(Outcome::Dropped).await?;
         }
         if (look_at_log || state.head > self.read) && self.delivery.held().is_none() {
-            self.drain().await?;
+            // Boxed, as it is over soon and takes more memory than all that waits.
+            Box::pin(self.drain()).await?;
             self.read = self.read.max(state.head).max(self.delivery.sent());
         }
         // After the log: the turn that a handoff waited for is not cut off in the middle.

@@ -43,7 +43,7 @@ impl Driver {
                     let work = workers.replan(session, last_seq, turn, busy);
                     let plan = AssertUnwindSafe(work).catch_unwind().await;
                     let plan = plan.unwrap_or_else(|_| Err(panicked()));
-                    let _ = facts.send(Report::Fact(Fact::Replanned { turn, attempt, plan }));
+                    let _ = facts.send(Report::fact(Fact::Replanned { turn, attempt, plan }));
                 });
             }
             Effect::StopRound { turn } => {
@@ -63,7 +63,7 @@ impl Driver {
                 tokio::spawn(async move {
                     let packed = AssertUnwindSafe(workers.pack(session, handoff)).catch_unwind();
                     let packed = packed.await.unwrap_or_else(|_| Err(panicked())).map(Box::new);
-                    let _ = facts.send(Report::Fact(Fact::Packed { id, last_seq, packed }));
+                    let _ = facts.send(Report::fact(Fact::Packed { id, last_seq, packed }));
                 });
             }
             Effect::DeviceTook(took) => {
@@ -118,7 +118,7 @@ impl Driver {
                 RoundReport { end, carry: None, history: None }
             });
             let report = Box::new(report);
-            let _ = facts.send(Report::Round { turn, attempt, round, report });
+            let _ = facts.send(Box::new(Report::Round { turn, attempt, round, report }));
         });
     }
 
@@ -140,7 +140,7 @@ impl Driver {
         tokio::spawn(async move {
             let called = AssertUnwindSafe(workers.call(job)).catch_unwind().await;
             let result = called.unwrap_or_else(|_| Err(panicked().message));
-            let _ = facts.send(Report::Fact(Fact::CallEnded { call, result }));
+            let _ = facts.send(Report::fact(Fact::CallEnded { call, result }));
         });
     }
 
@@ -158,13 +158,13 @@ impl Driver {
         work
     }
 
-    fn worker(&self) -> (Arc<dyn Workers>, mpsc::UnboundedSender<Report>) {
+    fn worker(&self) -> (Arc<dyn Workers>, mpsc::UnboundedSender<Box<Report>>) {
         (Arc::clone(&self.sessions.workers), self.line.facts.clone())
     }
 
     fn busy_signal(&self) -> BusySignal {
         let facts = self.line.facts.clone();
-        BusySignal(Box::new(move || drop(facts.send(Report::Busy))))
+        BusySignal(Box::new(move || drop(facts.send(Box::new(Report::Busy)))))
     }
 }
 

@@ -79,7 +79,7 @@ impl Reporter {
     }
 
     fn tell(&self, fact: Fact) {
-        let _ = self.line.facts.send(Report::Fact(fact));
+        let _ = self.line.facts.send(Report::fact(fact));
     }
 }
 

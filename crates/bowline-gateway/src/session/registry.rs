@@ -62,7 +62,7 @@ enum Slot {
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) commands: mpsc::Sender<Box<Envelope>>,
-    pub(super) facts: mpsc::UnboundedSender<Report>,
+    pub(super) facts: mpsc::UnboundedSender<Box<Report>>,
     pub(super) live: Arc<watch::Sender<Live>>,
     vitals: Arc<Vitals>,
 }
