@@ -10,21 +10,18 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-use crate::bench::{Answer, Bench, LOCAL_KEY, Phone, Session, asked, hello, plain, turn};
+use crate::bench::{Answer, Bench, LOCAL_KEY, Phone, Session, asked, hello, list, plain, turn};
+use crate::locked::{KEY, bearer, by_key, lock};
 use crate::roaming::{STRANGER, sealed};
 
-const KEY: &str = "an-api-key-of-this-test";
-
 async fn locked() -> Bench {
-    Bench::with(|config| config.auth.api_keys = vec![KEY.into()]).await
+    Bench::with(lock).await
 }
 
 impl Bench {
     /// A new session on a gateway that asks for a key.
     async fn session_by_key(&self) -> Session {
-        let bearer = format!("Bearer {KEY}");
-        let headers = [("Authorization", bearer.as_str())];
-        let made = self.call(Method::POST, "/v1/sessions", &headers, &json!({})).await;
+        let made = by_key(self, Method::POST, "/v1/sessions", json!({})).await;
         assert_eq!(made.status, 201, "{}", made.text);
         Session::of(&made.body)
     }
@@ -394,4 +391,36 @@ async fn g11_an_attached_surface_holds_its_place_among_the_connections() {
     assert!(tokio::time::timeout(std::time::Duration::from_millis(100), early).await.is_err());
     drop(phone);
     assert!(crate::bench::some_of(&mut third).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn sbp_l1_01_a_callers_own_token_as_bearer_is_its_session() {
+    let own = "the-callers-own-token-32-letters-";
+    for locked in [false, true] {
+        let bench = if locked { Bench::with(lock).await } else { Bench::start().await };
+        let new = json!({ "session_token": own });
+        let session = by_key(&bench, Method::POST, "/v1/sessions", new).await;
+        assert_eq!(session.status, 201, "{}", session.text);
+        let id = &session.body["session_id"];
+        let shown = bearer(own);
+        let shown = [("Authorization", shown.as_str())];
+        for body in [
+            plain("m", "echo hi"),
+            asked("m", "echo hi", json!({})),
+            asked("m", "echo hi", json!({ "session_id": id })),
+        ] {
+            let said = bench.chat_as(&shown, body).await;
+            assert_eq!((said.status, said.content()), (200, "hi"), "{}", said.text);
+            assert_eq!(&said.body["sbp"]["session_id"], id);
+        }
+        let log = bench
+            .call(
+                Method::GET,
+                &format!("/v1/sessions/{}/messages", id.as_str().unwrap()),
+                &shown,
+                &Value::Null,
+            )
+            .await;
+        assert_eq!(list(&log.body["messages"]).len(), 6, "{}", log.text);
+    }
 }

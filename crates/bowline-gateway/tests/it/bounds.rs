@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::bench::{Answer, Bench, DEADLINE, answer, hello, some_of, user};
+use crate::bench::{Answer, Bench, DEADLINE, Session, answer, hello, some_of, user};
+use crate::locked::{bearer, by_key, lock};
 use crate::phone::Phone;
+use crate::upstream::MockUpstream;
 
 /// Everything until the gateway hangs up.
 async fn until_closed(socket: &mut TcpStream) -> String {
@@ -253,4 +255,63 @@ async fn g12_a_surface_that_does_not_read_is_let_go_and_harms_nobody() {
     assert!(bench.get("/metrics").await.text.contains("bowline_slow_surfaces_total"));
     let (_phone, welcome) = bench.attach(&slow).await;
     assert_eq!(welcome["queued_turns"], turns);
+}
+
+#[tokio::test]
+async fn g12_a_client_that_pipelines_and_never_reads_is_let_go() {
+    let bench = Bench::with(|config| {
+        config.limits.connections = 1;
+        config.limits.write_timeout = Duration::from_millis(300);
+        config.limits.header_timeout = Duration::from_secs(3600);
+    })
+    .await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(bench.gateway.address()).await.unwrap();
+    // Answers that are more than all buffers on the way take; it goes on asking until it is let go.
+    let ask = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let asking = async { while stream.write_all(ask.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(DEADLINE, asking).await.expect("it was never let go");
+    // The one place there is free again.
+    assert_eq!(bench.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn g11_no_body_is_read_before_the_credential_is_checked() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        lock(config);
+        config.limits.body_timeout = Duration::from_secs(3600);
+    })
+    .await;
+    let session = Session::of(&by_key(&bench, Method::POST, "/v1/sessions", json!({})).await.body);
+    let wrong = format!("Authorization: {}", bearer("a-key-that-nobody-was-given"));
+    let wrong_token = "X-Session-Token: sbt_a-token-that-opens-nothing-at-all".to_owned();
+    let its = |what: &str| format!("/v1/sessions/{}/{what}", session.id);
+    let chat = "/v1/chat/completions".to_owned();
+    for (method, path, shown, status) in [
+        ("POST", chat.clone(), "X-None: 1", 401),
+        ("POST", chat.clone(), wrong.as_str(), 403),
+        ("POST", chat, wrong_token.as_str(), 403),
+        ("POST", "/v1/completions".into(), wrong.as_str(), 403),
+        ("POST", "/v1/sessions".into(), wrong.as_str(), 403),
+        ("POST", "/v1/sessions/import".into(), wrong.as_str(), 403),
+        ("PUT", "/v1/agents/a/memory".into(), wrong.as_str(), 403),
+        ("POST", "/v1/agents/a/memory".into(), wrong.as_str(), 403),
+        ("PATCH", its("status"), wrong_token.as_str(), 403),
+        ("POST", its("cancel"), wrong_token.as_str(), 403),
+        ("POST", its("export"), wrong_token.as_str(), 403),
+        ("POST", its("handoff"), wrong_token.as_str(), 403),
+        ("POST", its("fork"), wrong_token.as_str(), 403),
+        ("POST", its("surfaces"), wrong_token.as_str(), 403),
+    ] {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             {shown}\r\nContent-Length: 100000\r\n\r\n"
+        );
+        let mut socket = bench.raw(&head).await;
+        let answer = some_of(&mut socket).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {answer}");
+    }
+    assert!(upstream.calls().is_empty());
 }

@@ -1,13 +1,14 @@
 //! G3: the same key and body give the same result, however often, at once or after a restart.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bowline_gateway::config::Price;
 use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::{Answer, Bench, DEADLINE, Session, asked, spoken, turn};
+use crate::bench::{Answer, Bench, DEADLINE, Session, asked, eventually, spoken, turn};
 use crate::upstream::{MockUpstream, Piece};
 
 const KEY: (&str, &str) = ("Idempotency-Key", "the-key");
@@ -279,4 +280,26 @@ async fn g3_a_full_lane_still_gives_what_was_answered_before() {
     drop(gate);
     assert_eq!(running.await.unwrap().unwrap().status(), 200);
     assert_eq!(bench.show(&session).await["step_count"], 2, "the refused one left nothing");
+}
+
+#[tokio::test]
+async fn g3_keys_are_forgotten_when_they_are_old() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let key = [("Idempotency-Key", "the-same")];
+    assert_eq!(bench.chat_as(&key, turn(&session, "m", "one")).await.status, 200);
+    let other = bench.chat_as(&key, turn(&session, "m", "two")).await;
+    assert_eq!(other.refusal().0, 409, "{}", other.text);
+    let bench = bench
+        .reopened_with(|config| {
+            upstream.configure(config);
+            config.limits.key_memory = Duration::ZERO;
+        })
+        .await;
+    // It forgets soon after it has started.
+    eventually("forgotten", async || {
+        bench.chat_as(&key, turn(&session, "m", "two")).await.status == 200
+    })
+    .await;
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{NewSession, TokenHash};
+use bowline_store::{Error, NewSession, TokenHash};
 use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::bench::{Bench, Session, answer, turn};
+use crate::disk::on_a_bad_disk_with;
 use crate::upstream::{MockUpstream, Piece};
 use crate::written::{begun, by_a_dead_process};
 
@@ -230,4 +231,18 @@ async fn sbp_l3_14_a_turn_that_waited_is_not_run_in_a_session_that_ended_meanwhi
     let (_, second) = tokio::join!(first, second);
     assert_eq!(second.refusal(), (409, "SBP_SESSION_CONFLICT"), "{}", second.text);
     assert_eq!(upstream.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn sbp_l2_10_a_detach_that_could_not_be_written_is_written_later() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk_with(&upstream, |_| {}).await;
+    let session = bench.session().await;
+    bench.say(&session, "hi").await;
+    let (phone, _) = bench.attach(&session).await;
+    disk.fail("detach", Error::Unavailable("a test says so".into()));
+    drop(phone);
+    bench.until_status(&session, "suspended").await;
+    assert!(disk.has_failed());
+    bench.until(&session, "let go", |seen| seen["surface"].is_null()).await;
 }

@@ -140,3 +140,18 @@ async fn sbp_l4_03_a_form_streams_and_ends_as_the_whole_would() {
     let whole = other.until("TETHER_TURN").await.pop().unwrap();
     assert_eq!(whole["content"], spoken.as_str());
 }
+
+#[tokio::test]
+async fn sbp_l4_02_desktops_and_browsers_reach_the_model_like_any_device() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    for device in ["desktop", "browser", "smart-fridge"] {
+        let session = bench.session().await;
+        let surface = json!({ "device_type": device, "max_output_tokens": 700 });
+        let (_phone, _) = bench.attach_as(&session, surface).await;
+        bench.say(&session, "hi").await;
+        let call = upstream.calls().pop().unwrap();
+        assert_eq!(call.body["max_tokens"], 700, "{device}");
+        assert!(call.said()[0].starts_with("system: ") && call.said()[0].contains(device));
+    }
+}

@@ -4,12 +4,12 @@ use bowline_gateway::config::{Config, Price};
 use bowline_gateway::{Gateway, StartError};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Session, joined};
+use crate::bench::{Bench, DEADLINE, Session, hello, joined};
 use crate::l4_translate::{
     BY_RULES, ORIGINAL, bench, bench_with, by_rules, comes_by_rules, counted, ends, metric, say,
     watch,
 };
-use crate::upstream::MockUpstream;
+use crate::upstream::{MockUpstream, Piece};
 
 #[tokio::test]
 async fn sbp_l4_03_the_switches_say_for_which_devices_and_agents() {
@@ -137,4 +137,56 @@ async fn without_a_model_no_pass_is_made() {
     let bench = Bench::before(&upstream).await;
     assert_eq!(by_rules(&bench, watch()).await, BY_RULES);
     assert!(upstream.calls().is_empty());
+}
+
+#[tokio::test]
+async fn sbp_l4_02_with_a_second_pass_a_device_is_told_of_where_its_answer_is_written() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        config.translate.model = "second-pass".into();
+        (config.translate.first_token, config.translate.timeout) = (DEADLINE, DEADLINE);
+    })
+    .await;
+    let session = bench.session().await;
+    let watch = json!({ "device_type": "watch", "max_output_tokens": 61, "surface_id": "w",
+                        "ui_capabilities": ["text", "streaming"] });
+    let desktop = json!({ "device_type": "desktop", "max_output_tokens": 777, "surface_id": "d" });
+    let join = async |surface: &Value| {
+        let mut phone = bench.socket(&session.id).await;
+        let mut first = hello(&session, surface.clone());
+        first["join"] = json!(true);
+        phone.send(first).await;
+        phone.until("SESSION_ATTACHED").await;
+        phone
+    };
+    let calls_of = |model: &str| -> Vec<_> {
+        upstream.calls().into_iter().filter(|call| call.body["model"] == model).collect()
+    };
+    // A watch alone: its answer is written by the pass.
+    let mut on_watch = join(&watch).await;
+    // Written in a form that a watch cannot show.
+    let say = async |text: &str| {
+        let gate = upstream.gate();
+        gate.send(Piece::Text(ORIGINAL.into())).ok().unwrap();
+        drop(gate);
+        assert_eq!(bench.say_to(&session, "gated", text).await.status, 200);
+    };
+    say("first").await;
+    on_watch.until("TURN_COMPLETE").await;
+    let first = calls_of("gated").pop().unwrap();
+    assert!(!first.text.contains("watch") && first.body["max_tokens"].is_null(), "{}", first.text);
+    let pass = calls_of("second-pass").pop().unwrap();
+    assert!(pass.text.contains("watch") && pass.text.contains("61"), "{}", pass.text);
+    // And a desktop beside it: it gets the first pass as it is.
+    let mut on_desktop = join(&desktop).await;
+    say("second").await;
+    let shown = on_desktop.until("TURN_COMPLETE").await;
+    assert_eq!(shown.last().unwrap()["status"], "complete");
+    on_watch.until("TURN_COMPLETE").await;
+    let first = calls_of("gated").pop().unwrap();
+    assert_eq!(first.body["max_tokens"], 777);
+    assert!(first.said()[0].contains("desktop") && !first.said()[0].contains("watch"));
+    let passes = calls_of("second-pass");
+    assert_eq!(passes.len(), 2, "one pass for each turn of the watch, and none for the desktop");
+    assert!(passes[1].text.contains("watch") && !passes[1].text.contains("desktop"));
 }

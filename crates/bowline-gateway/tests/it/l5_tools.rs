@@ -6,6 +6,7 @@ use bowline_gateway::config::Timeout;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Phone, Session, list, turn};
+use crate::l1_endings::{RawUpstream, closed};
 use crate::upstream::MockUpstream;
 
 /// A bench before the scripted upstream, a session, and a phone with these tools.
@@ -194,4 +195,104 @@ async fn sbp_l5_02_the_built_in_agent_uses_the_device_too() {
     let (said, mut phone) = tokio::join!(bench.say(&session, asked), device);
     assert_eq!(said.content(), "The tool answered: a cat");
     phone.until("TURN_COMPLETE").await;
+}
+
+#[tokio::test]
+async fn sbp_l5_02_arguments_are_kept_where_a_server_counts_calls_from_1() {
+    let upstream = RawUpstream::start().await;
+    let bench = upstream.bench().await;
+    let session = bench.session().await;
+    let (mut phone, _) = bench.attach_as(&session, json!({ "mcp_tools": ["a", "b"] })).await;
+    let piece =
+        |call: Value| json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [call] } }] });
+    let begin = |index: u32, name: &str| {
+        piece(json!({ "index": index, "id": format!("call_{name}"), "type": "function",
+                      "function": { "name": format!("surface_{name}"), "arguments": "" } }))
+    };
+    let more = |index: u32, text: &str| {
+        piece(json!({ "index": index, "function": { "arguments": text } }))
+    };
+    let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "tool_calls" }] });
+    let events = [
+        begin(1, "a"),
+        begin(2, "b"),
+        more(1, "{\"n\""),
+        more(2, "{\"n\":2}"),
+        more(1, ":1}"),
+        end,
+    ]
+    .map(|event| event.to_string());
+    let [a, b, c, d, e, f] = &events;
+    upstream.answer("x", closed(&[a, b, c, d, e, f, "[DONE]"]));
+    let device = async {
+        let first = phone.until("TOOL_CALL").await.pop().unwrap();
+        let second = phone.until("TOOL_CALL").await.pop().unwrap();
+        let said = r#"{"choices":[{"index":0,"delta":{"content":"done"},"finish_reason":"stop"}]}"#;
+        upstream.answer("x", closed(&[said, "[DONE]"]));
+        let mut inputs = Vec::new();
+        for call in [first, second] {
+            inputs.push((call["tool_name"].clone(), call["tool_input"].clone()));
+            phone
+                .send(json!({ "type": "TOOL_RESULT", "call_id": call["call_id"], "result": "ok" }))
+                .await;
+        }
+        inputs
+    };
+    let (said, inputs) = tokio::join!(bench.say_to(&session, "x", "go"), device);
+    assert_eq!(said.content(), "done", "{}", said.text);
+    let expected = [(json!("a"), json!({ "n": 1 })), (json!("b"), json!({ "n": 2 }))];
+    assert_eq!(inputs, expected);
+}
+
+#[tokio::test]
+async fn sbp_l5_01_a_tool_whose_name_models_do_not_take_is_called_by_its_own() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let long = "a".repeat(128);
+    let tools = json!(["media.capture", long]);
+    let (mut phone, welcome) = bench.attach_as(&session, json!({ "mcp_tools": tools })).await;
+    assert_eq!(welcome["mcp_tools_registered"], tools);
+    bench.say(&session, "what is there?").await;
+    phone.until("TURN_COMPLETE").await;
+    let offered = list(&upstream.calls()[0].body["tools"]);
+    let names: Vec<_> =
+        offered.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names[0], "surface_media_capture");
+    assert_eq!((names.len(), names[1].len()), (2, 64));
+    for (name, own) in names.iter().zip(["media.capture", long.as_str()]) {
+        let ask = json!([[name, "{\"n\":1}"]]).to_string();
+        let device = async {
+            let call = phone.until("TOOL_CALL").await.pop().unwrap();
+            assert_eq!(
+                (&call["tool_name"], &call["tool_input"]),
+                (&json!(own), &json!({ "n": 1 }))
+            );
+            let result =
+                json!({ "type": "TOOL_RESULT", "call_id": call["call_id"], "result": "ok" });
+            phone.send(result).await;
+        };
+        let (said, ()) = tokio::join!(bench.say_to(&session, "calls", &ask), device);
+        assert_eq!(said.content(), "ok", "{}", said.text);
+    }
+}
+
+#[tokio::test]
+async fn sbp_l5_01_a_callers_tool_choice_stays_and_the_devices_tools_are_offered() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let (_phone, _) = bench.attach_as(&session, json!({ "mcp_tools": ["camera"] })).await;
+    let look_up = json!({ "type": "function", "function": { "name": "look_up" } });
+    for choice in [json!("none"), json!("required"), json!("auto"), look_up.clone()] {
+        let mut body = turn(&session, "m", "hi");
+        body["tools"] = json!([look_up]);
+        body["tool_choice"] = choice.clone();
+        assert_eq!(bench.chat(body).await.status, 200);
+        let call = upstream.calls().pop().unwrap();
+        assert_eq!(call.body["tool_choice"], choice);
+        let tools = list(&call.body["tools"]);
+        let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
+        assert_eq!(names, ["look_up", "surface_camera"], "{choice}");
+    }
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::bench::{Bench, Session, asked, joined, list, spoken, turn, user};
+use crate::roaming::made;
 use crate::upstream::MockUpstream;
 use crate::written::{appended, begun, by_a_dead_process};
 
@@ -324,4 +325,40 @@ async fn sbp_l1_12_an_owner_reads_writes_searches_and_forgets() {
     ] {
         assert_eq!(bench.post(MEMORY, bad).await.refusal(), (422, "SBP_INVALID_REQUEST"));
     }
+}
+
+#[tokio::test]
+async fn sbp_l1_12_rules_are_told_before_facts_and_travel() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let memories = json!({ "memories": [
+        { "text": "The cat is called Ada." },
+        { "text": "Answer in two sentences.", "kind": "procedural" },
+        { "text": "We met in May.", "kind": "episodic" },
+    ] });
+    let put = bench.call(Method::PUT, "/v1/agents/default/memory", &[], &memories).await;
+    assert_eq!(put.status, 200, "{}", put.text);
+    let session = bench.session().await;
+    bench.say(&session, "what is the cat called, and when did we meet?").await;
+    let said = upstream.calls()[0].said();
+    assert!(said[0].contains("Answer in two sentences.") && !said[0].contains("Ada"), "{said:?}");
+    assert!(said[1].contains("Ada") && said[1].contains("May"), "{said:?}");
+    assert!(!said[1].contains("two sentences"), "told once: {said:?}");
+    // Whatever is asked, and also where nothing else is remembered.
+    bench.say(&session, "xyzzy").await;
+    assert!(upstream.calls()[1].said()[0].contains("Answer in two sentences."));
+
+    let bundle = bench.bundle_of(&session).await;
+    let there = Bench::start().await;
+    made(&there.import_bundle(&bundle).await);
+    let kept = list(&there.get("/v1/agents/default/memory").await.body["memories"]);
+    let mut kept: Vec<_> =
+        kept.iter().map(|m| (m["kind"].as_str().unwrap(), m["text"].as_str().unwrap())).collect();
+    kept.sort_unstable();
+    let expected = [
+        ("episodic", "We met in May."),
+        ("procedural", "Answer in two sentences."),
+        ("semantic", "The cat is called Ada."),
+    ];
+    assert_eq!(kept, expected);
 }

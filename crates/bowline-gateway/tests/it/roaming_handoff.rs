@@ -3,7 +3,9 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Session, eventually, joined, turn};
+use crate::bench::{Bench, Session, answer, eventually, joined, list, turn};
+use crate::disk::on_a_bad_disk_with;
+use crate::locked::{by_key, by_token, lock};
 use crate::roaming::{made, names, of, text};
 use crate::upstream::{MockUpstream, Piece};
 
@@ -237,4 +239,77 @@ async fn g8_a_surfaces_message_that_waits_behind_a_handoff_is_noted() {
         assert_eq!(bench.show(&session).await["status"], "suspended");
         return;
     }
+}
+
+#[tokio::test]
+async fn g8_a_second_handoff_is_refused_at_once_while_one_waits_and_packs_nothing() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk_with(&upstream, |_| {}).await;
+    let session = bench.session().await;
+    bench.say(&session, "hi").await;
+    let gate = upstream.gate();
+    let running = tokio::spawn({
+        let request = bench.http.post(bench.url("/v1/chat/completions"));
+        request.json(&turn(&session, "gated", "go")).send()
+    });
+    upstream.until_calls(2).await;
+    let hand_off = |agent: &str| {
+        let request = bench.http.post(bench.url(&of(&session, "handoff")));
+        let request = request.header("Idempotency-Key", format!("to {agent}"));
+        tokio::spawn(answer(request.json(&json!({ "to_agent_id": agent }))))
+    };
+    let (mut cook, mut waiter) = (hand_off("cook"), hand_off("waiter"));
+    // Whichever came second is refused, while the turn still runs.
+    let (refused, waits, agent) = tokio::select! {
+        refused = &mut cook => (refused.unwrap(), waiter, "waiter"),
+        refused = &mut waiter => (refused.unwrap(), cook, "cook"),
+    };
+    assert_eq!(refused.refusal(), (409, "SBP_SESSION_CONFLICT"), "{}", refused.text);
+    assert_eq!(disk.ended("pack"), 0);
+    assert!(!waits.is_finished());
+    let again = hand_off(agent);
+    drop(gate);
+    assert_eq!(running.await.unwrap().unwrap().status(), 200);
+    let (waited, again) = (waits.await.unwrap(), again.await.unwrap());
+    assert_eq!(made(&waited).id, made(&again).id, "the same request is the same handoff");
+    assert_eq!(waited.body["to_agent_id"], agent);
+    assert_eq!(disk.ended("pack"), 1);
+    assert_eq!(list(&bench.lineage(&session).await["outgoing_handoffs"]).len(), 1);
+}
+
+#[tokio::test]
+async fn sbp_l3_10_the_next_agent_is_told_what_the_former_remembered() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, lock).await;
+    let remember = async |agent: &str, text: &str| {
+        let body = json!({ "memories": [{ "text": text }] });
+        let put = by_key(&bench, Method::PUT, &format!("/v1/agents/{agent}/memory"), body).await;
+        assert_eq!(put.status, 200, "{}", put.text);
+    };
+    remember("default", "Anna drinks tea.").await;
+    remember("cook", "The oven is slow.").await;
+    let session = async || {
+        let made = by_key(&bench, Method::POST, "/v1/sessions", json!({})).await;
+        let session = Session::of(&made.body);
+        let said = by_key(&bench, Method::POST, "/v1/chat/completions", turn(&session, "m", "hi"));
+        assert_eq!(said.await.status, 200);
+        session
+    };
+    let (first, second) = (session().await, session().await);
+    let to = json!({ "to_agent_id": "cook" });
+    let new = made(&by_key(&bench, Method::POST, &of(&first, "handoff"), to).await);
+    let ask = turn(&new, "m", "what is there?");
+    by_key(&bench, Method::POST, "/v1/chat/completions", ask).await;
+    let call = upstream.calls().pop().unwrap();
+    assert!(call.text.contains("Anna drinks tea."), "{:?}", call.said());
+    // It was told, and has not become its own.
+    let own = by_key(&bench, Method::GET, "/v1/agents/cook/memory", Value::Null).await;
+    let own: Vec<_> = list(&own.body["memories"]).iter().map(|m| m["text"].clone()).collect();
+    assert_eq!(own, ["The oven is slow."]);
+    // A session's token does not open what its agent remembers elsewhere.
+    let new = made(&by_token(&bench, &second, Method::POST, &of(&second, "handoff")).await);
+    let log =
+        by_token(&bench, &new, Method::GET, &format!("/v1/sessions/{}/messages", new.id)).await;
+    assert!(log.text.contains("handed over"), "{}", log.text);
+    assert!(!log.text.contains("tea"), "{}", log.text);
 }
