@@ -69,7 +69,7 @@ impl Round<'_> {
         let results = calls.len() as u64;
         self.text().set_seq(self.job.last_seq + entries.len() as u64 + results + 1);
         let plan = |(n, call)| -> PlannedCall {
-            self.engine.plan(self.job.session, self.job.turn, n, call, tools)
+            self.engine.plan(self.job.session, self.job.turn, n, call, tools, false)
         };
         let calls = (0..).zip(calls).map(plan).collect();
         let (then, carry) = match ends {

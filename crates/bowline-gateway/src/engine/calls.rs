@@ -48,7 +48,7 @@ impl Workers for Engine {
         let names = calls.iter().map(|(_, call)| call.name.as_str());
         let tools = Tools::for_interrupted(names, &self.mcp).await;
         let calls = calls.into_iter();
-        let calls = calls.map(|(n, call)| self.plan_again(session, turn, n, call, &tools));
+        let calls = calls.map(|(n, call)| self.plan(session, turn, n, call, &tools, true));
         let calls = calls.collect();
         let read = || self.store.entries_before(session, last_seq + 1, LOOK_BACK);
         let entries = self.patiently(&store_is_busy, read).await?;
@@ -110,31 +110,8 @@ impl Engine {
         Ok(json!({"remembered": true}))
     }
 
-    /// How a call that a model just made is to be made.
+    /// How a call of a model is to be made. `after_crash`: it was made before, and may have run.
     pub(super) fn plan(
-        &self,
-        session: SessionId,
-        turn: TurnId,
-        n: u32,
-        call: ToolCall,
-        tools: &Tools,
-    ) -> PlannedCall {
-        self.planned(session, turn, n, call, tools, false)
-    }
-
-    /// The same for one that a crash has interrupted.
-    fn plan_again(
-        &self,
-        session: SessionId,
-        turn: TurnId,
-        n: u32,
-        call: ToolCall,
-        tools: &Tools,
-    ) -> PlannedCall {
-        self.planned(session, turn, n, call, tools, true)
-    }
-
-    fn planned(
         &self,
         session: SessionId,
         turn: TurnId,

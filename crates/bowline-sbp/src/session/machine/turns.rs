@@ -207,8 +207,7 @@ impl Machine {
                 false => format!("This was not answered: {refusal}."),
             };
             let failure = Failure::new(Code::SessionConflict, refusal.to_string());
-            let asked = turn.asked();
-            self.give_up(*turn, asked, failure, &note, TurnStatus::Failed, now, step);
+            self.give_up_unrun(*turn, failure, &note, TurnStatus::Failed, now, step);
         }
     }
 
