@@ -93,22 +93,22 @@ pub(crate) async fn upgrade(
         .on_upgrade(move |socket| {
             tracker.track_future(async move {
                 let _place = place;
-                let socket = Socket::new(socket, app.engine.limits.write_timeout);
+                let socket = Box::new(Socket::new(socket, app.engine.limits.write_timeout));
                 serve(&app, socket, session_id, shown).await;
             })
         })
 }
 
-/// The whole life of a socket.
-async fn serve(app: &Arc<App>, mut socket: Socket, path: String, shown: Credentials) {
-    // Boxed, so that its memory is not held as long as the surface stays.
+/// The whole life of a socket. What is handed over here is boxed: whatever moves is held twice, for
+/// as long as the surface stays.
+async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, shown: Credentials) {
     let arrived = match Box::pin(arrive(app, &mut socket, path, shown)).await {
         Ok(arrived) => arrived,
         Err(end) => return Box::pin(socket.end(end)).await,
     };
     let reporter = arrived.attachment.reporter();
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
-    let mut surface = Surface::new(app, &mut socket, arrived);
+    let mut surface = Surface::new(app, &mut socket, *arrived);
     // A panic ends this surface, not the gateway, and not without detaching.
     let live = std::panic::AssertUnwindSafe(surface.live()).catch_unwind();
     let end = live.await.unwrap_or_else(|_| {
@@ -140,7 +140,7 @@ async fn arrive(
     socket: &mut Socket,
     path: String,
     shown: Credentials,
-) -> Result<Arrived, End> {
+) -> Result<Box<Arrived>, End> {
     let Introduced { arrival, frame, device } = introduce(app, socket, &path, &shown).await?;
     let session_id = arrival.session.id;
     let handle = app.sessions.handle(session_id);
@@ -185,7 +185,7 @@ async fn arrive(
         return Err(end);
     }
     let (joined, explicit_ack) = (frame.join, frame.explicit_ack);
-    Ok(Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator })
+    Ok(Box::new(Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator }))
 }
 
 /// How many turns the surface will get: what was read before it attached, if that still holds.
@@ -402,7 +402,7 @@ impl<'a> Surface<'a> {
                 }
                 Err(refused) => self.socket.send(&refused).await,
             },
-            ClientFrame::Cancel => self.cancel().await,
+            ClientFrame::Cancel => Box::pin(self.cancel()).await,
             ClientFrame::ToolResult { call_id, result, error } => {
                 if let Some(call) = self.shown.answered(&call_id) {
                     self.reporter.answered(call, error.map_or(Ok(result), Err));

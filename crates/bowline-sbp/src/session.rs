@@ -26,8 +26,8 @@ pub use actor::{Actor, After, Next};
 pub use commit::{Commit, CommitError, Fence, Lease, Loaded, ReplicaId, Write};
 pub use effect::{Effect, Refusal, Reply};
 pub use input::{
-    Attach, Attached, CallDevice, Command, CommandId, DeviceChange, Fact, HandOff, HandedOff,
-    Input, KnownKey, Now, Packed, Submit,
+    Attach, Attached, Command, CommandId, DeviceChange, Fact, HandOff, HandedOff, Input, KnownKey,
+    Now, Packed, Submit,
 };
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};

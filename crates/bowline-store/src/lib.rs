@@ -22,7 +22,7 @@ pub use bowline_sbp::session::{
 };
 pub use entry::Entry;
 pub use error::{Error, OpenError};
-pub use memory::{Memory, MemoryKind, NewMemory};
+pub use memory::{Memory, MemoryKind, NewMemory, TurnMemories};
 pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,

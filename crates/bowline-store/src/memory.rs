@@ -41,6 +41,16 @@ pub struct NewMemory {
     pub at: Timestamp,
 }
 
+/// What an agent remembers that may help it with a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TurnMemories {
+    /// Procedural memories, oldest first: later rules build on earlier ones.
+    pub rules: Vec<Memory>,
+    /// What has to do with the words of the question, best first.
+    pub matching: Vec<Memory>,
+    pub newest: Vec<Memory>,
+}
+
 /// Something remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {

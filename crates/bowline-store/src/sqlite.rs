@@ -25,6 +25,7 @@ mod writer;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbp::approval::Approval;
@@ -46,7 +47,7 @@ use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
     Memories, Memory, NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page, Result,
-    Roaming, Secrets, Session, Sessions, Tether, Upkeep,
+    Roaming, Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
 };
 
 /// The database's name inside the data folder.
@@ -203,7 +204,7 @@ impl Sessions for Sqlite {
         self.readers.ask(move |conn| load::load(conn, id)).await
     }
 
-    async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<(), CommitError> {
         let written = self.writer.run(move |conn| commit::commit(conn, &commit)).await;
         written.unwrap_or_else(|error| match error {
             Error::Fatal(why) => Err(CommitError::Fatal(why)),
@@ -346,8 +347,13 @@ impl Memories for Sqlite {
         self.readers.ask(move |conn| memory::recall(conn, &agent, &words, limit)).await
     }
 
-    async fn rules(&self, agent: AgentId, limit: u32) -> Result<Vec<Memory>> {
-        self.readers.ask(move |conn| memory::rules(conn, &agent, limit)).await
+    async fn memories_for_turn(
+        &self,
+        agent: AgentId,
+        words: Vec<String>,
+        limit: u32,
+    ) -> Result<TurnMemories> {
+        self.readers.ask(move |conn| memory::for_turn(conn, &agent, &words, limit)).await
     }
 
     async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64> {

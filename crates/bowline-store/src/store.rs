@@ -3,6 +3,8 @@
 //! Small traits of whole, atomic operations. A live session is written by one operation alone:
 //! [`Sessions::commit`], under its owner's lease. What is committed may be read by anyone.
 
+use std::sync::Arc;
+
 use bowline_sbp::approval::Approval;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
@@ -16,7 +18,7 @@ use jiff::Timestamp;
 
 use crate::{
     Arrival, Created, Derived, Edge, Entry, Export, Family, Memory, NewExport, NewFork, NewImport,
-    NewMemory, Packed, Page, Result, Session,
+    NewMemory, Packed, Page, Result, Session, TurnMemories,
 };
 
 /// Sessions: made, found, and written by their owners.
@@ -47,7 +49,7 @@ pub trait Sessions: Send + Sync {
     async fn load(&self, id: SessionId) -> Result<Option<Loaded>>;
 
     /// Writes a session: all of it or nothing, and only under its owner's lease (G19).
-    async fn commit(&self, commit: Commit) -> Result<(), CommitError>;
+    async fn commit(&self, commit: Arc<Commit>) -> Result<(), CommitError>;
 }
 
 /// Who is alive, and whose sessions were left.
@@ -167,8 +169,14 @@ pub trait Memories: Send + Sync {
     /// What an agent remembers that has to do with these words, best first.
     async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>>;
 
-    /// How an agent does things: its procedural memories, oldest first.
-    async fn rules(&self, agent: AgentId, limit: u32) -> Result<Vec<Memory>>;
+    /// What an agent remembers that may help it with a turn, read at once; at most `limit` of
+    /// each.
+    async fn memories_for_turn(
+        &self,
+        agent: AgentId,
+        words: Vec<String>,
+        limit: u32,
+    ) -> Result<TurnMemories>;
 
     /// Forgets one memory of an agent, or all. Gives their number.
     async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64>;

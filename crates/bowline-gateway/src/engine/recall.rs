@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bowline_sbp::message::Message;
-use bowline_store::{Memory, MemoryKind};
+use bowline_store::{Memory, MemoryKind, TurnMemories};
 
 use super::round::Round;
 
@@ -36,15 +36,18 @@ impl Round<'_> {
 
     async fn look_through_memory(&self) -> bowline_store::Result<Vec<Message>> {
         let (store, agent) = (&self.engine.store, self.agent());
-        let rules = store.rules(agent.clone(), MOST_MEMORIES).await?;
+        let question = self.request.question();
+        let words = question.as_deref().map(words).unwrap_or_default();
+        let found = store.memories_for_turn(agent.clone(), words, MOST_MEMORIES).await?;
+        let TurnMemories { rules, matching, newest } = found;
         let mut notes: Vec<_> = note(RULES, rules.into_iter()).into_iter().collect();
-        let Some(asked) = self.request.question() else { return Ok(notes) };
-        let found = store.recall(agent.clone(), words(&asked), MOST_MEMORIES).await?;
-        // Few facts are worth knowing whatever is asked.
-        let newest = store.memories(agent.clone(), None, MOST_MEMORIES).await?;
-        let facts = newest.into_iter().filter(|memory| memory.kind == MemoryKind::Semantic);
-        let found = found.into_iter().filter(|memory| memory.kind != MemoryKind::Procedural);
-        notes.extend(note(REMEMBERED, found.chain(facts)));
+        if question.is_some() {
+            // Few facts are worth knowing whatever is asked.
+            let facts = newest.into_iter().filter(|memory| memory.kind == MemoryKind::Semantic);
+            let matching =
+                matching.into_iter().filter(|memory| memory.kind != MemoryKind::Procedural);
+            notes.extend(note(REMEMBERED, matching.chain(facts)));
+        }
         Ok(notes)
     }
 }

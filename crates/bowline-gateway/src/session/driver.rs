@@ -18,7 +18,7 @@ use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{
     Actor, After, Command, CommandId, Commit, CommitError, Effect, Fact, Input, KnownKey,
-    NewSession, Next, Now, Refusal, Reply, Write,
+    NewSession, Next, Now, Placed, Refusal, Reply, Write,
 };
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -159,7 +159,8 @@ impl Driver {
 
     /// The actor's life. Gives the fence of the lease it holds at its end.
     async fn live(&mut self, boot: Boot) -> Option<u64> {
-        let mut actor = self.boot(boot).await?;
+        // Boxed, so that its memory is not held as long as the session lives.
+        let mut actor = Box::pin(self.boot(boot)).await?;
         loop {
             let inputs = match actor.has_work() && self.retry.is_none() {
                 true => Vec::new(),
@@ -172,7 +173,7 @@ impl Driver {
             };
             let effects = match actor.take(inputs, Uuid::new_v4(), now) {
                 Next::Effects(effects) => effects,
-                Next::Commit(commit) => self.commit(&mut actor, *commit).await?,
+                Next::Commit(commit) => self.commit(&mut actor, &commit).await?,
             };
             self.publish(&actor);
             for effect in effects {
@@ -248,7 +249,7 @@ impl Driver {
         tokio::select! {
             biased;
             Some(report) = self.reports.recv() => self.reported(*report, &mut inputs),
-            Some(envelope) = self.inbox.recv() => self.asked(*envelope, &mut inputs).await,
+            Some(envelope) = self.inbox.recv() => self.asked(envelope, &mut inputs).await,
             () = at(deadline) => inputs.push(Input::Fact(Fact::Deadline)),
             () = at(self.retry.map(|(when, _)| when)) => {}
             () = at(self.linger.as_ref().map(|(when, _)| *when)) => return Err(Ending::Idle),
@@ -261,7 +262,7 @@ impl Driver {
             if let Ok(report) = self.reports.try_recv() {
                 self.reported(*report, &mut inputs);
             } else if let Ok(envelope) = self.inbox.try_recv() {
-                self.asked(*envelope, &mut inputs).await;
+                self.asked(envelope, &mut inputs).await;
             } else {
                 break;
             }
@@ -290,17 +291,17 @@ impl Driver {
         inputs.push(Input::Fact(fact));
     }
 
-    async fn asked(&mut self, envelope: Envelope, inputs: &mut Vec<Input>) {
-        let Envelope { command, reply } = envelope;
-        let known = match self.look_up(&command).await {
+    async fn asked(&mut self, envelope: Box<Envelope>, inputs: &mut Vec<Input>) {
+        let known = match self.look_up(&envelope.command).await {
             Ok(known) => known,
             Err(error) => {
                 tracing::warn!(%error, "an idempotency key could not be looked up");
                 let refused = Reply::Refused(Refusal::NotStored);
-                let _ = reply.send(Answer { reply: refused, text: None });
+                let _ = envelope.reply.send(Answer { reply: refused, text: None });
                 return;
             }
         };
+        let Envelope { command, reply } = *envelope;
         self.commands += 1;
         let id = CommandId(self.commands);
         self.replies.insert(id, reply);
@@ -319,19 +320,17 @@ impl Driver {
     }
 
     /// Has it stored, for as long as that takes. None: this is not the owner any more.
-    async fn commit(&mut self, actor: &mut Actor, mut commit: Commit) -> Option<Vec<Effect>> {
+    async fn commit(&mut self, actor: &mut Actor, commit: &Arc<Commit>) -> Option<Vec<Effect>> {
         loop {
-            let appended = appended(&commit);
-            let ended = ended(&commit);
-            let result = self.sessions.store.commit(commit).await;
+            let result = self.sessions.store.commit(Arc::clone(commit)).await;
             let trouble = result.is_err();
             match actor.committed(result) {
                 After::Effects(effects) => {
-                    for (turn, status) in ended {
+                    for (turn, status) in ended(commit) {
                         let begun = self.turns.get(&turn).map(|work| work.begun);
                         meters::turn(status, begun.map_or(Duration::ZERO, |begun| begun.elapsed()));
                     }
-                    self.history.grow(appended.iter());
+                    self.history.grow(appended(commit));
                     self.retry = None;
                     return Some(effects);
                 }
@@ -343,8 +342,7 @@ impl Driver {
                     }
                     return Some(effects);
                 }
-                After::Again(same) => {
-                    commit = *same;
+                After::Again(_) => {
                     self.line.vitals().trouble.store(trouble, Ordering::Relaxed);
                     tokio::time::sleep(PAUSE.0).await;
                 }
@@ -436,27 +434,26 @@ async fn at(when: Option<Instant>) {
     }
 }
 
-fn appended(commit: &Commit) -> Vec<bowline_sbp::session::Placed> {
+fn appended(commit: &Commit) -> impl Iterator<Item = &Placed> {
     let entries = commit.writes.iter().filter_map(|write| match write {
         Write::Append { entries, .. } => Some(entries),
         _ => None,
     });
-    entries.flatten().cloned().collect()
+    entries.flatten()
 }
 
 /// Turns that the commit ends, and how.
-fn ended(commit: &Commit) -> Vec<(TurnId, TurnStatus)> {
-    let status = |turn: TurnId| {
+fn ended(commit: &Commit) -> impl Iterator<Item = (TurnId, TurnStatus)> {
+    let status = move |turn: TurnId| {
         let mut entries = commit.writes.iter().filter_map(|write| match write {
             Write::Append { entries, .. } => entries.iter().rfind(|placed| placed.turn_id == turn),
             _ => None,
         });
         entries.next_back().map_or(TurnStatus::Failed, |placed| placed.entry.status)
     };
-    let ended = commit.writes.iter().filter_map(|write| match write {
+    commit.writes.iter().filter_map(move |write| match write {
         Write::End { turn, .. } => Some((*turn, status(*turn))),
         Write::Forget { turn } => Some((*turn, TurnStatus::Failed)),
         _ => None,
-    });
-    ended.collect()
+    })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{
-    Attach, Attached, CallDevice, Command, Fact, NewSession, Outcome, Refusal, Reply, Submit,
+    Attach, Attached, Command, Fact, NewSession, Outcome, PlannedCall, Refusal, Reply, Submit,
 };
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -201,11 +201,11 @@ impl SessionHandle {
     /// waits.
     pub(crate) async fn call_device(
         &self,
-        call: CallDevice,
+        call: PlannedCall,
         gone: impl Future<Output = ()>,
     ) -> Result<Value, String> {
-        let id: Uuid = call.call.id;
-        let asked = self.once(Command::CallDevice(call));
+        let id: Uuid = call.id;
+        let asked = self.once(Command::CallDevice { call: Box::new(call) });
         tokio::pin!(asked);
         let answer = tokio::select! {
             answer = &mut asked => answer,

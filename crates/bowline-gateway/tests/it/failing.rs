@@ -18,7 +18,7 @@ use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
     Memories, Memory, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming,
-    Secrets, Session, Sessions, Tether, Upkeep,
+    Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -126,7 +126,7 @@ fails_when_told! {
         remember(agent: AgentId, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
         memories(agent: AgentId, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
         recall(agent: AgentId, words: Vec<String>, limit: u32) -> Vec<Memory>;
-        rules(agent: AgentId, limit: u32) -> Vec<Memory>;
+        memories_for_turn(agent: AgentId, words: Vec<String>, limit: u32) -> TurnMemories;
         forget(agent: AgentId, memory: Option<MemoryId>) -> u64;
     }
     Secrets {
@@ -172,7 +172,7 @@ impl Sessions for Failing {
         self.store.load(id).await
     }
 
-    async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<(), CommitError> {
         let writes: Vec<_> = commit.writes.iter().map(|write| write.name()).collect();
         let is_it = |name: &str| writes.contains(&name) || (name == "status" && writes.is_empty());
         self.may(is_it).map_err(|error| match error {

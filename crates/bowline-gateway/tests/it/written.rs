@@ -34,7 +34,7 @@ pub(crate) async fn by_a_dead_process(
         head,
         writes,
     };
-    store.commit(commit).await.unwrap();
+    store.commit(commit.into()).await.unwrap();
     store.retire(owner).await.unwrap();
 }
 

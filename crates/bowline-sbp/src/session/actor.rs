@@ -15,6 +15,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use uuid::Uuid;
@@ -41,13 +42,13 @@ pub struct Actor {
     stored: Head,
     /// Facts that could not be written yet.
     late: Vec<Fact>,
-    flight: Option<Flight>,
+    flight: Option<Box<Flight>>,
 }
 
 /// A commit that was not answered yet.
 #[derive(Debug)]
 struct Flight {
-    commit: Commit,
+    commit: Arc<Commit>,
     before: Machine,
     facts: Vec<Fact>,
     commands: Vec<CommandId>,
@@ -60,7 +61,7 @@ struct Flight {
 #[derive(Debug, PartialEq)]
 pub enum Next {
     /// Store this, and report what came of it.
-    Commit(Box<Commit>),
+    Commit(Arc<Commit>),
     /// Nothing has to be written.
     Effects(Vec<Effect>),
 }
@@ -73,7 +74,7 @@ pub enum After {
     /// It is not stored. Tell these; facts are kept, to be tried again after a pause.
     Refused(Vec<Effect>),
     /// Send the same commit again.
-    Again(Box<Commit>),
+    Again(Arc<Commit>),
     /// This is not the owner any more, or never was: the actor ends without effects.
     Ended(CommitError),
 }
@@ -161,7 +162,7 @@ impl Actor {
             self.first = None;
             return Next::Effects(effects);
         }
-        let commit = Commit {
+        let commit = Arc::new(Commit {
             id: commit_id,
             session: self.machine.id(),
             lease: Lease { owner: self.owner, fence: self.fence, take: !self.owned },
@@ -169,10 +170,11 @@ impl Actor {
             make: self.make.clone(),
             head: self.machine.head().clone(),
             writes,
-        };
-        let next = Next::Commit(Box::new(commit.clone()));
+        });
+        let next = Next::Commit(Arc::clone(&commit));
         let doubtful = false;
-        self.flight = Some(Flight { commit, before, facts, commands, effects, doubtful });
+        let flight = Flight { commit, before, facts, commands, effects, doubtful };
+        self.flight = Some(Box::new(flight));
         next
     }
 
@@ -186,7 +188,7 @@ impl Actor {
                 self.owned = true;
                 self.make = None;
                 self.first = None;
-                self.stored = flight.commit.head;
+                self.stored = flight.commit.head.clone();
                 After::Effects(flight.effects)
             }
             Err(CommitError::NotStored(_)) if !flight.doubtful => {
@@ -205,7 +207,7 @@ impl Actor {
             // That this copy was not stored says nothing of the one before it.
             Err(CommitError::Unknown(_) | CommitError::NotStored(_)) => {
                 flight.doubtful = true;
-                let again = After::Again(Box::new(flight.commit.clone()));
+                let again = After::Again(Arc::clone(&flight.commit));
                 self.flight = Some(flight);
                 again
             }

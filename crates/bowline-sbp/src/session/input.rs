@@ -90,7 +90,10 @@ pub enum Command {
         approval: ApprovalId,
         approved: bool,
     },
-    CallDevice(CallDevice),
+    /// A call of a device's tool by someone who takes no turn.
+    CallDevice {
+        call: Box<PlannedCall>,
+    },
     /// Whoever called the device does not wait any more.
     GiveUpCall {
         call: Uuid,
@@ -145,12 +148,6 @@ pub struct Attached {
     pub head: Seq,
     /// When the device's own token ends, and the attachment with it.
     pub until: Option<Timestamp>,
-}
-
-/// A call of a device's tool by someone who takes no turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallDevice {
-    pub call: PlannedCall,
 }
 
 /// Devices are given tokens and forgotten.

@@ -187,7 +187,7 @@ impl Machine {
                 let stands = self.decide(approval, approved, now, step);
                 step.reply(id, Reply::Decided(stands.map(Box::new)));
             }
-            Command::CallDevice(call) => self.call_device(id, call, now, step),
+            Command::CallDevice { call } => self.call_device(id, *call, now, step),
             Command::GiveUpCall { call } => {
                 self.give_up_call(call, now, step);
                 step.reply(id, Reply::Done);

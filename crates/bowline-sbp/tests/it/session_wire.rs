@@ -13,10 +13,10 @@ use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, Turn
 use bowline_sbp::lifecycle::{Change, IllegalChange, Status};
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{
-    Answered, Attach, Attached, CallDevice, Closed, Command, CommandId, DeviceCall, DeviceChange,
-    Done, Effect, Fact, HandOff, IdempotencyKey, Input, KnownKey, LiveState, LiveSurface, LiveTurn,
-    NewEntry, Origin, Packed, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Reply,
-    RoundEnd, Submit, TokenHash, Tokens, TurnRequest, Work,
+    Answered, Attach, Attached, Closed, Command, CommandId, DeviceCall, DeviceChange, Done, Effect,
+    Fact, HandOff, IdempotencyKey, Input, KnownKey, LiveState, LiveSurface, LiveTurn, NewEntry,
+    Origin, Packed, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Reply, RoundEnd,
+    Submit, TokenHash, Tokens, TurnRequest, Work,
 };
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
 use jiff::Timestamp;
@@ -211,7 +211,7 @@ fn commands() -> Vec<Command> {
         Command::HandOff(hand_off()),
         Command::Delete,
     ];
-    all.extend(calls().into_iter().map(|call| Command::CallDevice(CallDevice { call })));
+    all.extend(calls().into_iter().map(|call| Command::CallDevice { call: Box::new(call) }));
     all
 }
 

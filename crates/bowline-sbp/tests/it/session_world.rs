@@ -30,6 +30,7 @@ mod trouble;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_sbp::id::TurnId;
@@ -65,7 +66,7 @@ struct World {
     requests: Vec<Request>,
     travels: Vec<Travel>,
     /// Commits that nobody waits for, and the actors that sent them.
-    late: Vec<(u64, Box<Commit>)>,
+    late: Vec<(u64, Arc<Commit>)>,
     serial: u64,
     commands: u64,
     rounds: BTreeSet<(TurnId, u32, u32)>,

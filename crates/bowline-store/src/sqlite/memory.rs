@@ -4,7 +4,7 @@ use bowline_sbp::id::{AgentId, MemoryId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, millis};
-use crate::{Error, Memory, MemoryKind, NewMemory, Result};
+use crate::{Error, Memory, MemoryKind, NewMemory, Result, TurnMemories};
 
 /// The most an agent remembers.
 const MOST: u32 = 10_000;
@@ -128,11 +128,25 @@ pub(super) fn recall(
     select(conn, rest, params![agent.as_str(), search, limit])
 }
 
-/// How an agent does things, oldest first: later rules build on earlier ones.
-pub(super) fn rules(conn: &Connection, agent: &AgentId, limit: u32) -> Result<Vec<Memory>> {
+/// All that one turn asks of an agent's memory.
+pub(super) fn for_turn(
+    conn: &Connection,
+    agent: &AgentId,
+    words: &[String],
+    limit: u32,
+) -> Result<TurnMemories> {
+    let newest = list(conn, agent, None, limit)?;
+    // Most agents remember nothing, and a search is not free.
+    if newest.is_empty() {
+        return Ok(TurnMemories::default());
+    }
     let kind = MemoryKind::Procedural.as_str();
     let rest = "m WHERE agent_id = ?1 AND kind = ?2 ORDER BY number LIMIT ?3";
-    select(conn, rest, params![agent.as_str(), kind, limit])
+    Ok(TurnMemories {
+        rules: select(conn, rest, params![agent.as_str(), kind, limit])?,
+        matching: recall(conn, agent, words, limit)?,
+        newest,
+    })
 }
 
 pub(super) fn forget(conn: &Connection, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {

@@ -144,7 +144,7 @@ async fn g6_a_handoff_ends_the_attachment(store: S) {
 }
 
 /// A handoff that is ready to be committed.
-async fn ready(live: &mut Live, handoff: &HandOff) -> bowline_store::Commit {
+async fn ready(live: &mut Live, handoff: &HandOff) -> Arc<bowline_store::Commit> {
     assert_eq!(live.ask(Command::HandOff(handoff.clone())).await, None);
     let packed = live.packed(handoff.id);
     live.prepare(vec![Input::Fact(packed)])

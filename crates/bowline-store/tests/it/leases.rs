@@ -2,6 +2,8 @@
 //!
 //! Commits are put together by hand here: a wrong one never comes from an actor.
 
+use std::sync::Arc;
+
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Lease, Loaded, Placed, Write};
 use bowline_store::{Commit, CommitError, ReplicaId};
@@ -41,7 +43,7 @@ async fn load(store: &S, id: SessionId) -> Loaded {
 }
 
 /// One entry more, by someone who has the lease already.
-fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Commit {
+fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     let mut head = loaded.head.clone();
     head.last_seq += 1;
     let placed = Placed {
@@ -52,7 +54,7 @@ fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Commit {
         at: at(),
         entry: said(text),
     };
-    Commit {
+    Arc::new(Commit {
         id: Uuid::new_v4(),
         session: loaded.id,
         lease: Lease { owner, fence: loaded.fence, take: false },
@@ -60,13 +62,13 @@ fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Commit {
         make: None,
         head,
         writes: vec![Write::Append { entries: vec![placed], advances: None }],
-    }
+    })
 }
 
 /// The same by someone who takes the lease with it.
-fn take(loaded: &Loaded, owner: ReplicaId, text: &str) -> Commit {
+fn take(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     let mut commit = append(loaded, owner, text);
-    commit.lease.take = true;
+    Arc::make_mut(&mut commit).lease.take = true;
     commit
 }
 
@@ -78,7 +80,7 @@ async fn owned(store: &S, owner: ReplicaId) -> Loaded {
 }
 
 /// It is refused, and the session is as it was.
-async fn assert_fenced(store: &S, commit: Commit) {
+async fn assert_fenced(store: &S, commit: Arc<Commit>) {
     let id = commit.session;
     let before = (load(store, id).await, texts(store, id).await);
     assert_eq!(store.commit(commit).await, Err(CommitError::Fenced));
@@ -256,7 +258,7 @@ async fn g19_a_session_that_is_gone_is_not_written(store: S) {
 async fn g19_a_session_is_made_by_somebody_alive(store: S) {
     let mut live = Live::making(&store, new_session()).await;
     let mut making = live.prepare(whole_turn("a"));
-    making.lease.owner = ReplicaId(Uuid::new_v4());
+    Arc::make_mut(&mut making).lease.owner = ReplicaId(Uuid::new_v4());
     assert_eq!(store.commit(making.clone()).await, Err(CommitError::Fenced));
     store.register(making.lease.owner).await.unwrap();
     store.retire(making.lease.owner).await.unwrap();

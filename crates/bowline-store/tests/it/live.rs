@@ -77,10 +77,10 @@ impl Live {
     }
 
     /// What the inputs come to, not sent yet. [`Live::report`] has to follow.
-    pub(crate) fn prepare(&mut self, inputs: Vec<Input>) -> Commit {
+    pub(crate) fn prepare(&mut self, inputs: Vec<Input>) -> Arc<Commit> {
         let at = self.at;
         match self.actor.take(inputs, Uuid::new_v4(), || now(at)) {
-            Next::Commit(commit) => *commit,
+            Next::Commit(commit) => commit,
             Next::Effects(effects) => panic!("nothing to write, only {effects:?}"),
         }
     }
@@ -99,7 +99,7 @@ impl Live {
         match self.actor.take(inputs, Uuid::new_v4(), || now(at)) {
             Next::Effects(effects) => Ok(self.carried_out(effects)),
             Next::Commit(commit) => {
-                let stored = self.store.commit(*commit).await;
+                let stored = self.store.commit(commit).await;
                 let effects = self.report(stored.clone());
                 stored.map(|()| effects)
             }

@@ -1,5 +1,7 @@
 //! What every backend must give to a session's next owner.
 
+use std::sync::Arc;
+
 use bowline_sbp::approval::State;
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{Command, Head, TurnRequest};
@@ -38,7 +40,7 @@ async fn g19_the_row_is_loaded_as_it_was_committed(store: S) {
     let epoch = live.attach(None).await.epoch;
     live.confirm(epoch, 2).await;
     let mut commit = live.prepare(whole_turn("c"));
-    commit.head.snapshot.as_mut().unwrap().kind = SnapshotKind::PostAction;
+    Arc::make_mut(&mut commit).head.snapshot.as_mut().unwrap().kind = SnapshotKind::PostAction;
     store.commit(commit.clone()).await.unwrap();
     let loaded = store.load(live.id()).await.unwrap().unwrap();
     assert_eq!(loaded.head, commit.head);

@@ -11,6 +11,7 @@ backends! {
     sbp_l1_12_memories_are_found_by_their_words_and_by_their_agent_alone
     sbp_l1_12_the_same_words_are_remembered_once
     sbp_l1_12_memories_are_listed_replaced_and_forgotten
+    sbp_l1_12_a_turn_gets_rules_what_matches_and_the_newest
 }
 
 fn agent(name: &str) -> AgentId {
@@ -75,4 +76,27 @@ async fn sbp_l1_12_memories_are_listed_replaced_and_forgotten(store: S) {
         Error::MemoryFull(10_000)
     );
     assert!(list(None, 9).await.is_empty());
+}
+
+async fn sbp_l1_12_a_turn_gets_rules_what_matches_and_the_newest(store: S) {
+    let of = |kind, text: &str| NewMemory { kind, ..fact(text) };
+    let memories = vec![
+        of(MemoryKind::Procedural, "Answer in French."),
+        of(MemoryKind::Episodic, "We moved the cat in May."),
+        of(MemoryKind::Procedural, "Run the tests."),
+        fact("The dog is called Bob."),
+    ];
+    store.remember(agent("a"), memories, false).await.unwrap();
+    let texts = |memories: Vec<bowline_store::Memory>| -> Vec<String> {
+        memories.into_iter().map(|memory| memory.text).collect()
+    };
+    let found = store.memories_for_turn(agent("a"), vec!["cat".into()], 3).await.unwrap();
+    assert_eq!(texts(found.rules), ["Answer in French.", "Run the tests."], "oldest first");
+    assert_eq!(texts(found.matching), ["We moved the cat in May."]);
+    let newest = ["The dog is called Bob.", "Run the tests.", "We moved the cat in May."];
+    assert_eq!(texts(found.newest), newest);
+    let found = store.memories_for_turn(agent("a"), Vec::new(), 1).await.unwrap();
+    assert_eq!((found.rules.len(), found.matching.len(), found.newest.len()), (1, 0, 1));
+    let none = store.memories_for_turn(agent("b"), vec!["cat".into()], 3).await.unwrap();
+    assert_eq!(none, bowline_store::TurnMemories::default());
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bowline_sbp::id::SessionId;
-use bowline_sbp::session::{CallDevice, LiveState};
+use bowline_sbp::session::LiveState;
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool, description};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool};
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ impl DeviceTool {
         let (session, tool) = (self.session, &self.tool.name);
         let call = planned_for_host(&app.engine, session, tool, arguments.into())?;
         let handle = app.sessions.handle(session);
-        Ok(shown(handle.call_device(CallDevice { call }, gone).await?))
+        Ok(shown(handle.call_device(call, gone).await?))
     }
 }
 

@@ -77,9 +77,9 @@ fn ended(number: u128) -> Input {
     Input::Fact(Fact::RoundEnded { turn, attempt: 1, round: 0, end })
 }
 
-fn commit(actor: &mut Actor, inputs: Vec<Input>) -> Commit {
+fn commit(actor: &mut Actor, inputs: Vec<Input>) -> Arc<Commit> {
     match actor.take(inputs, Uuid::new_v4(), now) {
-        Next::Commit(commit) => *commit,
+        Next::Commit(commit) => commit,
         Next::Effects(effects) => panic!("{effects:?}"),
     }
 }
@@ -178,7 +178,7 @@ fn g4_a_commit_whose_fate_is_unknown_is_sent_again_as_it_was() {
     let mut actor = actor();
     let sent = commit(&mut actor, vec![asks(1, false)]);
     for _ in 0..2 {
-        assert_eq!(actor.committed(unknown()), After::Again(Box::new(sent.clone())));
+        assert_eq!(actor.committed(unknown()), After::Again(Arc::clone(&sent)));
     }
     let After::Effects(effects) = actor.committed(Ok(())) else { panic!() };
     assert_eq!(effects.len(), 2);
@@ -209,7 +209,7 @@ fn g4_nobody_is_told_that_nothing_was_stored_while_an_earlier_copy_may_have_been
     let mut actor = actor();
     let sent = commit(&mut actor, vec![asks(1, false)]);
     actor.committed(unknown());
-    assert_eq!(actor.committed(not_stored()), After::Again(Box::new(sent)));
+    assert_eq!(actor.committed(not_stored()), After::Again(sent));
     assert!(matches!(actor.committed(Ok(())), After::Effects(_)));
     // The next commit begins without doubt.
     commit(&mut actor, vec![asks(2, false)]);

@@ -23,7 +23,7 @@ use crate::approval::{self, Approval, State};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::message::EntryKind;
 use crate::session::effect::{Effect, Refusal, Reply};
-use crate::session::input::{CallDevice, CommandId, Now};
+use crate::session::input::{CommandId, Now};
 use crate::session::live::DeviceCall;
 use crate::session::log::NewEntry;
 use crate::session::row::SnapshotKind;
@@ -180,7 +180,7 @@ impl Machine {
     pub(super) fn call_device(
         &mut self,
         to: CommandId,
-        call: CallDevice,
+        call: PlannedCall,
         now: Now,
         step: &mut Step,
     ) {
@@ -188,11 +188,11 @@ impl Machine {
             return step.refuse(to, Refusal::Stopping);
         }
         // The same call again: whoever asks anew gets the result.
-        if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == call.call.id) {
+        if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == call.id) {
             known.of = CallOf::Command(to);
             return;
         }
-        self.begin_call(CallOf::Command(to), 0, call.call, now, step);
+        self.begin_call(CallOf::Command(to), 0, call, now, step);
     }
 
     fn begin_call(&mut self, of: CallOf, seq: Seq, plan: PlannedCall, now: Now, step: &mut Step) {

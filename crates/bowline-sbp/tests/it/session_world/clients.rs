@@ -9,7 +9,7 @@ use bowline_sbp::completion::ToolCall;
 use bowline_sbp::id::{AgentId, ExportId, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
 use bowline_sbp::session::{
-    CallDevice, Command, DeviceChange, HandOff, IdempotencyKey, Origin, Submit, TokenHash,
+    Command, DeviceChange, HandOff, IdempotencyKey, Origin, Submit, TokenHash,
 };
 use uuid::Uuid;
 
@@ -183,14 +183,14 @@ impl World {
     /// A call of a device whose caller heard nothing is over: it is not made again.
     fn ask_again(&mut self, at: usize, request: usize) {
         match self.requests[request].command {
-            Command::CallDevice(_) => self.finished(at, request),
+            Command::CallDevice { .. } => self.finished(at, request),
             _ => self.send(request),
         }
     }
 
     /// Some do not wait for a device to answer.
     fn loses_patience(&mut self, at: usize, request: usize) {
-        if let Command::CallDevice(CallDevice { call }) = &self.requests[request].command
+        if let Command::CallDevice { call } = &self.requests[request].command
             && !self.calm
             && self.random.percent(10)
         {
@@ -279,6 +279,6 @@ impl World {
         let turn = TurnId(self.random.uuid());
         let now = self.now();
         let call = tools::plan(&mut self.random, turn, 0, call, false, now);
-        Command::CallDevice(CallDevice { call })
+        Command::CallDevice { call: Box::new(call) }
     }
 }

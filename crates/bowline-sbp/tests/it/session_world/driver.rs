@@ -168,7 +168,7 @@ impl World {
         for request in running.callers.into_values() {
             // Nobody knows what came of a call of a device: it is not made again.
             match self.requests[request].command {
-                Command::CallDevice(_) => {
+                Command::CallDevice { .. } => {
                     let (reply, from) = (Reply::Called(Err("lost".into())), (at, running.serial));
                     self.travels.push(Travel::Reply { request, from, reply });
                 }

@@ -1,6 +1,7 @@
 //! A process that may own the session: its actor, and what surrounds it in a driver.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bowline_sbp::id::TurnId;
 use bowline_sbp::session::{
@@ -58,7 +59,7 @@ pub(super) struct Running {
 
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) commit: Box<Commit>,
+    pub(super) commit: Arc<Commit>,
     /// There once the store has looked at it.
     pub(super) answer: Option<Result<(), CommitError>>,
 }

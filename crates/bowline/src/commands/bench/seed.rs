@@ -87,7 +87,7 @@ async fn fill(store: &Sqlite, id: SessionId, turns: usize) -> Result<()> {
         head,
         writes: vec![Write::Append { entries, advances: None }],
     };
-    store.commit(commit).await?;
+    store.commit(commit.into()).await?;
     store.retire(owner).await?;
     Ok(())
 }

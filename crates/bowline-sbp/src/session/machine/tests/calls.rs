@@ -5,7 +5,7 @@ use crate::approval::{Approval, State};
 use crate::completion::ToolCall;
 use crate::id::ApprovalId;
 use crate::session::{
-    AskedRow, Attach, CallDevice, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Work,
+    AskedRow, Attach, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Work,
 };
 use crate::surface::{SurfaceContext, SurfaceTool};
 
@@ -311,7 +311,7 @@ fn g9_an_answer_over_a_mebibyte_is_an_error() {
 fn a_device_is_called_without_a_turn_and_the_caller_gets_the_result() {
     let mut bench = Bench::new();
     bench.attach_device(None, "camera");
-    let calls = || Command::CallDevice(CallDevice { call: call(1, device(0)) });
+    let calls = || Command::CallDevice { call: Box::new(call(1, device(0))) };
     assert_eq!(bench.command(calls()).replies(), []);
     assert_eq!(bench.shown(), [(id(1), 1)]);
     // The same call again: whoever asked last gets the result.
@@ -325,7 +325,7 @@ fn a_device_is_called_without_a_turn_and_the_caller_gets_the_result() {
 
 #[test]
 fn a_caller_that_gives_up_or_a_gateway_that_stops_ends_a_call_without_a_turn() {
-    let calls = || Command::CallDevice(CallDevice { call: call(1, device(0)) });
+    let calls = || Command::CallDevice { call: Box::new(call(1, device(0))) };
     let mut bench = Bench::new();
     bench.attach_device(None, "camera");
     bench.command(calls());
