@@ -4,9 +4,7 @@
 //! |---|---|
 //! | [`surface`] | a surface attached to one session of a gateway (SBP L2) |
 //! | [`relay`] | the two ends of a relay: daemon, client, and TCP tunnels between them (SBRP) |
-//! | [`backoff`] | how long to wait before connecting again |
 
-pub mod backoff;
 pub mod relay;
 pub mod surface;
 mod tls;

@@ -22,7 +22,6 @@ mod daemon;
 mod identity_file;
 mod link;
 mod pins;
-mod private_file;
 mod pulse;
 mod random;
 mod session;
@@ -31,16 +30,20 @@ mod why;
 
 use std::time::Duration;
 
+use bowline_net::backoff::Backoff;
+
 pub use client::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
 pub use control_plane::{ControlError, ControlPlane};
 pub use daemon::{DaemonClosed, DaemonConfig, DaemonEvent, RelayDaemon};
 pub use identity_file::{IdentityError, load_or_create};
 pub use pins::{PinError, Pins};
-pub use private_file::FileError;
 pub use pulse::Watch;
 pub use session::{SendError, Session};
 pub use why::{End, Why};
 
+/// How long to wait before connecting again.
+const RECONNECT: Backoff =
+    Backoff { start: Duration::from_millis(500), cap: Duration::from_secs(30) };
 /// A connection that held this long was a good one: the next wait is short again.
 const STEADY: Duration = Duration::from_secs(10);
 /// The WebSocket close code that says that a newer connection took this one's place.

@@ -22,6 +22,7 @@ mod socket;
 
 use std::time::Duration;
 
+use bowline_net::backoff::Retry;
 use bowline_sbp::SBP_VERSION;
 use bowline_sbp::frame::{Attach, ClientFrame};
 use bowline_sbp::id::ApprovalId;
@@ -34,7 +35,6 @@ pub use config::{ConfigError, SurfaceConfig};
 pub use event::{CloseReason, Event};
 pub use outbox::Refused;
 
-use crate::backoff::Retry;
 use driver::{Command, Driver};
 use socket::Target;
 

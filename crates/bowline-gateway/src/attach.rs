@@ -31,6 +31,7 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use bowline_net::Peer;
 use bowline_sbp::adapt::Form;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
@@ -53,7 +54,6 @@ use self::shown::Shown;
 use crate::auth::Credentials;
 use crate::clock;
 use crate::http::{ApiError, App, credentials};
-use crate::serve::Place;
 use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
 use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
 use crate::translate::{self, Outcome, Translator};
@@ -67,7 +67,7 @@ const COMMANDS: usize = 64;
 /// `GET /v1/sbp/ws/{session_id}`.
 pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
-    Extension(place): Extension<Place>,
+    Extension(Peer { place, .. }): Extension<Peer>,
     Path(session_id): Path<String>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,

@@ -8,8 +8,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bowline_net::duration;
+use bowline_net::tls::Tls;
 use bowline_sbp::id::AgentId;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::mcp::config::Mcp;
@@ -28,6 +31,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Allows a public address without API keys. Anyone who reaches it can use it.
     pub insecure: bool,
+    /// Certificate and key; none: plain HTTP, for this machine or a proxy.
+    pub tls: Option<Tls>,
     /// The model for input that names none (`USER_MESSAGE` without `model`).
     pub default_model: String,
     /// The wire version told to surfaces that ask for none.
@@ -53,6 +58,7 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             insecure: false,
+            tls: None,
             default_model: crate::model::offline::NAME.into(),
             wire_version: WireVersion::default(),
             sessions: Sessions::default(),
@@ -135,6 +141,8 @@ pub struct Http {
     pub allowed_origins: Vec<String>,
     /// Names under which a loopback gateway may be called besides localhost.
     pub allowed_hosts: Vec<String>,
+    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 /// The built-in agent.
@@ -142,7 +150,7 @@ pub struct Http {
 #[serde(default, deny_unknown_fields)]
 pub struct Offline {
     /// The pause between two words.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub pace: Duration,
 }
 
@@ -196,13 +204,13 @@ pub struct Upstream {
     /// surface can come in mid-sentence even to a turn that a script asked for.
     pub stream: StreamMode,
     /// How long a connection may take to come up.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub connect_timeout: Duration,
     /// How long the first byte of an answer may take.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub first_byte_timeout: Duration,
     /// How long a stream may be silent.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub idle_timeout: Duration,
     /// How often to try again, and only while not a byte of an answer has come.
     pub retries: u32,
@@ -260,48 +268,6 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Durations as people write them: `250ms`, `30s`, `5m`, `2h`.
-pub mod human {
-    use super::*;
-
-    pub fn parse(text: &str) -> Option<Duration> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().ok()?;
-        match unit.trim() {
-            "ms" => Some(Duration::from_millis(number)),
-            "s" => Some(Duration::from_secs(number)),
-            "m" => number.checked_mul(60).map(Duration::from_secs),
-            "h" => number.checked_mul(3600).map(Duration::from_secs),
-            _ => None,
-        }
-    }
-
-    pub fn format(duration: Duration) -> String {
-        let millis = duration.as_millis();
-        match millis {
-            0 => "0ms".into(),
-            _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
-            _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
-            _ if millis.is_multiple_of(1000) => format!("{}s", millis / 1000),
-            _ => format!("{millis}ms"),
-        }
-    }
-
-    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&format(*duration))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        parse(&text).ok_or_else(|| {
-            serde::de::Error::custom(format!(
-                "`{text}` is not a duration; write it like 250ms, 30s, 5m or 2h"
-            ))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,15 +302,5 @@ mod tests {
         assert!(some.serves("travel-eu", "fridge") && !some.serves("default", "fridge"));
         assert!(!Translate { agents: Vec::new(), ..some.clone() }.serves("travel-eu", "iot"));
         assert!(!Translate { devices: Vec::new(), ..some }.serves("travel-eu", "iot"));
-    }
-
-    #[test]
-    fn durations_read_back() {
-        for text in ["0ms", "250ms", "30s", "5m", "2h"] {
-            assert_eq!(human::format(human::parse(text).unwrap()), text);
-        }
-        for text in ["", "s", "5", "5 days", "-1s", "99999999999999999999h"] {
-            assert_eq!(human::parse(text), None, "{text}");
-        }
     }
 }

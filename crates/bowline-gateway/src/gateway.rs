@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bowline_net::loopback::is_loopback;
+use bowline_net::{Door, DoorError};
 use bowline_sbp::session;
 use bowline_store::Store;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,10 +48,8 @@ pub enum StartError {
     Mcp(#[from] BadServer),
     #[error("{address} can be reached from outside, and there is no API key")]
     Exposed { address: SocketAddr },
-    #[error("the address {address} is already in use")]
-    AddressInUse { address: SocketAddr },
-    #[error("cannot listen on {address}: {reason}")]
-    Listen { address: SocketAddr, reason: String },
+    #[error(transparent)]
+    Door(#[from] DoorError),
     #[error(transparent)]
     Store(#[from] bowline_store::Error),
 }
@@ -71,6 +70,7 @@ pub struct AtWork {
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
+    is_tls: bool,
     app: Arc<App>,
     recovered: u64,
     stop: CancellationToken,
@@ -105,12 +105,13 @@ impl Gateway {
         let models = Models::new(&config)?;
         let translation = Translation::new(&config.translate, &models)?;
         let mcp = Servers::new(&config.mcp)?;
-        let loopback = serve::is_loopback(config.listen);
+        let loopback = is_loopback(config.listen.ip());
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
         }
-        let listener = listen(config.listen).await?;
-        let address = listener.local_addr().unwrap_or(config.listen);
+        let (tls, trusted) = (config.tls.clone(), config.http.trusted_proxies.clone());
+        let door = Door::open(config.listen, tls, trusted, config.limits.door()).await?;
+        let (address, is_tls) = (door.address(), door.is_tls());
 
         let stop = CancellationToken::new();
         let open = access.is_open();
@@ -148,13 +149,18 @@ impl Gateway {
         });
         let router = http::router(Arc::clone(&app), Guard::new(loopback, &config.http));
         app.ready.store(true, Ordering::Release);
-        let task = tokio::spawn(serve::serve(listener, router, Arc::clone(&app)));
-        Ok(Self { address, app, recovered, stop, task, store, upstreams, open })
+        let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
+        Ok(Self { address, is_tls, app, recovered, stop, task, store, upstreams, open })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its address as a URL.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.address)
     }
 
     /// How many unfinished turns it took up.
@@ -190,13 +196,6 @@ impl Gateway {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
-        _ => StartError::Listen { address, reason: error.to_string() },
-    })
-}
-
 /// Once an hour, and only what is older than it has to be.
 async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: CancellationToken) {
     loop {
@@ -222,11 +221,11 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
 
 /// Folds what histograms gathered into their buckets, again and again: otherwise every measurement is
 /// kept until somebody scrapes.
-fn keep_up(handle: PrometheusHandle) {
+fn keep_up(every: Duration, fold: impl Fn() + Send + 'static) {
     let upkeep = move || {
         loop {
-            std::thread::sleep(UPKEEP);
-            handle.run_upkeep();
+            std::thread::sleep(every);
+            fold();
         }
     };
     if let Err(error) = std::thread::Builder::new().name("bowline-metrics".into()).spawn(upkeep) {
@@ -241,11 +240,34 @@ fn metrics_handle() -> PrometheusHandle {
         .get_or_init(|| {
             let recorder = PrometheusBuilder::new().build_recorder();
             let handle = recorder.handle();
-            keep_up(handle.clone());
+            let folded = handle.clone();
+            keep_up(UPKEEP, move || folded.run_upkeep());
             // Another recorder may be there already, put by the program around us: then ours
             // stays empty, which is what it should say.
             let _ = metrics::set_global_recorder(recorder);
             handle
         })
         .clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g11_measurements_are_folded_although_nobody_scrapes() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        let (folded, times) = std::sync::mpsc::channel();
+        keep_up(Duration::from_millis(1), {
+            let handle = handle.clone();
+            move || {
+                handle.run_upkeep();
+                let _ = folded.send(());
+            }
+        });
+        for _ in 0..3 {
+            times.recv_timeout(Duration::from_secs(30)).expect("again and again");
+        }
+    }
 }

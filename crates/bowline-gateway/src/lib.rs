@@ -17,7 +17,6 @@ pub mod model;
 mod serve;
 mod session;
 mod socket;
-mod stall;
 mod translate;
 
 pub use gateway::{AtWork, Gateway, StartError};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use bowline_net::{DoorLimits, duration};
 use serde::{Deserialize, Serialize};
-
-use crate::config::human;
 
 /// How much, how many, how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,24 +16,24 @@ pub struct Limits {
     /// The largest bundle that comes in or goes out, in bytes.
     pub import_body: usize,
     /// How long a request head may take to arrive.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub header_timeout: Duration,
     /// How long a request body may take to arrive.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub body_timeout: Duration,
     /// The largest message a surface may send, in bytes.
     pub surface_message: usize,
     /// How long a new socket may wait with its `ATTACH_SESSION`.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub attach_timeout: Duration,
     /// How long a surface, or whoever waits for an answer, may take nothing of what it is sent.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub write_timeout: Duration,
     /// The pause between two `PING`s.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub ping_every: Duration,
     /// How long the answer to a `PING` may take.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub pong_timeout: Duration,
     /// Turns of one session that may wait for the running one (SBP-L2-18).
     pub waiting_turns: usize,
@@ -48,12 +47,27 @@ pub struct Limits {
     pub messages: usize,
     /// Connections open at once; more wait for one to close.
     pub connections: usize,
+    /// The same for one address; more are closed at once. This machine and trusted proxies are
+    /// exempt. 0: no limit.
+    pub connections_per_address: usize,
     /// How long a stop waits for what is under way.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub drain: Duration,
     /// How long an idempotency key is remembered.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub key_memory: Duration,
+}
+
+impl Limits {
+    pub(crate) fn door(&self) -> DoorLimits {
+        DoorLimits {
+            connections: self.connections,
+            connections_per_address: self.connections_per_address,
+            request_head: self.request_head,
+            header_timeout: self.header_timeout,
+            write_timeout: self.write_timeout,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -75,6 +89,7 @@ impl Default for Limits {
             history_memory: 64 << 20,
             messages: 10_000,
             connections: 20_000,
+            connections_per_address: 1024,
             drain: Duration::from_secs(25),
             key_memory: Duration::from_secs(24 * 3600),
         }

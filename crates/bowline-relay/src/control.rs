@@ -26,20 +26,17 @@ mod refused;
 pub mod registry;
 mod serve;
 mod status;
-mod throttle;
 
 use std::sync::Arc;
 
 pub use api_key::ApiKey;
-pub use config::{BadConfig, Config, Limits};
+pub use config::{BadConfig, Config, Limits, Listen};
 pub use refused::Refused;
-pub use serve::{StartError, Wrap, bind};
+pub use serve::{StartError, open_door};
 pub use status::Neighbour;
-pub use throttle::Rate;
 
 use axum::Router;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use bowline_net::Door;
 use tokio_util::sync::CancellationToken;
 
 use self::desk::Desk;
@@ -62,27 +59,15 @@ impl Control {
     }
 
     /// The API and the key set, to be served here or beside a relay. Whoever serves it says where
-    /// a request comes from with axum's `ConnectInfo<SocketAddr>`; without it, all callers share
-    /// one budget.
+    /// a request comes from with a [`bowline_net::Peer`] in its extensions, as a door does; without
+    /// it, all callers share one budget.
     pub fn router(&self) -> Router {
         http::router(Arc::clone(&self.desk))
     }
 
-    /// Serves in the clear until told to stop, then lets what is under way end.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        self.serve_with(listener, |stream| std::future::ready(Ok(stream)), stop).await;
-    }
-
-    /// The same behind a handshake of the caller's, such as TLS. It has as long as a request head
-    /// may take.
-    pub async fn serve_with<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        self,
-        listener: TcpListener,
-        wrap: impl serve::Wrap<S>,
-        stop: CancellationToken,
-    ) {
-        let router = http::served(Arc::clone(&self.desk));
-        serve::serve(listener, router, wrap, self.desk.limits(), stop).await;
+    /// Serves until told to stop, then lets what is under way end.
+    pub async fn serve(self, door: Door, stop: CancellationToken) {
+        serve::serve(door, http::served(Arc::clone(&self.desk)), stop).await;
         self.desk.note_refusals().await;
     }
 

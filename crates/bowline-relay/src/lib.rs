@@ -5,5 +5,4 @@
 //! way any relay does, from the published key set.
 
 pub mod control;
-pub mod pacing;
 pub mod relay;

@@ -10,6 +10,7 @@
 //! A relay holds no key that signs: of the token module it uses only what judges.
 
 mod annex;
+mod arrivals;
 mod bound;
 pub mod config;
 mod connection;
@@ -17,17 +18,13 @@ mod dock;
 pub mod fuzz;
 mod harbour;
 mod http;
-pub mod human;
 mod issuer;
 mod keys;
 mod line;
 mod meters;
-mod rate;
 mod revocations;
 mod serve;
 mod spare;
-mod stream;
-mod tls;
 mod welcome;
 mod ws;
 
@@ -36,7 +33,6 @@ use bound::Shared;
 pub use bound::{Bound, Relay, StartError};
 pub use config::Config;
 pub use issuer::BadIssuer;
-pub use tls::BadTls;
 
 #[cfg(test)]
 mod tests {

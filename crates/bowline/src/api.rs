@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use bowline_net::loopback::is_loopback_url;
+use bowline_net::outbound;
 use bowline_sbp::api::ErrorBody;
 use bytes::Bytes;
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -65,14 +67,9 @@ impl Api {
         let usual = || Url::parse("http://127.0.0.1:8080").expect("a literal URL parses");
         let url = args.url.clone().or_else(announced).unwrap_or_else(usual);
         // The folder's key is for the gateway of this machine, and for nobody else.
-        let here = match url.host() {
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-            Some(url::Host::Domain(name)) => name == "localhost",
-            None => false,
-        };
+        let here = is_loopback_url(&url);
         let key = args.key.clone().or_else(|| here.then(|| local::key(&folder)).flatten());
-        let http = reqwest::Client::builder()
+        let http = outbound::client(&url)
             .connect_timeout(Duration::from_secs(5))
             .timeout(Duration::from_secs(60))
             .build()

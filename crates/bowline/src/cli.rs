@@ -5,6 +5,7 @@ pub(crate) mod mcp;
 pub(crate) mod relay;
 pub(crate) mod relay_ends;
 pub(crate) mod roaming;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -85,6 +86,8 @@ pub(crate) struct SettingArgs {
     /// Where to listen
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) tls: tls::TlsArgs,
     /// An OpenAI-compatible server for every model
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: Option<String>,

@@ -65,11 +65,7 @@ impl From<OpenError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let hint = match &error {
-            StartError::AddressInUse { address } => {
-                let next = address.port().checked_add(1).unwrap_or(8080);
-                format!("another program listens there; try --listen {}:{next}", address.ip())
-            }
-            StartError::Listen { .. } => "try --listen 127.0.0.1:8080".into(),
+            StartError::Door(error) => error.hint("127.0.0.1:8080"),
             StartError::Exposed { .. } => {
                 "make a key with `bowline keys new` and set auth.api_keys, listen on \
                  127.0.0.1, or say --insecure if you really mean it"

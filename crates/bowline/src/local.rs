@@ -4,11 +4,11 @@
 //! Whoever can read the folder owns the data anyway, so the key gives nothing away. It is what
 //! lets `bowline chat` just work, also when API keys are on.
 
-use std::io::Write;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::private_file::{self, FileError};
 use serde::{Deserialize, Serialize};
 
 const KEY: &str = "local.key";
@@ -29,12 +29,12 @@ pub(crate) fn random_secret() -> String {
 }
 
 /// The folder's key, made on the first start.
-pub(crate) fn key_or_make(folder: &Path) -> std::io::Result<String> {
+pub(crate) fn key_or_make(folder: &Path) -> Result<String, FileError> {
     if let Some(key) = key(folder) {
         return Ok(key);
     }
     let key = random_secret();
-    write_private(&folder.join(KEY), key.as_bytes())?;
+    private_file::replace(&folder.join(KEY), key.as_bytes())?;
     Ok(key)
 }
 
@@ -45,9 +45,10 @@ pub(crate) fn key(folder: &Path) -> Option<String> {
 }
 
 /// Notes where the gateway listens.
-pub(crate) fn announce(folder: &Path, url: &str) -> std::io::Result<()> {
+pub(crate) fn announce(folder: &Path, url: &str) -> Result<(), FileError> {
     let running = Running { url: url.to_owned(), pid: std::process::id() };
-    write_private(&folder.join(RUNNING), &serde_json::to_vec(&running)?)
+    let json = serde_json::to_vec(&running).unwrap_or_default();
+    private_file::replace(&folder.join(RUNNING), &json)
 }
 
 pub(crate) fn retract(folder: &Path) {
@@ -57,20 +58,4 @@ pub(crate) fn retract(folder: &Path) {
 /// Where the gateway of this folder said it listens. It may be gone since.
 pub(crate) fn running(folder: &Path) -> Option<Running> {
     serde_json::from_slice(&std::fs::read(folder.join(RUNNING)).ok()?).ok()
-}
-
-/// Writes a file that only its owner can read, whole or not at all.
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let next = path.with_extension("new");
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).write(true).truncate(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(0o600);
-    }
-    let mut file = options.open(&next)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(next, path)
 }

@@ -14,6 +14,7 @@ mod settings;
 
 use std::process::ExitCode;
 
+use bowline_net::descriptors;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
@@ -25,6 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    descriptors::raise();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

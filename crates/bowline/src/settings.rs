@@ -56,8 +56,14 @@ const NOT_SETTINGS: [&str; 7] = [
     "BOWLINE_CONTROL_KEY",
 ];
 /// Keys without a default, which the table of defaults therefore cannot show.
-const OPTIONAL: [&str; 3] =
-    ["auth.api_keys_file", "upstream.default.url", "upstream.default.key_env"];
+const OPTIONAL: [&str; 6] = [
+    "auth.api_keys_file",
+    "tls.cert",
+    "tls.key",
+    "tls.reload_every",
+    "upstream.default.url",
+    "upstream.default.key_env",
+];
 
 impl Settings {
     pub(crate) fn load(args: &SettingArgs) -> Result<Self, Failure> {
@@ -169,6 +175,13 @@ impl Layers {
         }
         if let Some(listen) = &args.listen {
             self.set("listen", text(&listen.to_string()), "flag --listen");
+        }
+        let files = [("cert", &args.tls.tls_cert), ("key", &args.tls.tls_key)];
+        for (name, file) in
+            files.into_iter().filter_map(|(name, file)| Some((name, file.as_ref()?)))
+        {
+            let path = text(&file.display().to_string());
+            self.set(&format!("tls.{name}"), path, &format!("flag --tls-{name}"));
         }
         if let Some(url) = &args.upstream {
             self.set("upstream.default.url", text(url), "flag --upstream");

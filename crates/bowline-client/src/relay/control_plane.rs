@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::outbound;
 use bowline_sbrp::api::{DaemonView, OpenSession, Refusal, Register, Registered, SessionOpened};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
@@ -58,15 +59,14 @@ impl ControlError {
 impl ControlPlane {
     /// `base` may have a path, which is kept; `key` is the user's.
     pub fn new(base: Url, key: &str) -> Result<Self, ControlError> {
-        if !matches!(base.scheme(), "http" | "https") || !address::is_private(&base) {
+        if !matches!(base.scheme(), "http" | "https") || !outbound::is_private(&base) {
             return Err(ControlError::Insecure);
         }
         let mut authorization =
             HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| ControlError::Key)?;
         authorization.set_sensitive(true);
-        let http = reqwest::Client::builder()
+        let http = outbound::client(&base)
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
-            .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_PATIENCE)
             .timeout(PATIENCE)
             .build()
@@ -127,7 +127,7 @@ impl ControlPlane {
     /// Refuses a relay where the token would travel in the clear.
     fn relayed<T>(&self, answer: T, url: impl Fn(&T) -> &String) -> Result<T, ControlError> {
         let relay: Url = url(&answer).parse().map_err(|_| ControlError::Unreadable)?;
-        match matches!(relay.scheme(), "ws" | "wss") && address::is_private(&relay) {
+        match matches!(relay.scheme(), "ws" | "wss") && outbound::is_private(&relay) {
             true => Ok(answer),
             false => Err(ControlError::InsecureRelay),
         }

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::private_file::{self, FileError};
 use bowline_sbrp::identity::IdentitySecret;
 use zeroize::Zeroizing;
-
-use super::private_file::{self, FileError};
 
 /// Why there is no identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::private_file::{self, FileError};
 use bowline_sbrp::handshake::{Trust, VerifiedIdentity};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use serde::{Deserialize, Serialize};
-
-use super::private_file::{self, FileError};
 
 /// Where pins are kept.
 #[derive(Debug, Clone)]

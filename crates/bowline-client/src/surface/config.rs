@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use bowline_net::backoff::Backoff;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use url::Url;
-
-use crate::backoff::Backoff;
 
 /// Which session to attach to, where, and as whom.
 #[derive(Clone)]

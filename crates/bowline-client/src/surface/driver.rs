@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 
+use bowline_net::backoff::Retry;
 use bowline_sbp::error::{Close, Code};
 use bowline_sbp::frame::{ClientFrame, UserMessage};
 use bowline_sbp::id::ApprovalId;
@@ -24,7 +25,6 @@ use super::event::{CloseReason, Event};
 use super::outbox::{Outbox, Refused};
 use super::reader::{Reader, Step};
 use super::socket::{Socket, Target};
-use crate::backoff::Retry;
 
 /// What the handle asks for. A reply that is dropped means that the surface is closed.
 pub(super) enum Command {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bowline_client::backoff::Backoff;
 use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig};
+use bowline_net::backoff::Backoff;
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::ServerFrame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

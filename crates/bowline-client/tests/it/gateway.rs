@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use bowline_client::backoff::Backoff;
 use bowline_client::surface::{Event, Surface, SurfaceConfig};
+use bowline_net::backoff::Backoff;
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach, ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::frame::{TetherTurn, TurnComplete, TurnStatus};

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bowline_net::duration;
 use serde::{Deserialize, Serialize};
 
-use super::{human, matches};
+use super::matches;
 
 /// Tools on surfaces and on servers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,7 +15,7 @@ pub struct Tools {
     /// Tools of surfaces that agents may call, by name; `*` stands for anything.
     pub surface: Vec<String>,
     /// How long a surface may take to answer a call.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub timeout: Duration,
     /// The same for tools of these names.
     pub timeouts: BTreeMap<String, Timeout>,
@@ -22,11 +23,11 @@ pub struct Tools {
     /// strictest counts; what none fits is allowed.
     pub policy: BTreeMap<String, Policy>,
     /// How long a person may take to agree to a call; silence is a no.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub approval_timeout: Duration,
     /// A surface that goes away in the middle of a call may come back within this time, and is
     /// then sent the call again under the same `call_id`. `0ms`: the agent is told at once.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub wait_for_surface: Duration,
     /// Tools of surfaces that may be called again when a crash left it open whether they were, by
     /// name; the agent is told of all others that the call is lost.
@@ -99,7 +100,7 @@ impl Tools {
 /// A duration that stands alone, such as `60s`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Timeout(#[serde(with = "human")] pub Duration);
+pub struct Timeout(#[serde(with = "duration")] pub Duration);
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bowline_net::duration;
 use serde::{Deserialize, Serialize};
 
-use super::{human, matches};
+use super::matches;
 
 /// The second pass over answers for small devices: a model rewrites each for the device it is
 /// delivered to (SBP-L4-03).
@@ -18,10 +19,10 @@ pub struct Translate {
     /// Agents whose sessions it is done in; `*` stands for anything.
     pub agents: Vec<String>,
     /// How long the first word of a pass may take. Then the answer comes as the rules have it.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub first_token: Duration,
     /// How long a whole pass may take. The same then.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub timeout: Duration,
     /// Passes at once; over it answers come as the rules have them.
     pub passes: usize,

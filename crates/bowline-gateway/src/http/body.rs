@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName};
+use bowline_net::body::BodyError;
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::json::{MAX_DEPTH, within_depth};
 use bowline_sbp::message::Message;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -37,16 +37,13 @@ pub(crate) async fn read_within(
     name: &str,
     limits: &Limits,
 ) -> Result<Bytes, ApiError> {
-    let collected = Limited::new(body, limit).collect();
-    match tokio::time::timeout(limits.body_timeout, collected).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(ApiError::new(Code::TooLarge, format!("the body is over {limit} bytes"))
-                .detail(format!("send less, or raise {name}")))
+    bowline_net::body::read(body, limit, limits.body_timeout).await.map_err(|error| match error {
+        BodyError::TooLarge { .. } => ApiError::new(Code::TooLarge, error.to_string())
+            .detail(format!("send less, or raise {name}")),
+        BodyError::BrokenOff | BodyError::TooSlow => {
+            ApiError::new(Code::MalformedRequest, error.to_string())
         }
-        Ok(Err(_)) => Err(ApiError::new(Code::MalformedRequest, "the body broke off")),
-        Err(_) => Err(ApiError::new(Code::MalformedRequest, "the body took too long")),
-    }
+    })
 }
 
 /// Reads a JSON body; an empty one counts as `{}`.

@@ -10,6 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bowline_net::loopback::is_loopback_host;
 use bowline_sbp::error::Code;
 
 use super::error::ApiError;
@@ -26,7 +27,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn new(loopback: bool, http: &Http) -> Self {
-        let Http { allowed_hosts: hosts, allowed_origins: origins } = http.clone();
+        let Http { allowed_hosts: hosts, allowed_origins: origins, .. } = http.clone();
         Self { loopback, hosts, origins }
     }
 
@@ -38,7 +39,7 @@ impl Guard {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
         let host = text(header::HOST).unwrap_or_default();
         let is_allowed = |name: &String| name.eq_ignore_ascii_case(without_port(host));
-        if self.loopback && !is_loopback(host) && !self.hosts.iter().any(is_allowed) {
+        if self.loopback && !is_loopback_host(host) && !self.hosts.iter().any(is_allowed) {
             return Err("the Host header names another machine; see http.allowed_hosts");
         }
         let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
@@ -68,20 +69,6 @@ fn without_port(host: &str) -> &str {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = without_port(host).trim_start_matches('[').trim_end_matches(']');
-    let ends_as = |end: &str| {
-        name.len()
-            .checked_sub(end.len())
-            .and_then(|at| name.get(at..))
-            .is_some_and(|tail| tail.eq_ignore_ascii_case(end))
-    };
-    name == "127.0.0.1"
-        || name.eq_ignore_ascii_case("localhost")
-        || ends_as(".localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -118,6 +105,7 @@ mod tests {
         let http = Http {
             allowed_origins: vec!["https://App.example".into()],
             allowed_hosts: vec!["laptop.lan".into()],
+            ..Http::default()
         };
         let guard = Guard::new(true, &http);
         assert!(check(&guard, "laptop.lan:8080", Some("https://app.example")));

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bowline_net::duration;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{human, matches};
+use crate::config::matches;
 
 /// The MCP servers whose tools agents may use (SBP-L5-06).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -44,7 +45,7 @@ pub struct Server {
     /// Besides these, tools that the server itself calls idempotent or read-only.
     pub idempotent: Vec<String>,
     /// How long a call may take.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub timeout: Duration,
 }
 

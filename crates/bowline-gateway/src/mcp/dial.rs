@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_net::outbound;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 use rmcp::service::{
     ClientInitializeError, NotificationContext, RunningService, serve_client_with_lifecycle_and_ct,
@@ -109,12 +110,8 @@ async fn greet(
             }
         }
         Place::Address { url, headers } => {
-            let client = reqwest::Client::builder()
-                .connect_timeout(CONNECT)
-                // Headers with secrets go to the address they were meant for, and nowhere else.
-                .redirect(reqwest::redirect::Policy::none())
-                .build()
-                .map_err(|_| Refused::plainly("no HTTP client can be made"))?;
+            let client = outbound::client(url).connect_timeout(CONNECT).build();
+            let client = client.map_err(|_| Refused::plainly("no HTTP client can be made"))?;
             let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers.collect())

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use bowline_net::outbound;
 use bowline_sbp::error::{Code, Failure};
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 
-use super::client::{client, root};
+use super::client::client;
 use super::sse::Events;
 use super::{Call, Chunks, Reply};
 use crate::config::{self, StreamMode};
@@ -249,13 +250,16 @@ impl Upstream {
     fn unreachable(&self, error: reqwest::Error) -> Failure {
         Failure::new(
             Code::Unavailable,
-            format!("the upstream `{}` cannot be reached: {}", self.name, root(error)),
+            format!("the upstream `{}` cannot be reached: {}", self.name, outbound::reason(error)),
         )
     }
 
     fn broken(&self, error: reqwest::Error) -> Failure {
         let code = if error.is_timeout() { Code::UpstreamTimeout } else { Code::Upstream };
-        Failure::new(code, format!("the upstream `{}` broke off: {}", self.name, root(error)))
+        Failure::new(
+            code,
+            format!("the upstream `{}` broke off: {}", self.name, outbound::reason(error)),
+        )
     }
 }
 

@@ -1,11 +1,15 @@
 //! What a control plane is told, and every bound it keeps (G11).
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Url;
 
-use super::throttle::Rate;
+use bowline_net::DoorLimits;
+use bowline_net::rate::Rate;
+use bowline_net::tls::Tls;
+use ipnet::IpNet;
 
 /// How long a client's token is good for: it is used at once or not at all.
 pub(super) const SESSION_TTL: u64 = 120;
@@ -30,6 +34,25 @@ pub struct Config {
     pub limits: Limits,
 }
 
+/// Where a control plane of its own listens.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    pub address: SocketAddr,
+    /// Certificate and key; none: plain HTTP, for this machine or a proxy.
+    pub tls: Option<Tls>,
+    /// Allows plain HTTP on a public address, for use behind a proxy that ends TLS.
+    pub insecure_plain: bool,
+    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+impl Listen {
+    /// In the clear, for this machine.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self { address, tls: None, insecure_plain: false, trusted_proxies: Vec::new() }
+    }
+}
+
 /// How much, how many, how long, how often.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -43,6 +66,11 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Connections open at once; more wait for one to close.
     pub connections: usize,
+    /// The same for one address; more are closed at once. This machine and trusted proxies are
+    /// exempt. 0: no limit.
+    pub connections_per_address: usize,
+    /// How long a client may take nothing of what it is sent.
+    pub write_timeout: Duration,
     /// Daemons in force that one user may have.
     pub daemons_per_user: u32,
     /// Wrong keys from one address; once used up, right ones are not looked at either.
@@ -61,6 +89,18 @@ pub struct Limits {
     pub list_timeout: Duration,
 }
 
+impl Limits {
+    pub(super) fn door(&self) -> DoorLimits {
+        DoorLimits {
+            connections: self.connections,
+            connections_per_address: self.connections_per_address,
+            request_head: self.request_head,
+            header_timeout: self.header_timeout,
+            write_timeout: self.write_timeout,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         let rate = |burst, every| Rate { burst, every };
@@ -70,6 +110,8 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(10),
             connections: 1024,
+            connections_per_address: 256,
+            write_timeout: Duration::from_secs(10),
             daemons_per_user: 256,
             failures_per_address: rate(20, Duration::from_secs(3)),
             failures_per_key: rate(10, Duration::from_secs(6)),

@@ -1,6 +1,7 @@
 //! Where requests are decided: the registry is asked, and what it allowed is signed.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::api_key::{KeyHash, random};
 use super::clerk::Clerk;
 use super::clock;
 use super::config::{Config, Limits, SESSION_TTL};
-use super::gate::{Gate, Source};
+use super::gate::Gate;
 use super::meters;
 use super::refused::Refused;
 use super::registry::{self, Daemon, Registry, Renewed, Signing};
@@ -49,7 +50,7 @@ pub(super) struct Desk {
 /// Who asks: from where, and with which key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker {
-    pub(super) from: Source,
+    pub(super) from: IpAddr,
     pub(super) key: KeyHash,
 }
 

@@ -1,27 +1,27 @@
 //! The API over HTTP: parse, ask the desk, render.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Path, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use bowline_net::body::{self, BodyError};
+use bowline_net::{Peer, peer};
 use bowline_sbrp::api::{DaemonView, OpenSession, Register, Registered, SessionOpened};
 use bowline_sbrp::revocation;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use super::api_key::KeyHash;
 use super::desk::{Asker, Desk};
-use super::gate::Source;
 use super::meters;
 use super::refused::Refused;
 
@@ -65,7 +65,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4";
 
 async fn register(
     State(desk): State<Arc<Desk>>,
-    from: Peer,
+    from: From,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Registered>), Refused> {
@@ -79,7 +79,7 @@ async fn register(
 
 async fn renew(
     State(desk): State<Arc<Desk>>,
-    from: Peer,
+    from: From,
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<Json<Registered>, Refused> {
@@ -88,7 +88,7 @@ async fn renew(
 
 async fn revoke(
     State(desk): State<Arc<Desk>>,
-    from: Peer,
+    from: From,
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refused> {
@@ -98,7 +98,7 @@ async fn revoke(
 
 async fn daemons(
     State(desk): State<Arc<Desk>>,
-    from: Peer,
+    from: From,
     headers: HeaderMap,
 ) -> Result<Json<Vec<DaemonView>>, Refused> {
     Ok(Json(desk.daemons(asker(from, &headers)?).await?))
@@ -106,7 +106,7 @@ async fn daemons(
 
 async fn open_session(
     State(desk): State<Arc<Desk>>,
-    from: Peer,
+    from: From,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<SessionOpened>, Refused> {
@@ -137,20 +137,20 @@ async fn readyz(State(desk): State<Arc<Desk>>) -> Response {
     }
 }
 
-/// Where the request comes from, if whoever accepted it said so.
-struct Peer(Source);
+/// The network the request comes from, if whoever accepted it said so.
+struct From(IpAddr);
 
-impl<S: Sync> FromRequestParts<S> for Peer {
+impl<S: Sync> FromRequestParts<S> for From {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let peer = parts.extensions.get::<Peer>();
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        Ok(Self(Source::of(peer.map_or(unknown, |ConnectInfo(address)| address.ip()))))
+        Ok(Self(peer.map_or(unknown, |asks| peer::network(asks.address))))
     }
 }
 
-fn asker(Peer(from): Peer, headers: &HeaderMap) -> Result<Asker, Refused> {
+fn asker(From(from): From, headers: &HeaderMap) -> Result<Asker, Refused> {
     let shown = bearer(headers).ok_or(Refused::NoKey)?;
     Ok(Asker { from, key: KeyHash::of(shown) })
 }
@@ -164,14 +164,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// A whole body, bounded in size and time.
 async fn read(body: Body, desk: &Desk) -> Result<Bytes, Refused> {
     let limits = desk.limits();
-    let collected = Limited::new(body, limits.request_body).collect();
-    match tokio::time::timeout(limits.body_timeout, collected).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(Refused::TooLarge(limits.request_body))
-        }
-        Ok(Err(_)) | Err(_) => Err(Refused::BrokenOff),
-    }
+    let read = body::read(body, limits.request_body, limits.body_timeout).await;
+    read.map_err(|error| match error {
+        BodyError::TooLarge { most } => Refused::TooLarge(most),
+        BodyError::BrokenOff | BodyError::TooSlow => Refused::BrokenOff,
+    })
 }
 
 /// Counts and logs each request: its route, never its head or body. No answer is for a cache unless

@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bowline_net::rate::TooOften;
 use bowline_sbrp::api::{BadBody, Refusal, RefusalDetail};
 
 use super::http::Counted;
 use super::registry;
-use super::throttle::TooOften;
 
 /// No text holds anything out of the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_net::outbound;
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
 use bowline_sbrp::id::DaemonId;
 use futures_util::StreamExt as _;
@@ -73,12 +74,8 @@ pub(super) struct RelayWindow {
 impl RelayWindow {
     pub(super) fn new(config: &Config) -> Result<Self, StartError> {
         let limits = &config.limits;
-        let client = reqwest::Client::builder()
-            .timeout(limits.question_timeout)
-            // A token must not be carried elsewhere.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| StartError::Client(error.to_string()))?;
+        let client = outbound::client(&config.relay_url).timeout(limits.question_timeout);
+        let client = client.build().map_err(|error| StartError::Client(error.to_string()))?;
         Ok(Self {
             client,
             url: status_url(&config.relay_url),

@@ -3,18 +3,16 @@
 //! The relay passes on what is not its own, and reads what is published from next door instead
 //! of over the network. That is all it gets: what signs stays on the other side of the router.
 
-use std::net::SocketAddr;
-
 use axum::Router;
 use axum::body::Body;
-use axum::extract::ConnectInfo;
+use bowline_net::Peer;
+use bowline_net::outbound::FetchError;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Response};
 use tower::ServiceExt as _;
 
 use super::http::Answer;
-use super::issuer::Unanswered;
 
 /// The largest answer that is passed on, in bytes.
 const LARGEST: usize = 4 << 20;
@@ -29,8 +27,10 @@ impl Annex {
     }
 
     /// Answers a request that is none of the relay's.
-    pub(crate) async fn answer(&self, mut request: Request<Body>, from: SocketAddr) -> Answer {
-        request.extensions_mut().insert(ConnectInfo(from));
+    pub(crate) async fn answer(&self, mut request: Request<Body>, peer: Option<Peer>) -> Answer {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
         let Ok(answer) = self.0.clone().oneshot(request).await;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, LARGEST).collect().await;
@@ -39,12 +39,12 @@ impl Annex {
     }
 
     /// What is published at that path.
-    pub(super) async fn fetch(&self, path: &str) -> Result<Bytes, Unanswered> {
+    pub(super) async fn fetch(&self, path: &str) -> Result<Bytes, FetchError> {
         let request = Request::get(path).body(Body::empty());
-        let request = request.map_err(|_| Unanswered::Unreachable)?;
-        let answer = self.answer(request, SocketAddr::from(([127, 0, 0, 1], 0))).await;
+        let request = request.map_err(|_| FetchError::Unreachable)?;
+        let answer = self.answer(request, None).await;
         if !answer.status().is_success() {
-            return Err(Unanswered::Status(answer.status().as_u16()));
+            return Err(FetchError::Status(answer.status().as_u16()));
         }
         let Ok(body) = answer.into_body().collect().await;
         Ok(body.to_bytes())

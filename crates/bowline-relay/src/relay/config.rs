@@ -1,12 +1,12 @@
 //! What a relay can be told. Every bound has a default here, in one place (G11).
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use bowline_net::tls::Tls;
+use bowline_net::{DoorLimits, duration};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-
-use super::human;
 
 /// The relay's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,8 +24,10 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Allows plain HTTP on a public address, for use behind a proxy that ends TLS.
     pub insecure_plain: bool,
+    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
     /// How long a session waits for its daemon (SBRP-RELAY-09).
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub grace: Duration,
     pub keys: Keys,
     pub limits: Limits,
@@ -39,34 +41,11 @@ impl Default for Config {
             region: None,
             tls: None,
             insecure_plain: false,
+            trusted_proxies: Vec::new(),
             grace: bowline_sbrp::relay::DEFAULT_GRACE,
             keys: Keys::default(),
             limits: Limits::default(),
         }
-    }
-}
-
-/// The relay's own certificate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// The certificate and those above it, in PEM.
-    pub cert: PathBuf,
-    /// Its key, in PEM.
-    pub key: PathBuf,
-    /// How often to look whether the files have changed. A new pair that is unfit is reported,
-    /// and the old one stays.
-    #[serde(with = "human", default = "Tls::every")]
-    pub reload_every: Duration,
-}
-
-impl Tls {
-    pub fn new(cert: PathBuf, key: PathBuf) -> Self {
-        Self { cert, key, reload_every: Self::every() }
-    }
-
-    fn every() -> Duration {
-        Duration::from_secs(10)
     }
 }
 
@@ -75,20 +54,20 @@ impl Tls {
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
     /// How long fetched keys count without asking again. At most five minutes, whatever it says.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub max_age: Duration,
     /// How long known keys count beyond that while the control plane cannot be reached. After it
     /// nobody new is let in.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub stale_for: Duration,
     /// The pause between two fetches, whatever tokens ask for.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub retry_every: Duration,
     /// How often to ask which daemons were revoked; those are sent away.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub revoked_every: Duration,
     /// How long one fetch may take.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub timeout: Duration,
     /// The largest key set, in bytes.
     pub body: usize,
@@ -113,10 +92,13 @@ impl Default for Keys {
 pub struct Limits {
     /// Connections open at once; more wait for one to close.
     pub connections: usize,
+    /// The same for one address; more are closed at once. This machine and trusted proxies are
+    /// exempt. 0: no limit.
+    pub connections_per_address: usize,
     /// New connections a second, all together; more get 429. 0: no limit.
     pub rate_connections: u32,
-    /// The same for one address; this machine's own are exempt. 0: no limit, as behind a proxy,
-    /// where all come from one address.
+    /// The same for one address; this machine's own are exempt. 0: no limit, as behind a proxy
+    /// that is not trusted, where all come from one address.
     pub rate_connections_ip: u32,
     /// Messages a second from one connection; more are delayed, and the sender is told
     /// `rate_limited` (SBRP-RELAY-07). A second's worth may come at once. 0: no limit.
@@ -124,7 +106,7 @@ pub struct Limits {
     /// The largest request head, in bytes; at least 8 KiB.
     pub request_head: usize,
     /// How long a TLS handshake and a request head may take, each.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub header_timeout: Duration,
     /// Messages that may wait for a client (SBRP-RELAY-08).
     pub queue_frames: usize,
@@ -134,30 +116,43 @@ pub struct Limits {
     /// Bytes that may wait for either.
     pub queue_bytes: usize,
     /// How long a peer may take to accept what it is sent.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub write_timeout: Duration,
     /// How long a connection may be silent before it is pinged.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub ping_every: Duration,
     /// How long the answer may take before the connection counts as dead.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub pong_timeout: Duration,
     /// How long a connection that was told goodbye may take to answer.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub farewell: Duration,
     /// Sessions of one daemon, unless its token says otherwise.
     pub daemon_sessions: u64,
     /// Sessions of one user, unless its token says otherwise.
     pub user_sessions: u64,
     /// How long a stop waits for connections to end.
-    #[serde(with = "human")]
+    #[serde(with = "duration")]
     pub drain: Duration,
+}
+
+impl Limits {
+    pub(crate) fn door(&self) -> DoorLimits {
+        DoorLimits {
+            connections: self.connections,
+            connections_per_address: self.connections_per_address,
+            request_head: self.request_head,
+            header_timeout: self.header_timeout,
+            write_timeout: self.write_timeout,
+        }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 100_000,
+            connections_per_address: 1024,
             rate_connections: 5_000,
             rate_connections_ip: 50,
             rate_frames: 50_000,

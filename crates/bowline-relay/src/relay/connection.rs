@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use bowline_net::Stream;
+use bowline_net::rate::{Bucket, Rate};
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::id::SessionId;
 use futures_util::FutureExt as _;
@@ -28,8 +30,6 @@ use tokio::time::Sleep;
 use super::Shared;
 use super::config::Limits;
 use super::line::Ending;
-use super::rate::Bucket;
-use super::stream::Stream;
 use super::welcome::Mooring;
 use super::ws::decode::Decoder;
 use super::ws::encode;
@@ -148,7 +148,7 @@ impl Connection {
             gathered: None,
             hold: Hold::No,
             passed: (0, 0),
-            bucket: Bucket::new(limits.rate_frames, now),
+            bucket: Bucket::new(Rate::per_second(limits.rate_frames), now),
             warned: None,
             pulse: Pulse::new(now),
             timer: Box::pin(tokio::time::sleep_until((now + limits.ping_every).into())),

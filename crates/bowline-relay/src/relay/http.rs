@@ -3,12 +3,11 @@
 //! A handful of fixed paths, matched by hand. A token is judged before the upgrade, and nothing of
 //! a request's query is ever logged.
 
-use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
+use bowline_net::Peer;
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
 use bowline_sbrp::token::Admission;
 use bytes::Bytes;
@@ -24,28 +23,22 @@ use serde_json::{Value, json};
 use super::Shared;
 use super::keys::Refused;
 use super::meters::reason;
-use super::serve::Place;
 use super::welcome::{self, Mooring};
 use super::ws::upgrade::{self, NoUpgrade};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// Answers one request.
-pub(crate) async fn answer(
-    shared: Arc<Shared>,
-    from: SocketAddr,
-    place: Place,
-    request: Request<Incoming>,
-) -> Result<Answer, Infallible> {
+pub(crate) async fn answer(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Answer {
     let known = matches!(
         request.uri().path(),
         "/" | "/relay" | "/status" | "/healthz" | "/readyz" | "/metrics"
     );
     if known && request.method() != Method::GET {
-        return Ok(refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "only GET"));
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "only GET");
     }
-    Ok(match request.uri().path() {
-        "/" | "/relay" => connect(shared, from.ip(), place, request).await,
+    match request.uri().path() {
+        "/" | "/relay" => connect(shared, peer, request).await,
         "/status" => status(&shared, &request).await,
         "/healthz" => {
             say(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
@@ -61,20 +54,15 @@ pub(crate) async fn answer(
             body(StatusCode::OK, "text/plain; version=0.0.4", page.into())
         }
         _ => match &shared.annex {
-            Some(annex) => annex.answer(request.map(Body::new), from).await,
+            Some(annex) => annex.answer(request.map(Body::new), Some(peer)).await,
             None => refuse(StatusCode::NOT_FOUND, "not_found", "a relay is at /relay"),
         },
-    })
+    }
 }
 
 /// A token, then an upgrade, then a connection.
-async fn connect(
-    shared: Arc<Shared>,
-    from: IpAddr,
-    place: Place,
-    mut request: Request<Incoming>,
-) -> Answer {
-    if !shared.may_come(from, Instant::now()) {
+async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>) -> Answer {
+    if !shared.arrivals.admit(peer.address, Instant::now()) {
         shared.meters.turned_away();
         let why = "too many new connections; come again in a moment";
         let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why);
@@ -106,7 +94,7 @@ async fn connect(
     let upgraded = hyper::upgrade::on(&mut request);
     let tasks = shared.connections.clone();
     let mooring = Mooring::take(&shared, admission);
-    tasks.spawn(welcome::serve(shared, upgraded, mooring, place));
+    tasks.spawn(welcome::serve(shared, upgraded, mooring, peer.place));
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();

@@ -3,9 +3,10 @@
 //! Over the network, or next door in the same process. No redirect is followed, no answer may be
 //! long, and nothing travels in the open beyond this machine.
 
+use bowline_net::outbound::{self, FetchError};
 use bytes::Bytes;
-use reqwest::{Client, redirect};
-use url::{Host, Url};
+use reqwest::Client;
+use url::Url;
 
 use super::annex::Annex;
 use super::config::Keys;
@@ -21,17 +22,6 @@ pub enum BadIssuer {
     Extras,
 }
 
-/// Why there is no document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unanswered {
-    #[error("it cannot be reached")]
-    Unreachable,
-    #[error("it answered {0}")]
-    Status(u16),
-    #[error("its answer is too long")]
-    TooLong,
-}
-
 /// Where the documents are.
 #[derive(Debug, Clone)]
 pub(crate) enum Issuer {
@@ -44,39 +34,18 @@ pub(crate) enum Issuer {
 impl Issuer {
     pub(crate) fn new(issuer: &str, rules: &Keys) -> Result<Self, BadIssuer> {
         let url = base(issuer)?;
-        let mut http = Client::builder()
-            .redirect(redirect::Policy::none())
-            .timeout(rules.timeout)
-            .pool_max_idle_per_host(0);
-        if is_local(&url) {
-            http = http.no_proxy();
-        }
+        let http = outbound::client(&url).timeout(rules.timeout).pool_max_idle_per_host(0);
         let http = http.build().map_err(|error| BadIssuer::Url(error.to_string()))?;
         Ok(Self::Afar { url, http })
     }
 
     /// What is published at that path below the issuer, if it has at most so many bytes.
-    pub(crate) async fn fetch(&self, path: &str, most: usize) -> Result<Bytes, Unanswered> {
+    pub(crate) async fn fetch(&self, path: &str, most: usize) -> Result<Bytes, FetchError> {
         match self {
             Self::Beside(annex) => annex.fetch(path).await,
-            Self::Afar { url, http } => get(http, below(url, path), most).await,
+            Self::Afar { url, http } => outbound::fetch(http, below(url, path), most).await,
         }
     }
-}
-
-async fn get(http: &Client, url: Url, most: usize) -> Result<Bytes, Unanswered> {
-    let mut answer = http.get(url).send().await.map_err(|_| Unanswered::Unreachable)?;
-    if !answer.status().is_success() {
-        return Err(Unanswered::Status(answer.status().as_u16()));
-    }
-    let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|_| Unanswered::Unreachable)? {
-        if body.len() + chunk.len() > most {
-            return Err(Unanswered::TooLong);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body.into())
 }
 
 fn base(issuer: &str) -> Result<Url, BadIssuer> {
@@ -85,10 +54,8 @@ fn base(issuer: &str) -> Result<Url, BadIssuer> {
         || url.password().is_some()
         || url.query().is_some()
         || url.fragment().is_some();
-    match url.scheme() {
-        "https" => {}
-        "http" if is_local(&url) => {}
-        _ => return Err(BadIssuer::Scheme),
+    if !matches!(url.scheme(), "http" | "https") || !outbound::is_private(&url) {
+        return Err(BadIssuer::Scheme);
     }
     if extras { Err(BadIssuer::Extras) } else { Ok(url) }
 }
@@ -97,15 +64,6 @@ fn below(issuer: &Url, path: &str) -> Url {
     let mut url = issuer.clone();
     url.set_path(&format!("{}{path}", issuer.path().trim_end_matches('/')));
     url
-}
-
-fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 #[cfg(test)]

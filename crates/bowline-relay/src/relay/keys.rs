@@ -8,11 +8,12 @@ mod cache;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
+use bowline_net::outbound::FetchError;
 use bowline_sbrp::token::{Admission, KeySet, KeySetError, Relay, TokenError};
 use tokio::sync::Mutex;
 
 use super::config::Keys;
-use super::issuer::{Issuer, Unanswered};
+use super::issuer::Issuer;
 use cache::{Cache, Standing};
 
 const JWKS: &str = "/.well-known/jwks.json";
@@ -26,9 +27,9 @@ pub(crate) enum Refused {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum FetchError {
+enum KeysError {
     #[error(transparent)]
-    Issuer(#[from] Unanswered),
+    Issuer(#[from] FetchError),
     #[error(transparent)]
     Unfit(#[from] KeySetError),
 }
@@ -118,7 +119,7 @@ impl Keyring {
         }
     }
 
-    async fn fetch(&self) -> Result<KeySet, FetchError> {
+    async fn fetch(&self) -> Result<KeySet, KeysError> {
         Ok(KeySet::from_jwks(&self.issuer.fetch(JWKS, self.body).await?)?)
     }
 }

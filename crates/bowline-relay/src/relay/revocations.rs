@@ -7,12 +7,13 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use bowline_net::outbound::FetchError;
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::revocation::{BadList, PATH, Revoked};
 
 use super::config::Keys;
 use super::harbour::Harbour;
-use super::issuer::{Issuer, Unanswered};
+use super::issuer::Issuer;
 use super::meters::Meters;
 
 /// The longest list, in bytes: more than twenty thousand daemons.
@@ -33,7 +34,7 @@ pub(crate) struct Revocations {
 #[derive(Debug, thiserror::Error)]
 enum Untaken {
     #[error(transparent)]
-    Issuer(#[from] Unanswered),
+    Issuer(#[from] FetchError),
     #[error(transparent)]
     List(#[from] BadList),
 }
@@ -65,7 +66,7 @@ impl Revocations {
                     }
                     (self.every, None)
                 }
-                Err(Untaken::Issuer(Unanswered::Status(404))) => (self.rarely, None),
+                Err(Untaken::Issuer(FetchError::Status(404))) => (self.rarely, None),
                 Err(error) => (self.every, Some(error)),
             };
             // Told once an outage, not once a fetch.

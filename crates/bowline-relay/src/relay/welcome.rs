@@ -6,18 +6,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bowline_net::{Place, door};
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::token::Admission;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 
 use super::Shared;
 use super::connection::{Connection, Who};
 use super::dock::Dock;
 use super::harbour::Seat;
 use super::line::{Ending, Line, Room};
-use super::serve::Place;
-use super::stream::Stream;
 
 /// A connection's place. Whoever takes one has to leave it.
 #[derive(Debug)]
@@ -113,14 +111,13 @@ pub(crate) async fn serve(
     let role = mooring.line.role;
     let timeout = shared.config.limits.header_timeout;
     let upgraded = match tokio::time::timeout(timeout, upgraded).await {
-        Ok(Ok(upgraded)) => upgraded.downcast::<TokioIo<Stream>>().ok(),
+        Ok(Ok(upgraded)) => door::taken_over(upgraded),
         _ => None,
     };
     match upgraded {
         // It went away before it had come.
         None => mooring.leave(&shared),
-        Some(parts) => {
-            let (stream, read_ahead) = (parts.io.into_inner(), parts.read_buf);
+        Some((stream, read_ahead)) => {
             let connection = Connection::new(stream, &read_ahead, mooring, Arc::clone(&shared));
             drop(read_ahead);
             // In a box: what stands above is forgotten before a long life begins.

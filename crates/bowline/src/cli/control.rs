@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ipnet::IpNet;
+
+use super::tls::TlsArgs;
 
 /// Without a subcommand it serves.
 #[derive(Debug, Args)]
@@ -53,9 +56,14 @@ pub(crate) struct ControlServeArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=1440))]
     pub(crate) presence_minutes: u64,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// Serve a public address in the clear, behind a proxy that does TLS
     #[arg(long)]
     pub(crate) insecure_plain: bool,
+    /// A proxy, or a network of them, whose X-Forwarded-For is believed
+    #[arg(long = "trusted-proxy", value_name = "NETWORK")]
+    pub(crate) trusted_proxies: Vec<IpNet>,
 }
 
 #[derive(Debug, Subcommand)]

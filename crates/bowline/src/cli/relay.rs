@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bowline_relay::relay::human;
+use bowline_net::duration;
 use clap::Args;
+use ipnet::IpNet;
+
+use super::tls::TlsArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -40,23 +43,22 @@ pub(crate) struct RelayArgs {
     /// Where the relay stands; tokens for another region are refused
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,
-    /// The certificate and those above it, in PEM; taken up again when the file changes
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The certificate's key, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// Allow plain HTTP on a public address, behind a proxy that ends TLS
     #[arg(long)]
     pub(crate) insecure_plain: bool,
+    /// A proxy, or a network of them, whose X-Forwarded-For is believed
+    #[arg(long = "trusted-proxy", value_name = "NETWORK")]
+    pub(crate) trusted_proxies: Vec<IpNet>,
     /// How long a session waits for its daemon
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = human::parse)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(crate) grace: Duration,
     /// How long known keys count while the control plane cannot be reached
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = human::parse)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration::parse)]
     pub(crate) keys_stale: Duration,
     /// How often to ask which daemons were revoked
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = human::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     pub(crate) revoked_every: Duration,
     /// Connections open at once
     #[arg(long, value_name = "N", default_value_t = 100_000)]
@@ -67,11 +69,15 @@ pub(crate) struct RelayArgs {
     /// New connections a second; more are turned away; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) rate_connections: u32,
-    /// New connections a second from one address; 0 for no limit, as behind a proxy
+    /// Connections open at once from one address; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) connections_per_address: usize,
+    /// New connections a second from one address; 0 for no limit, as behind a proxy that is not
+    /// trusted
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) rate_connections_ip: u32,
     /// How long a silent connection is left alone before it is pinged
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = human::parse)]
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration::parse)]
     pub(crate) ping_every: Duration,
     /// Print one line of JSON when ready
     #[arg(long)]

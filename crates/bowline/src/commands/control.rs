@@ -65,15 +65,11 @@ pub(super) fn not_started(error: StartError, data: &Path) -> Failure {
         StartError::Registry(error) => return unopened(error.clone(), data),
         StartError::Config(_) => "see `bowline control --help` for what it looks like".into(),
         StartError::Plain { .. } => {
-            "listen on 127.0.0.1 behind a proxy that does TLS, or say --insecure-plain if the proxy \
-             is elsewhere"
+            "add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that does TLS, or say \
+             --insecure-plain if the proxy is elsewhere"
                 .into()
         }
-        StartError::AddressInUse { address } => {
-            let next = address.port().checked_add(1).unwrap_or(7000);
-            format!("another program listens there; try --listen {}:{next}", address.ip())
-        }
-        StartError::Listen { .. } => "try --listen 127.0.0.1:7000".to_owned(),
+        StartError::Door(error) => error.hint("127.0.0.1:7000"),
         StartError::Thread(_) | StartError::Client(_) => "check the limits of this machine".into(),
     };
     Failure::new(error).hint(hint)

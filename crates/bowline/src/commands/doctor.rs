@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bowline_gateway::model::Models;
+use bowline_net::descriptors;
 use bowline_store::sqlite::{FILE, Sqlite};
 use bowline_store::{OpenError, Upkeep};
 use serde::Serialize;
@@ -32,7 +33,7 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(&args.settings)?;
     let mut findings = vec![folder(&settings), database(&settings).await];
     findings.extend(upstreams(&settings).await);
-    findings.extend([address(&settings).await, clock(), descriptors()]);
+    findings.extend([address(&settings).await, clock(), open_files()]);
     let failed = findings.iter().any(|finding| finding.result == Grade::Fail);
     if args.json {
         println!("{}", serde_json::to_string(&findings).map_err(Failure::new)?);
@@ -182,18 +183,16 @@ fn clock() -> Finding {
 }
 
 /// Each surface needs a descriptor.
-fn descriptors() -> Finding {
+fn open_files() -> Finding {
     let check = "open files";
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find(|line| line.starts_with("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().nth(3));
-    match soft.map(str::parse::<u64>) {
-        Some(Ok(limit)) if limit < 4096 => {
-            let detail =
-                format!("at most {limit}; raise it with `ulimit -n 65536` to serve many surfaces");
-            found(check, Grade::Warn, detail)
-        }
-        Some(Ok(limit)) => found(check, Grade::Ok, format!("at most {limit}")),
-        _ => found(check, Grade::Ok, "no limit known"),
+    // Raised at the start: this is what a gateway of this user would have.
+    let limit = descriptors::raise().now;
+    if limit < 4096 {
+        let detail = format!(
+            "at most {limit}, and no more is allowed; raise the hard limit with `ulimit -Hn 65536` \
+             or LimitNOFILE to serve many surfaces"
+        );
+        return found(check, Grade::Warn, detail);
     }
+    found(check, Grade::Ok, format!("at most {limit}, raised as far as allowed"))
 }

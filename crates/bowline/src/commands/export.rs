@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use bowline_net::private_file;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -46,16 +47,14 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
 
 /// A conversation is its owner's alone, on disk too.
 fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    use std::io::Write;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let write = || options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    write().map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", path.display()))
-            .hint("choose another place with --out")
-    })
+    let elsewhere = |error: String| Failure::new(error).hint("choose another place with --out");
+    // A pipe or a terminal is written to, not replaced.
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        let written = std::fs::write(path, text);
+        return written.map_err(|why| elsewhere(format!("cannot write {}: {why}", path.display())));
+    }
+    let written = private_file::replace(path, text.as_bytes());
+    written.map_err(|error| elsewhere(error.to_string()))
 }
 
 /// The answer's JSON, or a few lines for people.

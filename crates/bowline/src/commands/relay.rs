@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bowline_relay::control::{self, Control};
-use bowline_relay::relay::config::{Keys, Limits, Tls};
+use bowline_relay::relay::config::{Keys, Limits};
 use bowline_relay::relay::{Bound, Config, Relay};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -116,8 +116,9 @@ fn config(args: RelayArgs) -> Config {
         // With a control plane beside it, that one counts.
         issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
         region: args.region,
-        tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| Tls::new(cert, key)),
+        tls: args.tls.files(),
         insecure_plain: args.insecure_plain,
+        trusted_proxies: args.trusted_proxies,
         grace: args.grace,
         keys: Keys {
             stale_for: args.keys_stale,
@@ -126,6 +127,7 @@ fn config(args: RelayArgs) -> Config {
         },
         limits: Limits {
             connections: args.connections,
+            connections_per_address: args.connections_per_address,
             rate_frames: args.rate_frames,
             rate_connections: args.rate_connections,
             rate_connections_ip: args.rate_connections_ip,

@@ -41,12 +41,14 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
     logging::start(&settings.log).map_err(Failure::new)?;
     let data = settings.data.clone();
     let store = Arc::new(Sqlite::open(&data)?);
-    let key = local::key_or_make(&data)
-        .map_err(|error| Failure::new(format!("cannot write to {}: {error}", data.display())))?;
+    let key = local::key_or_make(&data).map_err(|error| {
+        let hint = error.hint();
+        Failure::new(error).hint(hint)
+    })?;
     let model = settings.gateway.default_model.clone();
     let gateway =
         Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key)).await?;
-    let url = format!("http://{}", gateway.address());
+    let url = gateway.url();
     if let Err(error) = local::announce(&data, &url) {
         tracing::warn!(%error, "other commands will not find this gateway by its data folder");
     }

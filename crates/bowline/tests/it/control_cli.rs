@@ -178,7 +178,7 @@ fn what_goes_wrong_is_said_with_a_way_out() {
     exit code 1
     error: 0.0.0.0:0 can be reached from outside, and API keys would travel in the clear
 
-    hint: listen on 127.0.0.1 behind a proxy that does TLS, or say --insecure-plain if the proxy is elsewhere
+    hint: add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that does TLS, or say --insecure-plain if the proxy is elsewhere
     ");
     let wrong = ["--listen", "127.0.0.1:0", "--relay-url", "https://relay.example/relay"];
     let said = fails(data, &wrong);

@@ -3,7 +3,6 @@
 use bowline_sbrp::client::{Client, Event};
 use bowline_sbrp::handshake::{Trust, VerifiedIdentity};
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::reconnect;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +14,7 @@ use crate::relay::link::Link;
 use crate::relay::pins::PinError;
 use crate::relay::random::dice;
 use crate::relay::why::Why;
-use crate::relay::{STEADY, address};
+use crate::relay::{RECONNECT, STEADY, address};
 
 /// The client's task.
 pub(super) struct Driver {
@@ -67,7 +66,7 @@ impl Driver {
             if since.elapsed() >= STEADY {
                 attempt = 0;
             }
-            let retry_in = reconnect::delay(attempt, dice());
+            let retry_in = RECONNECT.delay(attempt, dice());
             attempt = attempt.saturating_add(1);
             tracing::debug!(%why, ?retry_in, "session lost");
             let waiting = async {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bowline_sbrp::api::Registered;
 use bowline_sbrp::daemon::Daemon;
 use bowline_sbrp::id::DaemonId;
-use bowline_sbrp::reconnect;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +17,7 @@ use crate::relay::control_plane::ControlError;
 use crate::relay::link::Link;
 use crate::relay::random::dice;
 use crate::relay::why::{End, Why};
-use crate::relay::{REPLACED, STEADY, address};
+use crate::relay::{RECONNECT, REPLACED, STEADY, address};
 
 /// The daemon's task, before it knows its id.
 pub(super) struct Driver {
@@ -80,7 +79,7 @@ async fn register(registrar: &Registrar, news: &News) -> Result<Presence, Daemon
             Err(error) if error.may_pass() => error,
             Err(error) => return Err(DaemonClosed::Control(error)),
         };
-        let retry_in = reconnect::delay(attempt, dice());
+        let retry_in = RECONNECT.delay(attempt, dice());
         attempt = attempt.saturating_add(1);
         news.tell(DaemonEvent::Lost { why: Why::Control(error), retry_in });
         news.unless_stopped(sleep(retry_in)).await.ok_or(DaemonClosed::Stopped)?;
@@ -155,7 +154,7 @@ impl Berthed {
                 }
                 Err(why) => why,
             };
-            let retry_in = reconnect::delay(attempt, dice());
+            let retry_in = RECONNECT.delay(attempt, dice());
             attempt = attempt.saturating_add(1);
             tracing::debug!(%why, ?retry_in, "relay lost");
             let closed_by_relay = matches!(why, Why::Closed(_));
@@ -248,7 +247,7 @@ impl Berthed {
                         return;
                     }
                     Err(error) if !error.may_pass() => return,
-                    Err(_) => sleep(reconnect::delay(attempt, dice())).await,
+                    Err(_) => sleep(RECONNECT.delay(attempt, dice())).await,
                 }
             }
         };

@@ -14,10 +14,11 @@ use std::time::Duration;
 use bowline_sbrp::api::{DaemonStatus, Registered};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
-use bowline_sbrp::reconnect;
+use bowline_sbrp::renewal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::relay::RECONNECT;
 use crate::relay::control_plane::{ControlError, ControlPlane};
 use crate::relay::random::dice;
 
@@ -36,7 +37,7 @@ impl Presence {
     }
 
     fn renew_at(&self) -> Instant {
-        let seconds = reconnect::renew_at(0, self.life());
+        let seconds = renewal::renew_at(0, self.life());
         self.came + Duration::from_secs(seconds).max(SOONEST)
     }
 
@@ -98,7 +99,7 @@ pub(super) async fn keep_fresh(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "presence not renewed");
-                    sleep(reconnect::delay(attempt, dice())).await;
+                    sleep(RECONNECT.delay(attempt, dice())).await;
                     attempt = attempt.saturating_add(1);
                 }
             }

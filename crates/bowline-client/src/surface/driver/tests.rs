@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::backoff::Backoff;
 use crate::surface::SurfaceConfig;
 use crate::surface::socket::limits;
+use bowline_net::backoff::Backoff;
 use bowline_sbp::surface::SurfaceContext;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::json;

@@ -9,11 +9,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use bowline_net::Stream;
 use tokio::io::AsyncWrite as _;
 
 use crate::relay::line::{Ending, Line};
 use crate::relay::spare;
-use crate::relay::stream::Stream;
 
 /// A socket that has taken this much since it blocked is slow, not stuck.
 const MOVES: usize = 64 << 10;

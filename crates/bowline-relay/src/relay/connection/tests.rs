@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline_net::Stream;
 use bowline_sbrp::control::ControlCode;
 use bowline_sbrp::frame::{Beat, Frame};
 use bowline_sbrp::id::{DaemonId, SessionId};
@@ -12,7 +13,6 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Connection;
 use crate::relay::config::Config;
 use crate::relay::issuer::Issuer;
-use crate::relay::stream::Stream;
 use crate::relay::welcome::Mooring;
 use crate::relay::ws::encode;
 use crate::relay::{Shared, meters::Census};
@@ -29,7 +29,7 @@ async fn sockets() -> (TcpStream, TcpStream) {
 fn shared() -> Arc<Shared> {
     let config = Config::default();
     let issuer = Issuer::new(&config.issuer, &config.keys).unwrap();
-    Arc::new(Shared::new(config, issuer, None))
+    Arc::new(Shared::new(config, issuer))
 }
 
 /// Serves a connection; gives its far end.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_relay::control::registry::Registry;
-use bowline_relay::control::{Config, Control, bind};
+use bowline_relay::control::{Config, Control, Listen, open_door};
 use bowline_sbrp::identity::IdentitySecret;
 use bowline_sbrp::token::{Admission, KeySet, Relay, TokenError};
 use reqwest::Method;
@@ -64,11 +64,12 @@ impl Bench {
     pub(crate) async fn on(folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(folder.path(), ISSUER, RELAY.parse().unwrap());
         change(&mut config);
+        let listen = Listen::plain("127.0.0.1:0".parse().unwrap());
+        let door = open_door(&listen, &config.limits).await.unwrap();
         let control = Control::open(config).unwrap();
-        let listener = bind("127.0.0.1:0".parse().unwrap(), false).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let url = format!("http://{}", door.address());
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(control.serve(listener, stop.clone()));
+        let serving = tokio::spawn(control.serve(door, stop.clone()));
         let http = reqwest::Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
         Self { folder, url, http, stop, serving }
     }

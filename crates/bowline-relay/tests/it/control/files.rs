@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use bowline_net::DoorError;
 use bowline_relay::control::registry::{FILE, OpenError, Registry};
-use bowline_relay::control::{Config, Control, StartError, bind};
+use bowline_relay::control::{Config, Control, Limits, Listen, StartError, open_door};
 use rusqlite::Connection;
 
 use crate::control::bench::{Bench, ISSUER, RELAY, identity, kid, now};
@@ -123,13 +124,16 @@ async fn many_can_open_the_same_new_folder_at_once() {
 
 #[tokio::test]
 async fn a_public_address_is_not_served_in_the_clear() {
+    let limits = Limits::default();
+    let open = async |listen: Listen| open_door(&listen, &limits).await;
     let public = "0.0.0.0:0".parse().unwrap();
-    let refused = bind(public, false).await.unwrap_err();
+    let refused = open(Listen::plain(public)).await.unwrap_err();
     assert_eq!(refused, StartError::Plain { address: public });
-    bind(public, true).await.unwrap();
-    let taken = bind("127.0.0.1:0".parse().unwrap(), false).await.unwrap();
-    let address = taken.local_addr().unwrap();
-    assert_eq!(bind(address, false).await.unwrap_err(), StartError::AddressInUse { address });
+    open(Listen { insecure_plain: true, ..Listen::plain(public) }).await.unwrap();
+    let taken = open(Listen::plain("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let address = taken.address();
+    let refused = open(Listen::plain(address)).await.unwrap_err();
+    assert_eq!(refused, StartError::Door(DoorError::AddressInUse { address }));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_relay::control::Rate;
+use bowline_net::rate::Rate;
 use serde_json::json;
 
 use crate::control::bench::{Bench, eventually, identity, registry};

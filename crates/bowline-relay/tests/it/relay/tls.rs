@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_relay::relay::config::Tls;
-use bowline_relay::relay::{BadTls, Config, Relay, StartError};
+use bowline_net::DoorError;
+use bowline_net::tls::{BadCertificate, Tls};
+use bowline_relay::relay::{Config, Relay, StartError};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_tungstenite::Connector;
@@ -105,24 +106,33 @@ async fn start_errors_say_what_is_wrong_and_what_to_do() {
     let tls = |config: &mut Config| config.tls = Some(files(folder.path()));
     let error = start(&tls).await.unwrap_err();
     assert!(
-        matches!(&error, StartError::Tls(BadTls::File { path, .. }) if path.ends_with("cert.pem"))
+        matches!(&error, StartError::Door(DoorError::Tls(BadCertificate::File { path, .. })) if path.ends_with("cert.pem"))
     );
     assert!(error.hint().contains("--tls-cert"));
     write(folder.path());
     std::fs::write(folder.path().join("cert.pem"), "hello").unwrap();
     let error = start(&tls).await.unwrap_err();
-    assert!(matches!(error, StartError::Tls(BadTls::NoCertificate { .. })), "{error}");
+    assert!(
+        matches!(error, StartError::Door(DoorError::Tls(BadCertificate::NoCertificate { .. }))),
+        "{error}"
+    );
     write(folder.path());
     std::fs::write(folder.path().join("key.pem"), "hello").unwrap();
     let error = start(&tls).await.unwrap_err();
-    assert!(matches!(error, StartError::Tls(BadTls::NoKey { .. })), "{error}");
+    assert!(
+        matches!(error, StartError::Door(DoorError::Tls(BadCertificate::NoKey { .. }))),
+        "{error}"
+    );
     // A key of another certificate.
     let other = tempfile::tempdir().unwrap();
     write(folder.path());
     write(other.path());
     std::fs::copy(other.path().join("key.pem"), folder.path().join("key.pem")).unwrap();
     let error = start(&tls).await.unwrap_err();
-    assert!(matches!(error, StartError::Tls(BadTls::Unfit { .. })), "{error}");
+    assert!(
+        matches!(error, StartError::Door(DoorError::Tls(BadCertificate::Unfit { .. }))),
+        "{error}"
+    );
 
     let public = "0.0.0.0:0".parse().unwrap();
     let error = start(&|config| config.listen = public).await.unwrap_err();
@@ -133,7 +143,8 @@ async fn start_errors_say_what_is_wrong_and_what_to_do() {
 
     let taken = start(&|_| {}).await.unwrap();
     let error = start(&|config| config.listen = taken.local_addr()).await.unwrap_err();
-    assert_eq!(error, StartError::AddressInUse { address: taken.local_addr() });
+    let address = taken.local_addr();
+    assert_eq!(error, StartError::Door(DoorError::AddressInUse { address }));
     assert!(error.hint().contains("--listen"));
 
     let error = start(&|config| config.issuer = "http://id.example".into()).await.unwrap_err();

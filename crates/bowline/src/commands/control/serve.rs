@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bowline_relay::control::{self, Config, Control};
+use bowline_relay::control::{self, Config, Control, Limits, Listen};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,10 +23,17 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
     let relay_url = args.relay_url.ok_or_else(|| Failure::new("--relay-url is missing"))?;
-    let listener = control::bind(args.listen, args.insecure_plain)
+    let listen = Listen {
+        address: args.listen,
+        tls: args.tls.files(),
+        insecure_plain: args.insecure_plain,
+        trusted_proxies: args.trusted_proxies,
+    };
+    let door = control::open_door(&listen, &Limits::default())
         .await
         .map_err(|error| not_started(error, &data))?;
-    let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
+    let scheme = if door.is_tls() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", door.address());
     let mut config = Config::new(&data, args.issuer.as_deref().unwrap_or(&url), relay_url);
     config.region = args.region;
     config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
@@ -39,7 +46,7 @@ pub(super) async fn run(
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
 
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(control.serve(listener, stop.clone()));
+    let serving = tokio::spawn(control.serve(door, stop.clone()));
     if json {
         println!(
             "{}",

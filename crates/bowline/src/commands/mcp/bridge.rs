@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::redirect::Policy;
+use bowline_net::outbound;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
     ContentBlock, Implementation, ListToolsResult, PaginatedRequestParams, ResultType,
@@ -36,7 +36,7 @@ pub(super) struct Bridge {
 
 impl Bridge {
     pub(super) fn new(url: Url, bearer: Option<String>) -> Result<Self, reqwest::Error> {
-        let http = reqwest::Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
+        let http = outbound::client(&url).connect_timeout(CONNECT);
         Ok(Self { url, bearer, http: http.build()?, connection: Mutex::default() })
     }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_client::relay::ControlPlane;
+use bowline_net::DoorError;
+use bowline_net::rate::Rate;
 use bowline_relay::control::registry::Registry;
-use bowline_relay::control::{self, Control, Rate};
+use bowline_relay::control::{self, Control, Listen};
 use bowline_relay::relay::{Config, Relay, StartError};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -45,8 +47,9 @@ impl Plant {
         let folder = tempfile::tempdir().unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let proxy = Proxy::start(address).await;
-        let listener = control::bind("127.0.0.1:0".parse().unwrap(), false).await.unwrap();
-        let issuer = format!("http://{}", listener.local_addr().unwrap());
+        let listen = Listen::plain("127.0.0.1:0".parse().unwrap());
+        let door = control::open_door(&listen, &control::Limits::default()).await.unwrap();
+        let issuer = format!("http://{}", door.address());
         let relay_url = format!("ws://{}/relay", proxy.address).parse().unwrap();
         let mut config = control::Config::new(folder.path(), &issuer, relay_url);
         // All come from one address with one key, and far more often than people do.
@@ -54,7 +57,7 @@ impl Plant {
         config.limits.tokens_per_address = often;
         config.limits.tokens_per_key = often;
         let control = Control::open(config).unwrap();
-        tokio::spawn(control.serve(listener, CancellationToken::new()));
+        tokio::spawn(control.serve(door, CancellationToken::new()));
         let key = Registry::open_existing(folder.path()).unwrap().add_user("alice", now()).unwrap();
         let plane = ControlPlane::new(issuer.parse().unwrap(), key.reveal()).unwrap();
         let mut plant = Self { proxy, plane, relay: None, address, issuer, grace, _folder: folder };
@@ -75,7 +78,9 @@ impl Plant {
             match runtime.spawn(Relay::bind(config)).await.unwrap() {
                 Ok(bound) => break bound,
                 // The one before is about to be gone.
-                Err(StartError::AddressInUse { .. }) if begun.elapsed() < DEADLINE => {
+                Err(StartError::Door(DoorError::AddressInUse { .. }))
+                    if begun.elapsed() < DEADLINE =>
+                {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 Err(error) => panic!("{error}"),

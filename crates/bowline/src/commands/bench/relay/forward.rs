@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use bowline_relay::pacing;
+use bowline_net::loopback;
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -14,13 +14,13 @@ const BUFFER: usize = 64 << 10;
 /// Serves until it is killed.
 pub(crate) async fn serve(to: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    pacing::spare_loopback(&listener, to.ip());
+    loopback::without_pacing(&listener, to.ip());
     println!("{}", listener.local_addr()?);
     loop {
         let (mut near, _) = listener.accept().await?;
         tokio::spawn(async move {
             let far = TcpSocket::new_v4()?;
-            pacing::spare_loopback(&far, to.ip());
+            loopback::without_pacing(&far, to.ip());
             let mut far = far.connect(to).await?;
             near.set_nodelay(true)?;
             far.set_nodelay(true)?;

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use bowline_relay::pacing;
+use bowline_net::loopback;
 use bowline_sbrp::frame::Frame;
 use bowline_sbrp::id::SessionId;
 use bytes::Bytes;
@@ -125,7 +125,7 @@ pub(super) fn answer_upgrade(stream: &mut TcpStream) -> Result<()> {
 
 pub(super) fn plain(address: SocketAddr) -> Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    pacing::spare_loopback(&socket, address.ip());
+    loopback::without_pacing(&socket, address.ip());
     socket.connect(&address.into())?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;

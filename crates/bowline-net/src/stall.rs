@@ -25,6 +25,10 @@ impl<S> StallGuard<S> {
         Self { stream, patience, timer: None }
     }
 
+    pub(crate) fn into_inner(self) -> S {
+        self.stream
+    }
+
     fn in_time<T>(
         &mut self,
         written: Poll<io::Result<T>>,

@@ -1,4 +1,4 @@
-//! Files that only their owner may read: an identity's seed, pinned keys.
+//! Files that only their owner may read: keys, an identity's seed, exported conversations.
 //!
 //! Apart, because what makes such a file safe is easily forgotten in one of two places: nobody else
 //! may read it, it is there whole or not at all, and it is on disk before anyone is told so.
@@ -39,7 +39,7 @@ impl FileError {
 
 /// The whole file; none if there is none. Refuses one that others can read: what is in it may be
 /// known to them by now (SBRP-DAEMON-01).
-pub(super) fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, FileError> {
+pub fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, FileError> {
     let failed = FileError::io("read", path);
     let file = match File::open(path) {
         Ok(file) => file,
@@ -65,21 +65,39 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>,
 }
 
 /// Makes the file, unless there is one. Of several that try at once, one succeeds.
-pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
+pub fn create(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
+    create_by(path, bytes, |from, to| std::fs::hard_link(from, to))
+}
+
+fn create_by(
+    path: &Path,
+    bytes: &[u8],
+    link: impl Fn(&Path, &Path) -> io::Result<()>,
+) -> Result<bool, FileError> {
     let failed = FileError::io("write", path);
     let draft = Draft::write(path, bytes)?;
     // A link fails where a rename would replace what another process has just made.
-    let made = match std::fs::hard_link(&draft.0, path) {
+    let made = match link(&draft.0, path) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-        Err(error) => return Err(failed(error)),
+        // A file system without links (FAT, some network and phone storage): those who try at once
+        // wait for each other.
+        Err(_) => {
+            let _turn = lock(&beside(path, ".lock"))?;
+            let there = path.try_exists().map_err(&failed)?;
+            if !there {
+                std::fs::rename(&draft.0, path).map_err(&failed)?;
+            }
+            !there
+        }
     };
     sync_folder(path).map_err(failed)?;
     Ok(made)
 }
 
-/// Puts the file in the place of what is there.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+/// Puts the file in the place of what is there; where a link leads, if it is one.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = FileError::io("write", path);
     let draft = Draft::write(path, bytes)?;
     std::fs::rename(&draft.0, path).map_err(&failed)?;
@@ -87,7 +105,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 }
 
 /// Waits until no other process holds it; let go when dropped.
-pub(super) fn lock(path: &Path) -> Result<File, FileError> {
+pub fn lock(path: &Path) -> Result<File, FileError> {
     let failed = FileError::io("lock", path);
     make_folder(path)?;
     let file = private(OpenOptions::new().create(true).truncate(false).write(true)).open(path);
@@ -104,9 +122,7 @@ impl Draft {
         let failed = FileError::io("write", path);
         make_folder(path)?;
         let random = getrandom::u64().map_err(|error| failed(io::Error::other(error)))?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{random:016x}.new"));
-        let draft = Self(path.with_file_name(name));
+        let draft = Self(beside(path, &format!(".{random:016x}.new")));
         let mut options = OpenOptions::new();
         let mut file =
             private(options.create_new(true).write(true)).open(&draft.0).map_err(&failed)?;
@@ -114,6 +130,13 @@ impl Draft {
         file.sync_all().map_err(failed)?;
         Ok(draft)
     }
+}
+
+/// The file of that name with something added to it.
+fn beside(path: &Path, added: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(added);
+    path.with_file_name(name)
 }
 
 impl Drop for Draft {
@@ -168,19 +191,34 @@ mod tests {
         assert_eq!(read(&path, 10).unwrap().unwrap().as_slice(), b"three");
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        replace(&link, b"four").unwrap();
+        assert_eq!(read(&path, 10).unwrap().unwrap().as_slice(), b"four");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        replace(&path, b"three").unwrap();
         assert_eq!(read(&path, 4), Err(FileError::TooLarge { path }));
     }
 
     #[test]
     fn of_many_that_make_a_file_at_once_one_does() {
-        let folder = tempfile::tempdir().unwrap();
+        one_of_many(|from, to| std::fs::hard_link(from, to));
+    }
+
+    #[test]
+    fn a_file_system_without_links_does_as_well() {
+        one_of_many(|_, _| Err(io::ErrorKind::PermissionDenied.into()));
+    }
+
+    fn one_of_many(link: impl Fn(&Path, &Path) -> io::Result<()> + Sync) {
+        let (folder, link) = (tempfile::tempdir().unwrap(), &link);
         let path = folder.path().join("secret");
         let made: usize = std::thread::scope(|scope| {
             let tries: Vec<_> = (0..8u8)
                 .map(|n| {
                     scope.spawn({
                         let path = &path;
-                        move || create(path, &[n; 32]).unwrap()
+                        move || create_by(path, &[n; 32], link).unwrap()
                     })
                 })
                 .collect();

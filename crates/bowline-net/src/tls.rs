@@ -1,22 +1,47 @@
-//! The relay's certificate, and a newer one when the files change.
+//! A server's certificate, and a newer one when the files change.
 //!
 //! Looked at by time of change, since that works on every file system and with every tool that
 //! renews certificates. A pair that is unfit, or half written, leaves the old one in place.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsAcceptor;
 
-use super::config::Tls;
+use crate::duration;
+
+/// Where the certificate is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The certificate and those above it, in PEM.
+    pub cert: PathBuf,
+    /// Its key, in PEM.
+    pub key: PathBuf,
+    /// How often to look whether the files have changed. A new pair that is unfit is reported,
+    /// and the old one stays.
+    #[serde(with = "duration", default = "Tls::every")]
+    pub reload_every: Duration,
+}
+
+impl Tls {
+    pub fn new(cert: PathBuf, key: PathBuf) -> Self {
+        Self { cert, key, reload_every: Self::every() }
+    }
+
+    fn every() -> Duration {
+        Duration::from_secs(10)
+    }
+}
 
 /// Why a certificate cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadTls {
+pub enum BadCertificate {
     #[error("cannot read {path}: {reason}")]
     File { path: String, reason: String },
     #[error("{path} holds no certificate in PEM")]
@@ -36,7 +61,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    pub(crate) fn load(files: Tls) -> Result<Self, BadTls> {
+    pub(crate) fn load(files: Tls) -> Result<Self, BadCertificate> {
         let first = stamp(&files);
         let current = RwLock::new(Arc::new(read(&files)?));
         Ok(Self { files, first, current })
@@ -87,21 +112,21 @@ fn stamp(files: &Tls) -> Stamp {
     })
 }
 
-fn read(files: &Tls) -> Result<ServerConfig, BadTls> {
+fn read(files: &Tls) -> Result<ServerConfig, BadCertificate> {
     let path = |path: &Path| path.display().to_string();
     let bytes = |file: &Path| {
         std::fs::read(file)
-            .map_err(|error| BadTls::File { path: path(file), reason: error.to_string() })
+            .map_err(|error| BadCertificate::File { path: path(file), reason: error.to_string() })
     };
     let certificates: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(&bytes(&files.cert)?).collect();
     let certificates = certificates
         .ok()
         .filter(|list| !list.is_empty())
-        .ok_or_else(|| BadTls::NoCertificate { path: path(&files.cert) })?;
+        .ok_or_else(|| BadCertificate::NoCertificate { path: path(&files.cert) })?;
     let key = PrivateKeyDer::from_pem_slice(&zeroize::Zeroizing::new(bytes(&files.key)?))
-        .map_err(|_| BadTls::NoKey { path: path(&files.key) })?;
-    let unfit = |error: rustls::Error| BadTls::Unfit { reason: error.to_string() };
+        .map_err(|_| BadCertificate::NoKey { path: path(&files.key) })?;
+    let unfit = |error: rustls::Error| BadCertificate::Unfit { reason: error.to_string() };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -1,0 +1,243 @@
+//! A real door with real sockets: what every server that stands behind one gets.
+
+use std::path::Path;
+
+use http_body_util::Full;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use super::*;
+
+/// Longer than anything here may take.
+const LONG: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_millis(100);
+
+fn limits() -> DoorLimits {
+    DoorLimits {
+        connections: 100,
+        connections_per_address: 0,
+        request_head: 16 << 10,
+        header_timeout: LONG,
+        write_timeout: LONG,
+    }
+}
+
+/// A door behind which everyone is told their own address; `/wait` is answered when it is let go,
+/// `/much` is more than a socket takes at once.
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    came: Arc<Notify>,
+    let_go: Arc<Notify>,
+    serving: JoinHandle<Connections>,
+}
+
+impl Server {
+    async fn start(change: impl FnOnce(&mut DoorLimits)) -> Self {
+        Self::start_with(None, Vec::new(), change).await
+    }
+
+    async fn start_with(
+        tls: Option<Tls>,
+        trusted: Vec<IpNet>,
+        change: impl FnOnce(&mut DoorLimits),
+    ) -> Self {
+        let mut limits = limits();
+        change(&mut limits);
+        let door = Door::open("127.0.0.1:0".parse().unwrap(), tls, trusted, limits).await.unwrap();
+        let (stop, address) = (CancellationToken::new(), door.address());
+        let (came, let_go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (came_in, may_go) = (Arc::clone(&came), Arc::clone(&let_go));
+        let service = tower::service_fn(move |request: Request<Incoming>| {
+            let (came, let_go) = (Arc::clone(&came_in), Arc::clone(&may_go));
+            async move {
+                let peer = request.extensions().get::<Peer>().expect("the door says who").clone();
+                came.notify_one();
+                let text = match request.uri().path() {
+                    "/wait" => {
+                        let_go.notified().await;
+                        "let go".to_owned()
+                    }
+                    "/much" => "x".repeat(16 << 20),
+                    _ => peer.address.to_string(),
+                };
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+            }
+        });
+        let serving = tokio::spawn(door.serve(service, stop.clone()));
+        Self { address, stop, came, let_go, serving }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends this and reads until the server closes.
+    async fn talk(&self, text: &str) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(text.as_bytes()).await.unwrap();
+        rest(stream).await
+    }
+}
+
+/// All that comes until the end.
+async fn rest(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
+    let mut all = Vec::new();
+    // A reset is an end, too.
+    let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut all)).await.expect("it ends");
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+fn get(path: &str, more: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}\r\n")
+}
+
+#[tokio::test]
+async fn a_request_is_answered_and_its_peer_is_known() {
+    let server = Server::start(|_| {}).await;
+    let answer = server.talk(&get("/", "x-forwarded-for: 203.0.113.9\r\n")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n127.0.0.1"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_says_who_is_behind_it() {
+    let trusted = vec!["127.0.0.0/8".parse().unwrap()];
+    let server = Server::start_with(None, trusted, |_| {}).await;
+    let answer = server.talk(&get("/", "x-forwarded-for: 203.0.113.9\r\n")).await;
+    assert!(answer.ends_with("203.0.113.9"), "{answer}");
+}
+
+#[tokio::test]
+async fn g11_a_request_head_that_never_ends_is_cut_off() {
+    let server = Server::start(|limits| limits.header_timeout = SOON).await;
+    for begun in ["", "GET / HTTP/1.1\r\nhost: "] {
+        let answer = server.talk(begun).await;
+        assert!(!answer.contains("200"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn g11_a_request_head_has_a_size() {
+    let server = Server::start(|_| {}).await;
+    let answer = server.talk(&get("/", &format!("x: {}\r\n", "y".repeat(17 << 10)))).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test]
+async fn g11_connections_beyond_the_limit_wait_for_one_to_close() {
+    let server = Server::start(|limits| limits.connections = 1).await;
+    let mut first = server.connect().await;
+    first.write_all(get("/wait", "").as_bytes()).await.unwrap();
+    server.came.notified().await;
+    let mut second = server.connect().await;
+    second.write_all(get("/", "").as_bytes()).await.unwrap();
+    let mut byte = [0];
+    let early = tokio::time::timeout(SOON, second.read(&mut byte)).await;
+    assert!(early.is_err(), "there is no place for it yet");
+    server.let_go.notify_one();
+    assert!(rest(first).await.ends_with("let go"));
+    assert!(rest(second).await.ends_with("127.0.0.1"));
+}
+
+#[tokio::test]
+async fn g12_a_client_that_asks_and_never_reads_is_let_go() {
+    let server = Server::start(|limits| {
+        (limits.connections, limits.write_timeout) = (1, SOON);
+    })
+    .await;
+    let mut deaf = server.connect().await;
+    deaf.write_all(get("/much", "").as_bytes()).await.unwrap();
+    server.came.notified().await;
+    // Its place is free again, although it is still there.
+    assert!(server.talk(&get("/", "")).await.ends_with("127.0.0.1"));
+    assert!(rest(deaf).await.len() < 16 << 20, "what was left is not sent");
+}
+
+#[tokio::test]
+async fn g16_a_stop_accepts_nobody_and_lets_the_answer_under_way_end() {
+    let server = Server::start(|_| {}).await;
+    let idle = server.connect().await;
+    let mut asking = server.connect().await;
+    asking.write_all(get("/wait", "").as_bytes()).await.unwrap();
+    server.came.notified().await;
+    server.stop.cancel();
+    let connections = server.serving.await.unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens");
+    assert!(!connections.ended(SOON).await, "one is still answered");
+    server.let_go.notify_one();
+    assert!(rest(asking).await.ends_with("let go"));
+    assert_eq!(rest(idle).await, "", "idle ones are closed");
+    assert!(connections.ended(LONG).await);
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_said() {
+    let server = Server::start(|_| {}).await;
+    let error = Door::open(server.address, None, Vec::new(), limits()).await.unwrap_err();
+    assert_eq!(error, DoorError::AddressInUse { address: server.address });
+}
+
+/// Writes a new certificate for `localhost` and gives it.
+fn certify(folder: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    made.cert.der().clone()
+}
+
+fn files(folder: &Path) -> Tls {
+    let mut tls = Tls::new(folder.join("cert.pem"), folder.join("key.pem"));
+    tls.reload_every = Duration::from_millis(20);
+    tls
+}
+
+/// The answer to someone who trusts this certificate alone.
+async fn ask_over_tls(server: &Server, certificate: &CertificateDer<'static>) -> Option<String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = "localhost".try_into().unwrap();
+    let mut stream = connector.connect(name, server.connect().await).await.ok()?;
+    stream.write_all(get("/", "").as_bytes()).await.ok()?;
+    Some(rest(stream).await)
+}
+
+#[tokio::test]
+async fn tls_is_served_and_renewed_and_never_replaced_by_something_unfit() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = certify(folder.path());
+    let tls = Some(files(folder.path()));
+    let server = Server::start_with(tls, Vec::new(), |_| {}).await;
+    assert!(ask_over_tls(&server, &first).await.unwrap().ends_with("127.0.0.1"));
+    std::fs::write(folder.path().join("cert.pem"), "-----BEGIN NONSENSE").unwrap();
+    let second = certify(folder.path());
+    let renewed = async {
+        while ask_over_tls(&server, &second).await.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, renewed).await.expect("it is renewed");
+    assert!(ask_over_tls(&server, &first).await.is_none(), "the old one is gone");
+}
+
+#[tokio::test]
+async fn g11_a_tls_handshake_that_never_comes_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    certify(folder.path());
+    let tls = Some(files(folder.path()));
+    let server = Server::start_with(tls, Vec::new(), |limits| limits.header_timeout = SOON).await;
+    assert_eq!(server.talk("").await, "");
+}

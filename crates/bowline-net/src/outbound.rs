@@ -1,0 +1,88 @@
+//! Calls to other servers.
+//!
+//! No redirect is followed: a key would go along. A server on this machine is called without the
+//! environment's proxy, which would see the key and, on itself, find another server.
+
+use bytes::Bytes;
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder};
+use url::Url;
+
+use crate::loopback::is_loopback_url;
+
+/// Whether a key or token on its way there can be read by nobody else: over TLS, or within this
+/// machine.
+pub fn is_private(url: &Url) -> bool {
+    match url.scheme() {
+        "https" | "wss" => url.has_host(),
+        "http" | "ws" => is_loopback_url(url),
+        _ => false,
+    }
+}
+
+/// A client for the server at `url`, whose timeouts are the caller's to set.
+pub fn client(url: &Url) -> ClientBuilder {
+    let client = Client::builder().redirect(Policy::none());
+    if is_loopback_url(url) { client.no_proxy() } else { client }
+}
+
+/// The innermost reason. Never the URL, which may hold a password.
+pub fn reason(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// Why there is no document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    #[error("it cannot be reached")]
+    Unreachable,
+    #[error("it answered {0}")]
+    Status(u16),
+    #[error("its answer is too long")]
+    TooLong,
+}
+
+/// The document at `url`, if it has at most so many bytes.
+pub async fn fetch(http: &Client, url: Url, most: usize) -> Result<Bytes, FetchError> {
+    let mut answer = http.get(url).send().await.map_err(|_| FetchError::Unreachable)?;
+    if !answer.status().is_success() {
+        return Err(FetchError::Status(answer.status().as_u16()));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|_| FetchError::Unreachable)? {
+        if body.len() + chunk.len() > most {
+            return Err(FetchError::TooLong);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_travel_sealed_or_stay_on_this_machine() {
+        for (url, private) in [
+            ("https://example.org", true),
+            ("wss://example.org/relay", true),
+            ("http://127.0.0.1:8080", true),
+            ("ws://127.9.9.9:1/relay", true),
+            ("ws://[::1]:1/relay", true),
+            ("http://localhost:8080", true),
+            ("http://example.org", false),
+            ("ws://10.0.0.1/relay", false),
+            ("http://localhost.example.org", false),
+            ("ftp://127.0.0.1", false),
+            ("unix:/tmp/socket", false),
+        ] {
+            assert_eq!(is_private(&url.parse().unwrap()), private, "{url}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Who is at the other end of a request.
+//!
+//! A connection that comes from a proxy we trust is the proxy's; who is behind it stands in
+//! `X-Forwarded-For`. What others write there is not believed.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hyper::HeaderMap;
+use ipnet::IpNet;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::loopback::is_loopback;
+
+/// Who asks; the door puts it into the extensions of each request.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Where the request comes from, behind proxies that are trusted.
+    pub address: IpAddr,
+    /// The connection's place. Whoever takes the connection over holds on to it.
+    pub place: Place,
+}
+
+/// A connection's place among those that may be open at once, free again when the last clone is
+/// dropped.
+#[derive(Debug, Clone)]
+pub struct Place(#[expect(dead_code, reason = "held, never read")] Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    _of_all: OwnedSemaphorePermit,
+    _of_address: Option<AddressPlace>,
+}
+
+impl Place {
+    pub(crate) fn new(of_all: OwnedSemaphorePermit, of_address: Option<AddressPlace>) -> Self {
+        Self(Arc::new(Held { _of_all: of_all, _of_address: of_address }))
+    }
+}
+
+/// The network that an address stands for: a household has one IPv4 address, or 2^64 of IPv6.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        address => address,
+    }
+}
+
+/// The address from which a request comes, seen from a connection of that address.
+pub(crate) fn behind(connected: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let is_trusted = |address: IpAddr| {
+        let address = address.to_canonical();
+        trusted.iter().any(|network| network.contains(&address))
+    };
+    let mut known = connected.to_canonical();
+    // Each proxy adds to the end: from there back, until one is not ours.
+    let forwarded = headers.get_all("x-forwarded-for").iter().rev();
+    let named = forwarded.flat_map(|value| value.to_str().unwrap_or("?").rsplit(','));
+    for name in named {
+        if !is_trusted(known) {
+            break;
+        }
+        let Some(address) = address_in(name.trim()) else { break };
+        known = address;
+    }
+    known
+}
+
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+fn address_in(name: &str) -> Option<IpAddr> {
+    let with_port = || name.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
+    address.or_else(with_port).map(|address: IpAddr| address.to_canonical())
+}
+
+/// How many connections each network has open.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    most: usize,
+    open: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct AddressPlace {
+    addresses: Arc<Addresses>,
+    network: IpAddr,
+}
+
+impl Addresses {
+    /// 0: no limit.
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, open: Mutex::default() })
+    }
+
+    /// A place for one more connection from there, if it may have one. This machine and trusted
+    /// proxies need none: many stand behind them.
+    pub(crate) fn place(
+        self: &Arc<Self>,
+        from: IpAddr,
+        trusted: &[IpNet],
+    ) -> Result<Option<AddressPlace>, Full> {
+        let exempt = |network: &IpNet| network.contains(&from.to_canonical());
+        if self.most == 0 || is_loopback(from) || trusted.iter().any(exempt) {
+            return Ok(None);
+        }
+        let network = network(from);
+        let mut open = self.open();
+        let count = open.entry(network).or_default();
+        if *count >= self.most {
+            return Err(Full);
+        }
+        *count += 1;
+        drop(open);
+        Ok(Some(AddressPlace { addresses: Arc::clone(self), network }))
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// It has as many connections as it may.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Drop for AddressPlace {
+    fn drop(&mut self) {
+        let mut open = self.addresses.open();
+        if let Some(count) = open.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn addresses_of_one_household_count_as_one() {
+        assert_eq!(network(ip("2001:db8:1:2::3")), network(ip("2001:db8:1:2:ffff::4")));
+        assert_ne!(network(ip("2001:db8:1:2::3")), network(ip("2001:db8:1:3::3")));
+        assert_eq!(network(ip("::ffff:192.0.2.1")), network(ip("192.0.2.1")));
+        assert_ne!(network(ip("192.0.2.1")), network(ip("192.0.2.2")));
+    }
+
+    #[test]
+    fn only_trusted_proxies_say_who_is_behind_them() {
+        let trusted = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        for (connected, forwarded, client) in [
+            ("192.0.2.1", vec!["203.0.113.9"], "192.0.2.1"),
+            ("10.0.0.1", vec![], "10.0.0.1"),
+            ("10.0.0.1", vec!["203.0.113.9"], "203.0.113.9"),
+            ("::ffff:10.0.0.1", vec!["203.0.113.9"], "203.0.113.9"),
+            ("fd00::1", vec!["[2001:db8::1]:443"], "2001:db8::1"),
+            ("10.0.0.1", vec!["203.0.113.9:1234"], "203.0.113.9"),
+            // What the client wrote itself stands before what the proxy saw.
+            ("10.0.0.1", vec!["127.0.0.1, 203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", vec!["127.0.0.1", "203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", vec!["203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+            ("10.0.0.1", vec!["unknown"], "10.0.0.1"),
+            ("10.0.0.1", vec!["203.0.113.9, nonsense, 10.0.0.2"], "10.0.0.2"),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in &forwarded {
+                headers.append("x-forwarded-for", value.parse().unwrap());
+            }
+            let found = behind(ip(connected), &headers, &trusted);
+            assert_eq!(found, ip(client), "{connected} {forwarded:?}");
+        }
+    }
+
+    #[test]
+    fn g11_an_address_has_so_many_connections_and_no_more() {
+        let addresses = Addresses::new(2);
+        let place = |from: &str| addresses.place(ip(from), &["10.0.0.0/8".parse().unwrap()]);
+        let first = place("192.0.2.1").unwrap();
+        let second = place("::ffff:192.0.2.1").unwrap();
+        assert_eq!(place("192.0.2.1").unwrap_err(), Full);
+        let _other = place("192.0.2.2").unwrap();
+        for near in ["127.0.0.1", "::1", "10.0.0.1"] {
+            assert!(place(near).unwrap().is_none(), "{near} is exempt");
+        }
+        drop(first);
+        let _third = place("192.0.2.1").unwrap();
+        drop(second);
+        drop(_third);
+        assert_eq!(addresses.open().len(), 1, "those without connections are forgotten");
+        assert!(Addresses::new(0).place(ip("192.0.2.1"), &[]).unwrap().is_none());
+    }
+}

@@ -1,0 +1,87 @@
+//! New connections: so many a second in all, so many from each address (SBRP-RELAY-07).
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use bowline_net::loopback::is_loopback;
+use bowline_net::peer::network;
+use bowline_net::rate::{Beyond, Bucket, Rate, Throttle};
+
+/// Addresses remembered at once. When more come within a second, the newest are not judged by
+/// themselves: the limit for all still holds.
+const ADDRESSES: usize = 65_536;
+
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    all: Mutex<Bucket>,
+    each: Option<Throttle<IpAddr>>,
+}
+
+impl Arrivals {
+    /// So many a second; 0 for no limit.
+    pub(crate) fn new(all: u32, each: u32, now: Instant) -> Self {
+        let each = Rate::per_second(each);
+        Self {
+            all: Mutex::new(Bucket::new(Rate::per_second(all), now)),
+            each: each.map(|rate| Throttle::new(rate, ADDRESSES, Beyond::Pass)),
+        }
+    }
+
+    /// Whether one more may come from there. This machine's own are judged with all others alone.
+    pub(crate) fn admit(&self, from: IpAddr, now: Instant) -> bool {
+        let own = match &self.each {
+            Some(each) if !is_loopback(from) => each.take(network(from), now).is_ok(),
+            _ => true,
+        };
+        own && self.all.lock().unwrap_or_else(PoisonError::into_inner).take(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([203, 0, 113, last])
+    }
+
+    #[test]
+    fn sbrp_relay_07_one_address_does_not_use_up_what_others_have() {
+        let (arrivals, now) = (Arrivals::new(100, 2, Instant::now()), Instant::now());
+        assert!(arrivals.admit(address(1), now) && arrivals.admit(address(1), now));
+        assert!(!arrivals.admit(address(1), now), "its own limit");
+        assert!(arrivals.admit(address(2), now), "another's is untouched");
+        assert!(arrivals.admit(address(1), now + Duration::from_millis(600)), "it refills");
+    }
+
+    #[test]
+    fn sbrp_relay_07_all_together_have_a_limit_too() {
+        let (arrivals, now) = (Arrivals::new(3, 2, Instant::now()), Instant::now());
+        let came = (0..10).filter(|last| arrivals.admit(address(*last), now)).count();
+        assert_eq!(came, 3);
+        assert!(!arrivals.admit("127.0.0.1".parse().unwrap(), now), "those of this machine, too");
+    }
+
+    #[test]
+    fn sbrp_relay_07_addresses_of_one_network_share_a_limit() {
+        let (arrivals, now) = (Arrivals::new(0, 1, Instant::now()), Instant::now());
+        for (from, admitted) in [
+            ("203.0.113.1", true),
+            ("203.0.113.1", false),
+            ("::ffff:203.0.113.1", false),
+            ("203.0.113.2", true),
+            ("2001:db8:1:2::1", true),
+            ("2001:db8:1:2:ffff::2", false),
+            ("2001:db8:1:3::1", true),
+            ("127.0.0.1", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::1", true),
+        ] {
+            assert_eq!(arrivals.admit(from.parse().unwrap(), now), admitted, "{from}");
+        }
+    }
+}
