@@ -2,6 +2,9 @@
 //!
 //! Readers read by position, each at its own pace. Nothing is queued per reader, so a slow one costs
 //! nothing and can neither miss nor block anything. A new attempt is a new buffer.
+//!
+//! Invariant: nothing is done with the text while it is locked. Readers get a copy of what is new to
+//! them; whoever adapts or sends it does so with that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

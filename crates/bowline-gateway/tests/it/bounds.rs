@@ -304,6 +304,8 @@ async fn g11_no_body_is_read_before_the_credential_is_checked() {
         ("POST", its("handoff"), wrong_token.as_str(), 403),
         ("POST", its("fork"), wrong_token.as_str(), 403),
         ("POST", its("surfaces"), wrong_token.as_str(), 403),
+        ("POST", its(&format!("approvals/{}", uuid::Uuid::nil())), wrong_token.as_str(), 403),
+        ("POST", "/mcp".into(), wrong.as_str(), 403),
     ] {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\

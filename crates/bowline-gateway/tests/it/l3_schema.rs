@@ -58,6 +58,7 @@ async fn sbp_l3_15_the_schema_and_the_examples_are_served_to_everyone() {
 async fn full(bench: &Bench) -> Session {
     let memories = json!({ "memories": [
         { "text": "Tea, not coffee." }, { "text": "We met in May.", "kind": "episodic" },
+        { "text": "Answer in two sentences.", "kind": "procedural" },
     ] });
     bench.post("/v1/agents/default/memory", memories).await;
     let asked = json!({ "metadata": { "colour": "red", "nested": { "n": [1.0, null] } } });

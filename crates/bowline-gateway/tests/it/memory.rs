@@ -347,6 +347,10 @@ async fn sbp_l1_12_rules_are_told_before_facts_and_travel() {
     // Whatever is asked, and also where nothing else is remembered.
     bench.say(&session, "xyzzy").await;
     assert!(upstream.calls()[1].said()[0].contains("Answer in two sentences."));
+    // Also if the question is about it.
+    bench.say(&session, "how many sentences may an answer have?").await;
+    let said = upstream.calls()[2].said();
+    assert_eq!(said.iter().filter(|text| text.contains("two sentences.")).count(), 1, "{said:?}");
 
     let bundle = bench.bundle_of(&session).await;
     let there = Bench::start().await;
@@ -361,4 +365,26 @@ async fn sbp_l1_12_rules_are_told_before_facts_and_travel() {
         ("semantic", "The cat is called Ada."),
     ];
     assert_eq!(kept, expected);
+}
+
+#[tokio::test]
+async fn sbp_l1_12_a_model_may_remember_things_of_every_kind() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |c| c.memory.remember = Remember::Always).await;
+    let session = bench.session().await;
+    let kinds = ["semantic", "episodic", "procedural"];
+    let call = |kind: &str| {
+        ("remember", json!({ "text": format!("of the {kind} kind"), "kind": kind }).to_string())
+    };
+    let asked = serde_json::to_string(&kinds.map(call)).unwrap();
+    let answer = bench.say_to(&session, "calls", &asked).await;
+    let content = answer.content();
+    assert_eq!(content.matches("{\"remembered\":true}").count(), 3, "{content}");
+    let tools: Value = serde_json::from_str(&upstream.calls()[0].text).unwrap();
+    let offered = &tools["tools"][0]["function"]["parameters"]["properties"]["kind"]["enum"];
+    assert_eq!(*offered, json!(kinds));
+    let kept = list(&bench.get(MEMORY).await.body["memories"]);
+    let mut kept: Vec<_> = kept.iter().map(|memory| memory["kind"].as_str().unwrap()).collect();
+    kept.sort_unstable();
+    assert_eq!(kept, ["episodic", "procedural", "semantic"]);
 }

@@ -9,6 +9,7 @@ use crate::live::*;
 backends! {
     g3_keys_are_forgotten_when_old_but_not_while_their_turn_runs
     many_old_keys_are_forgotten
+    upkeep_lets_others_write_between_its_steps
     an_approval_outlives_its_turn_for_a_while
     many_old_approvals_are_forgotten
     a_store_that_works_says_so
@@ -49,6 +50,21 @@ async fn many_old_keys_are_forgotten(store: S) {
     assert!(store.known(key("s", "young", 1)).await.unwrap().is_some());
     assert!(store.known(key("s", "running 39", 1)).await.unwrap().is_some());
     assert_eq!(store.known(key("s", "599", 1)).await.unwrap(), None);
+}
+
+async fn upkeep_lets_others_write_between_its_steps(store: S) {
+    for n in 0..600 {
+        store.create_session(new_session(), Some(key("s", &n.to_string(), 1))).await.unwrap();
+    }
+    let forgetting = store.forget_keys(later(1));
+    let writing = store.create_session(new_session(), None);
+    tokio::pin!(forgetting);
+    tokio::select! {
+        biased;
+        forgotten = &mut forgetting => panic!("nobody could write meanwhile: {forgotten:?}"),
+        written = writing => drop(written.unwrap()),
+    }
+    assert_eq!(forgetting.await.unwrap(), 600);
 }
 
 async fn an_approval_outlives_its_turn_for_a_while(store: S) {

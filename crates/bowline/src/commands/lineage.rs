@@ -156,6 +156,7 @@ fn dot(lineage: &Lineage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowline_sbp::api::{BranchCost, SessionCost};
     use bowline_sbp::id::SessionId;
     use jiff::Timestamp;
     use uuid::Uuid;
@@ -207,6 +208,37 @@ mod tests {
                  └── forked \"planB\" as {four}\n"
         );
         assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn sbp_l3_12_what_each_session_spent_is_said_below() {
+        let cost = |n, cost_usd, tokens: u64, branch| SessionCost {
+            session_id: id(n),
+            cost_usd,
+            prompt_tokens: Some(tokens),
+            completion_tokens: Some(tokens / 10),
+            branch,
+        };
+        let branch = BranchCost {
+            sessions: 2,
+            cost_usd: 0.75,
+            prompt_tokens: 3000,
+            completion_tokens: 300,
+            complete: true,
+        };
+        let mut family = lineage(vec![edge("fork", &id(1), &id(3))]);
+        family.sessions = vec![
+            cost(1, Some(0.5), 2000, Some(branch)),
+            cost(3, Some(0.25), 1000, None),
+            cost(4, Some(0.0), 0, None),
+            cost(5, None, 7, None),
+        ];
+        let (one, three) = (id(1), id(3));
+        let expected = format!(
+            "spent {one}: $0.5000, 2000 tokens in, 200 out, with its branch $0.7500\n\
+             spent {three}: $0.2500, 1000 tokens in, 100 out\n"
+        );
+        assert!(tree(&family).ends_with(&expected), "{}", tree(&family));
     }
 
     #[test]

@@ -111,6 +111,9 @@ async fn g16_sigterm_tells_surfaces_finishes_turns_and_exits() {
     assert_eq!(code, 1012);
     assert_eq!(asked.await.unwrap(), 200, "the running turn is brought to its end");
     assert!(gateway.ended().success());
+    let log = folder.path().join(format!("{}-wal", bowline_store::sqlite::FILE));
+    let unfolded = std::fs::metadata(log).map_or(0, |log| log.len());
+    assert_eq!(unfolded, 0, "the write-ahead log is folded into the file");
     let gateway = Process::start(folder.path());
     assert_eq!((gateway.recovered, gateway.log(&session).await.len()), (0, 2));
 }
