@@ -15,13 +15,17 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
-use crate::mcp::config::Mcp;
 
+pub mod mcp;
 mod tools;
 mod translate;
 
+pub use self::mcp::Mcp;
 pub use self::tools::{Policy, Timeout, Tools};
 pub use self::translate::Translate;
+
+/// The built-in agent, as a model's name.
+pub const OFFLINE: &str = "bowline/offline";
 
 /// The gateway's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,7 +63,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             insecure: false,
             tls: None,
-            default_model: crate::model::offline::NAME.into(),
+            default_model: OFFLINE.into(),
             wire_version: WireVersion::default(),
             sessions: Sessions::default(),
             auth: Auth::default(),

@@ -19,7 +19,7 @@ use bowline_store::{Error, Session, Store};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::calls::planned_for_host;
-pub(crate) use self::recall::{REMEMBERED, words};
+pub(crate) use self::recall::words;
 pub(crate) use self::roaming::{Handoff, Keyring, Source};
 use crate::auth::{self, Access, hash_token};
 use crate::config::{self, Config, Remember};

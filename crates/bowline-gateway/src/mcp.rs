@@ -1,5 +1,5 @@
 //! MCP, southbound: the gateway is a client of configured MCP servers, and their tools are agents'
-//! tools (SBP-L5-06). The other direction is in [`crate::http`].
+//! tools (SBP-L5-06). The other direction is `http/mcp`.
 //!
 //! Apart from the engine, because servers come and go by themselves: the engine asks what there is
 //! now, from memory, and calls it by name.
@@ -12,7 +12,6 @@
 mod answer;
 mod catalogue;
 mod child;
-pub mod config;
 mod dial;
 mod health;
 pub(crate) mod names;
@@ -28,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalogue::Tool;
-use self::config::{BadServer, Mcp, Place};
 pub use self::health::{Health, ServerView, ToolView};
 use self::server::{Server, State};
+use crate::config::mcp::{self, BadServer, Mcp, Place};
 
 /// What stands before the names of all tools of MCP servers.
 pub(crate) const PREFIX: &str = "mcp_";
@@ -87,7 +86,7 @@ impl Offered {
 
 impl Servers {
     pub(crate) fn new(config: &Mcp) -> Result<Self, BadServer> {
-        let server = |(name, settings): (&String, &config::Server)| {
+        let server = |(name, settings): (&String, &mcp::Server)| {
             let place = Place::read(name, settings, |name| std::env::var(name).ok())?;
             Ok(Arc::new(Server::new(name, place, settings)))
         };

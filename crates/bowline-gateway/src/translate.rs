@@ -31,7 +31,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::Translate;
 use crate::engine::Engine;
-use crate::http::App;
 use crate::meters;
 use crate::model::{Call, Chunks, Model, Models, Reply};
 
@@ -145,16 +144,21 @@ impl Drop for Pass {
 
 impl Translator {
     /// Begins a pass over the turn, unless it needs none or there is no place for one.
-    pub(crate) fn begin(&mut self, app: &App, turn: &LoggedTurn) -> bool {
+    pub(crate) fn begin(
+        &mut self,
+        translation: &Translation,
+        engine: &Arc<Engine>,
+        turn: &LoggedTurn,
+    ) -> bool {
         let whole = turn.role == "assistant" && turn.status == TurnStatus::Complete;
         if !whole || self.brief.fits(&turn.content) {
             return false;
         }
-        let Ok(place) = Arc::clone(&app.translation.places).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&translation.places).try_acquire_owned() else {
             meters::translation(Outcome::Busy.as_str());
             return false;
         };
-        let (engine, settings) = (Arc::clone(&app.engine), Arc::clone(&app.translation.settings));
+        let (engine, settings) = (Arc::clone(engine), Arc::clone(&translation.settings));
         let call = self.call(&settings, &turn.content);
         let (say, said) = mpsc::channel(PIECES);
         let task = tokio::spawn(async move {

@@ -17,8 +17,8 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::cli::GatewayArgs;
-use crate::commands::sessions::printable;
 use crate::failure::Failure;
+use crate::terminal::printable;
 use crate::{local, settings};
 
 /// A gateway to talk to.

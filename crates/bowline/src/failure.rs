@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use crate::terminal::note;
 use bowline_gateway::StartError;
 use bowline_store::OpenError;
 
@@ -34,9 +35,9 @@ impl Failure {
     }
 
     pub(crate) fn print(&self) {
-        eprintln!("error: {}", self.what);
+        note!("error: {}", self.what);
         if let Some(hint) = &self.hint {
-            eprintln!("\nhint: {hint}");
+            note!("\nhint: {hint}");
         }
     }
 }

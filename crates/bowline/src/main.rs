@@ -9,8 +9,8 @@ mod local;
 mod logging;
 mod owner;
 mod paths;
-mod say;
 mod settings;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -18,6 +18,7 @@ use bowline_net::descriptors;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::terminal::note;
 
 /// A turn is allocated on one thread and freed on another, many times a second: measured, the
 /// system's allocator costs a tenth to a fifth of all turns per second for it.
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: the operating system gives no threads: {error}");
+            note!("error: the operating system gives no threads: {error}");
             return ExitCode::FAILURE;
         }
     };

@@ -7,9 +7,9 @@ use bowline_sbrp::api::DaemonView;
 use bowline_sbrp::control::{Code, ControlCode};
 
 use crate::cli::relay_ends::ControlArgs;
-use crate::commands::sessions::printable;
 use crate::failure::Failure;
 use crate::paths;
+use crate::terminal::printable;
 
 /// The control plane that was meant.
 pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure> {

@@ -14,6 +14,7 @@ use toml::{Table, Value};
 use crate::cli::SettingArgs;
 use crate::failure::Failure;
 use crate::paths;
+use crate::terminal::note;
 
 /// What is in force.
 #[derive(Debug)]
@@ -151,9 +152,7 @@ impl Layers {
                 continue;
             }
             let Some((key, like)) = known.iter().find(|(key, _)| variable(key) == *name) else {
-                eprintln!(
-                    "warning: the environment variable {name} is not a setting and is ignored"
-                );
+                note!("warning: the environment variable {name} is not a setting and is ignored");
                 continue;
             };
             let value = parsed(text, like).ok_or_else(|| {

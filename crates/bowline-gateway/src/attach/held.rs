@@ -15,7 +15,9 @@ impl Surface<'_> {
         self.delivery.hold(turn);
         let stays = self.watched.borrow().state.handed_to.is_none();
         let begins = match (&mut self.translator, self.delivery.held()) {
-            (Some(translator), Some(turn)) => stays && translator.begin(self.app, turn),
+            (Some(translator), Some(turn)) => {
+                stays && translator.begin(&self.app.translation, &self.app.engine, turn)
+            }
             _ => false,
         };
         if begins { Ok(()) } else { self.release(Outcome::Dropped).await }

@@ -7,8 +7,8 @@ use rmcp::model::Tool as Listed;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::config::Server;
 use super::{PREFIX, names};
+use crate::config::mcp::Server;
 
 /// The most tools of one server.
 pub(super) const MOST: usize = 256;

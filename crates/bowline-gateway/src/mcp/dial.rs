@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
-use super::config::Place;
+use crate::config::mcp::Place;
 
 /// The largest message of a server, in bytes. Larger ones are passed over, and the call that waits
 /// for one ends by its deadline.

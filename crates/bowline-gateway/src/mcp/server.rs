@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer;
 use super::catalogue::{self, Tool};
-use super::config::{self, Place};
 use super::dial::dial;
+use crate::config::mcp::{self, Place};
 
 /// Calls that one server works on at once; more wait, within their own deadlines.
 const CALLS: usize = 16;
@@ -44,7 +44,7 @@ const WELL: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     pub(super) name: String,
     pub(super) place: Place,
-    pub(super) settings: config::Server,
+    pub(super) settings: mcp::Server,
     state: watch::Sender<State>,
     wanted: AtomicBool,
     restarts: AtomicU32,
@@ -77,7 +77,7 @@ pub(super) struct Live {
 }
 
 impl Server {
-    pub(super) fn new(name: &str, place: Place, settings: &config::Server) -> Self {
+    pub(super) fn new(name: &str, place: Place, settings: &mcp::Server) -> Self {
         Self {
             name: name.to_owned(),
             place,

@@ -18,11 +18,11 @@ use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::REMEMBERED;
 use super::{Call, Chunks};
-use crate::engine::REMEMBERED;
 
 /// The model's name.
-pub const NAME: &str = "bowline/offline";
+pub(crate) use crate::config::OFFLINE as NAME;
 const MOST_NUMBERS: u32 = 10_000;
 
 /// The built-in agent, speaking a word every `pace`.

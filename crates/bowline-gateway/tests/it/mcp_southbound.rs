@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bowline_gateway::config::Config;
-use bowline_gateway::mcp::config::Server;
+use bowline_gateway::config::mcp::Server;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Session, eventually, list, turn};

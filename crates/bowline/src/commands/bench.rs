@@ -34,10 +34,11 @@ use self::pace::Pace;
 use self::report::Report;
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
+use crate::terminal::note;
 
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     if cfg!(debug_assertions) {
-        eprintln!("warning: this is a debug build; its figures mean little");
+        note!("warning: this is a debug build; its figures mean little");
     }
     match args.command {
         BenchCommand::Gateway { seconds, only, large, json } => {

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::terminal::say;
 
 pub(crate) fn run(args: ConfigArgs) -> Result<ExitCode, Failure> {
     let ConfigCommand::Show { settings, json } = args.command;
@@ -16,7 +17,7 @@ pub(crate) fn run(args: ConfigArgs) -> Result<ExitCode, Failure> {
             .into_iter()
             .map(|(key, value, origin)| (key, json!({ "value": value, "from": origin })))
             .collect();
-        println!("{}", serde_json::Value::Object(object));
+        say!("{}", serde_json::Value::Object(object));
         return Ok(ExitCode::SUCCESS);
     }
     let lines: Vec<_> = shown
@@ -25,7 +26,7 @@ pub(crate) fn run(args: ConfigArgs) -> Result<ExitCode, Failure> {
         .collect();
     let width = lines.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0).min(60);
     for (line, origin) in lines {
-        println!("{line:width$}  # {origin}");
+        say!("{line:width$}  # {origin}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,12 +11,11 @@ use bowline_sbrp::id::DaemonId;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::sessions::printable;
 use crate::cli::SettingArgs;
 use crate::cli::relay_ends::ConnectArgs;
 use crate::failure::Failure;
-use crate::say::say;
 use crate::settings::Settings;
+use crate::terminal::{note, printable, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
@@ -44,7 +43,7 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
             Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
             Some(ClientEvent::Lost { why, .. }) => return Err(owner::lost(why)),
             Some(ClientEvent::Established { .. }) | None => {
-                eprintln!("the daemon shows the key that is pinned; there is nothing to approve");
+                note!("the daemon shows the key that is pinned; there is nothing to approve");
                 client.close().await;
                 return Ok(config);
             }
@@ -52,12 +51,12 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
         }
     };
     let (pinned, offered) = (change.pinned(), change.offered());
-    eprintln!("pinned   {pinned}\noffered  {offered}");
+    note!("pinned   {pinned}\noffered  {offered}");
     if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
         return Err(Failure::new("the daemon's new key is not the one you approve")
             .hint("nothing was changed; look at the daemon's own screen for its fingerprint"));
     }
-    eprintln!("approved; it is pinned as soon as the daemon proves it\n");
+    note!("approved; it is pinned as soon as the daemon proves it\n");
     config.approve(*change).map_err(Failure::new)
 }
 
@@ -73,7 +72,7 @@ async fn listen(
     })?;
     let address = listener.local_addr().map_err(Failure::new)?;
     if !address.ip().is_loopback() {
-        eprintln!("warning: whoever can reach {address} can reach the daemon's target");
+        note!("warning: whoever can reach {address} can reach the daemon's target");
     }
     let mut client = RelayClient::connect(config);
     let told = Told { json, daemon, address };
@@ -138,7 +137,7 @@ impl Told<'_> {
         let detail = printable(&detail);
         match self.json {
             true => say!("{}", json!({ "event": name, "detail": detail })),
-            false => eprintln!("{name}: {detail}"),
+            false => note!("{name}: {detail}"),
         }
     }
 }
@@ -156,7 +155,7 @@ async fn measure(
             Some(ClientEvent::Lost { why, .. }) => return Err(owner::lost(why)),
             Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
             Some(ClientEvent::NotPinned(error)) => {
-                eprintln!("warning: the daemon's key is not pinned: {error}");
+                note!("warning: the daemon's key is not pinned: {error}");
             }
             Some(_) => {}
             None => return Err(Failure::new("the client stopped")),

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use crate::cli::SettingArgs;
 use crate::cli::relay_ends::DaemonArgs;
 use crate::failure::Failure;
-use crate::say::say;
 use crate::settings::Settings;
+use crate::terminal::{note, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
@@ -109,7 +109,7 @@ impl Teller {
         } else {
             let facts: Vec<_> =
                 facts.iter().map(|(name, fact)| format!("{name}: {fact}")).collect();
-            eprintln!("{event}  {}", facts.join("; "));
+            note!("{event}  {}", facts.join("; "));
         }
     }
 }

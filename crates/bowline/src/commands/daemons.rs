@@ -10,10 +10,10 @@ use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::Fingerprint;
 use serde_json::json;
 
-use super::sessions::printable;
 use crate::cli::relay_ends::DaemonsArgs;
 use crate::failure::Failure;
 use crate::owner;
+use crate::terminal::{note, printable, say};
 
 pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
     let control = owner::control_plane(&args.control)?;
@@ -22,11 +22,11 @@ pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
     }
     let daemons = control.daemons().await?;
     if args.json {
-        println!("{}", json!(daemons));
+        say!("{}", json!(daemons));
         return Ok(ExitCode::SUCCESS);
     }
     if daemons.is_empty() {
-        eprintln!("no daemons yet; start one with `bowline daemon --tcp 127.0.0.1:22 --name home`");
+        note!("no daemons yet; start one with `bowline daemon --tcp 127.0.0.1:22 --name home`");
         return Ok(ExitCode::SUCCESS);
     }
     let width = |texts: &mut dyn Iterator<Item = usize>, least| texts.fold(least, usize::max);
@@ -35,14 +35,14 @@ pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
         &mut daemons.iter().filter_map(|one| one.name.as_ref()).map(|n| n.chars().count()),
         4,
     );
-    println!("{:ids$}  {:names$}  {:7}  FINGERPRINT", "DAEMON", "NAME", "STATUS");
+    say!("{:ids$}  {:names$}  {:7}  FINGERPRINT", "DAEMON", "NAME", "STATUS");
     for daemon in daemons {
         let status = match daemon.status {
             DaemonStatus::Online => "online",
             DaemonStatus::Offline => "offline",
             DaemonStatus::Unknown => "unknown",
         };
-        println!(
+        say!(
             "{:ids$}  {:names$}  {status:7}  {}",
             printable(&daemon.id),
             printable(daemon.name.as_deref().unwrap_or("-")),
@@ -56,10 +56,10 @@ async fn revoke(control: &ControlPlane, daemon: &str, json: bool) -> Result<Exit
     let daemon = owner::find(control, daemon).await?;
     control.revoke(&DaemonId::new(daemon.id.as_str())).await?;
     if json {
-        println!("{}", json!({ "id": daemon.id, "revoked": true }));
+        say!("{}", json!({ "id": daemon.id, "revoked": true }));
     } else {
         let name = printable(daemon.name.as_deref().unwrap_or(&daemon.id));
-        println!("{name} is revoked; the relay cuts it and its clients off within seconds");
+        say!("{name} is revoked; the relay cuts it and its clients off within seconds");
     }
     Ok(ExitCode::SUCCESS)
 }

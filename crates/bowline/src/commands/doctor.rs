@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::terminal::say;
 use crate::{local, paths};
 
 /// What a look at one thing found.
@@ -36,7 +37,7 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
     findings.extend([address(&settings).await, clock(), open_files()]);
     let failed = findings.iter().any(|finding| finding.result == Grade::Fail);
     if args.json {
-        println!("{}", serde_json::to_string(&findings).map_err(Failure::new)?);
+        say!("{}", serde_json::to_string(&findings).map_err(Failure::new)?);
     } else {
         for Finding { check, result, detail } in &findings {
             let mark = match result {
@@ -44,7 +45,7 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
                 Grade::Warn => "warn",
                 Grade::Fail => "FAIL",
             };
-            println!("{mark}  {check:12}  {detail}");
+            say!("{mark}  {check:12}  {detail}");
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::cli::roaming::ExportArgs;
 use crate::failure::Failure;
+use crate::terminal::{note, say};
 
 pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
@@ -24,22 +25,22 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
         exported["file"] = json!(file);
     }
     if args.json {
-        println!("{exported}");
+        say!("{exported}");
         return Ok(ExitCode::SUCCESS);
     }
     let text = |name: &str| exported[name].as_str().unwrap_or("-").to_owned();
-    eprintln!("packed {} messages of session {id}", exported["message_count"]);
-    eprintln!("content id  {}", text("bundle_cid"));
+    note!("packed {} messages of session {id}", exported["message_count"]);
+    note!("content id  {}", text("bundle_cid"));
     match &args.out {
         Some(file) => {
-            println!("{}", file.display());
-            eprintln!("\nTake it in anywhere with `bowline import {}`.", file.display());
+            say!("{}", file.display());
+            note!("\nTake it in anywhere with `bowline import {}`.", file.display());
         }
         None => {
-            eprintln!("good until  {}\n", text("expires_at"));
-            println!("{}", text("roaming_token"));
-            eprintln!("\nWhoever has this token can take the session in, once:");
-            eprintln!("  bowline import TOKEN");
+            note!("good until  {}\n", text("expires_at"));
+            say!("{}", text("roaming_token"));
+            note!("\nWhoever has this token can take the session in, once:");
+            note!("  bowline import TOKEN");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -60,9 +61,9 @@ fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 /// The answer's JSON, or a few lines for people.
 pub(super) fn show(answer: &Value, json: bool, lines: &[String]) -> ExitCode {
     if json {
-        println!("{answer}");
+        say!("{answer}");
     } else {
-        lines.iter().for_each(|line| println!("{line}"));
+        lines.iter().for_each(|line| say!("{line}"));
     }
     ExitCode::SUCCESS
 }

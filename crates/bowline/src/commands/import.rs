@@ -17,11 +17,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::sessions::printable;
 use crate::api::{Api, Deed, Trouble, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::Failure;
 use crate::foreign::{self, Conversation, Format, Found};
+use crate::terminal::{note, printable, say};
 
 /// What was named: a token, or a text.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ async fn take_one(
     let api = Api::new(&args.gateway)?;
     let made = post(&api, body(args, fields, bundle), fresh_key(), look).await?;
     if args.json {
-        println!("{made}");
+        say!("{made}");
     } else {
         say_made(&[made]);
     }
@@ -158,7 +158,7 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
     let mut sessions = (1..).zip(&sessions);
     for (number, session) in &mut sessions {
         if count > 1 {
-            eprintln!("importing {number} of {count}: {}", title(session));
+            note!("importing {number} of {count}: {}", title(session));
         }
         let body = body(args, json!({}), Some(&session.contents.seal().text));
         let key = keys.of(&body);
@@ -204,19 +204,19 @@ impl Outcome {
             let answer = json!({
                 "imported": imported, "failed": failed, "without_place": without_place,
             });
-            println!("{answer}");
+            say!("{answer}");
         } else {
             say_made(&imported);
             say_unplaced(&without_place);
         }
         let Some(trouble) = trouble else { return Ok(ExitCode::SUCCESS) };
         if count > 1 && !args.json {
-            eprintln!("\nNot imported:");
+            note!("\nNot imported:");
             for failed in &failed {
                 let text = |name: &str| line(failed[name].as_str().unwrap_or_default());
-                eprintln!("  {}: {}", text("title"), text("error"));
+                note!("  {}: {}", text("title"), text("error"));
             }
-            eprintln!();
+            note!();
         }
         if imported.is_empty() {
             return Err(trouble.into());
@@ -281,13 +281,13 @@ fn would(
         let answer = json!({
             "format": format.to_string(), "would_import": sessions, "without_place": unplaced,
         });
-        println!("{answer}");
+        say!("{answer}");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("This is {format}. It would become {} session(s):", sessions.len());
+    say!("This is {format}. It would become {} session(s):", sessions.len());
     for session in sessions {
         let title = session["title"].as_str().unwrap_or("(without a title)");
-        println!("  {} messages  {}", session["messages"], line(title));
+        say!("  {} messages  {}", session["messages"], line(title));
     }
     say_unplaced(unplaced);
     Ok(ExitCode::SUCCESS)
@@ -296,19 +296,19 @@ fn would(
 fn say_made(made: &[Value]) {
     let text = |session: &Value, name: &str| line(session[name].as_str().unwrap_or("-"));
     for session in made {
-        println!("{}", text(session, "session_id"));
+        say!("{}", text(session, "session_id"));
         let agent = text(session, "agent_id");
-        eprintln!("  {} messages, agent {agent}", session["message_count"]);
+        note!("  {} messages, agent {agent}", session["message_count"]);
     }
     if let [one] = made {
-        eprintln!("\nGo on with `bowline chat --session {}`.", text(one, "session_id"));
+        note!("\nGo on with `bowline chat --session {}`.", text(one, "session_id"));
     }
 }
 
 fn say_unplaced(unplaced: &[String]) {
     if !unplaced.is_empty() {
-        eprintln!("\nWithout a place here, or changed on the way:");
-        unplaced.iter().for_each(|unplaced| eprintln!("  {}", line(unplaced)));
+        note!("\nWithout a place here, or changed on the way:");
+        unplaced.iter().for_each(|unplaced| note!("  {}", line(unplaced)));
     }
 }
 

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::export::show;
 use super::import::{Given, given, line};
-use super::sessions::printable;
 use crate::api::Api;
 use crate::cli::roaming::InspectArgs;
 use crate::failure::Failure;
 use crate::foreign::{self, Format};
+use crate::terminal::printable;
 
 pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
     let seen = match given(&args.source)? {

@@ -11,6 +11,7 @@ use crate::api::Api;
 use crate::cli::{KeysArgs, KeysCommand};
 use crate::failure::Failure;
 use crate::local::random_secret;
+use crate::terminal::say;
 
 pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
     match args.command {
@@ -31,11 +32,11 @@ fn new(json: bool) -> ExitCode {
     let key = format!("bow_{}", random_secret());
     let hash: String = Sha256::digest(key.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
     if json {
-        println!("{}", json!({ "key": key, "config": format!("sha256:{hash}") }));
+        say!("{}", json!({ "key": key, "config": format!("sha256:{hash}") }));
     } else {
-        println!("{key}\n");
-        println!("Keep it: it is shown only now. Add its hash to the configuration file:\n");
-        println!("[auth]\napi_keys = [\"sha256:{hash}\"]");
+        say!("{key}\n");
+        say!("Keep it: it is shown only now. Add its hash to the configuration file:\n");
+        say!("[auth]\napi_keys = [\"sha256:{hash}\"]");
     }
     ExitCode::SUCCESS
 }

@@ -5,22 +5,22 @@ use std::process::ExitCode;
 
 use bowline_sbp::api::{Lineage, LineageEdge};
 
-use super::sessions::printable;
 use crate::api::Api;
 use crate::cli::roaming::LineageArgs;
 use crate::failure::Failure;
+use crate::terminal::{printable, say, show};
 
 pub(crate) async fn run(args: LineageArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let id = api.session(&args.session).await?;
     let seen = api.get(&format!("/v1/sbp/sessions/{id}/lineage")).await?;
     if args.json {
-        println!("{seen}");
+        say!("{seen}");
         return Ok(ExitCode::SUCCESS);
     }
     let lineage: Lineage = serde_json::from_value(seen)
         .map_err(|_| Failure::new("the gateway's answer makes no sense"))?;
-    print!("{}", if args.dot { dot(&lineage) } else { tree(&lineage) });
+    show!("{}", if args.dot { dot(&lineage) } else { tree(&lineage) });
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use self::bridge::Bridge;
-use super::sessions::printable;
 use crate::api::Api;
 use crate::cli::GatewayArgs;
 use crate::cli::mcp::{McpArgs, McpCommand};
 use crate::failure::Failure;
+use crate::terminal::{note, printable, say};
 
 pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
     match args.command {
@@ -23,12 +23,12 @@ pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
 async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
     let answer = Api::new(gateway)?.get("/v1/mcp/servers").await?;
     if json {
-        println!("{}", answer["servers"]);
+        say!("{}", answer["servers"]);
         return Ok(ExitCode::SUCCESS);
     }
     let servers = answer["servers"].as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
-        eprintln!("no MCP servers are configured; docs/mcp.md shows how to add one");
+        note!("no MCP servers are configured; docs/mcp.md shows how to add one");
     }
     for server in servers {
         let tools = server["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -39,9 +39,9 @@ async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
             ("off", _) => "not enabled".into(),
             _ => "not there yet".into(),
         };
-        println!("{:24}  {:8}  {:5}  {how}", text("name"), text("status"), text("transport"));
+        say!("{:24}  {:8}  {:5}  {how}", text("name"), text("status"), text("transport"));
         for tool in tools {
-            println!("  {}", tool_line(tool));
+            say!("  {}", tool_line(tool));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -16,6 +16,7 @@ use crate::cli::SettingArgs;
 use crate::cli::relay::RelayArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::terminal::say;
 use crate::{logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
@@ -81,15 +82,15 @@ impl Beside {
         let bound = bound.beside(&issuer, control.router());
         if announce {
             let (url, pid) = (relay_url.as_str(), std::process::id());
-            println!("{}", json!({ "url": url, "control": issuer, "data": self.data, "pid": pid }));
+            say!("{}", json!({ "url": url, "control": issuer, "data": self.data, "pid": pid }));
         } else {
-            println!("bowline relay {} is ready\n", env!("CARGO_PKG_VERSION"));
-            println!("  control  {issuer}");
-            println!("  relay    {relay_url}");
-            println!("  data     {}", paths::short(&self.data));
-            println!("\ntry, in another terminal:");
-            println!("  bowline control user add alice{}", data_flag(&self.data));
-            println!("\nCtrl-C stops it; who is connected is told to come back.");
+            say!("bowline relay {} is ready\n", env!("CARGO_PKG_VERSION"));
+            say!("  control  {issuer}");
+            say!("  relay    {relay_url}");
+            say!("  data     {}", paths::short(&self.data));
+            say!("\ntry, in another terminal:");
+            say!("  bowline control user add alice{}", data_flag(&self.data));
+            say!("\nCtrl-C stops it; who is connected is told to come back.");
         }
         Ok(bound)
     }
@@ -141,7 +142,7 @@ fn greet(bound: &Bound, announce: bool) {
     let scheme = if bound.is_tls() { "wss" } else { "ws" };
     let url = format!("{scheme}://{}/relay", bound.local_addr());
     match announce {
-        true => println!("{}", json!({ "url": url, "pid": std::process::id() })),
+        true => say!("{}", json!({ "url": url, "pid": std::process::id() })),
         false => tracing::info!(%url, "listening; ready once the issuer's keys are there"),
     }
 }

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::terminal::say;
 use crate::{local, logging, paths};
 
 /// `up`: quiet logs, a welcome, and what to do next.
@@ -57,7 +58,7 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
         Greeting::Log => tracing::info!(
             %url, data = %data.display(), recovered = gateway.recovered(), "ready"
         ),
-        Greeting::Json => println!(
+        Greeting::Json => say!(
             "{}",
             json!({ "url": url, "data": data, "pid": std::process::id(),
                     "recovered_turns": gateway.recovered() })
@@ -110,20 +111,20 @@ fn welcome(gateway: &Gateway, url: &str, data: &Path, model: &str) {
             format!("{model} by default; upstreams: {}", list.join(", "))
         }
     };
-    println!("bowline {} is ready\n", env!("CARGO_PKG_VERSION"));
-    println!("  gateway  {url}  ({who})");
-    println!("  data     {}", paths::short(data));
-    println!("  model    {model}");
-    println!("  docs     {url}/docs");
+    say!("bowline {} is ready\n", env!("CARGO_PKG_VERSION"));
+    say!("  gateway  {url}  ({who})");
+    say!("  data     {}", paths::short(data));
+    say!("  model    {model}");
+    say!("  docs     {url}/docs");
     if gateway.recovered() > 0 {
-        println!("  resumed  {} unfinished turns", gateway.recovered());
+        say!("  resumed  {} unfinished turns", gateway.recovered());
     }
-    println!("\ntry, in another terminal:");
-    println!("  bowline chat");
-    println!(
+    say!("\ntry, in another terminal:");
+    say!("  bowline chat");
+    say!(
         "  curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d \
          '{{\"model\":\"bowline/offline\",\"sbp\":{{}},\"messages\":[{{\"role\":\"user\",\"content\":\"count to 5\"}}]}}'"
     );
-    println!("  bowline sessions list");
-    println!("\nCtrl-C stops it; sessions stay.");
+    say!("  bowline sessions list");
+    say!("\nCtrl-C stops it; sessions stay.");
 }

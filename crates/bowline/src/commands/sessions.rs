@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::cli::{GatewayArgs, SessionsArgs, SessionsCommand};
 use crate::failure::Failure;
+use crate::terminal::{note, printable, say};
 
 pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
     match args.command {
@@ -22,14 +23,14 @@ pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
             let api = Api::new(&gateway)?;
             let path = format!("/v1/sessions/{id}/status");
             api.call(Method::PATCH, &path, Some(json!({ "status": status }))).await?;
-            eprintln!("session {id} is {status}");
+            note!("session {id} is {status}");
             Ok(ExitCode::SUCCESS)
         }
         SessionsCommand::Rm { gateway, ids } => {
             let api = Api::new(&gateway)?;
             for id in ids {
                 api.call(Method::DELETE, &format!("/v1/sessions/{id}"), None).await?;
-                eprintln!("session {id} is gone");
+                note!("session {id} is gone");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -66,19 +67,23 @@ async fn list(
         }
     }
     if json {
-        println!("{}", Value::Array(sessions));
+        say!("{}", Value::Array(sessions));
         return Ok(ExitCode::SUCCESS);
     }
     if sessions.is_empty() {
-        eprintln!("no sessions yet; start one with `bowline chat`");
+        note!("no sessions yet; start one with `bowline chat`");
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
+    say!(
         "{:36}  {:9}  {:>5}  {:>7}  {:16}  UPDATED",
-        "SESSION", "STATUS", "STEPS", "PENDING", "AGENT"
+        "SESSION",
+        "STATUS",
+        "STEPS",
+        "PENDING",
+        "AGENT"
     );
     for session in sessions {
-        println!(
+        say!(
             "{:36}  {:9}  {:>5}  {:>7}  {:16}  {}",
             text(&session, "session_id"),
             text(&session, "status"),
@@ -102,29 +107,26 @@ async fn show(
     let path = format!("/v1/sessions/{id}/messages?before={}&limit={messages}", u64::MAX);
     let log = api.get(&path).await?;
     if json {
-        println!(
-            "{}",
-            json!({ "session": session, "messages": log["messages"], "more": log["more"] })
-        );
+        say!("{}", json!({ "session": session, "messages": log["messages"], "more": log["more"] }));
         return Ok(ExitCode::SUCCESS);
     }
     let device =
         session["surface"]["device_type"].as_str().map(|device| format!("attached: {device}"));
-    println!("session   {}", text(&session, "session_id"));
-    println!("status    {}", text(&session, "status"));
-    println!("agent     {}", text(&session, "agent_id"));
-    println!("steps     {}", session["step_count"]);
-    println!("pending   {} turns wait for a surface", session["tether_turns_pending"]);
-    println!("surface   {}", device.as_deref().unwrap_or("none attached"));
-    println!("cost      ${}", session["cost_usd"]);
-    println!("created   {}", when(&session, "created_at"));
-    println!("updated   {}", when(&session, "updated_at"));
+    say!("session   {}", text(&session, "session_id"));
+    say!("status    {}", text(&session, "status"));
+    say!("agent     {}", text(&session, "agent_id"));
+    say!("steps     {}", session["step_count"]);
+    say!("pending   {} turns wait for a surface", session["tether_turns_pending"]);
+    say!("surface   {}", device.as_deref().unwrap_or("none attached"));
+    say!("cost      ${}", session["cost_usd"]);
+    say!("created   {}", when(&session, "created_at"));
+    say!("updated   {}", when(&session, "updated_at"));
     let shown = log["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     if log["more"] == true {
-        println!("\n… earlier messages: --messages {}", messages.saturating_mul(2).min(500));
+        say!("\n… earlier messages: --messages {}", messages.saturating_mul(2).min(500));
     }
     for entry in shown {
-        println!("\n{} {}", entry["seq"], entry_line(entry));
+        say!("\n{} {}", entry["seq"], entry_line(entry));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -144,11 +146,6 @@ pub(crate) fn entry_line(entry: &Value) -> String {
         Some(status) => format!(" [{status}]"),
     };
     format!("{}{mark}: {}", message["role"].as_str().unwrap_or("?"), printable(content.trim_end()))
-}
-
-/// Text without control characters that could play with a terminal.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
 fn text<'a>(object: &'a Value, name: &str) -> &'a str {

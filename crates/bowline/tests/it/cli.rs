@@ -228,3 +228,22 @@ async fn a_gateway_with_a_certificate_speaks_tls() {
     let plain = url.replace("https", "http");
     assert!(http.get(format!("{plain}/readyz")).send().await.is_err(), "nothing in the clear");
 }
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    for command in [
+        &["config", "show"][..],
+        &["config", "show", "--json"],
+        &["doctor", "--data", data],
+        &["doctor", "--data", data, "--json"],
+        &["keys", "new"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = bowline().args(command).stdout(writer).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && !said.contains("panicked"), "{command:?}: {said}");
+    }
+}

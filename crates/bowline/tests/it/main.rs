@@ -21,6 +21,7 @@ mod relay_cli;
 mod relay_ends_cli;
 mod restart;
 mod roaming_cli;
+mod rooms;
 mod sbrp;
 mod sbrp_soak;
 mod travel;

@@ -13,6 +13,7 @@ use url::Url;
 use super::load::{self, PARALLEL, Server};
 use super::report::Report;
 use super::surfaces::{self, Door};
+use crate::terminal::note;
 
 /// Turns that a surface missed.
 const MISSED: usize = 1000;
@@ -39,9 +40,9 @@ pub(super) async fn run(
     let first = load::first_tokens(&server, &stream, load::Clock::FromRequest).await?;
     report.figure("first_token_ms_p50", first);
     match keeps_sessions {
-        false => eprintln!("note: no `sbp` in its answer; sessions and surfaces are left out"),
+        false => note!("note: no `sbp` in its answer; sessions and surfaces are left out"),
         true if url.scheme() != "http" => {
-            eprintln!("note: attachments and drains are measured over plain HTTP only");
+            note!("note: attachments and drains are measured over plain HTTP only");
         }
         true => surfaces(&server, url, model, length, report).await?,
     }

@@ -10,11 +10,12 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 
 use super::pace::{AsyncCall, Pace};
 use super::surfaces::{self, Socket};
+use crate::terminal::say;
 
 /// Serves until it is killed.
 pub(super) async fn serve() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    println!("{}", listener.local_addr()?);
+    say!("{}", listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         let _ = stream.set_nodelay(true);

@@ -25,6 +25,7 @@ use tokio::process::{Child, Command};
 use super::legs::{self, TOOLS};
 use super::load::since_epoch;
 use super::tls;
+use crate::terminal::say;
 
 /// A model that thinks before it answers, however short the question is.
 pub(super) const THINKER: &str = "thinker";
@@ -90,7 +91,7 @@ impl Process {
 pub(super) async fn serve(certificate: Option<&Path>) -> Result<()> {
     let tls = certificate.map(tls::acceptor).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    println!("{}", listener.local_addr()?);
+    say!("{}", listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         let _ = stream.set_nodelay(true);

@@ -1,5 +1,6 @@
 //! Figures and ratios, for people and for scripts.
 
+use crate::terminal::{note, say};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug)]
@@ -16,7 +17,7 @@ impl Report {
 
     /// Long work shows what it is at.
     pub(super) fn doing(&self, what: &str) {
-        eprintln!("measuring {what} …");
+        note!("measuring {what} …");
     }
 
     pub(super) fn figure(&mut self, name: &str, value: f64) {
@@ -38,17 +39,14 @@ impl Report {
                 let pairs = pairs.iter().map(|(name, value)| (name.clone(), shown(*value)));
                 Value::Object(pairs.collect::<Map<_, _>>())
             };
-            println!(
-                "{}",
-                json!({ "ratios": object(&self.ratios), "figures": object(&self.figures) })
-            );
+            say!("{}", json!({ "ratios": object(&self.ratios), "figures": object(&self.figures) }));
             return;
         }
         for (title, pairs) in [("ratios", &self.ratios), ("figures", &self.figures)] {
             if !pairs.is_empty() {
-                println!("{title}");
+                say!("{title}");
                 for (name, value) in pairs {
-                    println!("  {name:28} {:>12}", shown(*value).to_string());
+                    say!("  {name:28} {:>12}", shown(*value).to_string());
                 }
             }
         }

@@ -16,6 +16,7 @@ use super::load::median;
 use super::report::Report;
 use super::surfaces::Door;
 use super::{mock, seed};
+use crate::terminal::note;
 
 /// How often each operation is tried; the median counts.
 const TRIES: usize = 21;
@@ -87,7 +88,7 @@ async fn content_id(bundle: &str, report: &mut Report) -> Result<()> {
     let megabytes = bundle.len() as f64 / 1e6;
     report.figure("cid_mb_per_s", megabytes / best.as_secs_f64());
     let Some((theirs, seconds)) = python(bundle).await? else {
-        eprintln!("python3 is not here; cid_vs_python is left out");
+        note!("python3 is not here; cid_vs_python is left out");
         return Ok(());
     };
     let ours = cid.map(|cid| cid.to_string()).unwrap_or_default();

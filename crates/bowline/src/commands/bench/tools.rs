@@ -17,6 +17,7 @@ use super::pace::{AsyncCall, Pace};
 use super::report::Report;
 use super::surfaces::{self, Door, Socket};
 use super::{adapt, disk, echo, mock, seed};
+use crate::terminal::note;
 
 /// Flushes whose time is taken.
 const FLUSHES: usize = 500;
@@ -64,7 +65,7 @@ pub(super) async fn run(pace: Pace, report: &mut Report) -> Result<()> {
 /// The same without a disk, so that what is left is the gateway's.
 async fn in_memory(upstream: SocketAddr, pace: &Pace, report: &mut Report) -> Result<()> {
     let Ok(folder) = tempfile::tempdir_in(IN_MEMORY) else {
-        eprintln!("{IN_MEMORY} is not here; tool_step_memory_* is left out");
+        note!("{IN_MEMORY} is not here; tool_step_memory_* is left out");
         return Ok(());
     };
     report.doing("tool calls on a store in memory");

@@ -9,7 +9,7 @@ use bowline_sbp::id::{SessionId, TurnId};
 use serde_json::{Value, json};
 
 use super::as_json;
-use crate::commands::sessions::printable;
+use crate::terminal::{note, printable, say, show};
 
 /// How many ended turns are remembered.
 const REMEMBERED: usize = 256;
@@ -43,15 +43,15 @@ impl Screen {
 
     pub(super) fn begin(&self, id: SessionId) {
         if self.json {
-            println!("{}", json!({ "event": "session", "session_id": id }));
+            say!("{}", json!({ "event": "session", "session_id": id }));
         } else if self.interactive {
-            eprintln!("session {id}\n/help shows commands; leave at any time, the agent goes on\n");
+            note!("session {id}\n/help shows commands; leave at any time, the agent goes on\n");
         }
     }
 
     pub(super) fn farewell(&self, id: SessionId) {
         if !self.json {
-            eprintln!("come back with: bowline chat --session {id}");
+            note!("come back with: bowline chat --session {id}");
         }
     }
 
@@ -125,10 +125,10 @@ impl Screen {
     /// An event that came while leaving: words are still shown.
     pub(super) fn after(&self, event: &Event) {
         match event {
-            _ if self.json => println!("{}", as_json(event)),
-            Event::Turn(turn) => println!("{}", printable(turn.content.trim_end())),
-            Event::Chunk { text, .. } => print!("{}", printable(text)),
-            Event::Complete(_) => println!(),
+            _ if self.json => say!("{}", as_json(event)),
+            Event::Turn(turn) => say!("{}", printable(turn.content.trim_end())),
+            Event::Chunk { text, .. } => show!("{}", printable(text)),
+            Event::Complete(_) => say!(),
             _ => {}
         }
     }
@@ -146,7 +146,7 @@ impl Screen {
     /// Something the program has to say.
     pub(super) fn note(&mut self, text: &str) {
         self.end_line();
-        eprintln!("· {text}");
+        note!("· {text}");
     }
 
     pub(super) fn end_line(&mut self) {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{registry, table, undone, when};
 use crate::failure::Failure;
+use crate::terminal::{note, say, show};
 
 pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failure> {
     let records = registry(data)?.audit(limit).map_err(|error| undone(error, data))?;
@@ -15,11 +16,11 @@ pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failu
             json!({ "at": record.at, "actor": record.actor, "event": record.event,
                     "subject": record.subject, "count": record.count, "lastAt": record.last_at })
         });
-        println!("{}", Value::Array(records.collect()));
+        say!("{}", Value::Array(records.collect()));
         return Ok(ExitCode::SUCCESS);
     }
     if records.is_empty() {
-        eprintln!("nothing has happened yet");
+        note!("nothing has happened yet");
         return Ok(ExitCode::SUCCESS);
     }
     let rows: Vec<_> = records
@@ -32,6 +33,6 @@ pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failu
             [when(record.at), record.actor, record.event, record.subject, times]
         })
         .collect();
-    print!("{}", table(["AT", "WHO", "WHAT", "TO", ""], &rows));
+    show!("{}", table(["AT", "WHO", "WHAT", "TO", ""], &rows));
     Ok(ExitCode::SUCCESS)
 }

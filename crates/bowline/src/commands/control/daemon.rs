@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{now, registry, table, undone, when};
 use crate::cli::control::DaemonCommand;
-use crate::commands::sessions::printable;
 use crate::failure::Failure;
+use crate::terminal::{note, printable, say, show};
 
 pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<ExitCode, Failure> {
     match command {
@@ -21,9 +21,9 @@ pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<Exi
             let revoked = registry(data)?.revoke_daemon(&id, now());
             let until = revoked.map_err(|error| undone(error, data))?;
             if json {
-                println!("{}", json!({ "id": id, "revoked": true, "tokenUntil": until }));
+                say!("{}", json!({ "id": id, "revoked": true, "tokenUntil": until }));
             } else {
-                eprintln!(
+                note!(
                     "daemon {id} is revoked: it gets no new token, and its relay sends it and its \
                      clients away within seconds. A relay that cannot ask here takes its old \
                      token until {}",
@@ -43,10 +43,10 @@ fn list(daemons: &[Daemon], json: bool) {
                     "createdAt": daemon.created_at, "presenceAt": daemon.presence_at,
                     "presenceUntil": daemon.presence_until, "revokedAt": daemon.revoked_at })
         });
-        return println!("{}", Value::Array(daemons.collect()));
+        return say!("{}", Value::Array(daemons.collect()));
     }
     if daemons.is_empty() {
-        return eprintln!("no daemons yet: one registers itself with a user's API key");
+        return note!("no daemons yet: one registers itself with a user's API key");
     }
     let rows: Vec<_> = daemons
         .iter()
@@ -65,5 +65,5 @@ fn list(daemons: &[Daemon], json: bool) {
             ]
         })
         .collect();
-    print!("{}", table(["DAEMON", "OWNER", "NAME", "LAST PRESENCE", "STATE"], &rows));
+    show!("{}", table(["DAEMON", "OWNER", "NAME", "LAST PRESENCE", "STATE"], &rows));
 }

@@ -14,6 +14,7 @@ use crate::cli::SettingArgs;
 use crate::cli::control::ControlServeArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::terminal::say;
 use crate::{logging, paths};
 
 pub(super) async fn run(
@@ -48,7 +49,7 @@ pub(super) async fn run(
     let stop = CancellationToken::new();
     let serving = tokio::spawn(control.serve(door, stop.clone()));
     if json {
-        println!(
+        say!(
             "{}",
             json!({ "url": url, "issuer": issuer, "relay_url": relay_url.as_str(), "data": data,
                     "pid": std::process::id() })
@@ -69,12 +70,12 @@ pub(super) async fn run(
 }
 
 fn welcome(url: &str, issuer: &str, relay_url: &str, data: &Path) {
-    println!("bowline control {} is ready\n", env!("CARGO_PKG_VERSION"));
-    println!("  control  {url}");
-    println!("  issuer   {issuer}  (relays read {issuer}/.well-known/jwks.json)");
-    println!("  relay    {relay_url}");
-    println!("  data     {}", paths::short(data));
-    println!("\ntry, in another terminal:");
-    println!("  bowline control user add alice{}", data_flag(data));
-    println!("\nCtrl-C stops it; what was answered is on disk.");
+    say!("bowline control {} is ready\n", env!("CARGO_PKG_VERSION"));
+    say!("  control  {url}");
+    say!("  issuer   {issuer}  (relays read {issuer}/.well-known/jwks.json)");
+    say!("  relay    {relay_url}");
+    say!("  data     {}", paths::short(data));
+    say!("\ntry, in another terminal:");
+    say!("  bowline control user add alice{}", data_flag(data));
+    say!("\nCtrl-C stops it; what was answered is on disk.");
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{data_flag, now, registry, table, undone, unopened, when};
 use crate::cli::control::UserCommand;
 use crate::failure::Failure;
+use crate::terminal::{note, say, show};
 
 pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitCode, Failure> {
     match command {
@@ -31,16 +32,16 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
             let revoked = registry(data)?.revoke_user(&name, now());
             let revoked = revoked.map_err(|error| undone(error, data))?;
             if json {
-                println!(
+                say!(
                     "{}",
                     json!({ "name": name, "revoked": true, "apiKeys": revoked.keys,
                             "daemons": revoked.daemons, "tokensUntil": revoked.tokens_until })
                 );
             } else {
                 let (keys, daemons) = (revoked.keys, revoked.daemons);
-                eprintln!("{name} is revoked, with {keys} API keys and {daemons} daemons");
+                note!("{name} is revoked, with {keys} API keys and {daemons} daemons");
                 if let Some(until) = revoked.tokens_until {
-                    eprintln!(
+                    note!(
                         "the relay sends those and their clients away within seconds; one that \
                          cannot ask here takes their old tokens until {}",
                         when(until)
@@ -55,10 +56,10 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
 /// The key on stdout, so that it can be taken from there; the talk beside it.
 fn show_key(name: &str, key: &ApiKey, json: bool) {
     if json {
-        println!("{}", json!({ "name": name, "apiKey": key.reveal() }));
+        say!("{}", json!({ "name": name, "apiKey": key.reveal() }));
     } else {
-        println!("{}", key.reveal());
-        eprintln!("\nThis is {name}'s API key. Keep it: it is shown only now.");
+        say!("{}", key.reveal());
+        note!("\nThis is {name}'s API key. Keep it: it is shown only now.");
     }
 }
 
@@ -68,10 +69,10 @@ fn list(users: &[User], data: &Path, json: bool) {
             json!({ "name": user.name, "id": user.id, "createdAt": user.created_at,
                     "revokedAt": user.revoked_at, "apiKeys": user.keys, "daemons": user.daemons })
         });
-        return println!("{}", Value::Array(users.collect()));
+        return say!("{}", Value::Array(users.collect()));
     }
     if users.is_empty() {
-        return eprintln!("no users yet: bowline control user add NAME{}", data_flag(data));
+        return note!("no users yet: bowline control user add NAME{}", data_flag(data));
     }
     let rows: Vec<_> = users
         .iter()
@@ -87,5 +88,5 @@ fn list(users: &[User], data: &Path, json: bool) {
             ]
         })
         .collect();
-    print!("{}", table(["USER", "KEYS", "DAEMONS", "CREATED", "STATE"], &rows));
+    show!("{}", table(["USER", "KEYS", "DAEMONS", "CREATED", "STATE"], &rows));
 }

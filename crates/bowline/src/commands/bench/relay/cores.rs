@@ -3,6 +3,7 @@
 //! By the programs of util-linux, because the house has no unsafe code. Where they are missing, or
 //! where there is one core, everything runs wherever it likes, and a warning says so.
 
+use crate::terminal::note;
 use std::process::{Command, Output, Stdio};
 
 const MEASURED: &str = "0";
@@ -12,14 +13,14 @@ const GENERATOR: &str = "1";
 pub(super) fn prepare() {
     let own = std::process::id().to_string();
     if asked("taskset", &["-a", "-p", "-c", GENERATOR, &own]).is_none() {
-        eprintln!("warning: no taskset, or one core: generator and relay share their cores");
+        note!("warning: no taskset, or one core: generator and relay share their cores");
     }
     let hard = asked("prlimit", &["--pid", &own, "--nofile", "--output", "HARD", "--noheadings"]);
     let hard = hard.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
     let raised = hard
         .and_then(|hard| asked("prlimit", &["--pid", &own, &format!("--nofile={hard}:{hard}")]));
     if raised.is_none() {
-        eprintln!("warning: the limit of open files stays as it is");
+        note!("warning: the limit of open files stays as it is");
     }
 }
 

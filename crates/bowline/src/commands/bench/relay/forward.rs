@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use crate::terminal::say;
 use anyhow::Result;
 use bowline_net::loopback;
 use tokio::io::copy_bidirectional_with_sizes;
@@ -15,7 +16,7 @@ const BUFFER: usize = 64 << 10;
 pub(crate) async fn serve(to: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     loopback::without_pacing(&listener, to.ip());
-    println!("{}", listener.local_addr()?);
+    say!("{}", listener.local_addr()?);
     loop {
         let (mut near, _) = listener.accept().await?;
         tokio::spawn(async move {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cores;
 use super::server::Process;
+use crate::terminal::note;
 
 #[derive(Debug)]
 pub(super) struct Nginx {
@@ -23,7 +24,7 @@ impl Nginx {
     pub(super) fn start() -> Result<Option<Self>> {
         let places = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
         let Some(program) = places.iter().map(Path::new).find(|path| path.exists()) else {
-            eprintln!("warning: no nginx here; nothing is compared with it");
+            note!("warning: no nginx here; nothing is compared with it");
             return Ok(None);
         };
         let behind = TcpListener::bind("127.0.0.1:0")?;

@@ -4,7 +4,7 @@ use bowline_client::surface::ToolOutcome;
 use serde_json::{Value, json};
 
 use super::{program, required, text};
-use crate::commands::sessions::printable;
+use crate::terminal::{note, printable};
 
 /// The longest notice, in characters.
 const LONGEST: usize = 500;
@@ -25,7 +25,7 @@ pub(super) async fn notify(program: Option<&str>, input: &Value) -> ToolOutcome 
         }
         // A notice that begins like an option is still a notice.
         Some(other) => drop(program::call(other, &["--", &title, &body], None).await?),
-        None => eprintln!("\u{7}· {title}: {body}"),
+        None => note!("\u{7}· {title}: {body}"),
     }
     Ok(json!({ "shown": true }))
 }

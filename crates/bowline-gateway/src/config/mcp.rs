@@ -11,7 +11,7 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use crate::config::matches;
+use super::matches;
 
 /// The MCP servers whose tools agents may use (SBP-L5-06).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -78,11 +78,11 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    pub(super) fn allows(&self, tool: &str) -> bool {
+    pub(crate) fn allows(&self, tool: &str) -> bool {
         self.tools.iter().any(|pattern| matches(pattern, tool))
     }
 
-    pub(super) fn is_idempotent(&self, tool: &str) -> bool {
+    pub(crate) fn is_idempotent(&self, tool: &str) -> bool {
         self.idempotent.iter().any(|pattern| matches(pattern, tool))
     }
 }
@@ -97,7 +97,7 @@ pub struct BadServer {
 
 /// Where a server is, with everything looked up.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Program { command: String, args: Vec<String>, env: Vec<(String, String)> },
     Address { url: Url, headers: HeaderMap },
 }
@@ -118,7 +118,7 @@ const LONGEST_NAME: usize = 24;
 
 impl Place {
     /// Reads what was configured; `variable` looks up the gateway's environment.
-    pub(super) fn read(
+    pub(crate) fn read(
         name: &str,
         server: &Server,
         variable: impl Fn(&str) -> Option<String>,
@@ -170,7 +170,7 @@ impl Place {
     }
 
     /// What it is called in listings.
-    pub(super) fn transport(&self) -> &'static str {
+    pub(crate) fn transport(&self) -> &'static str {
         match self {
             Place::Program { .. } => "stdio",
             Place::Address { .. } => "http",
