@@ -5,7 +5,7 @@ PYTHON_ENV := target/python
 OPENAI_SDK := openai==3.49.0
 MCP_SDK := mcp==2.3.0
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS := frames surface_context request_body pyjson control_body sbrp_frame sbrp_token
+FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token
 
 .PHONY: help run test fmt lint unit bench soak fuzz autobahn deny clean tools
 

@@ -4,7 +4,6 @@ mod api;
 mod cli;
 mod commands;
 mod failure;
-mod foreign;
 mod local;
 mod logging;
 mod owner;

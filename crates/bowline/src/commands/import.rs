@@ -20,8 +20,8 @@ use sha2::{Digest, Sha256};
 use crate::api::{Api, Deed, Trouble, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::Failure;
-use crate::foreign::{self, Conversation, Format, Found};
 use crate::terminal::{note, printable, say};
+use bowline_import::{Conversation, Format, Found};
 
 /// What was named: a token, or a text.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
             take_one(&args, fields, None, look).await
         }
         Given::Text { text, written } => {
-            let found = foreign::read(&text, written).map_err(|error| {
+            let found = bowline_import::read(&text, written).map_err(|error| {
                 Failure::new(error).hint("`bowline import --help` lists what is understood")
             })?;
             match found.format {

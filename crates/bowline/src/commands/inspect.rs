@@ -11,8 +11,8 @@ use super::import::{Given, given, line};
 use crate::api::Api;
 use crate::cli::roaming::InspectArgs;
 use crate::failure::Failure;
-use crate::foreign::{self, Format};
 use crate::terminal::printable;
+use bowline_import::Format;
 
 pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
     let seen = match given(&args.source)? {
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
 }
 
 fn look(text: &str, written: Timestamp) -> Result<Value, Failure> {
-    let found = foreign::read(text, written).map_err(Failure::new)?;
+    let found = bowline_import::read(text, written).map_err(Failure::new)?;
     if !matches!(found.format, Format::Bundle) {
         let messages: usize = found.sessions.iter().map(|s| s.contents.messages.len()).sum();
         return Ok(json!({

@@ -1,7 +1,7 @@
 use super::*;
 
-const AGENT: &str = include_str!("../../../tests/foreign/agent.af");
-const AGENTS: &str = include_str!("../../../tests/foreign/agents.af");
+const AGENT: &str = include_str!("../../tests/data/agent.af");
+const AGENTS: &str = include_str!("../../tests/data/agents.af");
 
 fn memories(contents: &Contents) -> Vec<(&str, Timestamp)> {
     let memory = contents.memory.as_deref().unwrap_or_default();

@@ -1,9 +1,9 @@
 use super::*;
 
-const LIST: &str = include_str!("../../../tests/foreign/messages.json");
-const DIALOGUE: &str = include_str!("../../../tests/foreign/dialogue.json");
-const LINES: &str = include_str!("../../../tests/foreign/messages.jsonl");
-const TRAINING: &str = include_str!("../../../tests/foreign/fine-tuning.jsonl");
+const LIST: &str = include_str!("../../tests/data/messages.json");
+const DIALOGUE: &str = include_str!("../../tests/data/dialogue.json");
+const LINES: &str = include_str!("../../tests/data/messages.jsonl");
+const TRAINING: &str = include_str!("../../tests/data/fine-tuning.jsonl");
 
 #[test]
 fn a_list_of_messages_is_one_session() {

@@ -28,7 +28,7 @@ use self::words::{shortened, shown};
 
 /// What a text turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     Bundle,
     ChatGpt,
     Messages,
@@ -37,33 +37,33 @@ pub(crate) enum Format {
 
 /// What a text holds.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) format: Format,
+pub struct Found {
+    pub format: Format,
     /// None for a bundle: it goes to the gateway as it is.
-    pub(crate) sessions: Vec<Conversation>,
-    pub(crate) report: Vec<Unplaced>,
+    pub sessions: Vec<Conversation>,
+    pub report: Vec<Unplaced>,
 }
 
 /// One conversation, ready to be sealed.
 #[derive(Debug)]
-pub(crate) struct Conversation {
-    pub(crate) title: Option<String>,
+pub struct Conversation {
+    pub title: Option<String>,
     /// Without an export id, since nobody exported it.
-    pub(crate) contents: Contents,
+    pub contents: Contents,
 }
 
 /// Something that did not come over as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unplaced {
+pub struct Unplaced {
     /// Where it stood: `conversation "Trip", message 3`.
-    pub(crate) place: String,
+    pub place: String,
     /// What it was, and what became of it.
-    pub(crate) what: String,
+    pub what: String,
 }
 
 /// Why a text is none of the formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NotUnderstood {
+pub enum NotUnderstood {
     Empty,
     NotJson(ParseError),
     /// JSON of another kind: what it looks like.
@@ -71,7 +71,7 @@ pub(crate) enum NotUnderstood {
 }
 
 /// Reads a file that somebody else wrote.
-pub(crate) fn read(text: &str, now: Timestamp) -> Result<Found, NotUnderstood> {
+pub fn read(text: &str, now: Timestamp) -> Result<Found, NotUnderstood> {
     let bare = text.strip_prefix('\u{feff}').unwrap_or(text);
     if bare.trim().is_empty() {
         return Err(NotUnderstood::Empty);

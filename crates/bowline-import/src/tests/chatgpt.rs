@@ -6,8 +6,8 @@ use bowline_sbp::message::EntryKind;
 
 use super::*;
 
-const EXPORT: &str = include_str!("../../../tests/foreign/chatgpt.json");
-const TORN: &str = include_str!("../../../tests/foreign/chatgpt-torn.json");
+const EXPORT: &str = include_str!("../../tests/data/chatgpt.json");
+const TORN: &str = include_str!("../../tests/data/chatgpt-torn.json");
 
 #[test]
 fn a_chatgpt_export_follows_the_current_branch() {

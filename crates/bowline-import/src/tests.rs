@@ -110,10 +110,10 @@ fn a_conversation_without_an_id_is_named_by_what_it_says() {
 fn what_says_its_times_reads_the_same_at_any_time() {
     let (sooner, later) = (now(), at("2027-01-01T00:00:00Z"));
     for file in [
-        include_str!("../../tests/foreign/chatgpt.json"),
-        include_str!("../../tests/foreign/messages.json"),
-        include_str!("../../tests/foreign/dialogue.json"),
-        include_str!("../../tests/foreign/agent.af"),
+        include_str!("../tests/data/chatgpt.json"),
+        include_str!("../tests/data/messages.json"),
+        include_str!("../tests/data/dialogue.json"),
+        include_str!("../tests/data/agent.af"),
     ] {
         let read = |now| read(file, now).unwrap().sessions;
         for (one, other) in read(sooner).iter().zip(read(later)) {
@@ -162,9 +162,9 @@ fn what_is_not_understood_is_described() {
 
 #[test]
 fn a_byte_order_mark_is_not_part_of_the_text() {
-    let text = format!("\u{feff}{}", include_str!("../../tests/foreign/dialogue.json"));
+    let text = format!("\u{feff}{}", include_str!("../tests/data/dialogue.json"));
     assert_eq!(found(&text).sessions.len(), 1);
-    let text = format!("\u{feff}{}", include_str!("../../tests/foreign/messages.jsonl"));
+    let text = format!("\u{feff}{}", include_str!("../tests/data/messages.jsonl"));
     assert_eq!(found(&text).sessions[0].contents.messages.len(), 3);
 }
 
@@ -194,13 +194,13 @@ fn what_nests_as_deep_as_can_be_read_still_fits_into_a_bundle() {
 #[test]
 fn no_damage_to_a_file_makes_anything_worse_than_a_report() {
     let files = [
-        include_str!("../../tests/foreign/chatgpt.json"),
-        include_str!("../../tests/foreign/chatgpt-torn.json"),
-        include_str!("../../tests/foreign/messages.json"),
-        include_str!("../../tests/foreign/messages.jsonl"),
-        include_str!("../../tests/foreign/fine-tuning.jsonl"),
-        include_str!("../../tests/foreign/agent.af"),
-        include_str!("../../tests/foreign/agents.af"),
+        include_str!("../tests/data/chatgpt.json"),
+        include_str!("../tests/data/chatgpt-torn.json"),
+        include_str!("../tests/data/messages.json"),
+        include_str!("../tests/data/messages.jsonl"),
+        include_str!("../tests/data/fine-tuning.jsonl"),
+        include_str!("../tests/data/agent.af"),
+        include_str!("../tests/data/agents.af"),
     ];
     let mut understood = 0;
     for file in files {
