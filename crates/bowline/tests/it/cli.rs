@@ -209,26 +209,6 @@ fn the_example_configuration_is_valid_and_says_the_defaults() {
     }
 }
 
-#[tokio::test]
-async fn a_gateway_with_a_certificate_speaks_tls() {
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
-    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    std::fs::write(&cert, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let mut command = bowline();
-    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--tls-cert"]).arg(&cert);
-    command.arg("--tls-key").arg(&key).arg("--data").arg(folder.path());
-    let gateway = Process::spawned(command, folder.path());
-    assert!(gateway.url.starts_with("https://127.0.0.1:"), "{}", gateway.url);
-    let ours = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
-    let http = reqwest::Client::builder().tls_certs_only([ours]).no_proxy().build().unwrap();
-    let url = gateway.url.replace("127.0.0.1", "localhost");
-    assert_eq!(http.get(format!("{url}/readyz")).send().await.unwrap().status(), 200);
-    let plain = url.replace("https", "http");
-    assert!(http.get(format!("{plain}/readyz")).send().await.is_err(), "nothing in the clear");
-}
-
 #[test]
 fn a_closed_pipe_is_no_panic() {
     let folder = tempfile::tempdir().unwrap();

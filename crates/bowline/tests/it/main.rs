@@ -24,5 +24,6 @@ mod roaming_cli;
 mod rooms;
 mod sbrp;
 mod sbrp_soak;
+mod tls;
 mod travel;
 mod with_control;
