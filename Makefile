@@ -7,7 +7,7 @@ MCP_SDK := mcp==2.3.0
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token
 
-.PHONY: help run test fmt lint unit bench soak fuzz autobahn deny clean tools
+.PHONY: help run build check test fmt lint unit bench soak fuzz autobahn deny clean tools
 
 help: ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,6 +16,11 @@ run: ## Build and start the gateway with its built-in offline agent
 	@echo "building (four to five minutes the first time on two cores) …"
 	@$(CARGO) build --quiet --package bowline
 	@PATH="$(CURDIR)/target/debug:$$PATH" bowline up
+
+build: ## Build the binary: target/debug/bowline
+	$(CARGO) build --package bowline
+
+check: fmt lint ## Format and lints only
 
 test: tools fmt lint unit ## The whole check: format, lints, all tests
 
@@ -36,6 +41,7 @@ soak: ## The long versions of the crash, race and power-cut tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-sbrp --test it -- --nocapture model
 	BOWLINE_SIM_SEEDS=100000 $(CARGO) test --release --package bowline-sbp --test it -- --nocapture session_world
 
 fuzz: ## Random bytes at all that reads what strangers send, FUZZ_SECONDS each (needs nightly Rust)
