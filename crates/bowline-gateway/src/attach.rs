@@ -43,7 +43,7 @@ use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
 use bowline_store::Arrival;
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use self::backlog::Backlog;
@@ -61,7 +61,7 @@ use crate::translate::{self, Outcome, Translator};
 /// The pause between two chunks of a turn: a model that is faster than anyone reads is shown in
 /// fewer, larger pieces, so that many surfaces can follow it.
 const CHUNK_PAUSE: Duration = Duration::from_millis(4);
-/// Results, verdicts and cancels of one surface that are on their way to the session at once.
+/// Verdicts and cancels of one surface that may be on their way to the session.
 const COMMANDS: usize = 64;
 
 /// `GET /v1/sbp/ws/{session_id}`.
@@ -216,6 +216,15 @@ fn refused(failure: &Failure, path: &str) -> End {
     }
 }
 
+/// Passes a surface's commands on, one after the other.
+async fn pass_on(handle: SessionHandle, mut commands: mpsc::Receiver<Command>) {
+    while let Some(command) = commands.recv().await {
+        if let Err(failure) = handle.call(command).await {
+            tracing::warn!(code = failure.code.as_str(), "a surface's word was not taken");
+        }
+    }
+}
+
 /// Resolves when that time has come, if it ever does.
 async fn over(until: Option<Timestamp>) {
     match until {
@@ -274,7 +283,8 @@ struct Surface<'a> {
     keepalive: Keepalive,
     inputs: Inputs,
     confirming: Confirming,
-    commands: Arc<Semaphore>,
+    /// Verdicts and cancels on their way to the session; none before the first.
+    commands: Option<mpsc::Sender<Command>>,
     shown: Shown,
     /// Turns whose question it has seen: its own, and those it was shown.
     asked: HashSet<TurnId>,
@@ -315,7 +325,7 @@ impl<'a> Surface<'a> {
             next_chunk: Instant::now(),
             chunk_waits: false,
             keepalive: Keepalive::new(rhythm, Instant::now()),
-            commands: Arc::new(Semaphore::new(COMMANDS)),
+            commands: None,
             shown: Shown::new(attached.epoch, joined),
             asked: HashSet::new(),
             translator,
@@ -410,8 +420,7 @@ impl<'a> Surface<'a> {
                 Ok(())
             }
             ClientFrame::Decide { approval_id: approval, approved } => {
-                self.tell(Command::Decide { approval, approved });
-                Ok(())
+                self.tell(Command::Decide { approval, approved }).await
             }
             // A repeated attach changes nothing (SBP-L2-16).
             ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),
@@ -431,21 +440,25 @@ impl<'a> Surface<'a> {
         if turns.is_empty() {
             return self.release(Outcome::Dropped).await;
         }
-        self.tell(Command::Cancel { turns, running: false });
-        Ok(())
+        self.tell(Command::Cancel { turns, running: false }).await
     }
 
-    /// Passes something on to the session. How it went is seen where it is waited for.
-    fn tell(&self, command: Command) {
-        // More at once than anyone means.
-        let Ok(place) = Arc::clone(&self.commands).try_acquire_owned() else { return };
-        let handle = self.handle.clone();
-        tokio::spawn(async move {
-            if let Err(failure) = handle.call(command).await {
-                tracing::warn!(code = failure.code.as_str(), "a surface's word was not taken");
-            }
-            drop(place);
+    /// Passes something on to the session, after all that was passed on before, and also if the
+    /// surface leaves meanwhile. How it went is seen where it is waited for.
+    async fn tell(&mut self, command: Command) -> Result<(), End> {
+        let handle = &self.handle;
+        let commands = self.commands.get_or_insert_with(|| {
+            let (commands, waiting) = mpsc::channel(COMMANDS);
+            tokio::spawn(pass_on(handle.clone(), waiting));
+            commands
         });
+        match commands.try_send(command) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                let detail = format!("more than {COMMANDS} verdicts and cancels wait: not taken");
+                self.socket.send(&ServerFrame::ProtocolError { detail }).await
+            }
+        }
     }
 
     /// Messages of this surface whose reply is there. A turn that it asked for is replied to before it
@@ -463,7 +476,7 @@ impl<'a> Surface<'a> {
         if let Some(turn) = turn {
             self.asked.insert(turn);
             if cancelled {
-                self.tell(Command::Cancel { turns: vec![turn], running: false });
+                self.tell(Command::Cancel { turns: vec![turn], running: false }).await?;
             }
         }
         self.inputs.start(self.app);

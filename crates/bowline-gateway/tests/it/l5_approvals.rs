@@ -297,3 +297,24 @@ async fn the_loop_ends_at_its_rounds_and_at_its_price() {
         assert_eq!(said.content(), "enough");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sbp_l5_01_of_two_verdicts_of_one_surface_the_first_counts() {
+    let bench = Bench::with(asks).await;
+    let session = bench.session().await;
+    let (mut phone, _) = phone_of(&bench, &session).await;
+    for _ in 0..20 {
+        let device = async {
+            let asked = frame(&mut phone, "APPROVAL_REQUEST").await;
+            for approved in [false, true] {
+                let id = &asked["approval_id"];
+                let verdict =
+                    json!({ "type": "APPROVAL_DECISION", "approval_id": id, "approved": approved });
+                phone.send(verdict).await;
+            }
+            frame(&mut phone, "APPROVAL_RESOLVED").await
+        };
+        let (said, resolved) = tokio::join!(bench.say(&session, CAMERA), device);
+        assert_eq!(resolved["state"], "denied", "{}", said.content());
+    }
+}
