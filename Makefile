@@ -31,7 +31,11 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
 unit:
-	BOWLINE_TEST_PYTHON="$(CURDIR)/$(PYTHON_ENV)/bin/python" $(CARGO) test --workspace --all-features
+	@mkdir -p target && rm -f target/not-run
+	BOWLINE_NOT_RUN="$(CURDIR)/target/not-run" BOWLINE_TEST_PYTHON="$(CURDIR)/$(PYTHON_ENV)/bin/python" \
+	    $(CARGO) test --workspace --all-features
+	@if [ -s target/not-run ]; then \
+	    echo "not run, because this machine cannot:"; sort -u target/not-run | sed 's/^/  /'; fi
 
 bench: ## Measure the gateway against a bare server in the same run
 	$(CARGO) build --release --package bowline

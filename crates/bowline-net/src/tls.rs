@@ -74,32 +74,46 @@ impl Certificate {
     }
 
     /// Watches the files. Never returns.
-    ///
-    /// What they are is noted before they are read: a change in between shows the next time.
     pub(crate) async fn watch(self: Arc<Self>) {
-        let (mut taken, mut refused) = (self.first, None);
+        let mut seen = Seen { taken: self.first, refused: None };
         loop {
             tokio::time::sleep(self.files.reload_every).await;
-            let files = self.files.clone();
-            let looked = tokio::task::spawn_blocking(move || {
-                let now = stamp(&files);
-                (now, (now != taken).then(|| read(&files)))
-            });
-            match looked.await {
-                Ok((now, Some(Ok(new)))) => {
-                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                    (taken, refused) = (now, None);
-                    tracing::info!("the certificate was renewed");
-                }
+            let certificate = Arc::clone(&self);
+            let looked = tokio::task::spawn_blocking(move || certificate.look(seen));
+            seen = looked.await.unwrap_or(seen);
+        }
+    }
+
+    /// Looks once, and takes what is new and fit.
+    ///
+    /// What the files are is noted before they are read: a change in between shows the next time.
+    fn look(&self, seen: Seen) -> Seen {
+        let now = stamp(&self.files);
+        if now == seen.taken {
+            return seen;
+        }
+        match read(&self.files) {
+            Ok(new) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                tracing::info!("the certificate was renewed");
+                Seen { taken: now, refused: None }
+            }
+            Err(error) => {
                 // Tried again each time, said once: it may be half written.
-                Ok((now, Some(Err(error)))) if refused != Some(now) => {
-                    refused = Some(now);
+                if seen.refused != Some(now) {
                     tracing::error!(%error, "the new certificate is unfit; the old one stays");
                 }
-                Ok(_) | Err(_) => {}
+                Seen { refused: Some(now), ..seen }
             }
         }
     }
+}
+
+/// What was seen of the files: the pair that is in use, and one that was not taken.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    taken: Stamp,
+    refused: Option<Stamp>,
 }
 
 /// By which a change of either file shows.
@@ -136,4 +150,37 @@ fn read(files: &Tls) -> Result<ServerConfig, BadCertificate> {
         .map_err(unfit)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    }
+
+    #[test]
+    fn a_pair_that_is_unfit_leaves_the_old_one_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        write(folder.path());
+        let certificate = Certificate::load(Tls::new(path("cert.pem"), path("key.pem"))).unwrap();
+        let current = || Arc::clone(&certificate.current.read().unwrap());
+        let (first, seen) = (current(), Seen { taken: certificate.first, refused: None });
+        let seen = certificate.look(seen);
+        assert!(Arc::ptr_eq(&first, &current()), "nothing has changed");
+        // Half of a pair that is being written.
+        std::fs::write(path("cert.pem"), "-----BEGIN NONSENSE").unwrap();
+        let seen = certificate.look(seen);
+        assert!(seen.refused.is_some() && Arc::ptr_eq(&first, &current()), "the old one stays");
+        write(folder.path());
+        // The clock may not have moved since the first was written.
+        let file = std::fs::File::options().write(true).open(path("cert.pem")).unwrap();
+        file.set_modified(SystemTime::now() + Duration::from_secs(9)).unwrap();
+        let seen = certificate.look(seen);
+        assert!(seen.refused.is_none() && !Arc::ptr_eq(&first, &current()), "it is renewed");
+    }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::not_run::not_run;
 use crate::process::{DEADLINE, Process, bowline, session_of, turn};
 
 /// A gateway on a file system of 3 MB, of which a ballast takes 1 MB.
@@ -22,6 +23,7 @@ struct Small {
 impl Small {
     fn start() -> Option<Self> {
         if std::env::var_os("BOWLINE_NO_MOUNT").is_some() {
+            not_run("a full disk: BOWLINE_NO_MOUNT says that nothing can be mounted");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -241,7 +243,7 @@ async fn g4_a_disk_that_becomes_read_only_is_told_clearly_and_recovers_by_itself
         told.push(format!("before {round}"));
         gateway.say(Some(&session), &format!("echo before {round}")).await;
         let Some(read_only) = ReadOnly::make(&gateway) else {
-            eprintln!("not run: a read-only disk needs strace, and leave to use it");
+            not_run("a disk that turns read-only: it needs strace, and leave to use it");
             return;
         };
         let path = format!("/v1/sessions/{session}");
@@ -288,7 +290,7 @@ async fn g4_a_turn_that_runs_when_its_disk_becomes_read_only_ends_once_when_it_c
     let asked = tokio::spawn(request.try_clone().unwrap().send());
     gateway.until(&session, |seen| seen["status"] == "running").await;
     let Some(read_only) = ReadOnly::make(&gateway) else {
-        eprintln!("not run: a read-only disk needs strace, and leave to use it");
+        not_run("a disk that turns read-only: it needs strace, and leave to use it");
         return;
     };
     let answer = asked.await.unwrap().unwrap();

@@ -13,6 +13,7 @@ mod control_cli;
 mod disk;
 mod large;
 mod mcp_cli;
+mod not_run;
 mod openai_sdk;
 mod power;
 mod process;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use crate::not_run::not_run;
 use crate::process::{Process, session_of, turn};
 
 /// Forgets what is not on disk: EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
@@ -114,7 +115,7 @@ fn load(gateway: &Process, told: &Told, answered: &Arc<AtomicUsize>, round: usiz
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g4_soak_power_cuts_lose_nothing_that_was_acknowledged() {
     if !is_root() || !Path::new("/dev/loop-control").exists() {
-        eprintln!("not run: power cuts need root and loop devices");
+        not_run("power cuts: they need root and loop devices");
         return;
     }
     let cuts = if std::env::var_os("BOWLINE_SOAK").is_some() { 50 } else { 3 };
