@@ -219,7 +219,7 @@ fn refused(failure: &Failure, path: &str) -> End {
 /// Passes a surface's commands on, one after the other.
 async fn pass_on(handle: SessionHandle, mut commands: mpsc::Receiver<Command>) {
     while let Some(command) = commands.recv().await {
-        if let Err(failure) = handle.call(command).await {
+        if let Err(failure) = handle.done(command).await {
             tracing::warn!(code = failure.code.as_str(), "a surface's word was not taken");
         }
     }
@@ -288,6 +288,8 @@ struct Surface<'a> {
     shown: Shown,
     /// Turns whose question it has seen: its own, and those it was shown.
     asked: HashSet<TurnId>,
+    /// Those of them whose answer it was sent, as long as they may still be called live.
+    answered: HashSet<TurnId>,
     /// None for most: turns come as they are, or as the rules have them.
     translator: Option<Box<Translator>>,
 }
@@ -328,6 +330,7 @@ impl<'a> Surface<'a> {
             commands: None,
             shown: Shown::new(attached.epoch, joined),
             asked: HashSet::new(),
+            answered: HashSet::new(),
             translator,
         }
     }

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bowline_net::duration;
 use bowline_net::tls::Tls;
+use bowline_net::{duration, peer};
 use bowline_sbp::id::AgentId;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,9 @@ pub struct Http {
     pub allowed_origins: Vec<String>,
     /// Names under which a loopback gateway may be called besides localhost.
     pub allowed_hosts: Vec<String>,
-    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    /// Networks of proxies whose `X-Forwarded-For` is believed, and which `limits.connections_per_address`
+    /// does not count.
+    #[serde(deserialize_with = "peer::networks")]
     pub trusted_proxies: Vec<IpNet>,
 }
 

@@ -14,7 +14,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -39,6 +39,8 @@ use crate::tls::{BadCertificate, Certificate, Tls};
 /// The pause after a connection could not be accepted: out of descriptors, most likely, and some
 /// close meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The pause between two warnings that an address has too many connections.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The smallest bound that hyper takes for a request head.
 const SMALLEST_HEAD: usize = 8 << 10;
 
@@ -147,6 +149,7 @@ impl Door {
             trusted: self.trusted,
             stop,
         });
+        let mut warned = None;
         loop {
             let place = tokio::select! {
                 place = Arc::clone(&places).acquire_owned() => place,
@@ -165,7 +168,14 @@ impl Door {
                 () = hall.stop.cancelled() => break,
             };
             let Ok(of_address) = addresses.place(from.ip(), &hall.trusted) else {
-                tracing::debug!("an address has as many connections as it may");
+                if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
+                    warned = Some(Instant::now());
+                    tracing::warn!(
+                        most = hall.limits.connections_per_address,
+                        "connections of one address are refused: it has as many as it may; a proxy \
+                         has to be trusted"
+                    );
+                }
                 continue;
             };
             let place = Place::new(place, of_address);

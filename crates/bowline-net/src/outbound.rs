@@ -15,7 +15,10 @@ use crate::loopback::is_loopback_url;
 pub fn is_private(url: &Url) -> bool {
     match url.scheme() {
         "https" | "wss" => url.has_host(),
-        "http" | "ws" => is_loopback_url(url),
+        // Names below `localhost` are this machine's by custom only: some resolvers ask the network.
+        "http" | "ws" => {
+            is_loopback_url(url) && url.domain().is_none_or(|name| name == "localhost")
+        }
         _ => false,
     }
 }
@@ -79,6 +82,7 @@ mod tests {
             ("http://example.org", false),
             ("ws://10.0.0.1/relay", false),
             ("http://localhost.example.org", false),
+            ("http://x.localhost:8080", false),
             ("ftp://127.0.0.1", false),
             ("unix:/tmp/socket", false),
         ] {

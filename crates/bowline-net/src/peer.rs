@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::HeaderMap;
 use ipnet::IpNet;
+use serde::{Deserialize, Deserializer};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::loopback::is_loopback;
@@ -37,6 +38,19 @@ impl Place {
     pub(crate) fn new(of_all: OwnedSemaphorePermit, of_address: Option<AddressPlace>) -> Self {
         Self(Arc::new(Held { _of_all: of_all, _of_address: of_address }))
     }
+}
+
+/// A network, or one address: `10.0.0.0/8`, `10.0.0.5`.
+pub fn parse_network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_| format!("`{text}` is no network; write it like 10.0.0.0/8 or 10.0.0.5"))
+}
+
+/// Networks of a setting.
+pub fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    let networks = texts.iter().map(|text| parse_network(text));
+    networks.collect::<Result<_, _>>().map_err(serde::de::Error::custom)
 }
 
 /// The network that an address stands for: a household has one IPv4 address, or 2^64 of IPv6.
@@ -153,6 +167,15 @@ mod tests {
         assert_ne!(network(ip("2001:db8:1:2::3")), network(ip("2001:db8:1:3::3")));
         assert_eq!(network(ip("::ffff:192.0.2.1")), network(ip("192.0.2.1")));
         assert_ne!(network(ip("192.0.2.1")), network(ip("192.0.2.2")));
+    }
+
+    #[test]
+    fn networks_are_read_as_people_write_them() {
+        let read = |text: &str| parse_network(text).map(|network| network.to_string());
+        assert_eq!(read("10.0.0.0/8"), Ok("10.0.0.0/8".into()));
+        assert_eq!(read("10.0.0.5"), Ok("10.0.0.5/32".into()));
+        assert_eq!(read("fd00::1"), Ok("fd00::1/128".into()));
+        assert!(read("proxy.example").unwrap_err().contains("10.0.0.0/8"));
     }
 
     #[test]

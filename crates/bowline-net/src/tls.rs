@@ -39,6 +39,9 @@ impl Tls {
     }
 }
 
+/// The shortest pause between two looks at the files.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// Why a certificate cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadCertificate {
@@ -77,7 +80,7 @@ impl Certificate {
     pub(crate) async fn watch(self: Arc<Self>) {
         let mut seen = Seen { taken: self.first, refused: None };
         loop {
-            tokio::time::sleep(self.files.reload_every).await;
+            tokio::time::sleep(self.files.reload_every.max(SHORTEST)).await;
             let certificate = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || certificate.look(seen));
             seen = looked.await.unwrap_or(seen);

@@ -13,7 +13,6 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use bowline_net::descriptors;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
@@ -26,7 +25,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    descriptors::raise();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -38,7 +36,7 @@ fn main() -> ExitCode {
     // Reading a terminal blocks a thread that nobody can wake; it must not hold up the exit.
     runtime.shutdown_background();
     match outcome {
-        Ok(code) => code,
+        Ok(code) => terminal::finished(code),
         Err(failure) => {
             failure.print();
             ExitCode::from(failure.exit_code())

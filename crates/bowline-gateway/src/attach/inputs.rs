@@ -13,7 +13,7 @@ use bowline_sbp::frame::{ServerFrame, UserMessage};
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
-    Command, IdempotencyKey, LiveState, Origin, Refusal, Reply, Submit, TurnRequest,
+    Command, IdempotencyKey, LiveState, Refusal, Reply, Submit, TurnRequest,
 };
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
@@ -35,6 +35,8 @@ pub(super) struct Inputs {
     flight: Option<Flight>,
     /// The session takes no more before one of its turns has ended.
     full: bool,
+    /// The first turn and the number of turns that were seen since.
+    full_at: Option<(Option<TurnId>, usize)>,
 }
 
 /// A message on its way to the session.
@@ -57,7 +59,15 @@ pub(super) struct Answered {
 
 impl Inputs {
     pub(super) fn new(handle: SessionHandle, epoch: u64) -> Self {
-        Self { handle, epoch, parked: VecDeque::new(), bytes: 0, flight: None, full: false }
+        Self {
+            handle,
+            epoch,
+            parked: VecDeque::new(),
+            bytes: 0,
+            flight: None,
+            full: false,
+            full_at: None,
+        }
     }
 
     /// Takes a message, or says why not.
@@ -119,13 +129,17 @@ impl Inputs {
         Answered { frame: Some(frame), turn: None, cancelled }
     }
 
-    /// Whether the session takes messages again.
-    pub(super) fn resume(&mut self, state: &LiveState, waiting_turns: usize) -> bool {
-        let waiting = state.turns.iter().filter(|turn| !turn.running).count();
-        self.full && waiting < waiting_turns && {
-            self.full = false;
-            true
+    /// Whether the session may take messages again: something has ended since it took no more.
+    pub(super) fn resume(&mut self, state: &LiveState) -> bool {
+        if !self.full {
+            return false;
         }
+        let now = (state.turns.first().map(|turn| turn.id), state.turns.len());
+        let moved = |(front, turns)| now.0 != front || now.1 < turns;
+        let resumes = now.1 == 0 || self.full_at.is_some_and(moved);
+        self.full_at = Some(now).filter(|_| !resumes);
+        self.full = !resumes;
+        resumes
     }
 
     /// The surface said stop: what waits here is not sent on.
@@ -161,18 +175,8 @@ impl Inputs {
             key: message.client_turn_id.clone(),
             body_hash: sha256(body.get()),
         };
-        let request = TurnRequest {
-            params: vec![("model".into(), raw(&json!(model)))],
-            model,
-            messages: vec![Message::read(body).expect("the message was just made with a role")],
-            stream: false,
-            checkpoint_every: 1,
-            tether: true,
-            origin: Origin::Surface,
-            agent_id: None,
-            recall: true,
-            remember: false,
-        };
+        let message = Message::read(body).expect("the message was just made with a role");
+        let request = TurnRequest::message(model, message);
         Submit {
             turn: TurnId(Uuid::now_v7()),
             request: request.into(),

@@ -9,6 +9,7 @@ use std::time::Instant;
 use bowline_sbp::delivery::{LiveText, Logged};
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::ServerFrame;
+use bowline_sbp::id::TurnId;
 use bowline_sbp::session::{Closed, LiveState};
 
 use super::introduce::{REVOKED, forbidden, not_found};
@@ -40,11 +41,16 @@ impl Surface<'_> {
         for frame in self.shown.questions(&state, self.session_id, &mut self.asked) {
             self.socket.send(&frame).await?;
         }
+        // What is logged and called live no more is over; before that it may still be looked at.
+        let live = |turn: &TurnId| state.turns.iter().any(|live| live.id == *turn);
+        for turn in self.answered.extract_if(|turn| !live(turn)) {
+            self.asked.remove(&turn);
+        }
         self.show_text(&state, text).await?;
         for frame in self.shown.update(&state, self.session_id) {
             self.socket.send(&frame).await?;
         }
-        if self.inputs.resume(&state, self.app.engine.limits.waiting_turns) {
+        if self.inputs.resume(&state) {
             self.inputs.start(self.app);
         }
         if let Some(payload) = self.delivery.barrier() {
@@ -134,7 +140,10 @@ impl Surface<'_> {
             self.check(&state)?;
             page = next?;
             match newest {
-                Some(Logged::Turn(newest)) if page.is_empty() => self.newest(newest).await?,
+                Some(Logged::Turn(newest)) if page.is_empty() => {
+                    self.answered.insert(newest.turn_id);
+                    self.newest(newest).await?;
+                }
                 Some(older) => page.insert(0, older),
                 None => {}
             }
@@ -148,7 +157,7 @@ impl Surface<'_> {
             match logged {
                 Logged::Turn(turn) => {
                     turns += 1;
-                    self.asked.remove(&turn.turn_id);
+                    self.answered.insert(turn.turn_id);
                     for frame in self.delivery.logged(turn) {
                         self.socket.feed(&frame).await?;
                     }

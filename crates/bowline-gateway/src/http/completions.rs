@@ -227,7 +227,7 @@ pub(super) async fn open(
         if let Some(accepted) = SessionHandle::make(&app.sessions, new, submit.clone()).await? {
             return Ok((accepted, id));
         }
-        // Another request took the key, or the store was busy: look again.
+        // Another request took the key, or its actor ended without a word: look again.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Err(ApiError::new(Code::NotNow, "the gateway cannot make a session right now; try again"))

@@ -147,6 +147,11 @@ impl Driver {
             metrics::counter!("bowline_panics_total").increment(1);
             None
         });
+        // It ends without having said so, by a panic or because somebody else owns the session: who
+        // watches finds itself gone, and comes again.
+        if lease.is_none() && !self.stopping {
+            self.line.live.send_replace(Live::none());
+        }
         for work in self.turns.values() {
             work.cancel.cancel();
         }
@@ -172,7 +177,11 @@ impl Driver {
                 },
             };
             let effects = match actor.take(inputs, Uuid::new_v4(), now) {
-                Next::Effects(effects) => effects,
+                Next::Effects(effects) => {
+                    // Nothing is left to be tried again.
+                    self.retry = None;
+                    effects
+                }
                 Next::Commit(commit) => self.commit(&mut actor, &commit).await?,
             };
             self.publish(&actor);
@@ -231,13 +240,15 @@ impl Driver {
     /// Waits for inputs, and takes all that have gathered.
     async fn gather(&mut self, actor: &Actor) -> Result<Vec<Input>, Ending> {
         let mut inputs = Vec::new();
-        let deadline = actor.deadline();
+        // A deadline that has passed is not tried without a pause either.
+        let retry = self.retry.map(|(when, _)| when);
+        let deadline = actor.deadline().map(|at| retry.map_or(at, |retry| at.max(retry)));
         if self.stopping && actor.machine().is_quiet() && !actor.has_work() {
             return Err(Ending::Over);
         }
         let idle = actor.machine().is_idle()
             && !actor.has_work()
-            && self.line.live.receiver_count() == 0
+            && self.retry.is_none()
             && self.inbox.is_empty();
         if idle && self.linger.is_none() {
             let permit = Arc::clone(&self.sessions.lingering).try_acquire_owned();
@@ -251,7 +262,7 @@ impl Driver {
             Some(report) = self.reports.recv() => self.reported(*report, &mut inputs),
             Some(envelope) = self.inbox.recv() => self.asked(envelope, &mut inputs).await,
             () = at(deadline) => inputs.push(Input::Fact(Fact::Deadline)),
-            () = at(self.retry.map(|(when, _)| when)) => {}
+            () = at(retry) => {}
             () = at(self.linger.as_ref().map(|(when, _)| *when)) => return Err(Ending::Idle),
             () = self.sessions.stop.cancelled(), if !self.stopping => {
                 self.stopping = true;
@@ -335,11 +346,9 @@ impl Driver {
                     return Some(effects);
                 }
                 After::Refused(effects) => {
-                    if actor.has_work() {
-                        let (first, longest) = PAUSE;
-                        let pause = self.retry.map_or(first, |(_, pause)| (pause * 2).min(longest));
-                        self.retry = Some((Instant::now() + pause, pause));
-                    }
+                    let (first, longest) = PAUSE;
+                    let pause = self.retry.map_or(first, |(_, pause)| (pause * 2).min(longest));
+                    self.retry = Some((Instant::now() + pause, pause));
                     return Some(effects);
                 }
                 After::Again(_) => {

@@ -183,12 +183,13 @@ impl SessionHandle {
             let live = line.live.subscribe();
             let (reply, answered) = oneshot::channel();
             let command = Command::Attach(attach.clone());
-            let sent = line.commands.send(Box::new(Envelope { command, reply })).await;
+            // What could not be sent is dropped here: it holds the other end of the reply.
+            let sent = line.commands.send(Box::new(Envelope { command, reply })).await.is_ok();
             match (sent, answered.await) {
-                (Ok(()), Ok(Answer { reply: Reply::Attached(attached), .. })) => {
+                (true, Ok(Answer { reply: Reply::Attached(attached), .. })) => {
                     return Ok(Attachment { attached: *attached, live, line });
                 }
-                (Ok(()), Ok(Answer { reply: Reply::Refused(refusal), .. })) => {
+                (true, Ok(Answer { reply: Reply::Refused(refusal), .. })) => {
                     return Err(refused(refusal));
                 }
                 _ if Instant::now() > until => return Err(lost()),

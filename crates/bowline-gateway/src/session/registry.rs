@@ -273,7 +273,7 @@ impl Line {
 
 impl Live {
     /// Before anything is known.
-    fn none() -> Self {
+    pub(super) fn none() -> Self {
         let state = LiveState {
             status: bowline_sbp::lifecycle::Status::Idle,
             head: 0,

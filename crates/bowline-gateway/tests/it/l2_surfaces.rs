@@ -1,11 +1,8 @@
 //! SBP-L2-20, SBP-L2-21, SBP-L2-16: several surfaces of one session, each with its own position.
 
-use std::time::Duration;
-
 use bowline_gateway::config::Policy;
 use futures_util::SinkExt;
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
 use tokio_tungstenite::tungstenite::Message as Packet;
 
 use crate::bench::{Bench, Phone, Session, eventually, hello, joined, list, turn};
@@ -25,12 +22,12 @@ async fn attach(bench: &Bench, session: &Session, surface: Value, more: Value) -
 }
 
 /// Attaches beside others.
-async fn join(bench: &Bench, session: &Session, surface_id: &str) -> (Phone, Value) {
+pub(crate) async fn join(bench: &Bench, session: &Session, surface_id: &str) -> (Phone, Value) {
     let surface = json!({ "surface_id": surface_id });
     attach(bench, session, surface, json!({ "join": true })).await
 }
 
-async fn plain(bench: &Bench, session: &Session, surface_id: &str) -> (Phone, Value) {
+pub(crate) async fn plain(bench: &Bench, session: &Session, surface_id: &str) -> (Phone, Value) {
     attach(bench, session, json!({ "surface_id": surface_id }), json!({})).await
 }
 
@@ -78,7 +75,7 @@ fn kinds(frames: &[Value]) -> Vec<&str> {
     frames.iter().map(|frame| frame["type"].as_str().unwrap()).collect()
 }
 
-fn message(id: &str, text: &str) -> Value {
+pub(crate) fn message(id: &str, text: &str) -> Value {
     json!({ "type": "USER_MESSAGE", "content": text, "client_turn_id": id, "model": "m" })
 }
 
@@ -522,78 +519,4 @@ async fn sbp_l2_21_a_surface_that_acks_by_itself_confirms_nothing_by_pongs() {
         page.send(json!({ "type": "TETHER_ACK", "seq": 6 })).await;
         bench.until_pending(&session, 0).await;
     }
-}
-
-/// A surface that says hello and reads nothing more than the welcome.
-async fn silent(bench: &Bench, session: &Session, surface_id: &str) -> Phone {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    let stream = socket.connect(bench.gateway.address()).await.unwrap();
-    let url = format!("ws://{}/v1/sbp/ws/{}", bench.gateway.address(), session.id);
-    let stream = tokio_tungstenite::MaybeTlsStream::Plain(stream);
-    let (socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
-    let mut phone = Phone { socket };
-    let mut first = hello(session, json!({ "surface_id": surface_id }));
-    first["join"] = json!(true);
-    phone.send(first).await;
-    assert_eq!(phone.next().await["type"], "SESSION_ATTACHED");
-    phone
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sbp_l2_20_a_surface_that_does_not_read_delays_no_other() {
-    let bench = Bench::with(|config| {
-        // For as long as the test takes, it is not even let go.
-        config.limits.write_timeout = Duration::from_secs(3600);
-        config.limits.ping_every = Duration::from_secs(3600);
-        config.limits.answer = 4 << 20;
-    })
-    .await;
-    let session = bench.session().await;
-    let long = format!("echo {}", "x".repeat(2 << 20));
-    for _ in 0..8 {
-        assert_eq!(bench.say(&session, &long).await.status, 200);
-    }
-    let _stuck = silent(&bench, &session, "stuck").await;
-    let (mut reader, _) = join(&bench, &session, "reader").await;
-    for n in 0..3 {
-        reader.send(message(&format!("m{n}"), &format!("echo {n}"))).await;
-        assert_eq!(joined(&reader.until("TURN_COMPLETE").await), n.to_string());
-    }
-    assert_eq!(bench.say(&session, "echo over HTTP").await.content(), "over HTTP");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sbp_l2_20_a_joined_surface_that_does_not_read_is_let_go_and_loses_nothing() {
-    let bench = Bench::with(|config| {
-        config.limits.write_timeout = Duration::from_millis(300);
-        config.limits.answer = 4 << 20;
-    })
-    .await;
-    let session = bench.session().await;
-    let long = format!("echo {}", "x".repeat(2 << 20));
-    for _ in 0..8 {
-        assert_eq!(bench.say(&session, &long).await.status, 200);
-    }
-    let stuck = silent(&bench, &session, "stuck").await;
-    let (mut reader, _) = plain(&bench, &session, "reader").await;
-    let path = format!("/v1/sessions/{}/surfaces", session.id);
-    let read = async {
-        loop {
-            if let Packet::Close(close) = reader.packet().await {
-                panic!("the other one was let go: {close:?}");
-            }
-        }
-    };
-    tokio::select! {
-        () = eventually("let go", async || {
-            let known = list(&bench.get(&path).await.body["surfaces"]);
-            known.iter().any(|s| s["surface_id"] == "stuck" && s["attached"] == false)
-        }) => {}
-        () = read => {}
-    }
-    assert_eq!(bench.show(&session).await["status"], "running", "the reader is still there");
-    drop(stuck);
-    let (_again, welcome) = join(&bench, &session, "stuck").await;
-    assert_eq!(welcome["queued_turns"], 8, "it has confirmed nothing");
 }

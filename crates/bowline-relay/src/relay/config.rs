@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bowline_net::tls::Tls;
-use bowline_net::{DoorLimits, duration};
+use bowline_net::{DoorLimits, duration, peer};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,7 @@ pub struct Config {
     /// Allows plain HTTP on a public address, for use behind a proxy that ends TLS.
     pub insecure_plain: bool,
     /// Networks of proxies whose `X-Forwarded-For` is believed.
+    #[serde(deserialize_with = "peer::networks")]
     pub trusted_proxies: Vec<IpNet>,
     /// How long a session waits for its daemon (SBRP-RELAY-09).
     #[serde(with = "duration")]

@@ -1,7 +1,7 @@
 //! A turn that was asked for, in a form that survives a crash.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::id::AgentId;
 use crate::message::Message;
@@ -41,6 +41,24 @@ pub struct TurnRequest {
 }
 
 impl TurnRequest {
+    /// A person's message to a model, with all else as usual. Whoever sent it may be gone when it is
+    /// answered: the log says how it ended.
+    pub fn message(model: String, message: Message) -> Self {
+        let named = to_raw_value(&model).expect("a string serialises");
+        Self {
+            model,
+            params: vec![("model".into(), named)],
+            messages: vec![message],
+            stream: false,
+            checkpoint_every: 1,
+            tether: true,
+            origin: Origin::Surface,
+            agent_id: None,
+            recall: true,
+            remember: false,
+        }
+    }
+
     /// As text, for the store.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings and raw JSON always serialise")

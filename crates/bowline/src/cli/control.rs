@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bowline_net::peer;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
@@ -62,7 +63,7 @@ pub(crate) struct ControlServeArgs {
     #[arg(long)]
     pub(crate) insecure_plain: bool,
     /// A proxy, or a network of them, whose X-Forwarded-For is believed
-    #[arg(long = "trusted-proxy", value_name = "NETWORK")]
+    #[arg(long = "trusted-proxy", value_name = "NETWORK", value_parser = peer::parse_network)]
     pub(crate) trusted_proxies: Vec<IpNet>,
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bowline_net::duration;
+use bowline_net::{duration, peer};
 use clap::Args;
 use ipnet::IpNet;
 
@@ -49,7 +49,7 @@ pub(crate) struct RelayArgs {
     #[arg(long)]
     pub(crate) insecure_plain: bool,
     /// A proxy, or a network of them, whose X-Forwarded-For is believed
-    #[arg(long = "trusted-proxy", value_name = "NETWORK")]
+    #[arg(long = "trusted-proxy", value_name = "NETWORK", value_parser = peer::parse_network)]
     pub(crate) trusted_proxies: Vec<IpNet>,
     /// How long a session waits for its daemon
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
@@ -69,7 +69,8 @@ pub(crate) struct RelayArgs {
     /// New connections a second; more are turned away; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) rate_connections: u32,
-    /// Connections open at once from one address; 0 for no limit
+    /// Connections open at once from one address; 0 for no limit, as behind a proxy that is not
+    /// trusted
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(crate) connections_per_address: usize,
     /// New connections a second from one address; 0 for no limit, as behind a proxy that is not

@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::terminal::note;
 
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+    bowline_net::descriptors::raise();
     if cfg!(debug_assertions) {
         note!("warning: this is a debug build; its figures mean little");
     }

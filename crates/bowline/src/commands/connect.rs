@@ -19,6 +19,7 @@ use crate::terminal::{note, printable, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
+    bowline_net::descriptors::raise();
     let log = Settings::load(&SettingArgs::default())?.log_or("error");
     logging::start(&log).map_err(Failure::new)?;
     let control = owner::control_plane(&args.control)?;

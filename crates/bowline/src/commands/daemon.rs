@@ -16,6 +16,7 @@ use crate::terminal::{note, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
+    bowline_net::descriptors::raise();
     let log = Settings::load(&SettingArgs::default())?.log_or("warn");
     logging::start(&log).map_err(Failure::new)?;
     let control = owner::control_plane(&args.control)?;

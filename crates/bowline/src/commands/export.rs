@@ -54,6 +54,10 @@ fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
         let written = std::fs::write(path, text);
         return written.map_err(|why| elsewhere(format!("cannot write {}: {why}", path.display())));
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(elsewhere(format!("there is no folder {}", folder.display())));
+    }
     let written = private_file::replace(path, text.as_bytes());
     written.map_err(|error| elsewhere(error.to_string()))
 }

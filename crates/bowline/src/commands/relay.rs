@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use bowline_net::descriptors;
 use bowline_relay::control::{self, Control};
 use bowline_relay::relay::config::{Keys, Limits};
 use bowline_relay::relay::{Bound, Config, Relay};
@@ -20,6 +21,7 @@ use crate::terminal::say;
 use crate::{logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
+    descriptors::raise();
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
     let announce = args.json;
     let beside = args.with_control.then(|| Beside {

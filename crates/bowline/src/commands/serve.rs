@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bowline_gateway::Gateway;
+use bowline_net::descriptors;
 use bowline_store::Upkeep;
 use bowline_store::sqlite::Sqlite;
 use serde_json::json;
@@ -39,6 +40,7 @@ enum Greeting {
 }
 
 async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failure> {
+    descriptors::raise();
     logging::start(&settings.log).map_err(Failure::new)?;
     let data = settings.data.clone();
     let store = Arc::new(Sqlite::open(&data)?);

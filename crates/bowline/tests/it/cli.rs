@@ -227,3 +227,12 @@ fn a_closed_pipe_is_no_panic() {
         assert!(output.status.success() && !said.contains("panicked"), "{command:?}: {said}");
     }
 }
+
+#[test]
+fn output_that_is_lost_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = bowline().args(["keys", "new"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(74));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("not all of the output") && said.contains("hint:"), "{said}");
+}

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_sbp::message::Message;
-use bowline_sbp::session::{Done, Origin, Submit, TurnRequest};
+use bowline_sbp::session::{Done, Submit, TurnRequest};
 use bowline_store::{Page, Session};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -168,20 +167,8 @@ async fn send(
     }
     let model = asked.model.unwrap_or_else(|| app.default_model.clone());
     app.engine.models.route(&model).map_err(|failure| failure.message)?;
-    let raw = |value: Value| to_raw_value(&value).expect("a JSON value always serialises");
-    let request = TurnRequest {
-        params: vec![("model".into(), raw(json!(model)))],
-        model,
-        messages: vec![Message::text("user", &asked.text)],
-        stream: false,
-        checkpoint_every: 1,
-        tether: true,
-        // The host may have stopped waiting when it ends: the log says how.
-        origin: Origin::Surface,
-        agent_id: None,
-        recall: true,
-        remember: false,
-    };
+    // The host may have stopped waiting when it ends: the log says how.
+    let request = TurnRequest::message(model, Message::text("user", &asked.text));
     let submit = Submit {
         turn: TurnId(Uuid::now_v7()),
         request: Arc::new(request),

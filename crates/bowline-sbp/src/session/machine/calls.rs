@@ -9,7 +9,7 @@
 //!   commit before it is made.
 //! - Only a call that was sent to an attached surface can be answered, and only once (SBP-L5-04).
 //! - Another device must not do again what the first one may have done: a call that was sent goes
-//!   again only to the same device, under the same id.
+//!   again only to the same device (those without a name are not told apart), under the same id.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -140,6 +140,10 @@ impl Machine {
             self.begin_call(CallOf::Turn(turn), seq, plan, now, step);
         }
         self.calls_done(turn, now, step);
+        // Nothing is done for someone who has said stop.
+        if self.front(turn).is_some_and(|turn| turn.cancelled) {
+            self.cancel_calls(turn, now, step);
+        }
     }
 
     /// What a crash left of the turn at the front is known now.
@@ -161,11 +165,7 @@ impl Machine {
             Ok(Replanned { seq, calls, rounds, spent_usd }) => {
                 (turn.rounds, turn.spent_usd) = (rounds, spent_usd);
                 turn.state = TurnState::Acting { open: calls.len(), then: None };
-                let cancelled = turn.cancelled;
                 self.begin_calls(id, seq, calls, now, step);
-                if cancelled {
-                    self.cancel_calls(id, now, step);
-                }
             }
             Err(failure) => {
                 if let Some(Item::Turn(turn)) = self.queue.pop_front() {

@@ -87,7 +87,7 @@ impl Machine {
             self.move_on(Change::Suspend, now);
         }
         self.head.updated_at = now.at;
-        self.detach_all(step);
+        self.detach_all(now, step);
         for to in waiters {
             step.reply(to, Reply::HandedOff { id, export_id });
         }

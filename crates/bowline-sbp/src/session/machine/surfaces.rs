@@ -232,9 +232,10 @@ impl Machine {
     }
 
     /// All attachments end: the session goes on as another one.
-    pub(super) fn detach_all(&mut self, step: &mut Step) {
+    pub(super) fn detach_all(&mut self, now: Now, step: &mut Step) {
         for surface in std::mem::take(&mut self.surfaces) {
             step.write(Write::Detach { epoch: surface.epoch });
+            self.calls_lost(surface.epoch, surface.device(), now, step);
         }
         self.head.attach_epoch += 1;
     }

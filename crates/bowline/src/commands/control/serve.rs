@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bowline_net::descriptors;
 use bowline_relay::control::{self, Config, Control, Limits, Listen};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,6 +23,7 @@ pub(super) async fn run(
     data: PathBuf,
     json: bool,
 ) -> Result<ExitCode, Failure> {
+    descriptors::raise();
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
     let relay_url = args.relay_url.ok_or_else(|| Failure::new("--relay-url is missing"))?;
     let listen = Listen {

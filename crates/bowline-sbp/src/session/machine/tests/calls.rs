@@ -337,3 +337,14 @@ fn a_caller_that_gives_up_or_a_gateway_that_stops_ends_a_call_without_a_turn() {
     assert_eq!(bench.fact(Fact::Stop).replies(), [(4, &stopping)]);
     assert_eq!(*bench.command(calls()).reply_of(), stopping);
 }
+
+#[test]
+fn sbp_l2_18_no_call_begins_for_a_turn_that_was_cancelled_in_its_round() {
+    let mut bench = Bench::new();
+    bench.attach_device(Some("phone"), "camera");
+    bench.said(1);
+    bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
+    let step = bench.round_ended(1, 0, calls(vec![call(1, device(20)), asking(2, task())]));
+    assert_eq!((bench.shown(), runs(&step)), (vec![], vec![]));
+    assert_eq!(states(&step), [State::Denied], "nobody is asked for what will not be done");
+}
