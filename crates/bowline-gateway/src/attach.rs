@@ -32,6 +32,7 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use bowline_net::Peer;
+use bowline_net::backoff::{Backoff, Retry};
 use bowline_sbp::adapt::Form;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
@@ -44,6 +45,7 @@ use bowline_store::Arrival;
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::backlog::Backlog;
@@ -63,6 +65,9 @@ use crate::translate::{self, Outcome, Translator};
 const CHUNK_PAUSE: Duration = Duration::from_millis(4);
 /// Verdicts and cancels of one surface that may be on their way to the session.
 const COMMANDS: usize = 64;
+/// The pauses before one that was not taken is sent again.
+const COMMAND_BACKOFF: Backoff =
+    Backoff { start: Duration::from_millis(100), cap: Duration::from_secs(2) };
 
 /// `GET /v1/sbp/ws/{session_id}`.
 pub(crate) async fn upgrade(
@@ -216,11 +221,27 @@ fn refused(failure: &Failure, path: &str) -> End {
     }
 }
 
-/// Passes a surface's commands on, one after the other.
-async fn pass_on(handle: SessionHandle, mut commands: mpsc::Receiver<Command>) {
+/// Passes a surface's verdicts and cancels on, one after the other, each for as long as it takes: it
+/// was given, and nobody will give it again. They name what they are about, so twice is once.
+async fn pass_on(
+    handle: SessionHandle,
+    stop: CancellationToken,
+    mut commands: mpsc::Receiver<Command>,
+) {
     while let Some(command) = commands.recv().await {
-        if let Err(failure) = handle.done(command).await {
-            tracing::warn!(code = failure.code.as_str(), "a surface's word was not taken");
+        let mut retry = Retry::new(COMMAND_BACKOFF);
+        loop {
+            match handle.done(command.clone()).await {
+                Err(failure) if failure.code == Code::NotNow && !stop.is_cancelled() => {
+                    tokio::time::sleep(retry.wait(getrandom::u32().unwrap_or_default())).await;
+                }
+                Err(failure) => {
+                    let code = failure.code.as_str();
+                    tracing::warn!(code, "a surface's verdict or cancel was not taken");
+                    break;
+                }
+                Ok(()) => break,
+            }
         }
     }
 }
@@ -286,10 +307,8 @@ struct Surface<'a> {
     /// Verdicts and cancels on their way to the session; none before the first.
     commands: Option<mpsc::Sender<Command>>,
     shown: Shown,
-    /// Turns whose question it has seen: its own, and those it was shown.
+    /// Turns whose question it has seen, its own or one that it was shown, and not yet the answer.
     asked: HashSet<TurnId>,
-    /// Those of them whose answer it was sent, as long as they may still be called live.
-    answered: HashSet<TurnId>,
     /// None for most: turns come as they are, or as the rules have them.
     translator: Option<Box<Translator>>,
 }
@@ -330,7 +349,6 @@ impl<'a> Surface<'a> {
             commands: None,
             shown: Shown::new(attached.epoch, joined),
             asked: HashSet::new(),
-            answered: HashSet::new(),
             translator,
         }
     }
@@ -449,10 +467,10 @@ impl<'a> Surface<'a> {
     /// Passes something on to the session, after all that was passed on before, and also if the
     /// surface leaves meanwhile. How it went is seen where it is waited for.
     async fn tell(&mut self, command: Command) -> Result<(), End> {
-        let handle = &self.handle;
+        let (handle, stop) = (&self.handle, &self.app.stop);
         let commands = self.commands.get_or_insert_with(|| {
             let (commands, waiting) = mpsc::channel(COMMANDS);
-            tokio::spawn(pass_on(handle.clone(), waiting));
+            tokio::spawn(pass_on(handle.clone(), stop.clone(), waiting));
             commands
         });
         match commands.try_send(command) {

@@ -9,7 +9,6 @@ use std::time::Instant;
 use bowline_sbp::delivery::{LiveText, Logged};
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::ServerFrame;
-use bowline_sbp::id::TurnId;
 use bowline_sbp::session::{Closed, LiveState};
 
 use super::introduce::{REVOKED, forbidden, not_found};
@@ -38,13 +37,12 @@ impl Surface<'_> {
             let frame = ServerFrame::SessionHandedOff { session_id, new_session_id, to_agent_id };
             return Err(End::with(frame, Close::HandedOff));
         }
+        // The log has moved on since: what is so now is on its way, and wakes us.
+        if self.delivery.sent() > state.head {
+            return Ok(());
+        }
         for frame in self.shown.questions(&state, self.session_id, &mut self.asked) {
             self.socket.send(&frame).await?;
-        }
-        // What is logged and called live no more is over; before that it may still be looked at.
-        let live = |turn: &TurnId| state.turns.iter().any(|live| live.id == *turn);
-        for turn in self.answered.extract_if(|turn| !live(turn)) {
-            self.asked.remove(&turn);
         }
         self.show_text(&state, text).await?;
         for frame in self.shown.update(&state, self.session_id) {
@@ -72,7 +70,7 @@ impl Surface<'_> {
         Err(match closed.map(|(_, why)| *why) {
             Some(Closed::Replaced) => End::Bare(Close::Replaced),
             Some(Closed::Revoked) => forbidden(REVOKED),
-            Some(Closed::Lost) | None => End::Bare(Close::TryAgain),
+            None => End::Bare(Close::TryAgain),
         })
     }
 
@@ -141,7 +139,8 @@ impl Surface<'_> {
             page = next?;
             match newest {
                 Some(Logged::Turn(newest)) if page.is_empty() => {
-                    self.answered.insert(newest.turn_id);
+                    self.take_replies().await?;
+                    self.asked.remove(&newest.turn_id);
                     self.newest(newest).await?;
                 }
                 Some(older) => page.insert(0, older),
@@ -154,17 +153,17 @@ impl Surface<'_> {
     async fn send_page(&mut self, page: Vec<Logged>) -> Result<(), End> {
         let mut turns = 0;
         for logged in page {
+            self.take_replies().await?;
             match logged {
                 Logged::Turn(turn) => {
                     turns += 1;
-                    self.answered.insert(turn.turn_id);
+                    self.asked.remove(&turn.turn_id);
                     for frame in self.delivery.logged(turn) {
                         self.socket.feed(&frame).await?;
                     }
                 }
                 Logged::Question(question) => {
-                    self.take_replies().await?;
-                    let known = self.asked.contains(&question.turn_id);
+                    let known = !self.asked.insert(question.turn_id);
                     let frame = self.delivery.question(question).filter(|_| !known);
                     if let Some(frame) = frame {
                         self.socket.feed(&frame).await?;

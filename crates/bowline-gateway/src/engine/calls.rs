@@ -75,8 +75,13 @@ impl Workers for Engine {
         tool.call(input, job.cancel.cancelled()).await
     }
 
-    async fn pack(&self, session: SessionId, handoff: HandOff) -> Result<Packed, Failure> {
-        self.pack_handoff(session, handoff).await
+    async fn pack(
+        &self,
+        session: SessionId,
+        last_seq: Seq,
+        handoff: HandOff,
+    ) -> Result<Packed, Failure> {
+        self.pack_handoff(session, last_seq, handoff).await
     }
 }
 
@@ -127,7 +132,6 @@ impl Engine {
             work: Work::Known(Err(why.to_owned())),
             permission: None,
             again: false,
-            after_crash,
         };
         let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
         let Ok(input) = serde_json::from_str::<Value>(arguments) else {
@@ -168,7 +172,7 @@ impl Engine {
             Policy::Allow => None,
             Policy::Ask => Some(self.question(session, turn, &name, input)),
         };
-        PlannedCall { id: Uuid::new_v4(), n, call, work, permission, again, after_crash }
+        PlannedCall { id: Uuid::new_v4(), n, call, work, permission, again }
     }
 
     /// The question whether that tool may be called with that input.
@@ -211,6 +215,5 @@ pub(crate) fn planned_for_host(
         work: Work::Device { tool: tool.to_owned(), input, patience, wait },
         permission,
         again: true,
-        after_crash: false,
     })
 }

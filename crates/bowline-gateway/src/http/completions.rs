@@ -345,7 +345,8 @@ fn idempotency_key(
 /// Keys of callers that make sessions are told apart by who they are.
 pub(super) fn new_scope(shown: &Credentials) -> String {
     let who = shown.bearer.as_deref().map(sha256).unwrap_or_default();
-    who.iter().take(8).fold("new:".to_owned(), |scope, byte| scope + &format!("{byte:02x}"))
+    let who = who.iter().take(8).fold(String::new(), |who, byte| who + &format!("{byte:02x}"));
+    IdempotencyKey::maker_scope(&who)
 }
 
 pub(super) fn named_key(

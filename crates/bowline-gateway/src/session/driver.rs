@@ -326,7 +326,8 @@ impl Driver {
             Command::HandOff(handoff) => handoff.key.as_ref(),
             _ => None,
         };
-        let Some(key) = key.filter(|key| !key.scope.starts_with(NEW)) else { return Ok(None) };
+        // Keys of callers that make sessions were looked up before there was an actor.
+        let Some(key) = key.filter(|key| !key.is_of_maker()) else { return Ok(None) };
         Ok(self.sessions.store.known(key.clone()).await?.map(|(_, known)| known))
     }
 
@@ -427,9 +428,6 @@ impl Driver {
         false
     }
 }
-
-/// Keys of callers that make sessions are not looked up here: whoever makes one did.
-const NEW: &str = "new:";
 
 fn now() -> Now {
     Now { instant: Instant::now(), at: clock::now(), fresh: Uuid::now_v7() }

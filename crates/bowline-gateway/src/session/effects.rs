@@ -61,7 +61,8 @@ impl Driver {
                 let (workers, facts) = self.worker();
                 let (session, id) = (self.id, handoff.id);
                 tokio::spawn(async move {
-                    let packed = AssertUnwindSafe(workers.pack(session, handoff)).catch_unwind();
+                    let packed = workers.pack(session, last_seq, handoff);
+                    let packed = AssertUnwindSafe(packed).catch_unwind();
                     let packed = packed.await.unwrap_or_else(|_| Err(panicked())).map(Box::new);
                     let _ = facts.send(Report::fact(Fact::Packed { id, last_seq, packed }));
                 });

@@ -25,6 +25,34 @@ use super::text::TextBuffer;
 const PATIENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// For how much longer a command is sent again.
+struct Patience {
+    sent: Instant,
+    until: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        let sent = Instant::now();
+        Self { sent, until: sent + PATIENCE }
+    }
+
+    /// The command got no reply: waits before it is sent again, or gives up.
+    async fn pause(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        // An owner that kept it for so long was one: the search for the next begins now.
+        if now > self.sent + PATIENCE {
+            self.until = now + PATIENCE;
+        }
+        if now > self.until {
+            return Err(lost());
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.sent = Instant::now();
+        Ok(())
+    }
+}
+
 /// The way to one session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
@@ -107,13 +135,12 @@ impl SessionHandle {
 
     /// Asks for a turn.
     pub(crate) async fn submit(&self, submit: Submit) -> Result<Accepted, Failure> {
-        let until = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             let line = self.line()?.await;
             match self.submit_by(line, submit.clone()).await? {
                 Some(accepted) => return Ok(accepted),
-                None if Instant::now() > until => return Err(lost()),
-                None => tokio::time::sleep(PAUSE).await,
+                None => patience.pause().await?,
             }
         }
     }
@@ -177,7 +204,7 @@ impl SessionHandle {
 
     /// Attaches a surface. It watches before it is attached: nothing can happen in between.
     pub(crate) async fn attach(&self, attach: Attach) -> Result<Attachment, Failure> {
-        let until = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             let line = self.line()?.await;
             let live = line.live.subscribe();
@@ -192,8 +219,7 @@ impl SessionHandle {
                 (true, Ok(Answer { reply: Reply::Refused(refusal), .. })) => {
                     return Err(refused(refusal));
                 }
-                _ if Instant::now() > until => return Err(lost()),
-                _ => tokio::time::sleep(PAUSE).await,
+                _ => patience.pause().await?,
             }
         }
     }
@@ -224,12 +250,11 @@ impl SessionHandle {
     }
 
     async fn ask(&self, command: Command) -> Result<Answer, Failure> {
-        let until = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             match self.once(command.clone()).await? {
                 Some(answer) => return Ok(answer),
-                None if Instant::now() > until => return Err(lost()),
-                None => tokio::time::sleep(PAUSE).await,
+                None => patience.pause().await?,
             }
         }
     }

@@ -116,6 +116,17 @@ mod tests {
     }
 
     #[test]
+    fn the_model_goes_on_writing_while_a_reader_works_on_what_it_read() {
+        let buffer = buffer();
+        buffer.push(Some(Bytes::from_static(b"1")), "# one");
+        // As long as an adaptation of these takes, the writer is not kept.
+        let (text, chunks) = (buffer.text_from(0), buffer.chunks(0));
+        assert!(buffer.written.try_lock().is_ok(), "a reader holds the lock");
+        buffer.push(None, " two");
+        assert_eq!((&*text, chunks.len()), ("# one", 1));
+    }
+
+    #[test]
     fn a_turns_position_is_known_when_it_runs() {
         let buffer = buffer();
         assert_eq!(buffer.seq(), None);

@@ -101,6 +101,11 @@ pub(crate) trait Workers: std::fmt::Debug + Send + Sync + 'static {
 
     async fn call(&self, job: CallJob) -> Result<Value, String>;
 
-    /// The bundle of a handoff, and what the next agent is told.
-    async fn pack(&self, session: SessionId, handoff: HandOff) -> Result<Packed, Failure>;
+    /// The bundle of a handoff, up to that position, and what the next agent is told.
+    async fn pack(
+        &self,
+        session: SessionId,
+        last_seq: Seq,
+        handoff: HandOff,
+    ) -> Result<Packed, Failure>;
 }

@@ -27,6 +27,10 @@ use tokio::sync::oneshot;
 pub(crate) struct Failing {
     store: Arc<Sqlite>,
     next: Mutex<Option<(&'static str, Error)>>,
+    /// Commits with this in them are refused until told otherwise, and how many were.
+    refused: Mutex<(Option<&'static str>, usize)>,
+    /// The next commit with this in it is somebody else's to make.
+    fenced: Mutex<Option<&'static str>>,
     /// The next call of that operation begins when this is told to.
     held: Mutex<Option<(&'static str, oneshot::Receiver<()>)>>,
     /// The operations that have ended.
@@ -35,12 +39,34 @@ pub(crate) struct Failing {
 
 impl Failing {
     pub(crate) fn new(store: Arc<Sqlite>) -> Self {
-        Self { store, next: Mutex::default(), held: Mutex::default(), ended: Mutex::default() }
+        Self {
+            store,
+            next: Mutex::default(),
+            refused: Mutex::default(),
+            fenced: Mutex::default(),
+            held: Mutex::default(),
+            ended: Mutex::default(),
+        }
     }
 
     /// The next call of that operation fails like this, once.
     pub(crate) fn fail(&self, operation: &'static str, error: Error) {
         *self.next.lock().unwrap() = Some((operation, error));
+    }
+
+    /// From now on, commits with that in them are refused; none are if nothing is said.
+    pub(crate) fn refuse(&self, operation: Option<&'static str>) {
+        self.refused.lock().unwrap().0 = operation;
+    }
+
+    /// How many commits were refused.
+    pub(crate) fn refusals(&self) -> usize {
+        self.refused.lock().unwrap().1
+    }
+
+    /// The next commit with that in it finds that the session is somebody else's, once.
+    pub(crate) fn fence(&self, operation: &'static str) {
+        *self.fenced.lock().unwrap() = Some(operation);
     }
 
     /// The next call of that operation waits until then.
@@ -60,6 +86,13 @@ impl Failing {
         if let Some((_, held)) = held {
             let _ = held.await;
         }
+    }
+
+    fn refuses(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        let (refused, times) = &mut *self.refused.lock().unwrap();
+        let refuses = refused.is_some_and(is_it);
+        *times += usize::from(refuses);
+        refuses
     }
 
     /// Whether the failure has happened.
@@ -179,6 +212,12 @@ impl Sessions for Failing {
             Error::Fatal(why) => CommitError::Fatal(why),
             error => CommitError::NotStored(error.to_string()),
         })?;
+        if self.fenced.lock().unwrap().take_if(|name| is_it(name)).is_some() {
+            return Err(CommitError::Fenced);
+        }
+        if self.refuses(is_it) {
+            return Err(CommitError::NotStored("a test says so".into()));
+        }
         self.until_let_go(is_it).await;
         let outcome = self.store.commit(commit).await;
         self.ended.lock().unwrap().extend(&writes);

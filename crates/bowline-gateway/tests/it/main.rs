@@ -39,6 +39,7 @@ mod mcp_northbound;
 mod mcp_southbound;
 mod memory;
 mod operations;
+mod owner;
 mod phone;
 mod python;
 mod raw_socket;

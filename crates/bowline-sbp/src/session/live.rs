@@ -67,8 +67,6 @@ pub enum Closed {
     Replaced,
     /// The device's own token was taken back.
     Revoked,
-    /// Its replica was declared dead, or did not announce it again.
-    Lost,
 }
 
 /// A call for the surface of that epoch.

@@ -43,6 +43,20 @@ pub struct IdempotencyKey {
     pub body_hash: [u8; 32],
 }
 
+impl IdempotencyKey {
+    const MAKER: &str = "new:";
+
+    /// The scope of a caller that makes sessions.
+    pub fn maker_scope(caller: &str) -> String {
+        format!("{}{caller}", Self::MAKER)
+    }
+
+    /// Whether it is a name of a caller's that makes sessions.
+    pub fn is_of_maker(&self) -> bool {
+        self.scope.starts_with(Self::MAKER)
+    }
+}
+
 /// The part of a session's row that its turns and surfaces change. A commit writes all of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {

@@ -94,8 +94,6 @@ pub struct PlannedCall {
     pub permission: Option<Permission>,
     /// Done twice it is done once: after a crash it is made again.
     pub again: bool,
-    /// A process that is gone may have made it.
-    pub after_crash: bool,
 }
 
 /// The question to be asked before a call.

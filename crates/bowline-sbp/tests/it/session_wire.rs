@@ -119,7 +119,6 @@ fn calls() -> Vec<PlannedCall> {
         work,
         permission: (n == 0).then(|| Permission { approval: approval() }),
         again: n == 1,
-        after_crash: n == 2,
     };
     (0..).zip(works()).map(planned).collect()
 }
@@ -349,7 +348,7 @@ fn the_live_state_survives_the_way_to_its_watchers() {
             context: Arc::new(surface()),
             tools: tools().into(),
         }],
-        closed: vec![(1, Closed::Replaced), (2, Closed::Revoked), (4, Closed::Lost)],
+        closed: vec![(1, Closed::Replaced), (2, Closed::Revoked)],
         calls: vec![call(None)],
         approvals: vec![Arc::new(approval())],
     };

@@ -223,7 +223,6 @@ impl Live {
             work: Work::Task { tool: tool.into(), input },
             permission: Some(Permission { approval }),
             again: false,
-            after_crash: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use bowline_sbp::api::{Forked, HandedOff};
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::{AgentId, ExportId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::LONGEST_TTL;
 use bowline_sbp::session::{Command, HandOff, Packed, Refusal, Reply};
@@ -142,9 +142,12 @@ impl Engine {
     pub(in crate::engine) async fn pack_handoff(
         &self,
         session: SessionId,
+        last_seq: Seq,
         handoff: HandOff,
     ) -> Result<Packed, Failure> {
-        let packed = self.store.pack(session).await?.ok_or(Error::NoSession)?;
+        let mut packed = self.store.pack(session).await?.ok_or(Error::NoSession)?;
+        // A turn that waits behind the handoff may have been cancelled meanwhile: its note stays here.
+        packed.entries.retain(|entry| entry.seq <= last_seq);
         let from_agent = packed.session.agent_id.clone();
         let memories = match handoff.memory {
             true => self.store.memories(from_agent.clone(), None, ALL_MEMORIES).await?,

@@ -9,7 +9,8 @@
 //!   commit before it is made.
 //! - Only a call that was sent to an attached surface can be answered, and only once (SBP-L5-04).
 //! - Another device must not do again what the first one may have done: a call that was sent goes
-//!   again only to the same device (those without a name are not told apart), under the same id.
+//!   again only to the same device, under the same id. One without a name is taken to be the same
+//!   if it replaced the first one or attached after that one went; one that was there beside it is not.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +39,7 @@ const CANCELLED: &str = "the turn was cancelled";
 
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    plan: PlannedCall,
+    plan: Arc<PlannedCall>,
     of: CallOf,
     pub(super) state: CallState,
     begun: Instant,
@@ -58,13 +59,27 @@ pub(super) enum CallState {
         input: Arc<Value>,
         /// The attachment that works on it; none while it is waited for.
         target: Option<u64>,
-        /// The attachment that had it before, and its device.
-        last: Option<(u64, Option<String>)>,
+        /// The device that had it before, if any had.
+        last: Option<LastDevice>,
         deadline: Instant,
         /// How long a device that is away is waited for.
         wait_until: Instant,
     },
     Task,
+}
+
+/// A device that had a call and went away.
+#[derive(Debug, Clone)]
+pub(super) struct LastDevice {
+    name: Option<String>,
+    /// The newest attachment before the one that it may come back as.
+    older: u64,
+}
+
+impl LastDevice {
+    fn is(&self, epoch: u64, name: Option<&str>) -> bool {
+        epoch > self.older && name == self.name.as_deref()
+    }
 }
 
 impl Call {
@@ -196,7 +211,8 @@ impl Machine {
     }
 
     fn begin_call(&mut self, of: CallOf, seq: Seq, plan: PlannedCall, now: Now, step: &mut Step) {
-        let call = Call { state: CallState::Task, of, begun: now.instant, plan };
+        let (begun, plan) = (now.instant, Arc::new(plan));
+        let call = Call { state: CallState::Task, of, begun, plan };
         let Some(permission) = &call.plan.permission else {
             return self.make_call(call, now, step);
         };
@@ -258,10 +274,8 @@ impl Machine {
     fn send_to_device(&mut self, mut call: Call, now: Now, step: &mut Step) {
         let Work::Device { tool, wait, .. } = &call.plan.work else { return };
         let CallState::Device { target, last, .. } = &mut call.state else { return };
-        let fits = |epoch: u64, name: Option<&str>| {
-            last.as_ref()
-                .is_none_or(|(before, device)| epoch > *before && name == device.as_deref())
-        };
+        let fits =
+            |epoch: u64, name: Option<&str>| last.as_ref().is_none_or(|last| last.is(epoch, name));
         let found = self.surface_with(tool, fits);
         let busy = |epoch| self.calls.iter().filter(|call| call.is_at(epoch)).count();
         match found {
@@ -279,11 +293,13 @@ impl Machine {
         }
     }
 
-    /// An attachment ended: its calls wait for the same device, or end.
+    /// An attachment ended: its calls wait for the same device, or end. `replaced`: the newest
+    /// attachment took its place.
     pub(super) fn calls_lost(
         &mut self,
         epoch: u64,
         device: Option<&str>,
+        replaced: bool,
         now: Now,
         step: &mut Step,
     ) {
@@ -291,12 +307,13 @@ impl Machine {
         if self.stopping {
             return;
         }
+        let older = self.head.attach_epoch - u64::from(replaced);
         for mut call in self.calls.extract_if(.., |call| call.is_at(epoch)).collect::<Vec<_>>() {
             let Work::Device { wait, .. } = &call.plan.work else { continue };
             let until = now.instant + *wait;
             if let CallState::Device { target, last, wait_until, .. } = &mut call.state {
                 *target = None;
-                *last = Some((epoch, device.map(str::to_owned)));
+                *last = Some(LastDevice { name: device.map(str::to_owned), older });
                 *wait_until = until;
             }
             self.send_to_device(call, now, step);
@@ -324,7 +341,7 @@ impl Machine {
         let Some(at) = self.calls.iter().position(|call| call.plan.id == id) else { return };
         let CallState::Device { target, last, .. } = &self.calls[at].state else { return };
         let of = target.and_then(|target| self.device_at(target));
-        let of = of.or_else(|| last.as_ref().and_then(|(_, device)| device.clone()));
+        let of = of.or_else(|| last.as_ref().and_then(|last| last.name.clone()));
         let same = || of.is_some() && self.device_at(epoch) == of;
         if *target != Some(epoch) && !same() {
             return;

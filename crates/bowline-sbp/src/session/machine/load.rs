@@ -1,5 +1,7 @@
 //! Taking a session up: what an earlier owner left is the first step (SBP-L2-13, G13).
 
+use std::sync::Arc;
+
 use super::approvals::Asked;
 use super::turns::{Item, Turn, TurnState, started};
 use super::{Limits, Machine, Step};
@@ -19,7 +21,7 @@ impl Machine {
     pub fn load(loaded: Loaded, limits: Limits, now: Now) -> (Self, Step) {
         let mut step = Step::default();
         let mut machine = Self::empty(loaded.id, loaded.agent_id, loaded.head, limits);
-        machine.devices = loaded.devices;
+        machine.devices = Arc::new(loaded.devices);
         machine.asked = loaded.asked.into_iter().map(|row| Asked::new(row, now)).collect();
         // Whoever was attached has lost its owner and comes back by itself.
         if !loaded.attachments.is_empty() {

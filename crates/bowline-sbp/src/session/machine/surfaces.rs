@@ -141,7 +141,7 @@ impl Machine {
         let delivered = self.head.delivered_seq;
         let Some(name) = said.surface_id.clone() else { return (said, delivered) };
         let known = self.devices.iter().position(|device| device.surface_id == name);
-        let row = match known.map(|at| self.devices.swap_remove(at)) {
+        let row = match known.map(|at| self.devices_mut().swap_remove(at)) {
             None => DeviceRow {
                 surface_id: name,
                 context: said,
@@ -159,7 +159,7 @@ impl Machine {
         };
         let found = (row.context.clone(), row.delivered_seq.unwrap_or(delivered));
         step.write(Write::Device(row.clone()));
-        self.devices.push(row);
+        self.devices_mut().push(row);
         self.forget_longest_away(now, step);
         found
     }
@@ -175,7 +175,7 @@ impl Machine {
     }
 
     fn drop_device(&mut self, name: &str, step: &mut Step) {
-        self.devices.retain(|device| device.surface_id != name);
+        self.devices_mut().retain(|device| device.surface_id != name);
         step.write(Write::ForgetDevice { surface_id: name.to_owned() });
     }
 
@@ -187,9 +187,9 @@ impl Machine {
         let Some(surface) = self.surfaces.iter().find(|surface| surface.epoch == epoch) else {
             return;
         };
-        let device = surface
-            .device()
-            .and_then(|name| self.devices.iter_mut().find(|device| device.surface_id == name));
+        let device = surface.device().and_then(|name| {
+            Arc::make_mut(&mut self.devices).iter_mut().find(|device| device.surface_id == name)
+        });
         if let Some(device) = device
             && device.delivered_seq.is_none_or(|before| before < seq)
         {
@@ -204,12 +204,12 @@ impl Machine {
 
     /// A surface left, or its socket broke. A no-op for one that was closed before.
     pub(super) fn surface_gone(&mut self, epoch: u64, now: Now, step: &mut Step) {
-        self.detach(epoch, now, step);
+        self.detach(epoch, false, now, step);
     }
 
     /// Ends an attachment from this side; its edge sees why.
     fn close(&mut self, epoch: u64, why: Closed, now: Now, step: &mut Step) {
-        if self.detach(epoch, now, step) {
+        if self.detach(epoch, why == Closed::Replaced, now, step) {
             self.closed.push_back((epoch, why));
             if self.closed.len() > MOST_CLOSED {
                 self.closed.pop_front();
@@ -217,7 +217,7 @@ impl Machine {
         }
     }
 
-    fn detach(&mut self, epoch: u64, now: Now, step: &mut Step) -> bool {
+    fn detach(&mut self, epoch: u64, replaced: bool, now: Now, step: &mut Step) -> bool {
         let Some(at) = self.surfaces.iter().position(|surface| surface.epoch == epoch) else {
             return false;
         };
@@ -227,7 +227,7 @@ impl Machine {
             self.move_on(Change::SurfaceLost, now);
         }
         self.head.updated_at = now.at;
-        self.calls_lost(epoch, surface.device(), now, step);
+        self.calls_lost(epoch, surface.device(), replaced, now, step);
         true
     }
 
@@ -235,7 +235,7 @@ impl Machine {
     pub(super) fn detach_all(&mut self, now: Now, step: &mut Step) {
         for surface in std::mem::take(&mut self.surfaces) {
             step.write(Write::Detach { epoch: surface.epoch });
-            self.calls_lost(surface.epoch, surface.device(), now, step);
+            self.calls_lost(surface.epoch, surface.device(), false, now, step);
         }
         self.head.attach_epoch += 1;
     }
@@ -263,7 +263,7 @@ impl Machine {
                     return Err(Refusal::TooManyDevices(MOST_DEVICES));
                 }
                 let known = self.devices.iter().position(|known| known.surface_id == surface_id);
-                let before = known.map(|at| self.devices.swap_remove(at));
+                let before = known.map(|at| self.devices_mut().swap_remove(at));
                 let had_token = before.as_ref().is_some_and(|device| device.token.is_some());
                 let before = before.unwrap_or_else(|| DeviceRow {
                     surface_id: surface_id.clone(),
@@ -278,7 +278,7 @@ impl Machine {
                 });
                 let row = DeviceRow { token: Some((hash, expires_at)), ..before };
                 step.write(Write::Device(row.clone()));
-                self.devices.push(row);
+                self.devices_mut().push(row);
                 (surface_id, had_token)
             }
         };
@@ -289,6 +289,10 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    fn devices_mut(&mut self) -> &mut Vec<DeviceRow> {
+        Arc::make_mut(&mut self.devices)
     }
 
     /// Devices that never came before their token was over take no place.

@@ -88,7 +88,6 @@ pub(super) fn plan(
         work,
         permission: tool.asks.then_some(Permission { approval }),
         again: tool.again,
-        after_crash,
     }
 }
 

@@ -22,7 +22,6 @@ fn call(number: u128, work: Work) -> PlannedCall {
         work,
         permission: None,
         again: false,
-        after_crash: false,
     }
 }
 
@@ -73,17 +72,7 @@ impl Bench {
     }
 
     fn attach_device(&mut self, name: Option<&str>, tool: &str) -> Step {
-        let surface_id = name.map(str::to_owned);
-        let tool = SurfaceTool { name: tool.into(), description: None, input_schema: None };
-        self.command(Command::Attach(Attach {
-            socket: Uuid::new_v4(),
-            edge: ReplicaId(Uuid::nil()),
-            surface: SurfaceContext { surface_id, ..SurfaceContext::default() },
-            tools: vec![tool],
-            device: None,
-            join: true,
-            take_over: false,
-        }))
+        self.command(Command::Attach(joining(name, tool)))
     }
 
     /// The calls that devices see, as call and epoch.
@@ -98,6 +87,20 @@ impl Bench {
 
     fn decide(&mut self, number: u128, approved: bool) -> Step {
         self.command(Command::Decide { approval: ApprovalId(id(number)), approved })
+    }
+}
+
+fn joining(name: Option<&str>, tool: &str) -> Attach {
+    let surface_id = name.map(str::to_owned);
+    let tool = SurfaceTool { name: tool.into(), description: None, input_schema: None };
+    Attach {
+        socket: Uuid::new_v4(),
+        edge: ReplicaId(Uuid::nil()),
+        surface: SurfaceContext { surface_id, ..SurfaceContext::default() },
+        tools: vec![tool],
+        device: None,
+        join: true,
+        take_over: false,
     }
 }
 
@@ -201,7 +204,7 @@ fn g9_after_a_crash_a_call_that_may_have_been_made_is_lost_unless_it_may_be_repe
         let (mut bench, _) = Bench::loading(rows);
         // The question has another id this time: its place says which it is.
         let permission = Some(Permission { approval: approval(8, State::Pending) });
-        let planned = PlannedCall { permission, again, after_crash: true, ..call(1, task()) };
+        let planned = PlannedCall { permission, again, ..call(1, task()) };
         let plan = Ok(Replanned { seq: 2, calls: vec![planned], rounds: 1, spent_usd: 0.0 });
         let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 2, plan });
         assert_eq!(!runs(&step).is_empty(), made == Some(true), "{state:?} {again}");
@@ -251,6 +254,31 @@ fn sbp_l5_03_only_the_same_device_gets_the_same_call_again() {
     }
     bench.attach_device(Some("phone"), "camera");
     assert_eq!(bench.shown(), [(id(1), 5)]);
+}
+
+#[test]
+fn sbp_l5_03_a_device_without_a_name_is_the_same_only_if_it_comes_after_the_first_one_went() {
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    bench.begin(vec![call(1, device(20))]);
+    assert_eq!(bench.shown(), [(id(1), 1)]);
+    // One that is there beside it may be anybody's.
+    bench.attach_device(None, "camera");
+    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    assert_eq!(bench.shown(), []);
+    bench.attach_device(None, "camera");
+    assert_eq!(bench.shown(), [(id(1), 3)]);
+}
+
+#[test]
+fn sbp_l5_03_a_surface_that_replaces_one_without_a_name_goes_on_with_its_calls() {
+    let mut bench = Bench::new();
+    bench.attach_device(None, "camera");
+    bench.command(Command::Attach(Attach { join: false, ..joining(None, "camera") }));
+    bench.begin(vec![call(1, device(20))]);
+    assert_eq!(bench.shown(), [(id(1), 2)]);
+    bench.command(Command::Attach(Attach { join: false, ..joining(None, "camera") }));
+    assert_eq!(bench.shown(), [(id(1), 3)]);
 }
 
 #[test]

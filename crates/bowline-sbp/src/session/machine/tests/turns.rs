@@ -224,7 +224,6 @@ fn a_turn_that_is_cancelled_while_its_tools_run_asks_the_model_nothing_more() {
         work: Work::Task { tool: "search".into(), input: serde_json::Value::Null },
         permission: None,
         again: true,
-        after_crash: false,
     }];
     let (entries, tokens) = (Vec::new(), Tokens::default());
     bench.round_ended(1, 0, RoundEnd::Calls { entries, calls, cost_usd: 0.0, tokens, then: None });
