@@ -1,6 +1,6 @@
 #![no_main]
 
-use bowline_sbp::pyjson::Value;
+use bowline_pyjson::Value;
 
 // The property that `cargo test` tries with inputs of its own stands in the crate's tests.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

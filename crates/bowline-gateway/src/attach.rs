@@ -33,7 +33,6 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use bowline_net::Peer;
 use bowline_net::backoff::{Backoff, Retry};
-use bowline_sbp::adapt::Form;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
 use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
@@ -336,7 +335,7 @@ impl<'a> Surface<'a> {
             until: attached.until,
             pending,
             delivery: Delivery::new(session_id, mode, attached.cursor, attached.head)
-                .in_form(Form::of(&attached.context))
+                .in_form(attached.context.form())
                 .translating(translator.is_some())
                 .acked_explicitly(explicit_ack),
             // With nothing pending there is nothing to read up to here; but for questions.

@@ -10,8 +10,8 @@
 mod content;
 mod tree;
 
+use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::frame::TurnStatus;
-use bowline_sbp::pyjson::{Object, Text, Value};
 use jiff::Timestamp;
 
 use self::content::{Content, Piece};

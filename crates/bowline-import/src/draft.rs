@@ -9,12 +9,12 @@
 
 use std::collections::HashSet;
 
+use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, SessionPart};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::AgentId;
 use bowline_sbp::message::{EntryKind, Message};
-use bowline_sbp::pyjson::{Object, Text, Value};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 

@@ -8,7 +8,7 @@
 mod memory;
 mod message;
 
-use bowline_sbp::pyjson::{Object, Text, Value};
+use bowline_pyjson::{Object, Text, Value};
 use jiff::Timestamp;
 
 use self::memory::Blocks;

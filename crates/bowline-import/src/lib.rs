@@ -19,8 +19,8 @@ mod words;
 
 use std::fmt;
 
+use bowline_pyjson::{DEFAULT_DEPTH, Object, ParseError, Problem, Value};
 use bowline_sbp::bundle::Contents;
-use bowline_sbp::pyjson::{DEFAULT_DEPTH, Object, ParseError, Problem, Value};
 use jiff::Timestamp;
 
 use self::report::Report;

@@ -2,8 +2,8 @@
 //!
 //! The fields that go to models stay in the message, and the others are carried in its `openai`.
 
+use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::bundle::{FOR_MODELS, is_strict};
-use bowline_sbp::pyjson::{Object, Text, Value};
 use jiff::Timestamp;
 
 use super::draft::{Beside, Draft, id_of, title_of};

@@ -1,5 +1,5 @@
+use bowline_pyjson::Value;
 use bowline_sbp::bundle::{Contents, MessagePart};
-use bowline_sbp::pyjson::Value;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Texts and times from elsewhere: putting them together, cutting them, showing them.
 
-use bowline_sbp::pyjson::{Text, Value};
+use bowline_pyjson::{Text, Value};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;

@@ -40,7 +40,6 @@ pub struct SessionCreated {
     pub agent_id: AgentId,
     pub status: Status,
     pub step_count: u64,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
 }
 
@@ -52,9 +51,7 @@ pub struct SessionView {
     pub status: Status,
     pub step_count: u64,
     pub agent_id: AgentId,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub updated_at: Timestamp,
     pub message_count: u64,
     pub cost_usd: f64,
@@ -96,7 +93,6 @@ pub struct MessageView {
     /// Who took the turn, if not the session's own agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
 }
 
@@ -210,7 +206,6 @@ pub struct SbpInfo {
     pub snapshot_id: Option<SnapshotId>,
     pub resume_available: bool,
     pub resume_prompt: Option<String>,
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "date-time"))]
     pub last_checkpoint: Option<Timestamp>,
     pub step_count: u64,
     pub cost_usd: f64,
@@ -268,7 +263,6 @@ pub struct MemoryView {
     pub text: String,
     /// Where it was learnt.
     pub session_id: Option<SessionId>,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
 }
 

@@ -81,10 +81,8 @@ pub struct Approval {
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub tool_input: Value,
     pub state: State,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
     /// Silence until then is a no.
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub expires_at: Timestamp,
 }
 

@@ -22,7 +22,7 @@ use crate::error::{Code, Failure};
 use crate::frame::TurnStatus;
 use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
-use crate::pyjson::ParseError;
+use bowline_pyjson::ParseError;
 
 /// The bundle format that is written. Any of the same major version is read.
 pub const BUNDLE_VERSION: &str = "1.0";

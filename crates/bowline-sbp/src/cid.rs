@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::pyjson::Value;
+use bowline_pyjson::Value;
 
 /// The member of a bundle that holds its content id.
 pub const BUNDLE_CID: &str = "bundle_cid";

@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-use crate::adapt::{self, Form};
 use crate::frame::{ServerFrame, TetherTurn, TurnComplete, TurnStatus};
 use crate::id::{Seq, SessionId, TurnId};
+use bowline_adapt::{Form, Stream};
 use held::Held;
 
 /// A turn as the log has it.
@@ -118,7 +118,7 @@ struct Streaming {
     sent: usize,
     /// Of what was taken in: tells whether the stored turn begins like that.
     hash: Fnv,
-    form: Option<adapt::Stream>,
+    form: Option<Stream>,
 }
 
 /// FNV-1a: text that was shown is compared with the stored turn without keeping it.

@@ -3,7 +3,6 @@
 //! Everything here is a value or a pure function: no sockets, no clock, no randomness. Servers,
 //! clients and tests share these types, so a wire detail is written down once.
 
-pub mod adapt;
 pub mod api;
 pub mod approval;
 pub mod bundle;
@@ -18,7 +17,6 @@ pub mod json;
 pub mod keepalive;
 pub mod lifecycle;
 pub mod message;
-pub mod pyjson;
 pub mod roaming_token;
 pub mod session;
 pub mod surface;

@@ -3,8 +3,10 @@
 //! Parsed leniently, once, at the edge: a field of the wrong type is as good as absent, and one
 //! bad field never spoils the others.
 
+mod form;
 mod tools;
 
+pub(crate) use form::SHORT;
 pub use tools::{SurfaceTool, description, is_unseen, schema};
 
 use serde::{Deserialize, Serialize};

@@ -8,9 +8,10 @@
 //!   comes in as short single lines.
 //! - A text that already fits is left alone: no model is asked to improve on it.
 
-use crate::adapt::{Form, Kind, SHORT};
+use bowline_adapt::{Form, Kind};
+
 use crate::message::Message;
-use crate::surface::{SurfaceContext, plain};
+use crate::surface::{SHORT, SurfaceContext, plain};
 
 /// Capabilities that are passed on to the model; the rest is noise.
 const MOST_CAPABILITIES: usize = 16;
@@ -32,7 +33,7 @@ pub struct Brief {
 
 impl Brief {
     pub fn of(surface: &SurfaceContext) -> Self {
-        let form = Form::of(surface);
+        let form = surface.form();
         let limit = form.as_ref().and_then(|form| form.limit);
         let kind = form.map_or(Kind::Markdown { tables: true, images: true }, |form| form.kind);
         Self {

@@ -8,6 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bowline_pyjson::Value;
 use bowline_sbp::api::{
     ExportList, ExportRequest, Exported, ForkRequest, Forked, HandedOff, HandoffRequest, Imported,
     KeyRotated, Lineage, TokenView,
@@ -15,7 +16,6 @@ use bowline_sbp::api::{
 use bowline_sbp::bundle::{Contents, OpenError};
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{AgentId, ExportId};
-use bowline_sbp::pyjson::Value;
 use bowline_sbp::roaming_token::LONGEST_TTL;
 use bowline_store::IdempotencyKey;
 use jiff::SignedDuration;

@@ -4,7 +4,7 @@
 //! they are read here: with numbers of any size and halves of surrogate pairs. A keyword that it
 //! does not know fails the test, so that none is passed over.
 
-use bowline_sbp::pyjson::{Object, Value as Instance};
+use bowline_pyjson::{Object, Value as Instance};
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bowline_gateway::config::Config;
 use bowline_sbp::cid::Cid;
-use bowline_sbp::pyjson;
 use bowline_sbp::roaming_token::{RoamingClaims, SigningKey};
 use bowline_store::Secrets;
 use bowline_store::sqlite::Sqlite;
@@ -165,12 +164,12 @@ pub(crate) fn sealed(text: &str) -> String {
     bundle.to_json()
 }
 
-pub(crate) fn parsed(text: &str) -> pyjson::Value<'_> {
-    pyjson::Value::parse(text).unwrap()
+pub(crate) fn parsed(text: &str) -> bowline_pyjson::Value<'_> {
+    bowline_pyjson::Value::parse(text).unwrap()
 }
 
 /// What a bundle says at this place, in canonical form.
-pub(crate) fn part(bundle: &pyjson::Value<'_>, path: &[&str]) -> String {
+pub(crate) fn part(bundle: &bowline_pyjson::Value<'_>, path: &[&str]) -> String {
     let found = path.iter().try_fold(bundle, |value, name| value.get(name));
     found.unwrap_or_else(|| panic!("no {path:?}")).to_canonical()
 }

@@ -251,7 +251,7 @@ async fn sbp_l3_08_what_has_no_place_here_survives_import_and_export() {
         ] {
             assert_eq!(part(&after, same), part(&before, same), "trip {trip}: {same:?}");
         }
-        let said = |bundle: &bowline_sbp::pyjson::Value<'_>| -> Vec<String> {
+        let said = |bundle: &bowline_pyjson::Value<'_>| -> Vec<String> {
             let messages = bundle.get("messages").unwrap().as_array().unwrap();
             messages.iter().map(|message| message.to_canonical()).collect()
         };

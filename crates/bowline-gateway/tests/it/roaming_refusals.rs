@@ -1,6 +1,5 @@
 //! SBP L3: what is refused, with which code, and that nothing of it is stored.
 
-use bowline_sbp::pyjson;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -130,15 +129,15 @@ fn places(value: &Value, here: Vec<String>, found: &mut Vec<Vec<String>>) {
 
 /// The document with something else at that place.
 fn with(text: &str, place: &[String], value: &'static str) -> String {
-    let mut document = pyjson::Value::parse(text).unwrap();
+    let mut document = bowline_pyjson::Value::parse(text).unwrap();
     let mut at = &mut document;
     for name in place {
         at = match at {
-            pyjson::Value::Array(items) => &mut items[name.parse::<usize>().unwrap()],
+            bowline_pyjson::Value::Array(items) => &mut items[name.parse::<usize>().unwrap()],
             other => other.get_mut(name).unwrap(),
         };
     }
-    *at = pyjson::Value::parse(value).unwrap();
+    *at = bowline_pyjson::Value::parse(value).unwrap();
     document.to_json()
 }
 

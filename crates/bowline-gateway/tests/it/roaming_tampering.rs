@@ -93,7 +93,7 @@ async fn sbp_l3_06_every_changed_byte_of_a_bundle_is_refused() {
         changed[at] ^= 1 << (at % 8);
         let means_the_same = std::str::from_utf8(&changed)
             .ok()
-            .and_then(|text| bowline_sbp::pyjson::Value::parse(text).ok())
+            .and_then(|text| bowline_pyjson::Value::parse(text).ok())
             .is_some_and(|value| value.to_canonical() == canonical);
         if means_the_same {
             same += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bowline_sbp::pyjson::{Text, Value};
+use bowline_pyjson::{Text, Value};
 
 use super::super::words::{joined, said, shortened, shown};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use bowline_sbp::pyjson::{Object, Text, Value};
+use bowline_pyjson::{Object, Text, Value};
 
 use super::super::words::time;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::bundle::{LONGEST_MEMORY, MemoryPart};
-use bowline_sbp::pyjson::{Object, Text, Value};
 use jiff::Timestamp;
 
 use super::super::draft::is_nothing;

@@ -1,7 +1,7 @@
 //! One message of an agent. Letta's are OpenAI's with parts of more kinds and a role more.
 
+use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::bundle::is_strict;
-use bowline_sbp::pyjson::{Object, Text, Value};
 
 use super::super::draft::{Beside, Draft, is_nothing, text_part};
 use super::super::report::Report;

@@ -14,15 +14,12 @@ pub struct SurfaceView {
     /// What it last said of itself.
     #[serde(flatten)]
     pub context: SurfaceContext,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub first_seen: Timestamp,
     /// Null if it has a token and never used it.
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "date-time"))]
     pub last_seen: Option<Timestamp>,
     /// Whether it is attached now.
     pub attached: bool,
     /// Until when its own token is good, if it has one.
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "date-time"))]
     pub token_expires_at: Option<Timestamp>,
 }
 
@@ -54,7 +51,6 @@ pub struct SurfaceToken {
     pub surface_id: String,
     /// Goes where `session_token` goes in `ATTACH_SESSION`, and opens nothing else.
     pub surface_token: String,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub expires_at: Timestamp,
 }
 

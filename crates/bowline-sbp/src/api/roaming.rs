@@ -26,7 +26,6 @@ pub struct Exported {
     /// Opens the bundle once. Keep it like a password.
     pub roaming_token: String,
     pub session_id: SessionId,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub expires_at: Timestamp,
     pub bundle_cid: Cid,
     pub bundle_hash: Cid,
@@ -59,9 +58,7 @@ pub struct Provenance {
     pub origin_agent_id: String,
     pub origin_export_id: String,
     pub bundle_cid: Cid,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub exported_at: Timestamp,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub imported_at: Timestamp,
 }
 
@@ -74,9 +71,7 @@ pub struct TokenView {
     pub label: Option<String>,
     pub message_count: u64,
     pub bundle_cid: Cid,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub expires_at: Timestamp,
     pub expired: bool,
     pub consumed: bool,
@@ -146,11 +141,8 @@ pub struct ExportView {
     pub label: Option<String>,
     pub bundle_cid: Cid,
     pub message_count: u64,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub expires_at: Timestamp,
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "date-time"))]
     pub imported_at: Option<Timestamp>,
     pub import_session_id: Option<SessionId>,
 }
@@ -174,7 +166,6 @@ pub struct LineageEdge {
     pub from_session_id: String,
     pub to_session_id: String,
     pub export_id: Option<ExportId>,
-    #[cfg_attr(feature = "schema", schema(value_type = String, format = "date-time"))]
     pub created_at: Timestamp,
     /// What else is known: label, agents, reason, fork point.
     #[cfg_attr(feature = "schema", schema(value_type = Object))]

@@ -11,7 +11,7 @@ use crate::cid::{BUNDLE_CID, Cid};
 use crate::frame::TurnStatus;
 use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
-use crate::pyjson::{Object, Value};
+use bowline_pyjson::{Object, Value};
 
 /// The fields of a message that go to a model. The rest is bookkeeping: a model's server may refuse
 /// what it does not know.

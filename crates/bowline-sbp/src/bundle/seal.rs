@@ -4,7 +4,7 @@ use super::{BUNDLE_VERSION, Contents, MEMORY_SCHEMA, MessagePart, OURS, Sealed, 
 use crate::cid::{BUNDLE_CID, Cid};
 use crate::frame::TurnStatus;
 use crate::message::EntryKind;
-use crate::pyjson::{MAX_DEPTH, Object, Value};
+use bowline_pyjson::{MAX_DEPTH, Object, Value};
 
 impl Contents {
     /// The text of the bundle, with its content id.

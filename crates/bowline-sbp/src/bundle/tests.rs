@@ -1,5 +1,5 @@
 use super::*;
-use crate::pyjson::Value;
+use bowline_pyjson::Value;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

@@ -1,7 +1,7 @@
 //! Round trips of arbitrary values.
 
+use bowline_pyjson::{Object, Value};
 use bowline_sbp::cid::{BUNDLE_CID, Cid};
-use bowline_sbp::pyjson::{Object, Value};
 use proptest::prelude::*;
 
 use crate::documents::Dice;

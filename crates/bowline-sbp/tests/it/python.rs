@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::SystemTime;
 
-use bowline_sbp::pyjson::Value;
+use bowline_pyjson::Value;
 
 use crate::documents::Dice;
 

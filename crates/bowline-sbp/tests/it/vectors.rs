@@ -1,7 +1,7 @@
 //! `vectors/cid.json`: documents, their canonical form and their hash, made by CPython.
 
+use bowline_pyjson::Value;
 use bowline_sbp::cid::Cid;
-use bowline_sbp::pyjson::Value;
 use serde::Deserialize;
 
 #[derive(Deserialize)]

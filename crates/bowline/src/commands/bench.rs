@@ -1,90 +1,77 @@
 //! `bowline bench`: how fast, compared with what.
-//!
-//! Absolute figures say more about the machine than about the program. So each is measured
-//! beside a bare server that does the same work without a gateway or a relay, in the same run, and
-//! the ratio is what counts.
 
-mod adapt;
-mod bare;
-mod compare;
-mod disk;
-mod echo;
-mod followers;
-mod gateway;
-mod idle_sessions;
-mod large;
-mod latency;
-mod legs;
-mod load;
-mod mock;
-mod pace;
-mod relay;
-mod report;
-mod roaming;
-mod rounds;
-mod seed;
-mod surfaces;
-mod tls;
-mod tools;
-
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use self::pace::Pace;
-use self::report::Report;
+use bowline_bench::{Pace, Report, compare, echo, gateway, mock, relay, roaming, tools};
+
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
-use crate::terminal::note;
+use crate::terminal::{note, say, show};
 
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     bowline_net::descriptors::raise();
     if cfg!(debug_assertions) {
         note!("warning: this is a debug build; its figures mean little");
     }
-    match args.command {
+    let mut report = Report::new(|what| note!("{what}"));
+    let json = match args.command {
         BenchCommand::Gateway { seconds, only, large, json } => {
-            let mut report = Report::new(json);
-            gateway::run(Duration::from_secs(seconds), &only, large, &mut report)
-                .await
-                .map_err(failed)?;
-            report.print();
+            let length = Duration::from_secs(seconds);
+            gateway::run(length, &only, large, &mut report).await.map_err(failed)?;
+            json
         }
         BenchCommand::Roaming { json } => {
-            let mut report = Report::new(json);
             roaming::run(&mut report).await.map_err(failed)?;
-            report.print();
+            json
         }
         BenchCommand::Tools { seconds, sessions, rate, json } => {
-            let mut report = Report::new(json);
             let pace = Pace { parallel: sessions, rate, length: Duration::from_secs(seconds) };
             tools::run(pace, &mut report).await.map_err(failed)?;
-            report.print();
+            json
         }
         BenchCommand::Relay { seconds, only, json } => {
-            let mut report = Report::new(json);
             let length = Duration::from_secs(seconds);
-            let report = tokio::task::spawn_blocking(move || {
+            let measured = tokio::task::spawn_blocking(move || {
                 relay::run(length, &only, &mut report).map(|()| report)
             });
-            let report = report.await.map_err(|error| failed(error.into()))?;
-            report.map_err(failed)?.print();
+            let measured = measured.await.map_err(|error| failed(error.into()))?;
+            report = measured.map_err(failed)?;
+            json
         }
-        BenchCommand::Forward { to } => relay::forward(to).await.map_err(failed)?,
-        BenchCommand::Mock { tls } => mock::serve(tls.as_deref()).await.map_err(failed)?,
-        BenchCommand::Echo => echo::serve().await.map_err(failed)?,
         BenchCommand::Compare { url, key, model, seconds, json } => {
-            let mut report = Report::new(json);
             let length = Duration::from_secs(seconds);
-            compare::run(&url, key.as_deref(), &model, length, &mut report).await.map_err(
-                |error| {
-                    Failure::new(format!("the measurement broke off: {error:#}"))
-                        .hint("check that the server runs there, and see --key and --model")
-                },
-            )?;
-            report.print();
+            let measured = compare::run(&url, key.as_deref(), &model, length, &mut report).await;
+            measured.map_err(|error| {
+                Failure::new(format!("the measurement broke off: {error:#}"))
+                    .hint("check that the server runs there, and see --key and --model")
+            })?;
+            json
         }
+        BenchCommand::Forward { to } => {
+            relay::forward(to, ready).await.map_err(failed)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        BenchCommand::Mock { tls } => {
+            mock::serve(tls.as_deref(), ready).await.map_err(failed)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        BenchCommand::Echo => {
+            echo::serve(ready).await.map_err(failed)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    match json {
+        true => say!("{}", report.to_json()),
+        false => show!("{}", report.to_table()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A server of the bench's says where it listens.
+fn ready(address: SocketAddr) {
+    say!("{address}");
 }
 
 fn failed(error: anyhow::Error) -> Failure {

@@ -353,7 +353,7 @@ async fn a_strangers_file_cannot_play_with_the_terminal() {
     });
     let sealed = |contents: &mut Value| {
         let text = contents.to_string();
-        let cid = bowline_sbp::cid::Cid::of(&bowline_sbp::pyjson::Value::parse(&text).unwrap());
+        let cid = bowline_sbp::cid::Cid::of(&bowline_pyjson::Value::parse(&text).unwrap());
         contents["bundle_cid"] = json!(cid);
         contents.to_string()
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::*;
-use crate::adapt::{Form, Kind};
+use bowline_adapt::{Form, Kind};
 
 use crate::delivery::{LiveText, Mode};
 use crate::frame::TurnStatus;

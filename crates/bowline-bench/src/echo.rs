@@ -1,0 +1,66 @@
+//! A bare WebSocket echo, in a process of its own: the least that an exchange with a device can take.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message as Packet;
+
+use crate::pace::{AsyncCall, Pace};
+use crate::surfaces::{self, Socket};
+
+/// Serves until it is killed, and says where.
+pub async fn serve(ready: impl FnOnce(SocketAddr)) -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ready(listener.local_addr()?);
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let _ = stream.set_nodelay(true);
+        tokio::spawn(async move {
+            let config = Some(surfaces::small_buffers());
+            let accepted = tokio_tungstenite::accept_async_with_config(stream, config).await;
+            let Ok(mut socket) = accepted else { return };
+            while let Some(Ok(packet)) = socket.next().await {
+                if !packet.is_text() || socket.send(packet).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// How long each echo of `frame` took.
+pub(crate) async fn round_trips(
+    address: SocketAddr,
+    frame: &str,
+    pace: &Pace,
+) -> Result<Vec<Duration>> {
+    let mut callers = Vec::new();
+    for _ in 0..pace.parallel {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let config = Some(surfaces::small_buffers());
+        let url = format!("ws://{address}/");
+        let (socket, _) = tokio_tungstenite::client_async_with_config(url, stream, config).await?;
+        callers.push(Caller { socket, frame: frame.to_owned() });
+    }
+    pace.run(callers).await
+}
+
+struct Caller {
+    socket: Socket,
+    frame: String,
+}
+
+impl AsyncCall<Duration> for Caller {
+    async fn call(&mut self) -> Result<Duration> {
+        let begun = Instant::now();
+        self.socket.send(Packet::text(self.frame.clone())).await?;
+        match self.socket.next().await {
+            Some(Ok(Packet::Text(_))) => Ok(begun.elapsed()),
+            other => bail!("instead of an echo came {other:?}"),
+        }
+    }
+}

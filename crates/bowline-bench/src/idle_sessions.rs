@@ -1,0 +1,43 @@
+//! The memory that is left of sessions that were used and have idled out.
+//!
+//! Sessions are used before the first look, too: what the first load of all brings (connections, the
+//! database's cache, the allocator's spare pages) belongs to no session. Both looks are taken at
+//! rest, after every actor has ended and every connection is closed.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::gateway::Gateway;
+use crate::load::{self, Server};
+use crate::report::Report;
+
+const SESSIONS: usize = 20_000;
+/// Sessions that are used before the first look; more than there are actors that linger.
+const BEFORE: usize = 2_000;
+/// An actor lingers for 30 s. Memory that stands still before that says nothing.
+const ACTORS_END: Duration = Duration::from_secs(35);
+
+pub(crate) async fn run(mock: SocketAddr, report: &mut Report) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let gateway = Gateway::start(folder.path(), mock).await?;
+    let before = memory_after(&gateway, BEFORE, report).await?;
+    let after = memory_after(&gateway, SESSIONS, report).await?;
+    report.figure("idle_session_bytes", (after - before) / SESSIONS as f64);
+    report.figure("idle_sessions_before_mb", before / 1e6);
+    report.figure("idle_sessions_after_mb", after / 1e6);
+    Ok(())
+}
+
+/// Resident memory at rest, after one turn each in that many new sessions.
+async fn memory_after(gateway: &Gateway, sessions: usize, report: &Report) -> Result<f64> {
+    report.doing(&format!("memory of idle sessions (one turn each in {sessions} of them first)"));
+    let body = load::body("bench", Some("{}"), false);
+    // Dropped with its connections before memory is looked at.
+    load::requests_in_all(&Server::at(gateway.address)?, &body, sessions).await?;
+    let wait = ACTORS_END.as_secs();
+    report.doing(&format!("memory of idle sessions (waiting {wait} s until their actors end)"));
+    tokio::time::sleep(ACTORS_END).await;
+    gateway.memory()
+}

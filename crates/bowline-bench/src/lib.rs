@@ -1,0 +1,32 @@
+//! How fast, compared with what: the measurements behind `bowline bench`.
+//!
+//! Absolute figures say more about the machine than about the program. So each is measured beside a
+//! bare server that does the same work without a gateway or a relay, in the same run, and the ratio is
+//! what counts. Servers run as processes of their own: this program again, by `bowline bench mock` and
+//! the like.
+
+mod adapt;
+mod bare;
+pub mod compare;
+mod disk;
+pub mod echo;
+mod followers;
+pub mod gateway;
+mod idle_sessions;
+mod large;
+mod latency;
+mod legs;
+mod load;
+pub mod mock;
+mod pace;
+pub mod relay;
+mod report;
+pub mod roaming;
+mod rounds;
+mod seed;
+mod surfaces;
+mod tls;
+pub mod tools;
+
+pub use pace::Pace;
+pub use report::Report;

@@ -1,0 +1,204 @@
+//! A model's server that answers at once: what the gateway is compared with.
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::legs::{self, TOOLS};
+use crate::load::since_epoch;
+use crate::tls;
+
+/// A model that thinks before it answers, however short the question is.
+pub(crate) const THINKER: &str = "thinker";
+/// How long a stream waits before its first word, so that many are under way together; and how long
+/// a thinker does.
+const THINKING: Duration = Duration::from_millis(20);
+/// A model that thinks for as long as real ones do, and then streams 20 words.
+pub(crate) const PENSIVE: &str = "pensive";
+/// How long that is.
+pub(crate) const PENSIVE_THINKING: Duration = Duration::from_millis(200);
+/// A model that streams a long answer without a pause.
+pub(crate) const TALKATIVE: &str = "talkative";
+/// How many words that is.
+pub(crate) const TALKATIVE_WORDS: usize = 4000;
+/// What a stream says after its first word, again and again.
+pub(crate) const WORD: &str = "and more";
+
+/// The last event of a stream.
+pub(crate) const DONE: &str = "data: [DONE]\n\n";
+
+const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown fox jumps over the lazy dog, and then it takes a well-deserved rest."},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}}"#;
+
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+/// A server in a process of its own, as a model's is.
+#[derive(Debug)]
+pub(crate) struct Process {
+    _child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Process {
+    pub(crate) async fn start() -> Result<Self> {
+        Self::of("mock").await
+    }
+
+    /// The same over TLS. Its certificate is in the file as soon as this returns.
+    pub(crate) async fn start_with_tls(certificate: &Path) -> Result<Self> {
+        Self::run("mock", &["--tls".as_ref(), certificate.as_os_str()]).await
+    }
+
+    /// One of the servers that the bench measures with, by its command.
+    pub(crate) async fn of(server: &str) -> Result<Self> {
+        Self::run(server, &[]).await
+    }
+
+    async fn run(server: &str, args: &[&OsStr]) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bench", server])
+            .args(args)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdout = child.stdout.take().context("no output")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let address = line.with_context(|| format!("the {server} did not start"))?.parse()?;
+        Ok(Self { _child: child, address })
+    }
+}
+
+/// Serves until it is killed, and says where. Streams say in their first word when it was sent; a model of the name
+/// [`TOOLS`] calls a device's tool first. With TLS, its certificate is written to `certificate`.
+pub async fn serve(certificate: Option<&Path>, ready: impl FnOnce(SocketAddr)) -> Result<()> {
+    let tls = certificate.map(tls::acceptor).transpose()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ready(listener.local_addr()?);
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let _ = stream.set_nodelay(true);
+        let tls = tls.clone();
+        tokio::spawn(async move {
+            match tls {
+                None => converse(stream).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        converse(stream).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Answers requests until the client disconnects.
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let connection = http1::Builder::new();
+    let _ = connection.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+}
+
+/// What it reads of a request: as much as any server has to.
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    stream: bool,
+    messages: Vec<serde_json::Value>,
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
+    let received = since_epoch();
+    let body = request.into_body().collect().await?.to_bytes();
+    let asked = serde_json::from_slice::<Asked>(&body).ok();
+    let Some(asked) = asked.filter(|asked| !asked.messages.is_empty()) else {
+        let mut refusal = Response::new(Full::new(Bytes::from_static(b"{}")).boxed());
+        *refusal.status_mut() = hyper::StatusCode::BAD_REQUEST;
+        return Ok(refusal);
+    };
+    if asked.model == THINKER {
+        tokio::time::sleep(THINKING).await;
+    }
+    let (kind, body) = if asked.model == TOOLS {
+        (
+            "text/event-stream",
+            Full::new(Bytes::from(legs::answer(&asked.messages, received))).boxed(),
+        )
+    } else if asked.stream {
+        ("text/event-stream", stream(Speech::of(&asked.model)))
+    } else {
+        ("application/json", Full::new(Bytes::from_static(COMPLETION.as_bytes())).boxed())
+    };
+    let mut response = Response::new(body);
+    let kind = hyper::header::HeaderValue::from_static(kind);
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// How a model streams its answer.
+#[derive(Debug, Clone, Copy)]
+struct Speech {
+    /// Before the first word.
+    thinking: Duration,
+    words: usize,
+    /// Before each of the others, and before the end.
+    pause: Duration,
+}
+
+impl Speech {
+    fn of(model: &str) -> Self {
+        let pause = Duration::from_millis(1);
+        match model {
+            PENSIVE => Self { thinking: PENSIVE_THINKING, words: 20, pause },
+            TALKATIVE => {
+                Self { thinking: Duration::ZERO, words: TALKATIVE_WORDS, pause: Duration::ZERO }
+            }
+            _ => Self { thinking: THINKING, words: 2, pause },
+        }
+    }
+}
+
+fn stream(speech: Speech) -> BoxBody<Bytes, Infallible> {
+    let Speech { thinking, words, pause } = speech;
+    // After the words come the end of the answer and that of the stream.
+    let events = futures_util::stream::iter(0..words + 2).then(move |n| async move {
+        let wait = if n == 0 { thinking } else { pause };
+        // The shortest sleep takes a millisecond.
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        let event = match n {
+            0 => chunk(&format!("t={} ", since_epoch().as_nanos()), "null"),
+            n if n < words => chunk(WORD, "null"),
+            n if n == words => chunk("", "\"stop\""),
+            _ => DONE.to_owned(),
+        };
+        Ok(Frame::data(Bytes::from(event)))
+    });
+    BodyExt::boxed(StreamBody::new(
+        Box::pin(events) as std::pin::Pin<Box<dyn futures_util::Stream<Item = _> + Send + Sync>>
+    ))
+}
+
+pub(crate) fn chunk(text: &str, finish: &str) -> String {
+    format!(
+        "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{finish}}}]}}\n\n"
+    )
+}

@@ -1,0 +1,43 @@
+//! Who runs where: what is measured on the first core, the generator on the second.
+//!
+//! By the programs of util-linux, because the house has no unsafe code. Where they are missing, or
+//! where there is one core, everything runs wherever it likes, and a warning says so.
+
+use std::process::{Command, Output, Stdio};
+
+use crate::report::Report;
+
+const MEASURED: &str = "0";
+const GENERATOR: &str = "1";
+
+/// Puts this process on its core, and lets it and its children open as many files as they may.
+pub(super) fn prepare(report: &Report) {
+    let own = std::process::id().to_string();
+    if asked("taskset", &["-a", "-p", "-c", GENERATOR, &own]).is_none() {
+        report.note("warning: no taskset, or one core: generator and relay share their cores");
+    }
+    let hard = asked("prlimit", &["--pid", &own, "--nofile", "--output", "HARD", "--noheadings"]);
+    let hard = hard.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
+    let raised = hard
+        .and_then(|hard| asked("prlimit", &["--pid", &own, &format!("--nofile={hard}:{hard}")]));
+    if raised.is_none() {
+        report.note("warning: the limit of open files stays as it is");
+    }
+}
+
+/// A program that will run on the measured core.
+pub(super) fn measured(program: &std::path::Path) -> Command {
+    match asked("taskset", &["-c", MEASURED, "true"]) {
+        Some(_) => {
+            let mut command = Command::new("taskset");
+            command.args(["-c", MEASURED]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+fn asked(program: &str, args: &[&str]) -> Option<Output> {
+    let said = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+    said.status.success().then_some(said)
+}

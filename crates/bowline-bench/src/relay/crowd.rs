@@ -1,0 +1,70 @@
+//! Ten thousand clients that have said something and now say nothing: what a relay keeps of them.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use anyhow::{Context, Result};
+
+use super::issuer::{self, Issuer};
+use super::server::Server;
+use super::wire::{self, Shape};
+use crate::report::Report;
+
+const DAEMONS: u64 = 100;
+/// Of each daemon.
+const CLIENTS: u64 = 100;
+
+pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
+    report.doing("memory of idle pairs");
+    let relay = Server::relay(issuer)?;
+    let mut open = Vec::new();
+    // What is made once is made now.
+    moor(&relay, issuer, DAEMONS, 1, &mut open)?;
+    let before = relay.process.memory()?;
+    for daemon in 0..DAEMONS {
+        moor(&relay, issuer, daemon, CLIENTS, &mut open)?;
+    }
+    let grown = relay.process.memory()? - before;
+    let pairs = held(&relay, "bowline_relay_pairs{state=\"paired\"}")? - 1.0;
+    let clients = held(&relay, "bowline_relay_connections{role=\"client\"}")?;
+    let daemons = held(&relay, "bowline_relay_connections{role=\"daemon\"}")?;
+    report.figure("idle_pair_kib", grown / pairs / 1024.0);
+    report.figure("connections_held", clients + daemons);
+    Ok(())
+}
+
+/// A daemon and its clients, each of which has said something and heard something.
+fn moor(
+    relay: &Server,
+    issuer: &Issuer,
+    daemon: u64,
+    clients: u64,
+    open: &mut Vec<TcpStream>,
+) -> Result<()> {
+    let name = format!("daemon-{daemon}");
+    let shape = Shape::relayed(1024);
+    let mut arrived = vec![0; shape.arrives];
+    let mut moored = wire::connect(relay.address, &issuer.daemon(&name))?;
+    wire::upgraded(&mut moored)?;
+    wire::until_online(relay.address, &issuer.daemon(&name))?;
+    for client in 0..clients {
+        let session = issuer::session(daemon * CLIENTS + client + 1)?;
+        let mut stream = wire::connect(relay.address, &issuer.client(&name, session))?;
+        wire::upgraded(&mut stream)?;
+        let frame = shape.frame(session);
+        stream.write_all(&frame)?;
+        moored.read_exact(&mut arrived).context("a client's frame did not arrive")?;
+        moored.write_all(&frame)?;
+        stream.read_exact(&mut arrived).context("a daemon's frame did not arrive")?;
+        open.push(stream);
+    }
+    open.push(moored);
+    Ok(())
+}
+
+/// What the relay says of itself.
+fn held(relay: &Server, name: &str) -> Result<f64> {
+    let page = wire::get(relay.address, "/metrics")?;
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    Ok(line.context("the relay does not count that")?.trim().parse()?)
+}
