@@ -25,11 +25,11 @@ pub(super) enum Cut {
 
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    state: State,
+    state: Within,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-enum State {
+enum Within {
     #[default]
     Between,
     /// A paragraph, heading, quote, table, …: all that a blank line ends.
@@ -71,67 +71,67 @@ impl Blocks {
         let indent = columns(&line[..line.len() - body.len()]);
         let body = body.trim_end();
         match self.state {
-            State::Between if body.is_empty() => Cut::After,
-            State::Between => {
-                self.state = open(State::Between, indent, body);
+            Within::Between if body.is_empty() => Cut::After,
+            Within::Between => {
+                self.state = open(Within::Between, indent, body);
                 Cut::None
             }
-            State::Leaf if body.is_empty() => self.close(),
-            State::Leaf => {
-                self.state = open(State::Leaf, indent, body);
+            Within::Leaf if body.is_empty() => self.close(),
+            Within::Leaf => {
+                self.state = open(Within::Leaf, indent, body);
                 Cut::None
             }
-            State::Indented { marker, .. } if body.is_empty() => {
-                self.state = State::Indented { marker, after_blank: true };
+            Within::Indented { marker, .. } if body.is_empty() => {
+                self.state = Within::Indented { marker, after_blank: true };
                 Cut::None
             }
-            State::Indented { marker, after_blank: true } if indent == 0 => {
-                self.state = open(State::Between, indent, body);
+            Within::Indented { marker, after_blank: true } if indent == 0 => {
+                self.state = open(Within::Between, indent, body);
                 let continues = marker.is_some() && marker == self::marker(body).map(|m| m.kind);
                 Cut::Before { continues }
             }
-            State::Indented { marker, .. } => {
-                self.state = open(State::Indented { marker, after_blank: false }, indent, body);
+            Within::Indented { marker, .. } => {
+                self.state = open(Within::Indented { marker, after_blank: false }, indent, body);
                 Cut::None
             }
-            State::Fence(_) if body.is_empty() => Cut::None,
+            Within::Fence(_) if body.is_empty() => Cut::None,
             // What is not indented ends the item, and with it the item's code.
-            State::Fence(Fence { list: Some(_), .. }) if indent == 0 => {
-                self.state = open(State::Between, indent, body);
+            Within::Fence(Fence { list: Some(_), .. }) if indent == 0 => {
+                self.state = open(Within::Between, indent, body);
                 Cut::Before { continues: false }
             }
-            State::Fence(fence) if fence.ends(indent, body) => match fence.list {
+            Within::Fence(fence) if fence.ends(indent, body) => match fence.list {
                 None => self.close(),
                 list => {
-                    self.state = State::Indented { marker: list, after_blank: false };
+                    self.state = Within::Indented { marker: list, after_blank: false };
                     Cut::None
                 }
             },
-            State::Fence(_) => Cut::None,
-            State::Html { until } if find_ignoring_case(body, until) => self.close(),
-            State::Html { .. } => Cut::None,
+            Within::Fence(_) => Cut::None,
+            Within::Html { until } if find_ignoring_case(body, until) => self.close(),
+            Within::Html { .. } => Cut::None,
         }
     }
 
     fn close(&mut self) -> Cut {
-        self.state = State::Between;
+        self.state = Within::Between;
         Cut::After
     }
 }
 
 /// The state after a line that has text.
-fn open(state: State, indent: usize, body: &str) -> State {
+fn open(state: Within, indent: usize, body: &str) -> Within {
     let list = match state {
-        State::Indented { marker, .. } => marker,
-        State::Between if indent >= 4 => {
-            return State::Indented { marker: None, after_blank: false };
+        Within::Indented { marker, .. } => marker,
+        Within::Between if indent >= 4 => {
+            return Within::Indented { marker: None, after_blank: false };
         }
         // Under a paragraph it is no code, only the paragraph's next line.
-        State::Leaf if indent >= 4 => return State::Leaf,
+        Within::Leaf if indent >= 4 => return Within::Leaf,
         _ => None,
     };
     if let Some(fence) = Fence::begins(indent, body, list.filter(|_| indent > 0)) {
-        return State::Fence(fence);
+        return Within::Fence(fence);
     }
     if let Some(first) = marker(body) {
         let kind = list.filter(|_| indent > 0).unwrap_or(first.kind);
@@ -140,17 +140,17 @@ fn open(state: State, indent: usize, body: &str) -> State {
             rest = rest[marker.width..].trim_start_matches([' ', '\t']);
         }
         return match Fence::begins(indent + body.len() - rest.len(), rest, Some(kind)) {
-            Some(fence) => State::Fence(fence),
-            None => State::Indented { marker: Some(kind), after_blank: false },
+            Some(fence) => Within::Fence(fence),
+            None => Within::Indented { marker: Some(kind), after_blank: false },
         };
     }
     let html = HTML.iter().find(|(begin, _)| starts_ignoring_case(body, begin));
     match html {
         Some((begin, until)) if !find_ignoring_case(&body[begin.len()..], until) => {
-            State::Html { until }
+            Within::Html { until }
         }
-        _ if matches!(state, State::Indented { .. }) => state,
-        _ => State::Leaf,
+        _ if matches!(state, Within::Indented { .. }) => state,
+        _ => Within::Leaf,
     }
 }
 

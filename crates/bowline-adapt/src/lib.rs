@@ -30,7 +30,7 @@ mod write;
 
 pub use language::Language;
 
-use write::Writer;
+use write::FormWriter;
 
 /// How a surface wants its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Form {
     pub fn whole(&self, text: &str) -> String {
         // Adapted text is seldom longer than the original, and a limit makes it much shorter.
         let mut out = String::with_capacity(if self.limit.is_some() { 0 } else { text.len() });
-        let mut writer = Writer::new(self);
+        let mut writer = FormWriter::new(self);
         writer.feed(text, &mut out);
         writer.finish(text, &mut out);
         out
@@ -66,14 +66,14 @@ impl Form {
 
     /// The same for a turn that is still being written.
     pub fn stream(&self) -> Stream {
-        Stream { writer: Writer::new(self), unread: String::new() }
+        Stream { writer: FormWriter::new(self), unread: String::new() }
     }
 }
 
 /// A turn on its way out while it is written, block by block.
 #[derive(Debug)]
 pub struct Stream {
-    writer: Writer,
+    writer: FormWriter,
     /// From the beginning of the block that may still grow.
     unread: String,
 }

@@ -31,7 +31,7 @@ struct Last {
     char: char,
     /// How many letters and digits stand directly before.
     word: usize,
-    end: End,
+    end: SentenceEnd,
     /// The line is an item of a list, which ends with it.
     item: bool,
     /// The line has begun.
@@ -39,7 +39,7 @@ struct Last {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum End {
+enum SentenceEnd {
     #[default]
     Not,
     /// As in `3. May` and `e. g.`: one only if the line ends, too.
@@ -77,7 +77,7 @@ impl Limit {
             inside |= whole && !c.is_whitespace();
         }
         if whole {
-            self.last.end = End::Perhaps;
+            self.last.end = SentenceEnd::Perhaps;
         }
         if self.sentence > 0 {
             self.say(self.sentence, out);
@@ -145,18 +145,18 @@ impl Last {
     fn is_sentence_before(&self, c: char) -> bool {
         match self.char {
             '。' | '！' | '？' => !is_closing(c),
-            _ if c == '\n' => self.end != End::Not || (self.item && self.char != ':'),
-            _ => c.is_whitespace() && self.end == End::Surely,
+            _ if c == '\n' => self.end != SentenceEnd::Not || (self.item && self.char != ':'),
+            _ => c.is_whitespace() && self.end == SentenceEnd::Surely,
         }
     }
 
     fn see(&mut self, c: char) {
         let ordinal = self.char.is_ascii_digit() || self.word == 1;
         self.end = match c {
-            '.' if ordinal => End::Perhaps,
-            '.' | '!' | '?' | '…' => End::Surely,
+            '.' if ordinal => SentenceEnd::Perhaps,
+            '.' | '!' | '?' | '…' => SentenceEnd::Surely,
             _ if is_closing(c) => self.end,
-            _ => End::Not,
+            _ => SentenceEnd::Not,
         };
         if c == '\n' {
             (self.in_line, self.item) = (false, false);

@@ -7,7 +7,7 @@ use super::limit::Limit;
 use super::{Form, Kind, markdown, parse, plain, speech};
 
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct FormWriter {
     kind: Kind,
     limit: Option<Limit>,
     blocks: Blocks,
@@ -26,7 +26,7 @@ pub(super) struct Writer {
     begun: bool,
 }
 
-impl Writer {
+impl FormWriter {
     pub(super) fn new(form: &Form) -> Self {
         Self {
             kind: form.kind,

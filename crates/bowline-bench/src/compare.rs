@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use url::Url;
 
-use crate::load::{self, PARALLEL, Server};
+use crate::load::{self, PARALLEL, ServerUnderLoad};
 use crate::report::Report;
 use crate::surfaces::{self, Door};
 
@@ -24,7 +24,7 @@ pub async fn run(
     length: Duration,
     report: &mut Report,
 ) -> Result<()> {
-    let server = Server::new(url, key)?;
+    let server = ServerUnderLoad::new(url, key)?;
     report.doing("plain requests");
     let plain = load::requests(&server, &load::body(model, None, false), length).await?;
     report.figure("plain_per_s", plain);
@@ -49,7 +49,7 @@ pub async fn run(
 }
 
 async fn surfaces(
-    server: &Server,
+    server: &ServerUnderLoad,
     url: &Url,
     model: &str,
     length: Duration,
@@ -74,7 +74,7 @@ async fn surfaces(
 }
 
 /// A session of one turn, if the server makes such a thing.
-async fn opened(server: &Server, model: &str) -> Option<Door> {
+async fn opened(server: &ServerUnderLoad, model: &str) -> Option<Door> {
     let answer = server.ask(&load::body(model, Some("{}"), false)).await.ok()?;
     let answer: Value = serde_json::from_str(&answer).ok()?;
     let text = |name: &str| Some(answer["sbp"][name].as_str()?.to_owned());

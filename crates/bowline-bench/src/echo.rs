@@ -44,17 +44,17 @@ pub(crate) async fn round_trips(
         let config = Some(surfaces::small_buffers());
         let url = format!("ws://{address}/");
         let (socket, _) = tokio_tungstenite::client_async_with_config(url, stream, config).await?;
-        callers.push(Caller { socket, frame: frame.to_owned() });
+        callers.push(EchoCall { socket, frame: frame.to_owned() });
     }
     pace.run(callers).await
 }
 
-struct Caller {
+struct EchoCall {
     socket: Socket,
     frame: String,
 }
 
-impl AsyncCall<Duration> for Caller {
+impl AsyncCall<Duration> for EchoCall {
     async fn call(&mut self) -> Result<Duration> {
         let begun = Instant::now();
         self.socket.send(Packet::text(self.frame.clone())).await?;

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::{Message as Packet, Utf8Bytes};
 
-use crate::gateway::Gateway;
+use crate::gateway_process::Gateway;
 use crate::report::Report;
 use crate::surfaces::{self, Door, Socket};
 use crate::{mock, rounds, seed};

@@ -1,21 +1,16 @@
-//! A gateway in a process of its own, under load.
+//! A gateway under load, part by part.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use anyhow::{Result, bail};
 
-use crate::load::Server;
+use crate::gateway_process::{CHAT, Gateway};
+use crate::load::ServerUnderLoad;
 use crate::report::Report;
 use crate::surfaces::{self, Door};
 use crate::{bare, followers, idle_sessions, large, latency, load, mock, rounds, seed};
 
-pub(crate) const CHAT: &str = "/v1/chat/completions";
 const ROUNDS: usize = 5;
 /// Each is over in a few milliseconds, of which a busy machine can take any number.
 const DRAINS: usize = 31;
@@ -23,83 +18,6 @@ const DRAINS: usize = 31;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Surfaces that stay attached while memory is looked at.
 const IDLE: usize = 5000;
-
-pub(crate) struct Gateway {
-    child: Child,
-    pub(crate) address: SocketAddr,
-    ready: Duration,
-    /// Turns of the one before it that it took up.
-    pub(crate) recovered: u64,
-}
-
-impl Gateway {
-    pub(crate) async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
-        Self::run(data, &format!("http://{upstream}/v1"), None).await
-    }
-
-    /// With an upstream over TLS, whose certificate is in the file.
-    pub(crate) async fn start_with_tls(
-        data: &Path,
-        upstream: SocketAddr,
-        certificate: &Path,
-    ) -> Result<Self> {
-        Self::run(data, &format!("https://{upstream}/v1"), Some(certificate)).await
-    }
-
-    async fn run(data: &Path, upstream: &str, certificate: Option<&Path>) -> Result<Self> {
-        let begun = Instant::now();
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .args(["--upstream", upstream])
-            .env("XDG_CONFIG_HOME", data)
-            .env("BOWLINE_LOG_LEVEL", "warn")
-            .stdout(Stdio::piped())
-            .kill_on_drop(true);
-        if let Some(certificate) = certificate {
-            // Read in place of the system's roots wherever those are files, as on Linux.
-            command.env("SSL_CERT_FILE", certificate);
-        }
-        let mut child = command.spawn()?;
-        let stdout = child.stdout.take().context("no output")?;
-        let line = BufReader::new(stdout).lines().next_line().await?;
-        let took = begun.elapsed();
-        let ready: Value = serde_json::from_str(&line.context("the gateway did not start")?)?;
-        let url = ready["url"].as_str().context("no address")?;
-        let address = url.trim_start_matches("http://").parse()?;
-        let recovered = ready["recovered_turns"].as_u64().unwrap_or(0);
-        Ok(Self { child, address, ready: took, recovered })
-    }
-
-    /// kill -9.
-    pub(crate) async fn kill(mut self) -> Result<()> {
-        Ok(self.child.kill().await?)
-    }
-
-    /// Resident memory, in bytes.
-    pub(crate) fn memory(&self) -> Result<f64> {
-        let pid = self.child.id().context("the gateway is gone")?;
-        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
-        let pages: f64 = statm.split_whitespace().nth(1).context("no memory figure")?.parse()?;
-        Ok(pages * 4096.0)
-    }
-
-    /// From now on the peak counts anew.
-    fn forget_peak(&self) -> Result<()> {
-        let pid = self.child.id().context("the gateway is gone")?;
-        Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
-    }
-
-    /// The most resident memory since then, in bytes.
-    fn peak(&self) -> Result<f64> {
-        let pid = self.child.id().context("the gateway is gone")?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).context("no peak")?;
-        Ok(kib.parse::<f64>()? * 1024.0)
-    }
-}
 
 /// Runs the parts named, or all; the start on a large database only if its size is given.
 pub async fn run(
@@ -142,8 +60,9 @@ pub async fn run(
             report.doing("first tokens");
             let body = load::body("bench", Some("{}"), true);
             let clock = load::Clock::FromMock;
-            let direct = load::first_tokens(&Server::at(mock)?, &body, clock).await?;
-            let through = load::first_tokens(&Server::at(gateway.address)?, &body, clock).await?;
+            let direct = load::first_tokens(&ServerUnderLoad::at(mock)?, &body, clock).await?;
+            let through =
+                load::first_tokens(&ServerUnderLoad::at(gateway.address)?, &body, clock).await?;
             report.figure("first_token_added_ms_p50", through);
             report.figure("first_token_direct_ms_p50", direct);
         }
@@ -194,7 +113,7 @@ async fn http(
     let plain = load::body("bench", None, false);
     let tracked = load::body("bench", Some("{}"), false);
     let (mut direct, mut passed, mut new) = (Vec::new(), Vec::new(), Vec::new());
-    let (bare, ours) = (Server::at(mock)?, Server::at(gateway.address)?);
+    let (bare, ours) = (ServerUnderLoad::at(mock)?, ServerUnderLoad::at(gateway.address)?);
     for round in 1..=ROUNDS {
         report.doing(&format!("requests, round {round} of {ROUNDS}"));
         let length = length / 2;

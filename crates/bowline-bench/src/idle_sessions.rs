@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::gateway::Gateway;
-use crate::load::{self, Server};
+use crate::gateway_process::Gateway;
+use crate::load::{self, ServerUnderLoad};
 use crate::report::Report;
 
 const SESSIONS: usize = 20_000;
@@ -35,7 +35,7 @@ async fn memory_after(gateway: &Gateway, sessions: usize, report: &Report) -> Re
     report.doing(&format!("memory of idle sessions (one turn each in {sessions} of them first)"));
     let body = load::body("bench", Some("{}"), false);
     // Dropped with its connections before memory is looked at.
-    load::requests_in_all(&Server::at(gateway.address)?, &body, sessions).await?;
+    load::requests_in_all(&ServerUnderLoad::at(gateway.address)?, &body, sessions).await?;
     let wait = ACTORS_END.as_secs();
     report.doing(&format!("memory of idle sessions (waiting {wait} s until their actors end)"));
     tokio::time::sleep(ACTORS_END).await;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bowline_store::sqlite::FILE;
 
-use crate::gateway::Gateway;
-use crate::load::Server;
+use crate::gateway_process::Gateway;
+use crate::load::ServerUnderLoad;
 use crate::report::Report;
 use crate::{load, mock, seed};
 
@@ -33,7 +33,7 @@ pub(crate) async fn ready(upstream: SocketAddr, megabytes: u64, report: &mut Rep
     let body = load::body(mock::THINKER, Some("{}"), false);
     let mut gateway = Gateway::start(folder.path(), upstream).await?;
     for _ in 0..STARTS {
-        let (server, body) = (Server::at(gateway.address)?, body.clone());
+        let (server, body) = (ServerUnderLoad::at(gateway.address)?, body.clone());
         let callers = tokio::spawn(async move {
             // It breaks off with the gateway.
             let _ = load::requests(&server, &body, 2 * LOAD).await;

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use reqwest::Certificate;
 use tokio::task::JoinSet;
 
-use crate::gateway::Gateway;
-use crate::load::{PARALLEL, Server};
+use crate::gateway_process::Gateway;
+use crate::load::{PARALLEL, ServerUnderLoad};
 use crate::report::Report;
 use crate::{load, mock, rounds};
 
@@ -27,8 +27,10 @@ pub(crate) async fn turns(report: &mut Report) -> Result<()> {
     let upstream = mock::Process::start_with_tls(&file).await?;
     let gateway = Gateway::start_with_tls(data.path(), upstream.address, &file).await?;
     let certificate = Certificate::from_pem(&std::fs::read(&file)?)?;
-    let (bare, ours) =
-        (Server::with_tls(upstream.address, certificate)?, Server::at(gateway.address)?);
+    let (bare, ours) = (
+        ServerUnderLoad::with_tls(upstream.address, certificate)?,
+        ServerUnderLoad::at(gateway.address)?,
+    );
     let plain = load::body(mock::PENSIVE, None, true);
     let tracked = load::body(mock::PENSIVE, Some("{}"), true);
     // Nobody makes a new connection for every turn: all are there before the first round.
@@ -54,7 +56,7 @@ pub(crate) async fn turns(report: &mut Report) -> Result<()> {
 }
 
 /// Milliseconds from the request to the end of the stream, of each turn of [`PARALLEL`] callers.
-async fn whole_turns(server: &Server, body: &str, turns: usize) -> Result<Vec<f64>> {
+async fn whole_turns(server: &ServerUnderLoad, body: &str, turns: usize) -> Result<Vec<f64>> {
     let apart = mock::PENSIVE_THINKING / PARALLEL as u32;
     let mut callers = JoinSet::new();
     for caller in 0..PARALLEL as u32 {

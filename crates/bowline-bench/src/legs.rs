@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::chunk::chunk;
 use crate::load::since_epoch;
-use crate::mock::chunk;
 
 /// The model that calls the device's tool [`TOOL`].
 pub(crate) const TOOLS: &str = "bench-tools";

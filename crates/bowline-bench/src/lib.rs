@@ -7,11 +7,13 @@
 
 mod adapt;
 mod bare;
+mod chunk;
 pub mod compare;
 mod disk;
 pub mod echo;
 mod followers;
 pub mod gateway;
+mod gateway_process;
 mod idle_sessions;
 mod large;
 mod latency;

@@ -35,13 +35,13 @@ pub(crate) fn body(model: &str, sbp: Option<&str>, stream: bool) -> String {
 
 /// A server under load, as an ordinary client reaches it.
 #[derive(Debug, Clone)]
-pub(crate) struct Server {
+pub(crate) struct ServerUnderLoad {
     client: reqwest::Client,
     chat: Url,
     key: Option<String>,
 }
 
-impl Server {
+impl ServerUnderLoad {
     pub(crate) fn at(address: SocketAddr) -> Result<Self> {
         Self::new(&format!("http://{address}").parse()?, None)
     }
@@ -79,14 +79,22 @@ impl Server {
 }
 
 /// Successful requests a second, by an ordinary client that reads what it is answered.
-pub(crate) async fn requests(server: &Server, body: &str, length: Duration) -> Result<f64> {
+pub(crate) async fn requests(
+    server: &ServerUnderLoad,
+    body: &str,
+    length: Duration,
+) -> Result<f64> {
     let begun = Instant::now();
     let count = requests_while(server, body, move || begun.elapsed() < length).await?;
     Ok(count as f64 / begun.elapsed().as_secs_f64())
 }
 
 /// That many successful requests, by the same client.
-pub(crate) async fn requests_in_all(server: &Server, body: &str, count: usize) -> Result<()> {
+pub(crate) async fn requests_in_all(
+    server: &ServerUnderLoad,
+    body: &str,
+    count: usize,
+) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(count));
     let another = move || {
         let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
@@ -98,12 +106,12 @@ pub(crate) async fn requests_in_all(server: &Server, body: &str, count: usize) -
 
 /// Asks on [`PARALLEL`] connections; each looks at `another` before every request.
 async fn requests_while(
-    server: &Server,
+    server: &ServerUnderLoad,
     body: &str,
     another: impl Fn() -> bool + Clone + Send + 'static,
 ) -> Result<u64> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct Completion {
         choices: Vec<serde_json::Value>,
     }
     let mut tasks = JoinSet::new();
@@ -115,7 +123,7 @@ async fn requests_while(
             while another() {
                 let response = server.post(body.clone()).await?;
                 let (status, text) = (response.status(), response.text().await?);
-                match serde_json::from_str::<Answer>(&text) {
+                match serde_json::from_str::<Completion>(&text) {
                     Ok(answer) if status == StatusCode::OK && !answer.choices.is_empty() => {}
                     _ => bail!("{status}: {text}"),
                 }
@@ -132,7 +140,11 @@ async fn requests_while(
 }
 
 /// The median delay of a stream's first word, in milliseconds, with [`PARALLEL`] streams at once.
-pub(crate) async fn first_tokens(server: &Server, body: &str, clock: Clock) -> Result<f64> {
+pub(crate) async fn first_tokens(
+    server: &ServerUnderLoad,
+    body: &str,
+    clock: Clock,
+) -> Result<f64> {
     let mut tasks = JoinSet::new();
     for _ in 0..PARALLEL {
         let (server, body) = (server.clone(), Bytes::from(body.to_owned()));

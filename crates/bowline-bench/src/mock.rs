@@ -22,6 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
+use crate::chunk::chunk;
 use crate::legs::{self, TOOLS};
 use crate::load::since_epoch;
 use crate::tls;
@@ -116,7 +117,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 /// What it reads of a request: as much as any server has to.
 #[derive(Deserialize)]
-struct Asked {
+struct MockRequest {
     #[serde(default)]
     model: String,
     #[serde(default)]
@@ -127,7 +128,7 @@ struct Asked {
 async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
     let received = since_epoch();
     let body = request.into_body().collect().await?.to_bytes();
-    let asked = serde_json::from_slice::<Asked>(&body).ok();
+    let asked = serde_json::from_slice::<MockRequest>(&body).ok();
     let Some(asked) = asked.filter(|asked| !asked.messages.is_empty()) else {
         let mut refusal = Response::new(Full::new(Bytes::from_static(b"{}")).boxed());
         *refusal.status_mut() = hyper::StatusCode::BAD_REQUEST;
@@ -195,10 +196,4 @@ fn stream(speech: Speech) -> BoxBody<Bytes, Infallible> {
     BodyExt::boxed(StreamBody::new(
         Box::pin(events) as std::pin::Pin<Box<dyn futures_util::Stream<Item = _> + Send + Sync>>
     ))
-}
-
-pub(crate) fn chunk(text: &str, finish: &str) -> String {
-    format!(
-        "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{finish}}}]}}\n\n"
-    )
 }

@@ -23,7 +23,7 @@ use bowline_sbrp::frame::HEADER_LEN;
 use self::issuer::Issuer;
 use self::nginx::Nginx;
 use self::path::Path;
-use self::server::{Process, Server};
+use self::server::{MeasuredServer, Process};
 use self::wire::Shape;
 use crate::report::Report;
 use crate::rounds::{middle, ratio};
@@ -65,8 +65,8 @@ pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()>
 
 /// Frames and bytes a second, one way: from clients to their daemons.
 fn frames(issuer: &Issuer, length: Duration, report: &mut Report) -> Result<()> {
-    let relay = Server::relay(issuer)?;
-    let forwarder = Server::forwarder()?;
+    let relay = MeasuredServer::relay(issuer)?;
+    let forwarder = MeasuredServer::forwarder()?;
     let nginx = Nginx::start(report)?;
     let round = length / ROUNDS as u32;
     for (name, payload) in [("frames_64", 64), ("bytes_16k", 16 << 10)] {
@@ -137,8 +137,8 @@ impl Rates {
 fn latency(issuer: &Issuer, report: &mut Report) -> Result<()> {
     const FRAMES: usize = 4000;
     report.doing("latency");
-    let relay = Server::relay(issuer)?;
-    let forwarder = Server::forwarder()?;
+    let relay = MeasuredServer::relay(issuer)?;
+    let forwarder = MeasuredServer::forwarder()?;
     let nothing = std::net::TcpListener::bind("127.0.0.1:0")?;
     let (mut direct, mut tcp, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..ROUNDS {

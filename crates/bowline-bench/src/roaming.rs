@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::gateway::Gateway;
+use crate::gateway_process::Gateway;
 use crate::load::median;
 use crate::report::Report;
 use crate::surfaces::Door;

@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message as Packet;
 
-use crate::gateway::{CHAT, Gateway};
+use crate::gateway_process::{CHAT, Gateway};
 use crate::legs::{self, Legs, TOOL, TOOLS};
 use crate::load::{body, quantile, since_epoch};
 use crate::pace::{AsyncCall, Pace};
@@ -84,7 +84,8 @@ async fn calls(folder: &Path, upstream: SocketAddr, pace: &Pace) -> Result<(Vec<
         devices.spawn(device(surfaces::attach_as(gateway.address, door, surface).await?));
     }
     let client = reqwest::Client::new();
-    let callers = doors.iter().map(|door| Caller::new(&client, gateway.address, door)).collect();
+    let callers =
+        doors.iter().map(|door| ToolCaller::new(&client, gateway.address, door)).collect();
     let calls = tokio::select! {
         calls = pace.run(callers) => calls?,
         // None of them ends by itself.
@@ -130,13 +131,13 @@ async fn device(mut socket: Socket) -> Result<Infallible> {
 }
 
 /// One who takes turns in one session, each with one call.
-struct Caller {
+struct ToolCaller {
     client: reqwest::Client,
     url: String,
     body: String,
 }
 
-impl Caller {
+impl ToolCaller {
     fn new(client: &reqwest::Client, gateway: SocketAddr, door: &Door) -> Self {
         let session = json!({ "session_id": door.id }).to_string();
         let body = body(TOOLS, Some(&session), false);
@@ -144,7 +145,7 @@ impl Caller {
     }
 }
 
-impl AsyncCall<Legs> for Caller {
+impl AsyncCall<Legs> for ToolCaller {
     async fn call(&mut self) -> Result<Legs> {
         let request = self.client.post(&self.url).header("content-type", "application/json");
         let text = request.body(self.body.clone()).send().await?.text().await?;

@@ -35,7 +35,7 @@ pub use config::{ConfigError, SurfaceConfig};
 pub use event::{CloseReason, Event};
 pub use outbox::Refused;
 
-use driver::{Command, Driver};
+use driver::{Driver, HandleCommand};
 use socket::Target;
 
 /// How long nothing may be heard. The gateway pings every 30 s (SBP-L2-17).
@@ -53,7 +53,7 @@ const COMMANDS: usize = 16;
 /// the gateway knows them to be delivered. [`Surface::detach`] gives them back.
 #[derive(Debug)]
 pub struct Surface {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<HandleCommand>,
     events: mpsc::Receiver<Event>,
     task: JoinHandle<()>,
 }
@@ -92,23 +92,23 @@ impl Surface {
         model: Option<String>,
     ) -> Result<(), Refused> {
         let message = outbox::message(text, client_turn_id, model);
-        self.ask(|reply| Command::Send(message, reply)).await
+        self.ask(|reply| HandleCommand::Send(message, reply)).await
     }
 
     /// Stops the running turn, if the surface is attached.
     pub async fn cancel(&self) -> Result<(), Refused> {
-        self.ask(Command::Cancel).await
+        self.ask(HandleCommand::Cancel).await
     }
 
     /// Answers an [`Event::ToolCall`]. If the gateway is away, it hears the answer should it ask again.
     pub async fn answer(&self, call_id: String, outcome: ToolOutcome) -> Result<(), Refused> {
-        let answer = Command::Answer(call_id, outcome);
+        let answer = HandleCommand::Answer(call_id, outcome);
         self.commands.send(answer).await.map_err(|_| Refused::Closed)
     }
 
     /// Says whether a tool may be called, if the surface is attached. The first verdict counts.
     pub async fn decide(&self, approval: ApprovalId, approved: bool) -> Result<(), Refused> {
-        self.ask(|reply| Command::Decide(approval, approved, reply)).await
+        self.ask(|reply| HandleCommand::Decide(approval, approved, reply)).await
     }
 
     /// Leaves the session and waits for the gateway's close, at most 5 s. Gives the events that
@@ -118,7 +118,7 @@ impl Surface {
         let mut rest = Vec::new();
         let leaving = async {
             // If the task is over, there is nothing to leave.
-            let _ = self.commands.send(Command::Detach).await;
+            let _ = self.commands.send(HandleCommand::Detach).await;
             while let Some(event) = self.events.recv().await {
                 rest.push(event);
             }
@@ -131,7 +131,7 @@ impl Surface {
 
     async fn ask(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<(), Refused>>) -> Command,
+        command: impl FnOnce(oneshot::Sender<Result<(), Refused>>) -> HandleCommand,
     ) -> Result<(), Refused> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| Refused::Closed)?;

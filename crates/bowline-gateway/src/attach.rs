@@ -14,13 +14,13 @@
 //! - A surface that does not read is let go after the write timeout; nothing is lost, because
 //!   nothing was confirmed (G12).
 
+mod authenticate;
 mod backlog;
 mod confirm;
 mod held;
 mod inputs;
-mod introduce;
+mod notices;
 mod pump;
-mod shown;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -47,19 +47,19 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::authenticate::{Authenticated, REVOKED, authenticate, forbidden, not_found};
 use self::backlog::Backlog;
 use self::confirm::Confirming;
 use self::inputs::{Answered, Inputs};
-use self::introduce::{Introduced, REVOKED, forbidden, introduce, not_found};
-use self::shown::Shown;
+use self::notices::Notices;
 use crate::auth::Credentials;
 use crate::clock;
 use crate::http::{ApiError, App, credentials};
 use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
-use crate::socket::{End, READ_BUFFER, Received, Socket, WRITE_BATCH};
-use crate::translate::{self, Outcome, Translator};
+use crate::socket::{READ_BUFFER, Received, Socket, SocketEnd, WRITE_BATCH};
+use crate::translate::{self, PassEnd, Translator};
 
-/// The pause between two chunks of a turn: a model that is faster than anyone reads is shown in
+/// The pause between two chunks of a turn: a model that is faster than anyone reads is credentials in
 /// fewer, larger pieces, so that many surfaces can follow it.
 const CHUNK_PAUSE: Duration = Duration::from_millis(4);
 /// Verdicts and cancels of one surface that may be on their way to the session.
@@ -84,7 +84,7 @@ pub(crate) async fn upgrade(
         }
     };
     let largest = app.engine.limits.surface_message;
-    let shown = credentials(&headers);
+    let credentials = credentials(&headers);
     let tracker = app.surfaces.clone();
     upgrade
         .read_buffer_size(READ_BUFFER)
@@ -98,26 +98,26 @@ pub(crate) async fn upgrade(
             tracker.track_future(async move {
                 let _place = place;
                 let socket = Box::new(Socket::new(socket, app.engine.limits.write_timeout));
-                serve(&app, socket, session_id, shown).await;
+                serve(&app, socket, session_id, credentials).await;
             })
         })
 }
 
 /// The whole life of a socket. What is handed over here is boxed: whatever moves is held twice, for
 /// as long as the surface stays.
-async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, shown: Credentials) {
-    let arrived = match Box::pin(arrive(app, &mut socket, path, shown)).await {
+async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credentials: Credentials) {
+    let arrived = match Box::pin(arrive(app, &mut socket, path, credentials)).await {
         Ok(arrived) => arrived,
         Err(end) => return Box::pin(socket.end(end)).await,
     };
     let reporter = arrived.attachment.reporter();
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
-    let mut surface = Surface::new(app, &mut socket, *arrived);
+    let mut surface = SurfaceTask::new(app, &mut socket, *arrived);
     // A panic ends this surface, not the gateway, and not without detaching.
     let live = std::panic::AssertUnwindSafe(surface.live()).catch_unwind();
     let end = live.await.unwrap_or_else(|_| {
         metrics::counter!("bowline_panics_total").increment(1);
-        End::Bare(Close::TryAgain)
+        SocketEnd::Bare(Close::TryAgain)
     });
     // What it has confirmed is not asked of it again.
     surface.confirming.settle().await;
@@ -143,9 +143,10 @@ async fn arrive(
     app: &Arc<App>,
     socket: &mut Socket,
     path: String,
-    shown: Credentials,
-) -> Result<Box<Arrived>, End> {
-    let Introduced { arrival, frame, device } = introduce(app, socket, &path, &shown).await?;
+    credentials: Credentials,
+) -> Result<Box<Arrived>, SocketEnd> {
+    let Authenticated { arrival, frame, device } =
+        authenticate(app, socket, &path, &credentials).await?;
     let session_id = arrival.session.id;
     let handle = app.sessions.handle(session_id);
     let store = &app.engine.store;
@@ -166,7 +167,7 @@ async fn arrive(
     let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;
     let pending = pending(app, &arrival, &attachment).await.map_err(|_| {
         attachment.reporter().gone();
-        End::Bare(Close::TryAgain)
+        SocketEnd::Bare(Close::TryAgain)
     })?;
     let context = &attachment.attached.context;
     let translator = app.translation.translator(&arrival.session.agent_id, context);
@@ -208,15 +209,15 @@ async fn pending(
 }
 
 /// Why a surface could not be attached.
-fn refused(failure: &Failure, path: &str) -> End {
+fn refused(failure: &Failure, path: &str) -> SocketEnd {
     match failure.code {
         Code::SessionNotFound => not_found(path),
         Code::Forbidden => forbidden(REVOKED),
         Code::RateLimited => {
             let detail = failure.message.clone();
-            End::with(ServerFrame::ProtocolError { detail }, Close::TryAgain)
+            SocketEnd::with(ServerFrame::ProtocolError { detail }, Close::TryAgain)
         }
-        _ => End::Bare(Close::TryAgain),
+        _ => SocketEnd::Bare(Close::TryAgain),
     }
 }
 
@@ -277,7 +278,7 @@ async fn grew(text: &mut Option<(Arc<TextBuffer>, watch::Receiver<()>)>) {
 }
 
 /// An attached surface.
-struct Surface<'a> {
+struct SurfaceTask<'a> {
     app: &'a Arc<App>,
     socket: &'a mut Socket,
     handle: SessionHandle,
@@ -285,7 +286,7 @@ struct Surface<'a> {
     watched: watch::Receiver<Live>,
     session_id: SessionId,
     epoch: u64,
-    /// It is shown what others ask, and who is there (SBP-L2-20).
+    /// It is credentials what others ask, and who is there (SBP-L2-20).
     joined: bool,
     /// When the device's own token ends.
     until: Option<Timestamp>,
@@ -305,14 +306,14 @@ struct Surface<'a> {
     confirming: Confirming,
     /// Verdicts and cancels on their way to the session; none before the first.
     commands: Option<mpsc::Sender<Command>>,
-    shown: Shown,
-    /// Turns whose question it has seen, its own or one that it was shown, and not yet the answer.
+    notices: Notices,
+    /// Turns whose question it has seen, its own or one that it was credentials, and not yet the answer.
     asked: HashSet<TurnId>,
     /// None for most: turns come as they are, or as the rules have them.
     translator: Option<Box<Translator>>,
 }
 
-impl<'a> Surface<'a> {
+impl<'a> SurfaceTask<'a> {
     fn new(app: &'a Arc<App>, socket: &'a mut Socket, arrived: Arrived) -> Self {
         let Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator } =
             arrived;
@@ -346,14 +347,14 @@ impl<'a> Surface<'a> {
             chunk_waits: false,
             keepalive: Keepalive::new(rhythm, Instant::now()),
             commands: None,
-            shown: Shown::new(attached.epoch, joined),
+            notices: Notices::new(attached.epoch, joined),
             asked: HashSet::new(),
             translator,
         }
     }
 
     /// Drains, goes live; gives the reason for the end.
-    async fn live(&mut self) -> End {
+    async fn live(&mut self) -> SocketEnd {
         // What was pending is read even if nothing wakes us.
         let mut look_at_log = self.pending > 0;
         loop {
@@ -371,20 +372,20 @@ impl<'a> Surface<'a> {
                     self.heard(received).await
                 }
                 changed = self.watched.changed() => {
-                    changed.map_err(|_| End::Bare(Close::TryAgain))
+                    changed.map_err(|_| SocketEnd::Bare(Close::TryAgain))
                 }
                 () = grew(&mut self.text), if !self.chunk_waits => Ok(()),
                 () = due(chunk_due) => Ok(()),
                 answered = self.inputs.next() => self.answered(answered).await,
                 confirmed = self.confirming.next() => {
                     // Unconfirmed turns come again; that is all that can happen.
-                    confirmed.map_err(|()| End::Bare(Close::TryAgain))
+                    confirmed.map_err(|()| SocketEnd::Bare(Close::TryAgain))
                 }
                 Some(said) = translate::next(&mut self.translator) => self.said(said).await,
                 () = tokio::time::sleep_until(deadline) => {
                     match self.keepalive.poll(Instant::now()) {
                         Verdict::Wait => Ok(()),
-                        Verdict::Dead => Err(End::Silent),
+                        Verdict::Dead => Err(SocketEnd::Silent),
                         Verdict::Ping => {
                             // A slow look that covers a wake-up lost between replicas.
                             look_at_log = true;
@@ -392,7 +393,7 @@ impl<'a> Surface<'a> {
                         }
                     }
                 }
-                () = self.app.stop.cancelled() => Err(End::Bare(Close::ServiceRestart)),
+                () = self.app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
             };
             if let Err(end) = step {
                 return end;
@@ -400,13 +401,13 @@ impl<'a> Surface<'a> {
         }
     }
 
-    async fn ask_for_life(&mut self) -> Result<(), End> {
+    async fn ask_for_life(&mut self) -> Result<(), SocketEnd> {
         // Both kinds: the protocol's frame, and the one that every library answers by itself.
         self.socket.feed(&ServerFrame::Ping {}).await?;
         self.socket.ping([0; 8]).await
     }
 
-    async fn heard(&mut self, received: Received) -> Result<(), End> {
+    async fn heard(&mut self, received: Received) -> Result<(), SocketEnd> {
         let frame = match received {
             Received::Gone(end) => return Err(end),
             Received::Pong(payload) => {
@@ -419,7 +420,7 @@ impl<'a> Surface<'a> {
             Received::Frame(frame) => frame,
         };
         match frame {
-            ClientFrame::Detach => Err(End::Bare(Close::Normal)),
+            ClientFrame::Detach => Err(SocketEnd::Bare(Close::Normal)),
             ClientFrame::Ping => self.socket.send(&ServerFrame::Pong {}).await,
             ClientFrame::Ack { seq } => {
                 self.confirming.reached(self.delivery.ack(seq));
@@ -434,7 +435,7 @@ impl<'a> Surface<'a> {
             },
             ClientFrame::Cancel => Box::pin(self.cancel()).await,
             ClientFrame::ToolResult { call_id, result, error } => {
-                if let Some(call) = self.shown.answered(&call_id) {
+                if let Some(call) = self.notices.answered(&call_id) {
                     self.reporter.answered(call, error.map_or(Ok(result), Err));
                 }
                 Ok(())
@@ -448,7 +449,7 @@ impl<'a> Surface<'a> {
     }
 
     /// Stops the running turn that the surface sees, and all that it sent before.
-    async fn cancel(&mut self) -> Result<(), End> {
+    async fn cancel(&mut self) -> Result<(), SocketEnd> {
         for frame in self.inputs.discard() {
             self.socket.send(&frame).await?;
         }
@@ -458,14 +459,14 @@ impl<'a> Surface<'a> {
         let turns: Vec<_> = turns.map(|turn| turn.id).collect();
         // With no turn running, what is still on its way is a translation.
         if turns.is_empty() {
-            return self.release(Outcome::Dropped).await;
+            return self.release(PassEnd::Dropped).await;
         }
         self.tell(Command::Cancel { turns, running: false }).await
     }
 
     /// Passes something on to the session, after all that was passed on before, and also if the
     /// surface leaves meanwhile. How it went is seen where it is waited for.
-    async fn tell(&mut self, command: Command) -> Result<(), End> {
+    async fn tell(&mut self, command: Command) -> Result<(), SocketEnd> {
         let (handle, stop) = (&self.handle, &self.app.stop);
         let commands = self.commands.get_or_insert_with(|| {
             let (commands, waiting) = mpsc::channel(COMMANDS);
@@ -483,7 +484,7 @@ impl<'a> Surface<'a> {
 
     /// Messages of this surface whose reply is there. A turn that it asked for is replied to before it
     /// is in the log: its question is known here by then.
-    async fn take_replies(&mut self) -> Result<(), End> {
+    async fn take_replies(&mut self) -> Result<(), SocketEnd> {
         while let Some(answered) = self.inputs.next().now_or_never() {
             self.answered(answered).await?;
         }
@@ -491,7 +492,7 @@ impl<'a> Surface<'a> {
     }
 
     /// A message of this surface was accepted or refused.
-    async fn answered(&mut self, answered: Answered) -> Result<(), End> {
+    async fn answered(&mut self, answered: Answered) -> Result<(), SocketEnd> {
         let Answered { frame, turn, cancelled } = answered;
         if let Some(turn) = turn {
             self.asked.insert(turn);

@@ -35,8 +35,8 @@ impl Credentials {
         if !said.is_empty() {
             return Some(said).filter(|said| is_device_token(said));
         }
-        let shown = [&self.bearer, &self.session_token].into_iter().flatten();
-        shown.map(String::as_str).find(|shown| is_device_token(shown))
+        let credentials = [&self.bearer, &self.session_token].into_iter().flatten();
+        credentials.map(String::as_str).find(|credentials| is_device_token(credentials))
     }
 }
 
@@ -99,8 +99,8 @@ impl Access {
     }
 
     /// May the caller make and list sessions, or pass through?
-    pub fn may_use(&self, shown: &Credentials) -> Result<(), Denied> {
-        match &shown.bearer {
+    pub fn may_use(&self, credentials: &Credentials) -> Result<(), Denied> {
+        match &credentials.bearer {
             _ if self.is_open() => Ok(()),
             None => Err(Denied::Missing),
             Some(bearer) if self.is_key(bearer) => Ok(()),
@@ -109,13 +109,17 @@ impl Access {
     }
 
     /// May the caller read and steer this session?
-    pub fn may_use_session(&self, shown: &Credentials, session: &Session) -> Result<(), Denied> {
-        // A token that is shown must be right, even where none is needed: a caller with the
+    pub fn may_use_session(
+        &self,
+        credentials: &Credentials,
+        session: &Session,
+    ) -> Result<(), Denied> {
+        // A token that is credentials must be right, even where none is needed: a caller with the
         // wrong one is at the wrong session.
-        if let Some(token) = &shown.session_token {
+        if let Some(token) = &credentials.session_token {
             return if opens(token, session) { Ok(()) } else { Err(Denied::Wrong) };
         }
-        match &shown.bearer {
+        match &credentials.bearer {
             Some(bearer) if self.is_key(bearer) || opens(bearer, session) => Ok(()),
             _ if self.is_open() => Ok(()),
             None => Err(Denied::Missing),
@@ -125,14 +129,14 @@ impl Access {
 
     /// May a surface attach? By the session's token in its first frame, or by a key or token on
     /// the upgrade request. Being open is not enough: a device always shows something.
-    pub fn may_attach(&self, token: &str, shown: &Credentials, session: &Session) -> bool {
+    pub fn may_attach(&self, token: &str, credentials: &Credentials, session: &Session) -> bool {
         if !token.is_empty() {
             return opens(token, session) || self.is_key(token);
         }
-        [&shown.bearer, &shown.session_token]
+        [&credentials.bearer, &credentials.session_token]
             .into_iter()
             .flatten()
-            .any(|shown| opens(shown, session) || self.is_key(shown))
+            .any(|credentials| opens(credentials, session) || self.is_key(credentials))
     }
 
     /// The token of a session the gateway made: the session's id, and what only this gateway can
@@ -155,18 +159,18 @@ impl Access {
     }
 
     /// Whether this is one of the gateway's keys.
-    pub(crate) fn is_key(&self, shown: &str) -> bool {
-        let shown = sha256(shown);
+    pub(crate) fn is_key(&self, credentials: &str) -> bool {
+        let credentials = sha256(credentials);
         // No early exit: the time says nothing about which key was near.
         let mut found = 0;
         for key in self.keys.iter().chain(&self.local) {
-            found |= key.ct_eq(&shown).unwrap_u8();
+            found |= key.ct_eq(&credentials).unwrap_u8();
         }
         found == 1
     }
 }
 
-/// A token for one device of a session. Random, unlike a session's: it is shown once, and another
+/// A token for one device of a session. Random, unlike a session's: it is credentials once, and another
 /// takes its place.
 pub(crate) fn new_device_token(id: SessionId) -> Option<String> {
     let mut token = [0; TOKEN_BYTES];
@@ -176,8 +180,8 @@ pub(crate) fn new_device_token(id: SessionId) -> Option<String> {
 }
 
 /// Whether this looks like a device's own token.
-fn is_device_token(shown: &str) -> bool {
-    shown.starts_with(DEVICE_PREFIX)
+fn is_device_token(credentials: &str) -> bool {
+    credentials.starts_with(DEVICE_PREFIX)
 }
 
 /// The session that a token of ours names. Whether it opens it is another question.
@@ -322,7 +326,7 @@ mod tests {
 
     #[test]
     fn nothing_secret_is_in_debug_output() {
-        let shown = format!("{:?} {:?}", access(&[KEY]), bearer(KEY));
-        assert!(!shown.contains(KEY) && !shown.contains("local-key"), "{shown}");
+        let credentials = format!("{:?} {:?}", access(&[KEY]), bearer(KEY));
+        assert!(!credentials.contains(KEY) && !credentials.contains("local-key"), "{credentials}");
     }
 }

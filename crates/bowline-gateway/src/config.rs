@@ -21,7 +21,7 @@ mod tools;
 mod translate;
 
 pub use self::mcp::Mcp;
-pub use self::tools::{Policy, Timeout, Tools};
+pub use self::tools::{Policy, Timeout, ToolsConfig};
 pub use self::translate::Translate;
 
 /// The built-in agent, as a model's name.
@@ -41,13 +41,13 @@ pub struct Config {
     pub default_model: String,
     /// The wire version told to surfaces that ask for none.
     pub wire_version: WireVersion,
-    pub sessions: Sessions,
+    pub sessions: SessionsConfig,
     pub auth: Auth,
     pub http: Http,
     pub offline: Offline,
     pub memory: Memory,
     pub agents: Agents,
-    pub tools: Tools,
+    pub tools: ToolsConfig,
     pub translate: Translate,
     pub mcp: Mcp,
     /// Named OpenAI-compatible servers.
@@ -65,13 +65,13 @@ impl Default for Config {
             tls: None,
             default_model: OFFLINE.into(),
             wire_version: WireVersion::default(),
-            sessions: Sessions::default(),
+            sessions: SessionsConfig::default(),
             auth: Auth::default(),
             http: Http::default(),
             offline: Offline::default(),
             memory: Memory::default(),
             agents: Agents::default(),
-            tools: Tools::default(),
+            tools: ToolsConfig::default(),
             translate: Translate::default(),
             mcp: Mcp::default(),
             upstream: BTreeMap::new(),
@@ -103,7 +103,7 @@ impl WireVersion {
 /// Which calls become sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sessions {
+pub struct SessionsConfig {
     pub mode: SessionMode,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     pub limits: Limits,
     pub keys: Keyring,
     memory: Remember,
-    pub tools: config::Tools,
+    pub tools: config::ToolsConfig,
     translate: config::Translate,
     /// The agents that sessions may be given to; any, if none is listed.
     agents: Vec<AgentId>,

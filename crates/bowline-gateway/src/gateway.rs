@@ -25,7 +25,7 @@ use crate::http::{self, App, Guard};
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
 use crate::serve;
-use crate::session::{Bounds, Sessions, Workers};
+use crate::session::{Bounds, LiveSessions, Workers};
 use crate::translate::{BadTranslator, Translation};
 
 /// How often metrics are folded.
@@ -120,17 +120,17 @@ impl Gateway {
             Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);
         let bounds = Bounds {
-            session: session::Limits {
+            session: session::SessionLimits {
                 waiting_turns: config.limits.waiting_turns,
                 surfaces: config.limits.surfaces,
-                ..session::Limits::default()
+                ..session::SessionLimits::default()
             },
             history_memory: config.limits.history_memory,
             linger: LINGER,
         };
         let me = session::ReplicaId(Uuid::new_v4());
         let workers: Arc<dyn Workers> = Arc::<Engine>::clone(&engine);
-        let sessions = Sessions::new(me, Arc::clone(&store), workers, bounds, stop.clone());
+        let sessions = LiveSessions::new(me, Arc::clone(&store), workers, bounds, stop.clone());
         let recovered = sessions.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));

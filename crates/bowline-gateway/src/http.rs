@@ -36,14 +36,14 @@ use tokio_util::task::TaskTracker;
 use crate::auth::Credentials;
 use crate::config::{SessionMode, WireVersion};
 use crate::engine::Engine;
-use crate::session::Sessions;
+use crate::session::LiveSessions;
 use crate::translate::Translation;
 
 /// What every handler can reach.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<LiveSessions>,
     pub(crate) mode: SessionMode,
     pub(crate) default_model: String,
     pub(crate) wire_version: WireVersion,
@@ -58,14 +58,18 @@ pub(crate) struct App {
 
 /// The session, if it exists and the caller may use it. Whether it exists is nothing for those
 /// who may not use the gateway at all.
-async fn find(engine: &Engine, id: SessionId, shown: &Credentials) -> Result<Session, ApiError> {
+async fn find(
+    engine: &Engine,
+    id: SessionId,
+    credentials: &Credentials,
+) -> Result<Session, ApiError> {
     match engine.store.session(id).await? {
         Some(session) => {
-            engine.access.may_use_session(shown, &session)?;
+            engine.access.may_use_session(credentials, &session)?;
             Ok(session)
         }
         None => {
-            engine.access.may_use(shown)?;
+            engine.access.may_use(credentials)?;
             Err(ApiError::no_session())
         }
     }

@@ -28,8 +28,8 @@ use tokio_util::task::TaskTracker;
 
 use self::catalogue::Tool;
 pub use self::health::{Health, ServerView, ToolView};
-use self::server::{Server, State};
-use crate::config::mcp::{self, BadServer, Mcp, Place};
+use self::server::{McpServer, ServerState};
+use crate::config::mcp::{BadServer, Mcp, McpServerConfig, Place};
 
 /// What stands before the names of all tools of MCP servers.
 pub(crate) const PREFIX: &str = "mcp_";
@@ -44,7 +44,7 @@ const FAREWELL: Duration = Duration::from_secs(6);
 /// The MCP servers of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    all: Vec<Arc<Server>>,
+    all: Vec<Arc<McpServer>>,
     /// When they were first wanted.
     wanted: OnceLock<Instant>,
     tasks: TaskTracker,
@@ -54,7 +54,7 @@ pub(crate) struct Servers {
 /// A tool that an agent may call now.
 #[derive(Debug, Clone)]
 pub(crate) struct Offered {
-    server: Arc<Server>,
+    server: Arc<McpServer>,
     tool: Arc<Tool>,
 }
 
@@ -86,9 +86,9 @@ impl Offered {
 
 impl Servers {
     pub(crate) fn new(config: &Mcp) -> Result<Self, BadServer> {
-        let server = |(name, settings): (&String, &mcp::Server)| {
+        let server = |(name, settings): (&String, &McpServerConfig)| {
             let place = Place::read(name, settings, |name| std::env::var(name).ok())?;
-            Ok(Arc::new(Server::new(name, place, settings)))
+            Ok(Arc::new(McpServer::new(name, place, settings)))
         };
         let all = config.servers.iter().map(server).collect::<Result<_, _>>()?;
         Ok(Self { all, ..Self::default() })
@@ -134,11 +134,11 @@ impl Servers {
     }
 
     fn here(&self) -> Vec<Offered> {
-        let tools = |server: &Arc<Server>| match server.state() {
-            State::Up(live) => live.tools.clone(),
+        let tools = |server: &Arc<McpServer>| match server.state() {
+            ServerState::Up(live) => live.tools.clone(),
             _ => Vec::new(),
         };
-        let offered = |server: &Arc<Server>| {
+        let offered = |server: &Arc<McpServer>| {
             let tools = tools(server).into_iter();
             let server = Arc::clone(server);
             tools.map(move |tool| Offered { server: Arc::clone(&server), tool })

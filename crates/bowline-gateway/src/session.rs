@@ -15,6 +15,6 @@ mod work;
 
 pub(crate) use self::handle::{Accepted, Attachment, Outcomes, Reporter, SessionHandle, refused};
 pub(crate) use self::history::History;
-pub(crate) use self::registry::{Bounds, Live, Sessions};
+pub(crate) use self::registry::{Bounds, Live, LiveSessions};
 pub(crate) use self::text::TextBuffer;
 pub(crate) use self::work::{BusySignal, CallJob, Carry, RoundJob, RoundReport, Workers};

@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How a socket ends.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum SocketEnd {
     /// A last frame, then a close.
     With(Box<ServerFrame>, Close),
     /// A close.
@@ -36,9 +36,9 @@ pub(crate) enum End {
     Silent,
 }
 
-impl End {
+impl SocketEnd {
     pub(crate) fn with(frame: ServerFrame, close: Close) -> Self {
-        End::With(Box::new(frame), close)
+        SocketEnd::With(Box::new(frame), close)
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Received {
     Frame(ClientFrame),
     Pong(Vec<u8>),
     Unreadable(String),
-    Gone(End),
+    Gone(SocketEnd),
 }
 
 /// The socket, with a deadline on every write.
@@ -64,7 +64,7 @@ impl Socket {
     pub(crate) async fn frame(&mut self) -> Received {
         loop {
             return match self.socket.recv().await {
-                None => Received::Gone(End::Silent),
+                None => Received::Gone(SocketEnd::Silent),
                 Some(Ok(Packet::Text(text))) => match ClientFrame::read(&text) {
                     Ok(frame) => Received::Frame(frame),
                     Err(error) => Received::Unreadable(error.to_string()),
@@ -75,31 +75,31 @@ impl Socket {
                 Some(Ok(Packet::Pong(payload))) => Received::Pong(payload.to_vec()),
                 // The library answers pings by itself.
                 Some(Ok(Packet::Ping(_))) => continue,
-                Some(Ok(Packet::Close(_))) => Received::Gone(End::Answered),
+                Some(Ok(Packet::Close(_))) => Received::Gone(SocketEnd::Answered),
                 Some(Err(error)) => Received::Gone(broken(error)),
             };
         }
     }
 
-    pub(crate) async fn send(&mut self, frame: &ServerFrame) -> Result<(), End> {
+    pub(crate) async fn send(&mut self, frame: &ServerFrame) -> Result<(), SocketEnd> {
         self.feed(frame).await?;
         self.flush().await
     }
 
-    pub(crate) async fn feed(&mut self, frame: &ServerFrame) -> Result<(), End> {
+    pub(crate) async fn feed(&mut self, frame: &ServerFrame) -> Result<(), SocketEnd> {
         self.write(Packet::Text(Utf8Bytes::from(frame.to_json()))).await
     }
 
-    pub(crate) async fn ping(&mut self, payload: [u8; 8]) -> Result<(), End> {
+    pub(crate) async fn ping(&mut self, payload: [u8; 8]) -> Result<(), SocketEnd> {
         self.feed_ping(payload).await?;
         self.flush().await
     }
 
-    pub(crate) async fn feed_ping(&mut self, payload: [u8; 8]) -> Result<(), End> {
+    pub(crate) async fn feed_ping(&mut self, payload: [u8; 8]) -> Result<(), SocketEnd> {
         self.write(Packet::Ping(payload.to_vec().into())).await
     }
 
-    async fn write(&mut self, packet: Packet) -> Result<(), End> {
+    async fn write(&mut self, packet: Packet) -> Result<(), SocketEnd> {
         let timeout = self.write_timeout;
         let mut fed = self.socket.feed(packet);
         // Nearly always there is room, and then no timer is needed.
@@ -109,7 +109,7 @@ impl Socket {
         }
     }
 
-    pub(crate) async fn flush(&mut self) -> Result<(), End> {
+    pub(crate) async fn flush(&mut self) -> Result<(), SocketEnd> {
         let timeout = self.write_timeout;
         let mut flushed = self.socket.flush();
         match poll_once(&mut flushed).await {
@@ -120,17 +120,17 @@ impl Socket {
 
     /// Says goodbye, and waits a moment so that the goodbye arrives: closing a connection with
     /// unread input would destroy what is still on its way out.
-    pub(crate) async fn end(mut self, end: End) {
+    pub(crate) async fn end(mut self, end: SocketEnd) {
         let (code, reason) = match end {
-            End::Silent => return,
-            End::Answered => {
+            SocketEnd::Silent => return,
+            SocketEnd::Answered => {
                 count(Close::Normal.parts().0);
                 let _ = self.flush().await;
                 return;
             }
-            End::Bare(close) => close.parts(),
-            End::Broken(code, reason) => (code, reason),
-            End::With(frame, close) => {
+            SocketEnd::Bare(close) => close.parts(),
+            SocketEnd::Broken(code, reason) => (code, reason),
+            SocketEnd::With(frame, close) => {
                 if self.feed(&frame).await.is_err() {
                     return;
                 }
@@ -152,14 +152,14 @@ fn count(code: u16) {
 }
 
 /// Whoever breaks the rules is told which; a connection that broke has nobody to tell.
-fn broken(error: axum::Error) -> End {
+fn broken(error: axum::Error) -> SocketEnd {
     let error = error.into_inner();
     match error.downcast_ref() {
-        Some(WsError::Capacity(_)) => End::Bare(Close::TooBig),
-        Some(WsError::Utf8(_)) => End::Broken(1007, "text is not UTF-8"),
-        Some(WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Silent,
-        Some(WsError::Protocol(_)) => End::Broken(1002, "against the WebSocket protocol"),
-        _ => End::Silent,
+        Some(WsError::Capacity(_)) => SocketEnd::Bare(Close::TooBig),
+        Some(WsError::Utf8(_)) => SocketEnd::Broken(1007, "text is not UTF-8"),
+        Some(WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => SocketEnd::Silent,
+        Some(WsError::Protocol(_)) => SocketEnd::Broken(1002, "against the WebSocket protocol"),
+        _ => SocketEnd::Silent,
     }
 }
 
@@ -167,7 +167,7 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
-fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), End> {
+fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), SocketEnd> {
     let slow = match written {
         Ok(Ok(())) => return Ok(()),
         // The connection itself has noticed it first.
@@ -180,5 +180,5 @@ fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<
     if slow {
         metrics::counter!("bowline_slow_surfaces_total").increment(1);
     }
-    Err(End::Silent)
+    Err(SocketEnd::Silent)
 }

@@ -83,7 +83,7 @@ impl Translation {
 
 /// How a pass ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum PassEnd {
     Ok,
     /// The model failed, or said nothing usable.
     Failed,
@@ -95,28 +95,28 @@ pub(crate) enum Outcome {
     Dropped,
 }
 
-impl Outcome {
+impl PassEnd {
     fn as_str(self) -> &'static str {
         match self {
-            Outcome::Ok => "ok",
-            Outcome::Failed => "failed",
-            Outcome::Slow => "slow",
-            Outcome::Busy => "busy",
-            Outcome::Dropped => "dropped",
+            PassEnd::Ok => "ok",
+            PassEnd::Failed => "failed",
+            PassEnd::Slow => "slow",
+            PassEnd::Busy => "busy",
+            PassEnd::Dropped => "dropped",
         }
     }
 
     /// The same of a pass whose words could not be shown.
     pub(crate) fn or_failed(self) -> Self {
-        if self == Outcome::Ok { Outcome::Failed } else { self }
+        if self == PassEnd::Ok { PassEnd::Failed } else { self }
     }
 }
 
 /// What comes out of a pass.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Translated {
     More(String),
-    End(Outcome),
+    End(PassEnd),
 }
 
 /// One surface's translations: one at a time.
@@ -129,9 +129,9 @@ pub(crate) struct Translator {
 /// A pass under way. Dropping it ends it.
 #[derive(Debug)]
 struct Pass {
-    said: mpsc::Receiver<Said>,
+    said: mpsc::Receiver<Translated>,
     begun: Instant,
-    outcome: Outcome,
+    outcome: PassEnd,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -155,7 +155,7 @@ impl Translator {
             return false;
         }
         let Ok(place) = Arc::clone(&translation.places).try_acquire_owned() else {
-            meters::translation(Outcome::Busy.as_str());
+            meters::translation(PassEnd::Busy.as_str());
             return false;
         };
         let (engine, settings) = (Arc::clone(engine), Arc::clone(&translation.settings));
@@ -165,19 +165,19 @@ impl Translator {
             let outcome = pass(&engine, &settings, call, &say).await;
             // Free before anyone hears of it, so that whoever comes next finds it so.
             drop(place);
-            let _ = say.send(Said::End(outcome)).await;
+            let _ = say.send(Translated::End(outcome)).await;
         });
         self.pass = Some(Pass {
             said,
             begun: Instant::now(),
-            outcome: Outcome::Dropped,
+            outcome: PassEnd::Dropped,
             _task: AbortOnDropHandle::new(task),
         });
         true
     }
 
     /// The pass, if there is one, ended like this.
-    pub(crate) fn ended(&mut self, outcome: Outcome) {
+    pub(crate) fn ended(&mut self, outcome: PassEnd) {
         if let Some(mut pass) = self.pass.take() {
             pass.outcome = outcome;
         }
@@ -194,10 +194,10 @@ impl Translator {
 }
 
 /// What the surface's pass says next; none if there is no pass. Safe to give up on.
-pub(crate) async fn next(translator: &mut Option<Box<Translator>>) -> Option<Said> {
+pub(crate) async fn next(translator: &mut Option<Box<Translator>>) -> Option<Translated> {
     let pass = translator.as_mut()?.pass.as_mut()?;
     // A task that is gone without a word has panicked.
-    Some(pass.said.recv().await.unwrap_or(Said::End(Outcome::Failed)))
+    Some(pass.said.recv().await.unwrap_or(Translated::End(PassEnd::Failed)))
 }
 
 /// Has the model speak, and says what it says.
@@ -205,15 +205,15 @@ async fn pass(
     engine: &Engine,
     settings: &Translate,
     call: Call,
-    say: &mpsc::Sender<Said>,
-) -> Outcome {
+    say: &mpsc::Sender<Translated>,
+) -> PassEnd {
     let begun = Instant::now();
     let last = begun + settings.timeout;
     let first = last.min(begun + settings.first_token);
-    let Ok(model) = engine.models.route(&settings.model) else { return Outcome::Failed };
+    let Ok(model) = engine.models.route(&settings.model) else { return PassEnd::Failed };
     let mut assembly = Assembly::default();
     let mut chunks = match timeout_at(first, model.call(call)).await {
-        Err(_) => return Outcome::Slow,
+        Err(_) => return PassEnd::Slow,
         Ok(Err(failure)) => return failed(failure.code),
         Ok(Ok(Reply::Chunks(chunks))) => chunks,
         Ok(Ok(Reply::Whole(completion))) => match at_once(completion, &mut assembly) {
@@ -234,7 +234,7 @@ async fn pass(
             // The words are all there; how many tokens they took stays unknown.
             _ if assembly.has_finished() => break,
             Ok(Some(Err(failure))) => return failed(failure.code),
-            Err(_) => return Outcome::Slow,
+            Err(_) => return PassEnd::Slow,
         };
         let silent = assembly.text().is_empty();
         let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
@@ -250,8 +250,8 @@ async fn pass(
         if silent {
             meters::translation_began(begun.elapsed());
         }
-        if say.send(Said::More(added.text)).await.is_err() {
-            return Outcome::Dropped;
+        if say.send(Translated::More(added.text)).await.is_err() {
+            return PassEnd::Dropped;
         }
     }
     // A text that was cut off has lost something: the rules at least lose it at the end.
@@ -259,7 +259,7 @@ async fn pass(
     let answer = assembly.finish();
     let model = answer.model.as_deref().unwrap_or(&settings.model);
     meters::translation_cost(&answer.usage, engine.models.cost(model, &answer.usage));
-    if usable { Outcome::Ok } else { failed(Code::Upstream) }
+    if usable { PassEnd::Ok } else { failed(Code::Upstream) }
 }
 
 /// A model that answers all at once, as a stream of one chunk.
@@ -270,7 +270,7 @@ fn at_once(completion: String, assembly: &mut Assembly) -> Option<Chunks> {
 }
 
 /// What a server says of its failure may quote what it was sent: only its kind is for the log.
-fn failed(code: Code) -> Outcome {
+fn failed(code: Code) -> PassEnd {
     tracing::warn!(code = code.as_str(), "a translation failed");
-    Outcome::Failed
+    PassEnd::Failed
 }

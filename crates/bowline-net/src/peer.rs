@@ -26,17 +26,17 @@ pub struct Peer {
 /// A connection's place among those that may be open at once, free again when the last clone is
 /// dropped.
 #[derive(Debug, Clone)]
-pub struct Place(#[expect(dead_code, reason = "held, never read")] Arc<Held>);
+pub struct Place(#[expect(dead_code, reason = "held, never read")] Arc<Permits>);
 
 #[derive(Debug)]
-struct Held {
+struct Permits {
     _of_all: OwnedSemaphorePermit,
     _of_address: Option<AddressPlace>,
 }
 
 impl Place {
     pub(crate) fn new(of_all: OwnedSemaphorePermit, of_address: Option<AddressPlace>) -> Self {
-        Self(Arc::new(Held { _of_all: of_all, _of_address: of_address }))
+        Self(Arc::new(Permits { _of_all: of_all, _of_address: of_address }))
     }
 }
 

@@ -43,7 +43,7 @@ enum Open {
 }
 
 /// What a finished value led to.
-enum Next<'t> {
+enum Then<'t> {
     /// The container around it goes on.
     Value,
     /// The container around it ended, and is itself a finished value.
@@ -62,9 +62,9 @@ impl<'t> Parser<'t> {
             loop {
                 self.cursor.skip_space();
                 match self.hand_over(value)? {
-                    Next::Value => break,
-                    Next::Closed(container) => value = container,
-                    Next::Done(value) => return Ok(value),
+                    Then::Value => break,
+                    Then::Closed(container) => value = container,
+                    Then::Done(value) => return Ok(value),
                 }
             }
         }
@@ -121,13 +121,13 @@ impl<'t> Parser<'t> {
     }
 
     /// Gives a finished value to the container around it, and closes that if it ends here.
-    fn hand_over(&mut self, value: Value<'t>) -> Result<Next<'t>, ParseError> {
+    fn hand_over(&mut self, value: Value<'t>) -> Result<Then<'t>, ParseError> {
         let closed = match self.open.last() {
-            None => return Ok(Next::Done(value)),
+            None => return Ok(Then::Done(value)),
             Some(Open::Array { start }) => {
                 self.items.push(value);
                 if self.cursor.take(b',') {
-                    return Ok(Next::Value);
+                    return Ok(Then::Value);
                 }
                 if !self.cursor.take(b']') {
                     return Err(self.cursor.error(Problem::OpenArray));
@@ -142,7 +142,7 @@ impl<'t> Parser<'t> {
                 if self.cursor.take(b',') {
                     self.cursor.skip_space();
                     self.begin_member()?;
-                    return Ok(Next::Value);
+                    return Ok(Then::Value);
                 }
                 if !self.cursor.take(b'}') {
                     return Err(self.cursor.error(Problem::OpenObject));
@@ -151,7 +151,7 @@ impl<'t> Parser<'t> {
             }
         };
         self.open.pop();
-        Ok(Next::Closed(closed))
+        Ok(Then::Closed(closed))
     }
 }
 

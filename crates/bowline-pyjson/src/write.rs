@@ -9,7 +9,7 @@ use super::{Object, Value, float, scan};
 
 /// `json.dumps(value, sort_keys=True)`, leaving out the top-level member `without`.
 pub(super) fn canonical(value: &Value, without: Option<&str>, sink: &mut dyn FnMut(&[u8])) {
-    let mut writer = Writer::new(", ", ": ", true, sink);
+    let mut writer = JsonWriter::new(", ", ": ", true, sink);
     match (value, without) {
         (Value::Object(object), Some(key)) => writer.object(object, Some(key)),
         _ => writer.value(value),
@@ -19,12 +19,12 @@ pub(super) fn canonical(value: &Value, without: Option<&str>, sink: &mut dyn FnM
 
 /// As `canonical`, but without spaces and with members in their order.
 pub(super) fn compact(value: &Value, sink: &mut dyn FnMut(&[u8])) {
-    let mut writer = Writer::new(",", ":", false, sink);
+    let mut writer = JsonWriter::new(",", ":", false, sink);
     writer.value(value);
     writer.flush();
 }
 
-struct Writer<'v, 's> {
+struct JsonWriter<'v, 's> {
     comma: &'static str,
     colon: &'static str,
     sorted: bool,
@@ -34,7 +34,7 @@ struct Writer<'v, 's> {
     sink: &'s mut dyn FnMut(&[u8]),
 }
 
-impl<'v, 's> Writer<'v, 's> {
+impl<'v, 's> JsonWriter<'v, 's> {
     fn new(
         comma: &'static str,
         colon: &'static str,

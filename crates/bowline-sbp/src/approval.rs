@@ -2,7 +2,7 @@
 //!
 //! Apart, because it decides whether something happens in the world: a call that needs leave is
 //! made once, after one person said yes in time, whatever restarts in between. Pure: whoever keeps
-//! approvals applies [`State::after`] in one step with writing it down.
+//! approvals applies [`ApprovalState::after`] in one step with writing it down.
 //!
 //! Invariants
 //! - The first verdict counts; a later one changes nothing.
@@ -19,7 +19,7 @@ use crate::id::{ApprovalId, SessionId, TurnId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum State {
+pub enum ApprovalState {
     /// Nobody has said anything.
     Pending,
     Approved,
@@ -32,7 +32,7 @@ pub enum State {
 
 /// What happens to an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ApprovalStep {
     Approve,
     Deny,
     Expire,
@@ -40,32 +40,38 @@ pub enum Step {
     Use,
 }
 
-impl State {
+impl ApprovalState {
     /// The state after a step; none if the step comes too late or too early.
-    pub fn after(self, step: Step) -> Option<State> {
+    pub fn after(self, step: ApprovalStep) -> Option<ApprovalState> {
         match (self, step) {
-            (State::Pending, Step::Approve) => Some(State::Approved),
-            (State::Pending, Step::Deny) => Some(State::Denied),
-            (State::Pending, Step::Expire) => Some(State::Expired),
-            (State::Approved, Step::Use) => Some(State::Used),
+            (ApprovalState::Pending, ApprovalStep::Approve) => Some(ApprovalState::Approved),
+            (ApprovalState::Pending, ApprovalStep::Deny) => Some(ApprovalState::Denied),
+            (ApprovalState::Pending, ApprovalStep::Expire) => Some(ApprovalState::Expired),
+            (ApprovalState::Approved, ApprovalStep::Use) => Some(ApprovalState::Used),
             _ => None,
         }
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Pending => "pending",
-            State::Approved => "approved",
-            State::Denied => "denied",
-            State::Expired => "expired",
-            State::Used => "used",
+            ApprovalState::Pending => "pending",
+            ApprovalState::Approved => "approved",
+            ApprovalState::Denied => "denied",
+            ApprovalState::Expired => "expired",
+            ApprovalState::Used => "used",
         }
     }
 
     pub fn named(text: &str) -> Option<Self> {
-        [State::Pending, State::Approved, State::Denied, State::Expired, State::Used]
-            .into_iter()
-            .find(|state| state.as_str() == text)
+        [
+            ApprovalState::Pending,
+            ApprovalState::Approved,
+            ApprovalState::Denied,
+            ApprovalState::Expired,
+            ApprovalState::Used,
+        ]
+        .into_iter()
+        .find(|state| state.as_str() == text)
     }
 }
 
@@ -80,7 +86,7 @@ pub struct Approval {
     pub tool_name: String,
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub tool_input: Value,
-    pub state: State,
+    pub state: ApprovalState,
     pub created_at: Timestamp,
     /// Silence until then is a no.
     pub expires_at: Timestamp,
@@ -88,9 +94,9 @@ pub struct Approval {
 
 impl Approval {
     /// The state after a step at that time: a verdict that comes too late is none.
-    pub fn after(&self, step: Step, at: Timestamp) -> Option<State> {
-        let late = at >= self.expires_at && step != Step::Use;
-        self.state.after(if late { Step::Expire } else { step })
+    pub fn after(&self, step: ApprovalStep, at: Timestamp) -> Option<ApprovalState> {
+        let late = at >= self.expires_at && step != ApprovalStep::Use;
+        self.state.after(if late { ApprovalStep::Expire } else { step })
     }
 }
 
@@ -100,8 +106,9 @@ mod tests {
 
     #[test]
     fn the_first_verdict_counts_and_only_an_approved_call_is_made() {
-        use State::*;
-        let steps = [Step::Approve, Step::Deny, Step::Expire, Step::Use];
+        use ApprovalState::*;
+        let steps =
+            [ApprovalStep::Approve, ApprovalStep::Deny, ApprovalStep::Expire, ApprovalStep::Use];
         for (state, after) in [
             (Pending, [Some(Approved), Some(Denied), Some(Expired), None]),
             (Approved, [None, None, None, Some(Used)]),
@@ -110,7 +117,7 @@ mod tests {
             (Used, [None; 4]),
         ] {
             assert_eq!(steps.map(|step| state.after(step)), after, "{state:?}");
-            assert_eq!(State::named(state.as_str()), Some(state));
+            assert_eq!(ApprovalState::named(state.as_str()), Some(state));
         }
     }
 
@@ -123,13 +130,13 @@ mod tests {
             turn_id: TurnId(uuid::Uuid::nil()),
             tool_name: "camera".into(),
             tool_input: Value::Null,
-            state: State::Pending,
+            state: ApprovalState::Pending,
             created_at: at(0),
             expires_at: at(10),
         };
-        assert_eq!(approval.after(Step::Approve, at(9)), Some(State::Approved));
-        assert_eq!(approval.after(Step::Approve, at(10)), Some(State::Expired));
-        approval.state = State::Approved;
-        assert_eq!(approval.after(Step::Use, at(99)), Some(State::Used));
+        assert_eq!(approval.after(ApprovalStep::Approve, at(9)), Some(ApprovalState::Approved));
+        assert_eq!(approval.after(ApprovalStep::Approve, at(10)), Some(ApprovalState::Expired));
+        approval.state = ApprovalState::Approved;
+        assert_eq!(approval.after(ApprovalStep::Use, at(99)), Some(ApprovalState::Used));
     }
 }

@@ -305,7 +305,7 @@ pub enum ServerFrame {
     ApprovalResolved {
         approval_id: ApprovalId,
         session_id: SessionId,
-        state: approval::State,
+        state: approval::ApprovalState,
     },
     /// The session was handed over while the surface was attached (ours).
     SessionHandedOff {

@@ -33,35 +33,35 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Keepalive {
     rhythm: Rhythm,
-    state: State,
+    state: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Phase {
     Quiet { ask_at: Instant },
     Asked { dead_at: Instant },
 }
 
 impl Keepalive {
     pub fn new(rhythm: Rhythm, now: Instant) -> Self {
-        Self { rhythm, state: State::Quiet { ask_at: now + rhythm.every } }
+        Self { rhythm, state: Phase::Quiet { ask_at: now + rhythm.every } }
     }
 
     /// Something came from the surface.
     pub fn heard(&mut self, now: Instant) {
-        if let State::Asked { .. } = self.state {
-            self.state = State::Quiet { ask_at: now + self.rhythm.every };
+        if let Phase::Asked { .. } = self.state {
+            self.state = Phase::Quiet { ask_at: now + self.rhythm.every };
         }
     }
 
     /// Time went by.
     pub fn poll(&mut self, now: Instant) -> Verdict {
         match self.state {
-            State::Quiet { ask_at } if now >= ask_at => {
-                self.state = State::Asked { dead_at: now + self.rhythm.patience };
+            Phase::Quiet { ask_at } if now >= ask_at => {
+                self.state = Phase::Asked { dead_at: now + self.rhythm.patience };
                 Verdict::Ping
             }
-            State::Asked { dead_at } if now >= dead_at => Verdict::Dead,
+            Phase::Asked { dead_at } if now >= dead_at => Verdict::Dead,
             _ => Verdict::Wait,
         }
     }
@@ -69,8 +69,8 @@ impl Keepalive {
     /// When to poll next.
     pub fn deadline(&self) -> Instant {
         match self.state {
-            State::Quiet { ask_at } => ask_at,
-            State::Asked { dead_at } => dead_at,
+            Phase::Quiet { ask_at } => ask_at,
+            Phase::Asked { dead_at } => dead_at,
         }
     }
 }

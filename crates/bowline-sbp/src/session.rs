@@ -31,7 +31,7 @@ pub use input::{
 };
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};
-pub use machine::{Limits, Machine, Step};
+pub use machine::{Machine, SessionLimits, Step};
 pub use request::{Origin, TurnRequest};
 pub use row::{
     AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, Snapshot, SnapshotKind,

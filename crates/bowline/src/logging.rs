@@ -2,7 +2,7 @@
 
 use tracing_subscriber::EnvFilter;
 
-use crate::settings::{Log, LogFormat};
+use crate::settings::{LogFormat, LogSettings};
 
 /// Libraries that would print frames or headers at their lowest levels.
 const QUIET: [&str; 9] = [
@@ -20,7 +20,7 @@ const QUIET: [&str; 9] = [
 /// Libraries that would print what was said at any level.
 const SILENT: [&str; 2] = ["rmcp", "process_wrap"];
 
-pub(crate) fn start(log: &Log) -> Result<(), String> {
+pub(crate) fn start(log: &LogSettings) -> Result<(), String> {
     let mut filter = EnvFilter::try_new(&log.level).map_err(|_| {
         format!("`{}` is not a log level; try error, warn, info or debug", log.level)
     })?;

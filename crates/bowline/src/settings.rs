@@ -20,7 +20,7 @@ use crate::terminal::note;
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
-    pub(crate) log: Log,
+    pub(crate) log: LogSettings,
     pub(crate) gateway: Config,
     merged: Table,
     origins: BTreeMap<String, String>,
@@ -28,12 +28,12 @@ pub(crate) struct Settings {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Log {
+pub(crate) struct LogSettings {
     pub(crate) level: String,
     pub(crate) format: LogFormat,
 }
 
-impl Default for Log {
+impl Default for LogSettings {
     fn default() -> Self {
         Self { level: "info".into(), format: LogFormat::Text }
     }
@@ -95,10 +95,10 @@ impl Settings {
     }
 
     /// How to log, for a command that says this much unless it was told otherwise.
-    pub(crate) fn log_or(self, level: &str) -> Log {
+    pub(crate) fn log_or(self, level: &str) -> LogSettings {
         match self.origins.contains_key("log.level") {
             true => self.log,
-            false => Log { level: level.to_owned(), ..self.log },
+            false => LogSettings { level: level.to_owned(), ..self.log },
         }
     }
 }
@@ -233,7 +233,10 @@ impl Layers {
 fn defaults() -> Table {
     let mut table = Table::try_from(Config::default()).expect("the defaults are TOML");
     table.insert("data".into(), Value::String(paths::data().display().to_string()));
-    table.insert("log".into(), Value::try_from(Log::default()).expect("the defaults are TOML"));
+    table.insert(
+        "log".into(),
+        Value::try_from(LogSettings::default()).expect("the defaults are TOML"),
+    );
     table
 }
 

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use anyhow::{Context, Result};
 
 use super::issuer::{self, Issuer};
-use super::server::Server;
+use super::server::MeasuredServer;
 use super::wire::{self, Shape};
 use crate::report::Report;
 
@@ -16,7 +16,7 @@ const CLIENTS: u64 = 100;
 
 pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     report.doing("memory of idle pairs");
-    let relay = Server::relay(issuer)?;
+    let relay = MeasuredServer::relay(issuer)?;
     let mut open = Vec::new();
     // What is made once is made now.
     moor(&relay, issuer, DAEMONS, 1, &mut open)?;
@@ -35,7 +35,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
 
 /// A daemon and its clients, each of which has said something and heard something.
 fn moor(
-    relay: &Server,
+    relay: &MeasuredServer,
     issuer: &Issuer,
     daemon: u64,
     clients: u64,
@@ -63,7 +63,7 @@ fn moor(
 }
 
 /// What the relay says of itself.
-fn held(relay: &Server, name: &str) -> Result<f64> {
+fn held(relay: &MeasuredServer, name: &str) -> Result<f64> {
     let page = wire::get(relay.address, "/metrics")?;
     let line = page.lines().find_map(|line| line.strip_prefix(name));
     Ok(line.context("the relay does not count that")?.trim().parse()?)

@@ -14,7 +14,7 @@ use bowline_sbrp::id::{DaemonId, SessionId};
 use bowline_sbrp::identity::{IdentityKey, IdentitySecret};
 
 use super::issuer::{self, Issuer};
-use super::server::Server;
+use super::server::MeasuredServer;
 use super::{ROUNDS, middle, wire};
 use crate::report::Report;
 
@@ -26,10 +26,10 @@ const CONNECTS: u64 = 2000;
 
 pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     report.doing("connects with a handshake");
-    let relay = Server::relay(issuer)?;
+    let relay = MeasuredServer::relay(issuer)?;
     let mut daemons = Vec::new();
     for number in 0..DAEMONS {
-        daemons.push(Daemon::moor(&relay, issuer, number)?);
+        daemons.push(DaemonEnd::moor(&relay, issuer, number)?);
     }
     let mut rates = Vec::new();
     for round in 0..ROUNDS as u64 {
@@ -58,13 +58,13 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
 }
 
 /// A daemon's end, as far as handshakes go.
-struct Daemon {
+struct DaemonEnd {
     id: DaemonId,
     key: IdentityKey,
 }
 
-impl Daemon {
-    fn moor(relay: &Server, issuer: &Issuer, number: usize) -> Result<Self> {
+impl DaemonEnd {
+    fn moor(relay: &MeasuredServer, issuer: &Issuer, number: usize) -> Result<Self> {
         let id = DaemonId::new(format!("daemon-{number}"));
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)?;

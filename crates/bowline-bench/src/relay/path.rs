@@ -12,7 +12,7 @@ use bowline_sbrp::id::SessionId;
 
 use super::issuer::{self, Issuer};
 use super::nginx;
-use super::server::Server;
+use super::server::MeasuredServer;
 use super::wire::{self, Shape, plain};
 
 /// Frames are written in batches of about this many bytes.
@@ -42,7 +42,7 @@ impl Path {
     }
 
     /// From a client to a daemon, the only one of its name.
-    pub(super) fn relay(relay: &Server, issuer: &Issuer, session: u64) -> Result<Self> {
+    pub(super) fn relay(relay: &MeasuredServer, issuer: &Issuer, session: u64) -> Result<Self> {
         let daemon = format!("daemon-{session}");
         let session = issuer::session(session)?;
         let token = issuer.daemon(&daemon);

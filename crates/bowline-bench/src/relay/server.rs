@@ -12,14 +12,14 @@ use super::issuer::Issuer;
 use super::wire;
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct MeasuredServer {
     pub(super) process: Process,
     pub(super) address: SocketAddr,
     /// Where the forwarder's connections arrive.
     pub(super) behind: TcpListener,
 }
 
-impl Server {
+impl MeasuredServer {
     /// A relay that takes all that comes: what it can do is measured, not what it allows.
     pub(super) fn relay(issuer: &Issuer) -> Result<Self> {
         let mut command = cores::measured(&std::env::current_exe()?);

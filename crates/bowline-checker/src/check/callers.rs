@@ -7,14 +7,14 @@ use crate::anomaly::{Alteration, Anomaly, Loss, Order, Repeat, Unasked};
 use crate::history::{Ask, Entry, Event, Outcome};
 
 /// One ask, and what its attempts came to.
-struct Asked<'a> {
+struct AskAttempts<'a> {
     text: &'a str,
     /// The last position that anyone had been told of when it was first sent.
     floor: u64,
     outcomes: Vec<&'a Outcome>,
 }
 
-impl Asked<'_> {
+impl AskAttempts<'_> {
     /// An attempt without an outcome is unknown, too.
     fn was_only_refused(&self) -> bool {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|o| matches!(o, Outcome::Refused))
@@ -30,13 +30,13 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Anomaly> {
     found
 }
 
-fn asks<'a>(case: &Case<'a>, replies: &HashMap<&str, &Entry>) -> BTreeMap<Ask, Asked<'a>> {
+fn asks<'a>(case: &Case<'a>, replies: &HashMap<&str, &Entry>) -> BTreeMap<Ask, AskAttempts<'a>> {
     let mut asks = BTreeMap::new();
     let mut last_told = 0;
     for event in &case.history.events {
         match event {
             Event::Asked { ask, session, text, .. } if session == case.session => {
-                asks.insert(*ask, Asked { text, floor: last_told, outcomes: Vec::new() });
+                asks.insert(*ask, AskAttempts { text, floor: last_told, outcomes: Vec::new() });
             }
             Event::Told { ask, outcome } => {
                 let Some(asked) = asks.get_mut(ask) else { continue };
@@ -75,7 +75,7 @@ fn positions(case: &Case<'_>) -> Vec<Anomaly> {
 }
 
 /// What one ask was told is so.
-fn kept(case: &Case<'_>, ask: &Asked<'_>, replies: &HashMap<&str, &Entry>) -> Vec<Anomaly> {
+fn kept(case: &Case<'_>, ask: &AskAttempts<'_>, replies: &HashMap<&str, &Entry>) -> Vec<Anomaly> {
     let mut found = Vec::new();
     for outcome in &ask.outcomes {
         let (turn_id, told) = match outcome {
@@ -123,8 +123,9 @@ fn kept(case: &Case<'_>, ask: &Asked<'_>, replies: &HashMap<&str, &Entry>) -> Ve
 }
 
 /// What is in the log was asked for, and answered once.
-fn wanted(case: &Case<'_>, asks: &BTreeMap<Ask, Asked<'_>>) -> Vec<Anomaly> {
-    let by_text: HashMap<&str, &Asked<'_>> = asks.values().map(|ask| (ask.text, ask)).collect();
+fn wanted(case: &Case<'_>, asks: &BTreeMap<Ask, AskAttempts<'_>>) -> Vec<Anomaly> {
+    let by_text: HashMap<&str, &AskAttempts<'_>> =
+        asks.values().map(|ask| (ask.text, ask)).collect();
     let mut found = Vec::new();
     let mut ended = HashSet::new();
     let mut answered = HashSet::new();

@@ -27,7 +27,7 @@ use super::reader::{Reader, Step};
 use super::socket::{Socket, Target};
 
 /// What the handle asks for. A reply that is dropped means that the surface is closed.
-pub(super) enum Command {
+pub(super) enum HandleCommand {
     Send(UserMessage, oneshot::Sender<Result<(), Refused>>),
     Cancel(oneshot::Sender<Result<(), Refused>>),
     /// A call is done.
@@ -40,7 +40,7 @@ pub(super) enum Command {
 pub(super) struct Driver {
     target: Target,
     attach: ClientFrame,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<HandleCommand>,
     events: mpsc::Sender<Event>,
     reader: Reader,
     outbox: Outbox,
@@ -56,7 +56,7 @@ impl Driver {
         target: Target,
         attach: ClientFrame,
         retry: Retry,
-        commands: mpsc::Receiver<Command>,
+        commands: mpsc::Receiver<HandleCommand>,
         events: mpsc::Sender<Event>,
     ) -> Self {
         let (reader, outbox) = (Reader::default(), Outbox::default());
@@ -195,41 +195,41 @@ impl Driver {
 
     async fn obey<S>(
         &mut self,
-        command: Option<Command>,
+        command: Option<HandleCommand>,
         socket: &mut Socket<S>,
     ) -> Result<(), Ending>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         match command {
-            Some(Command::Send(message, reply)) => {
+            Some(HandleCommand::Send(message, reply)) => {
                 let _ = reply.send(self.outbox.push(message));
                 self.send_on(socket).await?;
             }
-            Some(Command::Cancel(reply)) if self.open => {
+            Some(HandleCommand::Cancel(reply)) if self.open => {
                 let said = socket.say(&ClientFrame::Cancel).await;
                 let _ = reply.send(said.as_ref().map_or(Err(Refused::NotAttached), |()| Ok(())));
                 said?;
             }
             // A cancel is about now: sent later, it could stop another turn.
-            Some(Command::Cancel(reply)) => {
+            Some(HandleCommand::Cancel(reply)) => {
                 let _ = reply.send(Err(Refused::NotAttached));
             }
-            Some(Command::Answer(call_id, outcome)) => {
+            Some(HandleCommand::Answer(call_id, outcome)) => {
                 let answer = self.reader.answer(&call_id, outcome);
                 if self.open {
                     socket.say(&answer).await?;
                 }
             }
-            Some(Command::Decide(approval_id, approved, reply)) if self.open => {
+            Some(HandleCommand::Decide(approval_id, approved, reply)) if self.open => {
                 let said = socket.say(&ClientFrame::Decide { approval_id, approved }).await;
                 let _ = reply.send(said.as_ref().map_or(Err(Refused::NotAttached), |()| Ok(())));
                 said?;
             }
-            Some(Command::Decide(_, _, reply)) => {
+            Some(HandleCommand::Decide(_, _, reply)) => {
                 let _ = reply.send(Err(Refused::NotAttached));
             }
-            Some(Command::Detach) => {
+            Some(HandleCommand::Detach) => {
                 self.leaving = true;
                 socket.say(&ClientFrame::Detach).await?;
             }
@@ -249,17 +249,17 @@ impl Driver {
             tokio::select! {
                 done = &mut work => return Ok(done),
                 command = self.commands.recv() => match command {
-                    Some(Command::Send(message, reply)) => {
+                    Some(HandleCommand::Send(message, reply)) => {
                         let _ = reply.send(self.outbox.push(message));
                     }
-                    Some(Command::Cancel(reply) | Command::Decide(_, _, reply)) => {
+                    Some(HandleCommand::Cancel(reply) | HandleCommand::Decide(_, _, reply)) => {
                         let _ = reply.send(Err(Refused::NotAttached));
                     }
                     // If the gateway still wants to know, it asks again.
-                    Some(Command::Answer(call_id, outcome)) => {
+                    Some(HandleCommand::Answer(call_id, outcome)) => {
                         self.reader.answer(&call_id, outcome);
                     }
-                    Some(Command::Detach) | None => return Err(CloseReason::Detached),
+                    Some(HandleCommand::Detach) | None => return Err(CloseReason::Detached),
                 },
             }
         }

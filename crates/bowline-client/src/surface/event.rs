@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::frame::{AttachedSurface, TetherTurn, TurnComplete};
 use bowline_sbp::id::{ApprovalId, TurnId};
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub enum Event {
     /// A tool waits for a person's permission, which [`Surface::decide`](super::Surface::decide) gives.
     ApprovalAsked(Approval),
     /// It does not wait any more.
-    Resolved { approval_id: ApprovalId, state: State },
+    Resolved { approval_id: ApprovalId, state: ApprovalState },
     /// The connection is gone; the next attempt begins after `retry_in`.
     Lost { why: String, retry_in: Duration },
     /// The surface is closed for good. Nothing follows.

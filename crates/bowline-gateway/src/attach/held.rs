@@ -5,13 +5,13 @@
 
 use bowline_sbp::delivery::LoggedTurn;
 
-use super::Surface;
-use crate::socket::End;
-use crate::translate::{Outcome, Said};
+use super::SurfaceTask;
+use crate::socket::SocketEnd;
+use crate::translate::{PassEnd, Translated};
 
-impl Surface<'_> {
+impl SurfaceTask<'_> {
     /// The newest turn there is: kept back if a translation of it begins.
-    pub(super) async fn newest(&mut self, turn: LoggedTurn) -> Result<(), End> {
+    pub(super) async fn newest(&mut self, turn: LoggedTurn) -> Result<(), SocketEnd> {
         self.delivery.hold(turn);
         let stays = self.watched.borrow().state.handed_to.is_none();
         let begins = match (&mut self.translator, self.delivery.held()) {
@@ -20,25 +20,25 @@ impl Surface<'_> {
             }
             _ => false,
         };
-        if begins { Ok(()) } else { self.release(Outcome::Dropped).await }
+        if begins { Ok(()) } else { self.release(PassEnd::Dropped).await }
     }
 
     /// More of a translation, or its end.
-    pub(super) async fn said(&mut self, said: Said) -> Result<(), End> {
+    pub(super) async fn said(&mut self, said: Translated) -> Result<(), SocketEnd> {
         match said {
-            Said::More(text) => match self.delivery.translated(&text) {
+            Translated::More(text) => match self.delivery.translated(&text) {
                 Some(chunk) => self.socket.send(&chunk).await,
                 None => Ok(()),
             },
-            Said::End(outcome) => self.release(outcome).await,
+            Translated::End(outcome) => self.release(outcome).await,
         }
     }
 
     /// Lets the turn go that is kept back, if there is one. The pump goes on from there.
-    pub(super) async fn release(&mut self, outcome: Outcome) -> Result<(), End> {
-        let (translated, frames) = self.delivery.release(outcome == Outcome::Ok);
+    pub(super) async fn release(&mut self, outcome: PassEnd) -> Result<(), SocketEnd> {
+        let (translated, frames) = self.delivery.release(outcome == PassEnd::Ok);
         if let Some(translator) = &mut self.translator {
-            translator.ended(if translated { Outcome::Ok } else { outcome.or_failed() });
+            translator.ended(if translated { PassEnd::Ok } else { outcome.or_failed() });
         }
         if frames.is_empty() {
             return Ok(());

@@ -11,20 +11,20 @@ use bowline_sbp::error::Close;
 use bowline_sbp::frame::ServerFrame;
 use bowline_sbp::session::{Closed, LiveState};
 
-use super::introduce::{REVOKED, forbidden, not_found};
-use super::{CHUNK_PAUSE, Surface};
+use super::authenticate::{REVOKED, forbidden, not_found};
+use super::{CHUNK_PAUSE, SurfaceTask};
 use crate::session::{Live, TextBuffer};
-use crate::socket::End;
-use crate::translate::Outcome;
+use crate::socket::SocketEnd;
+use crate::translate::PassEnd;
 
-impl Surface<'_> {
+impl SurfaceTask<'_> {
     /// Brings the surface up to date: the log first, then the live text, then a barrier.
-    pub(super) async fn pump(&mut self, look_at_log: bool) -> Result<(), End> {
+    pub(super) async fn pump(&mut self, look_at_log: bool) -> Result<(), SocketEnd> {
         let Live { state, text } = self.watched.borrow_and_update().clone();
         self.check(&state)?;
         // Whoever is sent on is not kept waiting.
         if state.handed_to.is_some() {
-            self.release(Outcome::Dropped).await?;
+            self.release(PassEnd::Dropped).await?;
         }
         if (look_at_log || state.head > self.read) && self.delivery.held().is_none() {
             // Boxed, as it is over soon and takes more memory than all that waits.
@@ -35,17 +35,17 @@ impl Surface<'_> {
         if let Some((new_session_id, to_agent_id)) = state.handed_to.clone() {
             let session_id = self.session_id;
             let frame = ServerFrame::SessionHandedOff { session_id, new_session_id, to_agent_id };
-            return Err(End::with(frame, Close::HandedOff));
+            return Err(SocketEnd::with(frame, Close::HandedOff));
         }
         // The log has moved on since: what is so now is on its way, and wakes us.
         if self.delivery.sent() > state.head {
             return Ok(());
         }
-        for frame in self.shown.questions(&state, self.session_id, &mut self.asked) {
+        for frame in self.notices.questions(&state, self.session_id, &mut self.asked) {
             self.socket.send(&frame).await?;
         }
         self.show_text(&state, text).await?;
-        for frame in self.shown.update(&state, self.session_id) {
+        for frame in self.notices.update(&state, self.session_id) {
             self.socket.send(&frame).await?;
         }
         if self.inputs.resume(&state) {
@@ -58,7 +58,7 @@ impl Surface<'_> {
     }
 
     /// Whether the attachment still holds.
-    fn check(&self, state: &LiveState) -> Result<(), End> {
+    fn check(&self, state: &LiveState) -> Result<(), SocketEnd> {
         if state.gone {
             return Err(not_found(&self.session_id.to_string()));
         }
@@ -68,9 +68,9 @@ impl Surface<'_> {
         }
         let closed = state.closed.iter().find(|(epoch, _)| *epoch == self.epoch);
         Err(match closed.map(|(_, why)| *why) {
-            Some(Closed::Replaced) => End::Bare(Close::Replaced),
+            Some(Closed::Replaced) => SocketEnd::Bare(Close::Replaced),
             Some(Closed::Revoked) => forbidden(REVOKED),
-            None => End::Bare(Close::TryAgain),
+            None => SocketEnd::Bare(Close::TryAgain),
         })
     }
 
@@ -79,7 +79,7 @@ impl Surface<'_> {
         &mut self,
         state: &LiveState,
         text: Option<Arc<TextBuffer>>,
-    ) -> Result<(), End> {
+    ) -> Result<(), SocketEnd> {
         let tethered = state.turns.first().is_some_and(|turn| turn.running && turn.tethered);
         let Some(text) = text.filter(|_| tethered) else {
             self.text = None;
@@ -110,7 +110,7 @@ impl Surface<'_> {
     }
 
     /// Sends the log from where the surface stands, page by page, each behind a barrier.
-    async fn drain(&mut self) -> Result<(), End> {
+    async fn drain(&mut self) -> Result<(), SocketEnd> {
         let store = Arc::clone(&self.app.engine.store);
         let (session_id, questions) = (self.session_id, self.joined);
         let mut backlog = self.backlog.take();
@@ -122,7 +122,7 @@ impl Surface<'_> {
             }
             backlog = None;
             let page = store.shown_after(session_id, after, questions).await;
-            page.map_err(|_| End::Bare(Close::TryAgain))
+            page.map_err(|_| SocketEnd::Bare(Close::TryAgain))
         };
         let mut page = read(self.delivery.sent()).await?;
         while let Some(last) = page.last().map(Logged::seq) {
@@ -150,7 +150,7 @@ impl Surface<'_> {
         Ok(())
     }
 
-    async fn send_page(&mut self, page: Vec<Logged>) -> Result<(), End> {
+    async fn send_page(&mut self, page: Vec<Logged>) -> Result<(), SocketEnd> {
         let mut turns = 0;
         for logged in page {
             self.take_replies().await?;

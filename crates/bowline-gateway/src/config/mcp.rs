@@ -18,13 +18,13 @@ use super::matches;
 #[serde(default, deny_unknown_fields)]
 pub struct Mcp {
     /// By name: letters, digits and `-`. The name is part of what models call the tools.
-    pub servers: BTreeMap<String, Server>,
+    pub servers: BTreeMap<String, McpServerConfig>,
 }
 
 /// One MCP server: a program to be started (`command`), or an address (`url`).
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Server {
+pub struct McpServerConfig {
     /// Whether it is used at all.
     pub enabled: bool,
     /// The program; it is spoken to over its standard input and output.
@@ -49,7 +49,7 @@ pub struct Server {
     pub timeout: Duration,
 }
 
-impl Default for Server {
+impl Default for McpServerConfig {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -66,7 +66,7 @@ impl Default for Server {
     }
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for McpServerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Arguments, variables, headers and addresses may carry credentials.
         f.debug_struct("Server")
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-impl Server {
+impl McpServerConfig {
     pub(crate) fn allows(&self, tool: &str) -> bool {
         self.tools.iter().any(|pattern| matches(pattern, tool))
     }
@@ -120,7 +120,7 @@ impl Place {
     /// Reads what was configured; `variable` looks up the gateway's environment.
     pub(crate) fn read(
         name: &str,
-        server: &Server,
+        server: &McpServerConfig,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, BadServer> {
         let bad = |reason: String| BadServer { name: name.to_owned(), reason };
@@ -182,8 +182,8 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn program() -> Server {
-        Server { command: Some("uvx".into()), ..Server::default() }
+    fn program() -> McpServerConfig {
+        McpServerConfig { command: Some("uvx".into()), ..McpServerConfig::default() }
     }
 
     fn variable(name: &str) -> Option<String> {
@@ -215,10 +215,10 @@ mod tests {
 
     #[test]
     fn mistakes_are_named_and_secrets_are_not() {
-        let reason = |name: &str, server: &Server| {
+        let reason = |name: &str, server: &McpServerConfig| {
             Place::read(name, server, variable).unwrap_err().to_string()
         };
-        let mut server = Server::default();
+        let mut server = McpServerConfig::default();
         assert!(reason("a", &server).contains("needs a `command` or a `url`"));
         assert!(reason("two words", &program()).contains("letters, digits"));
         assert!(reason("a_b", &program()).contains("letters, digits"), "`_` ends the name");

@@ -11,7 +11,7 @@ use super::matches;
 /// Tools on surfaces and on servers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tools {
+pub struct ToolsConfig {
     /// Tools of surfaces that agents may call, by name; `*` stands for anything.
     pub surface: Vec<String>,
     /// How long a surface may take to answer a call.
@@ -39,7 +39,7 @@ pub struct Tools {
     pub max_cost_usd: f64,
 }
 
-impl Default for Tools {
+impl Default for ToolsConfig {
     fn default() -> Self {
         Self {
             surface: vec!["*".into()],
@@ -55,7 +55,7 @@ impl Default for Tools {
     }
 }
 
-/// See [`Tools::policy`]. The strictest is the greatest.
+/// See [`ToolsConfig::policy`]. The strictest is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
@@ -65,7 +65,7 @@ pub enum Policy {
     Deny,
 }
 
-impl Tools {
+impl ToolsConfig {
     /// Whether a surface's tool may be offered at all.
     pub fn allows(&self, tool: &str) -> bool {
         self.surface.iter().any(|pattern| matches(pattern, tool))
@@ -110,21 +110,21 @@ mod tests {
     fn the_strictest_policy_that_fits_counts() {
         let policy = [("*", Policy::Ask), ("gps", Policy::Allow), ("cam*", Policy::Deny)];
         let policy = policy.map(|(pattern, policy)| (pattern.to_owned(), policy)).into();
-        let tools = Tools { policy, ..Tools::default() };
+        let tools = ToolsConfig { policy, ..ToolsConfig::default() };
         assert_eq!(tools.policy_of("gps"), Policy::Ask);
         assert_eq!(tools.policy_of("camera"), Policy::Deny);
         assert!(tools.allows("gps") && !tools.allows("camera"));
         assert_eq!(tools.policy_of_surface("camera"), Policy::Deny);
         let policy = [("surface_run".to_owned(), Policy::Deny)].into();
-        let tools = Tools { policy, ..Tools::default() };
+        let tools = ToolsConfig { policy, ..ToolsConfig::default() };
         assert!(!tools.allows("run"), "by the name that models have for it, too");
-        assert_eq!(Tools::default().policy_of("anything"), Policy::Allow);
+        assert_eq!(ToolsConfig::default().policy_of("anything"), Policy::Allow);
     }
 
     #[test]
     fn without_a_limit_nothing_is_too_expensive() {
-        assert!(!Tools::default().is_spent(1e9));
-        let tools = Tools { max_cost_usd: 0.5, ..Tools::default() };
+        assert!(!ToolsConfig::default().is_spent(1e9));
+        let tools = ToolsConfig { max_cost_usd: 0.5, ..ToolsConfig::default() };
         assert!(!tools.is_spent(0.49) && tools.is_spent(0.5));
     }
 }

@@ -5,16 +5,16 @@ use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{Answered, NewEntry, PlannedCall, RoundEnd, Tokens};
 
-use super::generate::Said;
+use super::generate::Generated;
 use super::round::{Ended, Round};
-use super::tools::Tools;
+use super::tools::OfferedTools;
 use crate::clock;
 use crate::session::Carry;
 
 impl Round<'_> {
     /// An answer, whole or partial.
-    pub(super) fn answered(&mut self, said: Said, routed_to: &str) -> Answered {
-        let Said { assembly, verbatim, status, failure, held, .. } = said;
+    pub(super) fn answered(&mut self, said: Generated, routed_to: &str) -> Answered {
+        let Generated { assembly, verbatim, status, failure, held, .. } = said;
         let answer = verbatim.unwrap_or_else(|| assembly.finish());
         let model = answer.model.unwrap_or_else(|| self.request.model.clone());
         let cost_usd = self.engine.models.cost(&model, &answer.usage);
@@ -49,8 +49,8 @@ impl Round<'_> {
     pub(super) fn calls_made(
         &mut self,
         calls: Vec<ToolCall>,
-        mut said: Said,
-        tools: &Tools,
+        mut said: Generated,
+        tools: &OfferedTools,
         recalled: Vec<Message>,
         routed_to: &str,
     ) -> Ended {

@@ -6,7 +6,7 @@
 //! is declared to be like that. A call that waited for a person's permission goes on waiting. Every
 //! other one is reported to the model as lost, because nobody knows what the device did.
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::conversation::{Interrupted, interrupted};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Engine;
-use super::tools::{REMEMBER, SURFACE, Tools};
+use super::tools::{OfferedTools, REMEMBER, SURFACE};
 use crate::clock;
 use crate::config::Policy;
 use crate::mcp::{Offered, PREFIX};
@@ -46,7 +46,7 @@ impl Workers for Engine {
         let history = self.patiently(&store_is_busy, || self.store.history(session)).await?;
         let Interrupted { calls, results } = interrupted(&history);
         let names = calls.iter().map(|(_, call)| call.name.as_str());
-        let tools = Tools::for_interrupted(names, &self.mcp).await;
+        let tools = OfferedTools::for_interrupted(names, &self.mcp).await;
         let calls = calls.into_iter();
         let calls = calls.map(|(n, call)| self.plan(session, turn, n, call, &tools, true));
         let calls = calls.collect();
@@ -122,7 +122,7 @@ impl Engine {
         turn: TurnId,
         n: u32,
         call: ToolCall,
-        tools: &Tools,
+        tools: &OfferedTools,
         after_crash: bool,
     ) -> PlannedCall {
         let fixed = |call: ToolCall, why: &str| PlannedCall {
@@ -185,7 +185,7 @@ impl Engine {
                 turn_id: turn,
                 tool_name: tool.to_owned(),
                 tool_input: input,
-                state: State::Pending,
+                state: ApprovalState::Pending,
                 created_at,
                 expires_at: created_at + self.tools.approval_timeout,
             },

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::round::Round;
-use super::tools::Tools;
+use super::tools::OfferedTools;
 use crate::model::{Call, Chunks, Model, Reply};
 
 /// How much larger than its text a streamed answer may be: every word travels in its own JSON.
 const CHUNK_OVERHEAD: usize = 64;
 
 /// What a model gave before it ended, was stopped, or failed.
-pub(super) struct Said {
+pub(super) struct Generated {
     /// The turn so far, this round included.
     pub(super) assembly: Assembly,
     /// The model's own text, where one whole answer is all there is.
@@ -28,7 +28,7 @@ pub(super) struct Said {
     pub(super) held: Option<Bytes>,
 }
 
-impl Said {
+impl Generated {
     fn complete(assembly: Assembly) -> Self {
         Self {
             assembly,
@@ -58,11 +58,11 @@ impl Round<'_> {
         model: &Model,
         call: Call,
         assembly: Assembly,
-        tools: &Tools,
-    ) -> Result<Said, Failure> {
+        tools: &OfferedTools,
+    ) -> Result<Generated, Failure> {
         let reply = tokio::select! {
             reply = model.call(call) => reply,
-            () = self.job.cancel.cancelled() => return Ok(Said::stopped(assembly, None)),
+            () = self.job.cancel.cancelled() => return Ok(Generated::stopped(assembly, None)),
         };
         match reply {
             Ok(Reply::Chunks(chunks)) => self.listen(chunks, assembly, tools).await,
@@ -75,8 +75,8 @@ impl Round<'_> {
         &self,
         mut chunks: Chunks,
         mut assembly: Assembly,
-        tools: &Tools,
-    ) -> Result<Said, Failure> {
+        tools: &OfferedTools,
+    ) -> Result<Generated, Failure> {
         let hide_usage = !self.request.wants_usage();
         let mut begun = assembly.has_begun();
         let mut received = 0;
@@ -88,7 +88,7 @@ impl Round<'_> {
                 next = chunks.next() => next,
                 () = self.job.cancel.cancelled() => {
                     self.say_beside_calls(&assembly, &withheld);
-                    return Ok(Said::stopped(assembly, None));
+                    return Ok(Generated::stopped(assembly, None));
                 }
             };
             let chunk = match next {
@@ -110,7 +110,7 @@ impl Round<'_> {
             let limit = self.engine.limits.answer;
             if assembly.text().len() > limit || received > limit.saturating_mul(CHUNK_OVERHEAD) {
                 let failure = Failure::new(Code::Upstream, "the answer is over the size limit");
-                return Ok(Said::stopped(assembly, Some(failure)));
+                return Ok(Generated::stopped(assembly, Some(failure)));
             }
             begun = true;
             // The caller did not ask for a count of tokens; we did.
@@ -149,7 +149,7 @@ impl Round<'_> {
             (false, true) => Some(Bytes::from(assembly.calls_as_chunk())),
             (false, false) => None,
         };
-        Ok(Said { calls, held, ..Said::complete(assembly) })
+        Ok(Generated { calls, held, ..Generated::complete(assembly) })
     }
 
     /// A model that answers all at once.
@@ -157,8 +157,8 @@ impl Round<'_> {
         &self,
         completion: String,
         mut assembly: Assembly,
-        tools: &Tools,
-    ) -> Result<Said, Failure> {
+        tools: &OfferedTools,
+    ) -> Result<Generated, Failure> {
         let answer = match Answer::read(completion) {
             Ok(answer) => answer,
             Err(error) => return failed(assembly, nonsense(error)),
@@ -168,7 +168,7 @@ impl Round<'_> {
         if tools.is_empty() && !assembly.has_begun() {
             let held = self.request.stream.then(|| as_chunk(&answer.completion)).flatten();
             let held = held.map(Bytes::from);
-            return Ok(Said { verbatim: Some(answer), held, ..Said::complete(assembly) });
+            return Ok(Generated { verbatim: Some(answer), held, ..Generated::complete(assembly) });
         }
         let fresh = !assembly.has_begun();
         let chunk = as_chunk(&answer.completion).ok_or_else(|| nonsense("it has no choices"))?;
@@ -185,7 +185,7 @@ impl Round<'_> {
             (false, false) => None,
         };
         let verbatim = Some(answer).filter(|_| fresh && calls.is_empty());
-        Ok(Said { verbatim, calls, held, ..Said::complete(assembly) })
+        Ok(Generated { verbatim, calls, held, ..Generated::complete(assembly) })
     }
 
     /// Calls may not be for the caller to see; what was said beside them is.
@@ -203,9 +203,9 @@ impl Round<'_> {
 }
 
 /// A failure before the first word is an error; after it, what came is kept. Earlier rounds count.
-fn failed(assembly: Assembly, failure: Failure) -> Result<Said, Failure> {
+fn failed(assembly: Assembly, failure: Failure) -> Result<Generated, Failure> {
     if !assembly.text().is_empty() {
-        return Ok(Said::stopped(assembly, Some(failure)));
+        return Ok(Generated::stopped(assembly, Some(failure)));
     }
     Err(failure)
 }

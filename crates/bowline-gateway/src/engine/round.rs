@@ -14,7 +14,7 @@ use bowline_sbp::surface::SurfaceContext;
 use serde_json::value::to_raw_value;
 
 use super::Engine;
-use super::tools::Tools;
+use super::tools::OfferedTools;
 use crate::meters;
 use crate::model::{Call, Model};
 use crate::session::{Carry, History, RoundJob, RoundReport, TextBuffer};
@@ -88,7 +88,7 @@ impl Engine {
             Some(Carry { assembly, recalled }) => (assembly, recalled),
             None => (Assembly::default(), round.recalled().await),
         };
-        let tools = Tools::offered(request, model, self.memory, &job.surfaces);
+        let tools = OfferedTools::offered(request, model, self.memory, &job.surfaces);
         let tools = tools.with_servers(&self.mcp, &self.tools, request).await;
         // Time to come to an end: tools that are asked for all the same are not run.
         let last = job.round >= self.tools.max_rounds || self.tools.is_spent(job.spent_usd);

@@ -19,7 +19,7 @@ pub(super) const SURFACE: &str = "surface_";
 
 /// The tools that a model is offered in this round.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tools {
+pub(super) struct OfferedTools {
     remember: bool,
     /// What models call them, and what they are.
     surface: Vec<(String, SurfaceTool)>,
@@ -28,7 +28,7 @@ pub(super) struct Tools {
     owned: Vec<String>,
 }
 
-impl Tools {
+impl OfferedTools {
     pub(super) fn offered(
         request: &TurnRequest,
         model: &Model,
@@ -54,7 +54,7 @@ impl Tools {
     pub(super) async fn with_servers(
         mut self,
         servers: &Servers,
-        rules: &config::Tools,
+        rules: &config::ToolsConfig,
         request: &TurnRequest,
     ) -> Self {
         self.mcp = servers.offered().await;

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use bowline_sbp::api::{ApprovalList, Decision};
-use bowline_sbp::approval::{Approval, State as Stands};
+use bowline_sbp::approval::{Approval, ApprovalState as Stands};
 use bowline_sbp::error::Code;
 use bowline_sbp::id::ApprovalId;
 use bowline_sbp::session::{Command, Reply};

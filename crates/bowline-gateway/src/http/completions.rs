@@ -80,10 +80,11 @@ async fn complete(
     let caller = Caller::identify(engine, body::credentials(headers)).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let chat = ChatBody::read(&bytes)?;
-    let tracked =
-        app.mode == SessionMode::Always || chat.has("sbp") || caller.shown.session_token.is_some();
+    let tracked = app.mode == SessionMode::Always
+        || chat.has("sbp")
+        || caller.credentials.session_token.is_some();
     if !tracked {
-        engine.access.may_use(&caller.shown)?;
+        engine.access.may_use(&caller.credentials)?;
         return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
     // On the heap: a call that passes through would carry it along.
@@ -92,7 +93,7 @@ async fn complete(
 
 /// Who calls, as far as the head of a request says.
 struct Caller {
-    shown: Credentials,
+    credentials: Credentials,
     /// The session that its token opens.
     session: Option<Box<Session>>,
     /// The token came as a key: an SDK can say no more, and means to go on (SBP-L2-15).
@@ -100,26 +101,26 @@ struct Caller {
 }
 
 impl Caller {
-    async fn identify(engine: &Engine, shown: Credentials) -> Result<Self, ApiError> {
-        let as_bearer = shown.session_token.is_none();
-        let shown = token_as_session(engine, shown);
-        let session = match &shown.session_token {
+    async fn identify(engine: &Engine, credentials: Credentials) -> Result<Self, ApiError> {
+        let as_bearer = credentials.session_token.is_none();
+        let credentials = token_as_session(engine, credentials);
+        let session = match &credentials.session_token {
             None => None,
             Some(token) => engine.session_by_token(token).await?,
         };
         match session {
-            Some(session) => Ok(Self { shown, session: Some(Box::new(session)), as_bearer }),
+            Some(session) => Ok(Self { credentials, session: Some(Box::new(session)), as_bearer }),
             // What looked like a token may be a key for somebody else, which an open gateway does not
             // mind.
-            None if as_bearer && !shown.session_token.as_deref().is_some_and(is_ours) => {
-                let bearer = shown.bearer.or(shown.session_token);
-                let shown = Credentials { bearer, session_token: None };
-                engine.access.may_use(&shown)?;
-                Ok(Self { shown, session: None, as_bearer })
+            None if as_bearer && !credentials.session_token.as_deref().is_some_and(is_ours) => {
+                let bearer = credentials.bearer.or(credentials.session_token);
+                let credentials = Credentials { bearer, session_token: None };
+                engine.access.may_use(&credentials)?;
+                Ok(Self { credentials, session: None, as_bearer })
             }
-            // A key may make a new session, whatever else is shown.
-            None => match engine.access.may_use(&shown) {
-                Ok(()) if !as_bearer => Ok(Self { shown, session: None, as_bearer }),
+            // A key may make a new session, whatever else is credentials.
+            None => match engine.access.may_use(&credentials) {
+                Ok(()) if !as_bearer => Ok(Self { credentials, session: None, as_bearer }),
                 _ => Err(Denied::Wrong.into()),
             },
         }
@@ -137,15 +138,15 @@ async fn take_turn(
     let engine = &app.engine;
     let options = chat.sbp()?;
     let agent = agent(headers)?;
-    let shown = caller.shown.clone();
+    let credentials = caller.credentials.clone();
     let target = target(app, &options, caller, agent.clone()).await?;
     // Another agent than the session's remembers other things: that takes more than its token.
     if let Target::Existing { session, .. } = &target
         && agent.as_ref().is_some_and(|agent| *agent != session.agent_id)
     {
-        engine.access.may_use(&shown)?;
+        engine.access.may_use(&credentials)?;
     }
-    let key = idempotency_key(headers, &options, &shown, &target, bytes)?;
+    let key = idempotency_key(headers, &options, &credentials, &target, bytes)?;
     let is_prompt = chat.has("prompt") && !chat.has("messages");
     let request = TurnRequest {
         model: chat.model()?,
@@ -177,7 +178,7 @@ async fn take_turn(
         }
         Target::Existing { session, resume } => {
             let handle = app.sessions.handle(session.id);
-            let token = engine.access.known_token(&session).or(shown.session_token);
+            let token = engine.access.known_token(&session).or(credentials.session_token);
             (handle.submit(Submit { resume, ..submit }).await?, handle, token, false)
         }
     };
@@ -264,13 +265,14 @@ fn is_ours(token: &str) -> bool {
 
 /// An SDK can only set its key: one that is a session token names the session. A caller's own token
 /// may look like anything.
-pub(super) fn token_as_session(engine: &Engine, mut shown: Credentials) -> Credentials {
+pub(super) fn token_as_session(engine: &Engine, mut credentials: Credentials) -> Credentials {
     let is_token =
         |bearer: &&mut String| bearer.len() >= SHORTEST_TOKEN && !engine.access.is_key(bearer);
-    if shown.session_token.is_none() && shown.bearer.as_mut().filter(is_token).is_some() {
-        shown.session_token = shown.bearer.take();
+    if credentials.session_token.is_none() && credentials.bearer.as_mut().filter(is_token).is_some()
+    {
+        credentials.session_token = credentials.bearer.take();
     }
-    shown
+    credentials
 }
 
 /// Who takes the turns, by the caller's header (SBP-L1-05).
@@ -299,23 +301,23 @@ async fn target(
     agent: Option<AgentId>,
 ) -> Result<Target, ApiError> {
     let engine = &app.engine;
-    let Caller { shown, session, as_bearer } = caller;
+    let Caller { credentials, session, as_bearer } = caller;
     if options.force_new_session {
-        engine.access.may_use(&shown)?;
+        engine.access.may_use(&credentials)?;
         let earlier = session.map(|session| session.agent_id);
         let agent_id = agent.or(earlier).unwrap_or_else(AgentId::fallback);
         return Ok(Target::New { agent_id });
     }
     if let Some(id) = &options.session_id {
         let id = body::session_id(id)?;
-        let session = Box::new(super::find(engine, id, &shown).await?);
+        let session = Box::new(super::find(engine, id, &credentials).await?);
         return Ok(Target::Existing { session, resume: true });
     }
-    match (session, &shown.session_token) {
+    match (session, &credentials.session_token) {
         (Some(session), _) => Ok(Target::Existing { session, resume: as_bearer }),
         (None, Some(_)) => Err(Denied::Wrong.into()),
         (None, None) => {
-            engine.access.may_use(&shown)?;
+            engine.access.may_use(&credentials)?;
             Ok(Target::New { agent_id: agent.unwrap_or_else(AgentId::fallback) })
         }
     }
@@ -327,7 +329,7 @@ const KEY_HEADER: &str = "idempotency-key";
 fn idempotency_key(
     headers: &HeaderMap,
     options: &SbpOptions,
-    shown: &Credentials,
+    credentials: &Credentials,
     target: &Target,
     body: &Bytes,
 ) -> Result<Option<IdempotencyKey>, ApiError> {
@@ -336,15 +338,15 @@ fn idempotency_key(
     }
     let scope = match target {
         Target::Existing { session, .. } => session.id.to_string(),
-        Target::New { .. } => new_scope(shown),
+        Target::New { .. } => new_scope(credentials),
     };
     let hash = Sha256::digest(body).into();
     named_key(headers, options.client_turn_id.as_deref(), scope, hash)
 }
 
 /// Keys of callers that make sessions are told apart by who they are.
-pub(super) fn new_scope(shown: &Credentials) -> String {
-    let who = shown.bearer.as_deref().map(sha256).unwrap_or_default();
+pub(super) fn new_scope(credentials: &Credentials) -> String {
+    let who = credentials.bearer.as_deref().map(sha256).unwrap_or_default();
     let who = who.iter().take(8).fold(String::new(), |who, byte| who + &format!("{byte:02x}"));
     IdempotencyKey::maker_scope(&who)
 }

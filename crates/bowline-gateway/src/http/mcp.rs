@@ -37,16 +37,16 @@ enum Reach {
 }
 
 impl Reach {
-    async fn of(engine: &Engine, shown: Credentials) -> Result<Self, ApiError> {
-        let as_bearer = shown.session_token.is_none();
-        let shown = token_as_session(engine, shown);
-        let Some(token) = &shown.session_token else {
-            engine.access.may_use(&shown)?;
+    async fn of(engine: &Engine, credentials: Credentials) -> Result<Self, ApiError> {
+        let as_bearer = credentials.session_token.is_none();
+        let credentials = token_as_session(engine, credentials);
+        let Some(token) = &credentials.session_token else {
+            engine.access.may_use(&credentials)?;
             return Ok(Reach::All);
         };
         match engine.session_by_token(token).await? {
             Some(session) => Ok(Reach::One(Box::new(session))),
-            // An open gateway asks for nothing, whatever is shown.
+            // An open gateway asks for nothing, whatever is credentials.
             None if as_bearer && engine.access.is_open() && !token.starts_with(TOKEN_PREFIX) => {
                 Ok(Reach::All)
             }

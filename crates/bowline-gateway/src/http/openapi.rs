@@ -53,9 +53,9 @@ use super::{approvals, completions, mcp, memory, ops, roaming, sessions, spec, s
     ),
     components(schemas(bowline_sbp::api::SbpOptions, bowline_sbp::api::SbpInfo))
 )]
-struct Document;
+struct ApiDocument;
 
 /// The OpenAPI document.
 pub fn document() -> Value {
-    serde_json::to_value(Document::openapi()).expect("the document serialises")
+    serde_json::to_value(ApiDocument::openapi()).expect("the document serialises")
 }

@@ -53,8 +53,8 @@ pub(crate) async fn export(
     body: Body,
 ) -> Api<(StatusCode, Json<Exported>)> {
     let engine = &app.engine;
-    let shown = body::credentials(&headers);
-    find(engine, id, &shown).await?;
+    let credentials = body::credentials(&headers);
+    find(engine, id, &credentials).await?;
     let asked: ExportRequest = body::json(&body::read(body, &engine.limits).await?)?;
     let ttl = asked.ttl_seconds.unwrap_or(USUAL_TTL);
     if !(SHORTEST_TTL..=LONGEST_TTL).contains(&ttl) {
@@ -64,7 +64,8 @@ pub(crate) async fn export(
     let label = text("label", asked.label, LONGEST_LABEL)?;
     let ttl = SignedDuration::from_secs(ttl.into());
     // A session's token does not open what its agent remembers elsewhere.
-    let exported = engine.export(id, ttl, label, engine.access.may_use(&shown).is_ok()).await?;
+    let exported =
+        engine.export(id, ttl, label, engine.access.may_use(&credentials).is_ok()).await?;
     Ok((StatusCode::CREATED, Json(exported)))
 }
 
@@ -89,8 +90,8 @@ pub(crate) async fn import(
     body: Body,
 ) -> Api<(StatusCode, Json<Imported>)> {
     let engine = &app.engine;
-    let shown = body::credentials(&headers);
-    engine.access.may_use(&shown)?;
+    let credentials = body::credentials(&headers);
+    engine.access.may_use(&credentials)?;
     let limits = &engine.limits;
     let bytes = body::read_within(body, limits.import_body, "limits.import_body", limits).await?;
     // Reading and hashing a long history takes a while; others go on meanwhile.
@@ -99,7 +100,7 @@ pub(crate) async fn import(
         read_import(&bytes).map(|asked| (asked, hash))
     });
     let (asked, hash) = asked.await.map_err(|_| ApiError::internal())??;
-    let key = named_key(&headers, None, new_scope(&shown), hash)?;
+    let key = named_key(&headers, None, new_scope(&credentials), hash)?;
     let agent = asked.agent.map(|agent| agent_id(&app, &agent, "target_agent_id")).transpose()?;
     let imported = engine.import(asked.source, agent, asked.reuse, key).await?;
     Ok((StatusCode::CREATED, Json(imported)))
@@ -206,8 +207,8 @@ pub(crate) async fn handoff(
     body: Body,
 ) -> Api<(StatusCode, Json<HandedOff>)> {
     let engine = &app.engine;
-    let shown = body::credentials(&headers);
-    find(engine, id, &shown).await?;
+    let credentials = body::credentials(&headers);
+    find(engine, id, &credentials).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: HandoffRequest = body::json(&bytes)?;
     let handoff = Handoff {
@@ -215,7 +216,7 @@ pub(crate) async fn handoff(
         message: text("handoff_message", asked.handoff_message, LONGEST_HANDOFF_MESSAGE)?,
         reason: text("reason", asked.reason, LONGEST_REASON)?,
         // A session's token does not open what its agent remembers elsewhere.
-        memory: engine.access.may_use(&shown).is_ok(),
+        memory: engine.access.may_use(&credentials).is_ok(),
     };
     let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
     Ok((StatusCode::CREATED, Json(engine.hand_off(&app.sessions.handle(id), handoff, key).await?)))
@@ -253,9 +254,9 @@ pub(crate) async fn lineage(
     Named(id): Named,
     headers: HeaderMap,
 ) -> Api<Json<Lineage>> {
-    let shown = body::credentials(&headers);
-    find(&app.engine, id, &shown).await?;
-    let all = app.engine.access.may_use(&shown).is_ok();
+    let credentials = body::credentials(&headers);
+    find(&app.engine, id, &credentials).await?;
+    let all = app.engine.access.may_use(&credentials).is_ok();
     Ok(Json(app.engine.lineage(id, all).await?))
 }
 

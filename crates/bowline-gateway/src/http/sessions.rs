@@ -51,8 +51,8 @@ pub(crate) async fn create(
     body: Body,
 ) -> Api<(StatusCode, Json<SessionCreated>)> {
     let engine = &app.engine;
-    let shown = body::credentials(&headers);
-    engine.access.may_use(&shown)?;
+    let credentials = body::credentials(&headers);
+    engine.access.may_use(&credentials)?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: CreateSession = body::json(&bytes)?;
     let in_body = asked.agent_id.as_deref().map(str::parse::<AgentId>).transpose();
@@ -76,7 +76,7 @@ pub(crate) async fn create(
         metadata,
         at: clock::now(),
     };
-    let key = named_key(&headers, None, new_scope(&shown), Sha256::digest(&bytes).into())?;
+    let key = named_key(&headers, None, new_scope(&credentials), Sha256::digest(&bytes).into())?;
     let session = engine.store.create_session(new, key).await?.session;
     metrics::counter!("bowline_sessions_created_total").increment(1);
     let created = SessionCreated {

@@ -8,7 +8,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{PREFIX, names};
-use crate::config::mcp::Server;
+use crate::config::mcp::McpServerConfig;
 
 /// The most tools of one server.
 pub(super) const MOST: usize = 256;
@@ -30,7 +30,7 @@ pub(crate) struct Tool {
 }
 
 /// The tools of a server's list that agents may call.
-pub(super) fn allowed(server: &str, settings: &Server, listed: &[Listed]) -> Vec<Tool> {
+pub(super) fn allowed(server: &str, settings: &McpServerConfig, listed: &[Listed]) -> Vec<Tool> {
     let mut all: Vec<&Listed> = Vec::new();
     for tool in listed.iter().filter(|tool| settings.allows(&tool.name)) {
         if all.len() < MOST && !all.iter().any(|known| known.name == tool.name) {
@@ -41,7 +41,7 @@ pub(super) fn allowed(server: &str, settings: &Server, listed: &[Listed]) -> Vec
     std::iter::zip(names, all).map(|(name, listed)| tool(name, listed, settings)).collect()
 }
 
-fn tool(name: String, listed: &Listed, settings: &Server) -> Tool {
+fn tool(name: String, listed: &Listed, settings: &McpServerConfig) -> Tool {
     // Line breaks part words, too.
     let said = listed.description.as_deref().unwrap_or_default().replace(char::is_control, " ");
     let description = bowline_sbp::surface::description(said.trim());
@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn sbp_l5_06_only_allowed_tools_are_told_of_and_in_a_models_words() {
-        let settings = Server { tools: vec!["read*".into()], ..Server::default() };
+        let settings =
+            McpServerConfig { tools: vec!["read*".into()], ..McpServerConfig::default() };
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
         let all = [
             listed("read.file", "Reads\na\u{7} file", schema.clone()),
@@ -102,13 +103,15 @@ mod tests {
     #[test]
     fn a_tool_runs_twice_only_if_its_server_or_the_configuration_says_so() {
         let hinted = |hints| listed("t", "", json!({})).with_annotations(hints);
-        let settings = Server::default();
-        let is = |tool: Listed, settings: &Server| allowed("s", settings, &[tool])[0].idempotent;
+        let settings = McpServerConfig::default();
+        let is = |tool: Listed, settings: &McpServerConfig| {
+            allowed("s", settings, &[tool])[0].idempotent
+        };
         assert!(!is(listed("t", "", json!({})), &settings));
         assert!(is(hinted(ToolAnnotations::new().read_only(true)), &settings));
         assert!(is(hinted(ToolAnnotations::new().idempotent(true)), &settings));
         assert!(!is(hinted(ToolAnnotations::new().destructive(false)), &settings));
-        let settings = Server { idempotent: vec!["t*".into()], ..settings };
+        let settings = McpServerConfig { idempotent: vec!["t*".into()], ..settings };
         assert!(is(listed("t", "", json!({})), &settings));
     }
 
@@ -121,7 +124,7 @@ mod tests {
                 Listed::new(format!("t{n}"), "d".repeat(5000), schema)
             })
             .collect();
-        let tools = allowed("s", &Server::default(), &many);
+        let tools = allowed("s", &McpServerConfig::default(), &many);
         assert_eq!(tools.len(), MOST);
         assert!(tools[0].definition.get().len() < 2000);
     }

@@ -58,12 +58,12 @@ impl Connection {
 }
 
 /// No connection: why, and whether another greeting might be understood.
-struct Refused {
+struct DialError {
     why: String,
     greeting: bool,
 }
 
-impl Refused {
+impl DialError {
     fn plainly(why: impl Into<String>) -> Self {
         Self { why: why.into(), greeting: false }
     }
@@ -80,7 +80,7 @@ pub(super) async fn dial(
     let without =
         ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     match greet(server, place, look, ClientLifecycleMode::Initialize, stop).await {
-        Err(Refused { why, greeting: true }) => {
+        Err(DialError { why, greeting: true }) => {
             greet(server, place, look, without, stop).await.map_err(|_| why)
         }
         first => first.map_err(|refused| refused.why),
@@ -93,25 +93,25 @@ async fn greet(
     look: &Arc<Notify>,
     mode: ClientLifecycleMode,
     stop: &CancellationToken,
-) -> Result<Connection, Refused> {
+) -> Result<Connection, DialError> {
     let ear = Ear(Arc::clone(look));
     match place {
         Place::Program { command, args, env } => {
             let started = Child::start(server, command, args, env);
-            let (child, stdout, stdin) = started.map_err(Refused::plainly)?;
+            let (child, stdout, stdin) = started.map_err(DialError::plainly)?;
             let pipes = AsyncRwTransport::new(stdout, stdin).with_max_line_length(LARGEST_MESSAGE);
             match serve_client_with_lifecycle_and_ct(ear, pipes, mode, stop.clone()).await {
                 Ok(service) => Ok(Connection { service, child: Some(child) }),
                 Err(error) => {
                     let greeting = matches!(error, ClientInitializeError::JsonRpcError(_));
                     let silent = || "its program does not speak MCP".to_owned();
-                    Err(Refused { why: child.end().await.unwrap_or_else(silent), greeting })
+                    Err(DialError { why: child.end().await.unwrap_or_else(silent), greeting })
                 }
             }
         }
         Place::Address { url, headers } => {
             let client = outbound::client(url).connect_timeout(CONNECT).build();
-            let client = client.map_err(|_| Refused::plainly("no HTTP client can be made"))?;
+            let client = client.map_err(|_| DialError::plainly("no HTTP client can be made"))?;
             let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers.collect())
@@ -121,9 +121,9 @@ async fn greet(
             let served = serve_client_with_lifecycle_and_ct(ear, transport, mode, stop.clone());
             let service =
                 served.await.map_err(|error| match error.is_authorization_required() {
-                    true => Refused::plainly("it wants other credentials; check `headers`"),
+                    true => DialError::plainly("it wants other credentials; check `headers`"),
                     // By a status or by an error: servers differ in how they say no to a greeting.
-                    false => Refused {
+                    false => DialError {
                         why: "it does not answer as an MCP server".into(),
                         greeting: true,
                     },

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::server::{Server, State};
+use super::server::{McpServer, ServerState};
 
 /// `GET /v1/mcp/servers`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,13 +41,13 @@ pub struct ToolView {
 }
 
 impl ServerView {
-    pub(super) fn of(server: &Server) -> Self {
+    pub(super) fn of(server: &McpServer) -> Self {
         let (status, why, tools) = match server.state() {
             _ if !server.settings.enabled => ("off", None, Vec::new()),
-            State::Idle | State::Stopped => ("idle", None, Vec::new()),
-            State::Starting => ("starting", None, Vec::new()),
-            State::Up(live) => ("up", None, live.tools.clone()),
-            State::Down { why } => ("down", Some(why), Vec::new()),
+            ServerState::Idle | ServerState::Stopped => ("idle", None, Vec::new()),
+            ServerState::Starting => ("starting", None, Vec::new()),
+            ServerState::Up(live) => ("up", None, live.tools.clone()),
+            ServerState::Down { why } => ("down", Some(why), Vec::new()),
         };
         let tools = tools.iter().map(|tool| ToolView {
             name: tool.name.clone(),

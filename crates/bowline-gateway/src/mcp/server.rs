@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer;
 use super::catalogue::{self, Tool};
 use super::dial::dial;
-use crate::config::mcp::{self, Place};
+use crate::config::mcp::{McpServerConfig, Place};
 
 /// Calls that one server works on at once; more wait, within their own deadlines.
 const CALLS: usize = 16;
@@ -41,11 +41,11 @@ const WELL: Duration = Duration::from_secs(60);
 
 /// An MCP server of the configuration.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct McpServer {
     pub(super) name: String,
     pub(super) place: Place,
-    pub(super) settings: mcp::Server,
-    state: watch::Sender<State>,
+    pub(super) settings: McpServerConfig,
+    state: watch::Sender<ServerState>,
     wanted: AtomicBool,
     restarts: AtomicU32,
     calls: Semaphore,
@@ -53,7 +53,7 @@ pub(crate) struct Server {
 
 /// How a server is.
 #[derive(Debug, Clone, Default)]
-pub(super) enum State {
+pub(super) enum ServerState {
     /// Nobody has wanted it yet.
     #[default]
     Idle,
@@ -76,8 +76,8 @@ pub(super) struct Live {
     look: Arc<Notify>,
 }
 
-impl Server {
-    pub(super) fn new(name: &str, place: Place, settings: &mcp::Server) -> Self {
+impl McpServer {
+    pub(super) fn new(name: &str, place: Place, settings: &McpServerConfig) -> Self {
         Self {
             name: name.to_owned(),
             place,
@@ -93,12 +93,12 @@ impl Server {
     pub(super) fn is_newly_wanted(&self) -> bool {
         let first = !self.wanted.swap(true, Ordering::Relaxed);
         if first {
-            self.state.send_replace(State::Starting);
+            self.state.send_replace(ServerState::Starting);
         }
         first
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
 
@@ -109,7 +109,8 @@ impl Server {
 
     /// Waits until its first start came to something.
     pub(super) async fn settled(&self) {
-        let settled = |state: &State| !matches!(state, State::Idle | State::Starting);
+        let settled =
+            |state: &ServerState| !matches!(state, ServerState::Idle | ServerState::Starting);
         let _ = self.state.subscribe().wait_for(settled).await;
     }
 
@@ -127,13 +128,13 @@ impl Server {
             failures = failures.saturating_add(1);
             self.restarts.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(server = %self.name, %why, ?pause, "an MCP server is down");
-            self.state.send_replace(State::Down { why });
+            self.state.send_replace(ServerState::Down { why });
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => {}
             }
         }
-        self.state.send_replace(State::Stopped);
+        self.state.send_replace(ServerState::Stopped);
     }
 
     /// One life of it, from its start to its end; says why it ended.
@@ -160,7 +161,7 @@ impl Server {
                         let tools = tools.into_iter().map(Arc::new).collect();
                         let live = Live { peer: peer.clone(), tools, look: Arc::clone(&look) };
                         tracing::info!(server = %self.name, tools = live.tools.len(), "an MCP server is up");
-                        self.state.send_replace(State::Up(Arc::new(live)));
+                        self.state.send_replace(ServerState::Up(Arc::new(live)));
                     }
                     Ok(Err(_)) | Err(_) => return "it does not say what tools it has",
                 }
@@ -204,8 +205,8 @@ impl Server {
         let gone = || format!("the MCP server `{}` went away before it answered", self.name);
         let _place = self.calls.acquire().await.map_err(|_| gone())?;
         let live = match self.state() {
-            State::Up(live) => live,
-            State::Down { why } => {
+            ServerState::Up(live) => live,
+            ServerState::Down { why } => {
                 return Err(format!("the MCP server `{}` is down: {why}", self.name));
             }
             _ => return Err(format!("the MCP server `{}` is not running", self.name)),

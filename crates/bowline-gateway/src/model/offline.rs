@@ -33,7 +33,7 @@ pub struct Offline {
 
 /// What it decides to do.
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum Decision {
     Say(Vec<String>),
     CallTool { name: String, arguments: String },
 }
@@ -56,43 +56,43 @@ impl Offline {
     }
 }
 
-fn decide(call: &Call) -> Answer {
+fn decide(call: &Call) -> Decision {
     let messages = &*call.messages;
     let last = messages.last();
     if let Some(result) = last.filter(|message| message.role() == "tool") {
-        return Answer::Say(words(&format!("The tool answered: {}", result.content())));
+        return Decision::Say(words(&format!("The tool answered: {}", result.content())));
     }
     let asked = messages.iter().rev().find(|message| message.role() == "user");
     let asked = asked.map(Message::content).unwrap_or_default();
     let asked = asked.trim();
     if let Some(n) = phrase(asked, "count to ").and_then(leading_number) {
-        return Answer::Say((1..=n.min(MOST_NUMBERS)).map(|n| format!("{n}\n")).collect());
+        return Decision::Say((1..=n.min(MOST_NUMBERS)).map(|n| format!("{n}\n")).collect());
     }
     if let Some(text) = phrase(asked, "echo ") {
-        return Answer::Say(words(text));
+        return Decision::Say(words(text));
     }
     if let Some((name, arguments)) =
         phrase(asked, "call surface tool ").and_then(|rest| rest.split_once(" with "))
     {
         let arguments = arguments.trim().to_owned();
         if serde_json::from_str::<Value>(&arguments).is_ok() {
-            return Answer::CallTool { name: format!("surface_{}", name.trim()), arguments };
+            return Decision::CallTool { name: format!("surface_{}", name.trim()), arguments };
         }
     }
     if let Some(text) = phrase(asked, "remember that ").filter(|_| offers(call, "remember")) {
         let arguments = json!({ "text": text.trim() }).to_string();
-        return Answer::CallTool { name: "remember".into(), arguments };
+        return Decision::CallTool { name: "remember".into(), arguments };
     }
     if phrase(asked, "what do you remember").is_some() {
         let notes = call.notes.iter().map(Message::content);
         let notes: Vec<_> = notes.filter(|note| note.starts_with(REMEMBERED)).collect();
         let nothing = || "I remember nothing that has to do with this.".to_owned();
-        return Answer::Say(words(
+        return Decision::Say(words(
             &notes.into_iter().reduce(|a, b| a + "\n" + &b).unwrap_or_else(nothing),
         ));
     }
     let turns = messages.iter().filter(|message| message.role() == "user").count();
-    Answer::Say(words(&format!(
+    Decision::Say(words(&format!(
         "I am bowline's offline agent, not a language model. You said: \"{}\" (message {turns} of \
          this conversation). Try \"count to 20\" or \"echo hello\", or configure an upstream to \
          talk to a real model.",
@@ -130,7 +130,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// The answer as OpenAI-shaped chunks. A rough count stands in for tokens: four characters each.
-fn chunks(answer: &Answer, messages: &[Message], model: &str) -> Vec<String> {
+fn chunks(answer: &Decision, messages: &[Message], model: &str) -> Vec<String> {
     let chunk = |delta: Value, finish: Option<&str>| {
         json!({
             "id": "chatcmpl-offline", "object": "chat.completion.chunk", "created": 0,
@@ -140,11 +140,11 @@ fn chunks(answer: &Answer, messages: &[Message], model: &str) -> Vec<String> {
     };
     let mut out = vec![chunk(json!({"role": "assistant", "content": ""}), None)];
     let (finish, length) = match answer {
-        Answer::Say(words) => {
+        Decision::Say(words) => {
             out.extend(words.iter().map(|word| chunk(json!({"content": word}), None)));
             ("stop", words.iter().map(String::len).sum())
         }
-        Answer::CallTool { name, arguments } => {
+        Decision::CallTool { name, arguments } => {
             let call = json!({"index": 0, "id": "call_offline_1", "type": "function",
                               "function": {"name": name, "arguments": arguments}});
             out.push(chunk(json!({ "tool_calls": [call] }), None));

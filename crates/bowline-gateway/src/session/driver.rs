@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::history::{History, Kept};
-use super::registry::{Line, Live, Sessions};
+use super::registry::{ActorRef, Live, LiveSessions};
 use super::text::TextBuffer;
 use super::work::{Carry, RoundReport};
 use crate::{clock, meters};
@@ -40,19 +40,19 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[derive(Debug)]
 pub(super) struct Envelope {
     pub(super) command: Command,
-    pub(super) reply: oneshot::Sender<Answer>,
+    pub(super) reply: oneshot::Sender<ReplyAndText>,
 }
 
 /// A reply; with the text to come, if a turn was accepted.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ReplyAndText {
     pub(super) reply: Reply,
     pub(super) text: Option<Arc<TextBuffer>>,
 }
 
 /// What tasks and sockets report.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(super) enum TaskReport {
     Fact(Fact),
     Round {
         turn: TurnId,
@@ -64,7 +64,7 @@ pub(super) enum Report {
     Busy,
 }
 
-impl Report {
+impl TaskReport {
     /// Boxed, as all reports are: a channel sets memory aside for 32 of them.
     pub(super) fn fact(fact: Fact) -> Box<Self> {
         Box::new(Self::Fact(fact))
@@ -88,7 +88,7 @@ pub(super) struct TurnWork {
 }
 
 /// Why the actor is to end.
-enum Ending {
+enum WhyEnd {
     /// Nothing lives in the session.
     Idle,
     /// It is over: the session is gone, somebody else's, or the process stops.
@@ -97,12 +97,12 @@ enum Ending {
 
 #[derive(Debug)]
 pub(super) struct Driver {
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<LiveSessions>,
     pub(super) id: SessionId,
-    pub(super) line: Line,
+    pub(super) own_ref: ActorRef,
     pub(super) inbox: mpsc::Receiver<Box<Envelope>>,
-    pub(super) reports: mpsc::UnboundedReceiver<Box<Report>>,
-    pub(super) replies: HashMap<CommandId, oneshot::Sender<Answer>>,
+    pub(super) reports: mpsc::UnboundedReceiver<Box<TaskReport>>,
+    pub(super) replies: HashMap<CommandId, oneshot::Sender<ReplyAndText>>,
     pub(super) commands: u64,
     pub(super) turns: HashMap<TurnId, TurnWork>,
     pub(super) calls: HashMap<Uuid, CancellationToken>,
@@ -116,17 +116,17 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
-        sessions: Arc<Sessions>,
+        sessions: Arc<LiveSessions>,
         id: SessionId,
-        line: Line,
+        own_ref: ActorRef,
         inbox: mpsc::Receiver<Box<Envelope>>,
-        reports: mpsc::UnboundedReceiver<Box<Report>>,
+        reports: mpsc::UnboundedReceiver<Box<TaskReport>>,
     ) -> Self {
         let history = Kept::new(Arc::clone(&sessions.histories), None);
         Self {
             sessions,
             id,
-            line,
+            own_ref,
             inbox,
             reports,
             replies: HashMap::new(),
@@ -150,7 +150,7 @@ impl Driver {
         // It ends without having said so, by a panic or because somebody else owns the session: who
         // watches finds itself gone, and comes again.
         if lease.is_none() && !self.stopping {
-            self.line.live.send_replace(Live::none());
+            self.own_ref.live.send_replace(Live::none());
         }
         for work in self.turns.values() {
             work.cancel.cancel();
@@ -159,7 +159,7 @@ impl Driver {
             cancel.cancel();
         }
         // Gone from the table before anyone who waits for a reply asks again.
-        self.sessions.ended(self.id, &self.line, lease);
+        self.sessions.ended(self.id, &self.own_ref, lease);
     }
 
     /// The actor's life. Gives the fence of the lease it holds at its end.
@@ -171,9 +171,9 @@ impl Driver {
                 true => Vec::new(),
                 false => match self.gather(&actor).await {
                     Ok(inputs) => inputs,
-                    Err(Ending::Idle) if self.may_close().await => break,
-                    Err(Ending::Idle) => continue,
-                    Err(Ending::Over) => break,
+                    Err(WhyEnd::Idle) if self.may_close().await => break,
+                    Err(WhyEnd::Idle) => continue,
+                    Err(WhyEnd::Over) => break,
                 },
             };
             let effects = match actor.take(inputs, Uuid::new_v4(), now) {
@@ -232,19 +232,19 @@ impl Driver {
         self.inbox.close();
         while let Some(envelope) = self.inbox.recv().await {
             let reply = Reply::Refused(refusal.clone());
-            let _ = envelope.reply.send(Answer { reply, text: None });
+            let _ = envelope.reply.send(ReplyAndText { reply, text: None });
         }
         drop(closing);
     }
 
     /// Waits for inputs, and takes all that have gathered.
-    async fn gather(&mut self, actor: &Actor) -> Result<Vec<Input>, Ending> {
+    async fn gather(&mut self, actor: &Actor) -> Result<Vec<Input>, WhyEnd> {
         let mut inputs = Vec::new();
         // A deadline that has passed is not tried without a pause either.
         let retry = self.retry.map(|(when, _)| when);
         let deadline = actor.deadline().map(|at| retry.map_or(at, |retry| at.max(retry)));
         if self.stopping && actor.machine().is_quiet() && !actor.has_work() {
-            return Err(Ending::Over);
+            return Err(WhyEnd::Over);
         }
         let idle = actor.machine().is_idle()
             && !actor.has_work()
@@ -252,7 +252,7 @@ impl Driver {
             && self.inbox.is_empty();
         if idle && self.linger.is_none() {
             let permit = Arc::clone(&self.sessions.lingering).try_acquire_owned();
-            let Ok(permit) = permit else { return Err(Ending::Idle) };
+            let Ok(permit) = permit else { return Err(WhyEnd::Idle) };
             self.linger = Some((Instant::now() + self.sessions.bounds.linger, permit));
         } else if !idle {
             self.linger = None;
@@ -263,7 +263,7 @@ impl Driver {
             Some(envelope) = self.inbox.recv() => self.asked(envelope, &mut inputs).await,
             () = at(deadline) => inputs.push(Input::Fact(Fact::Deadline)),
             () = at(retry) => {}
-            () = at(self.linger.as_ref().map(|(when, _)| *when)) => return Err(Ending::Idle),
+            () = at(self.linger.as_ref().map(|(when, _)| *when)) => return Err(WhyEnd::Idle),
             () = self.sessions.stop.cancelled(), if !self.stopping => {
                 self.stopping = true;
                 inputs.push(Input::Fact(Fact::Stop));
@@ -281,11 +281,11 @@ impl Driver {
         Ok(inputs)
     }
 
-    fn reported(&mut self, report: Report, inputs: &mut Vec<Input>) {
+    fn reported(&mut self, report: TaskReport, inputs: &mut Vec<Input>) {
         let fact = match report {
-            Report::Fact(fact) => fact,
-            Report::Busy => Fact::StoreBusy,
-            Report::Round { turn, attempt, round, report } => {
+            TaskReport::Fact(fact) => fact,
+            TaskReport::Busy => Fact::StoreBusy,
+            TaskReport::Round { turn, attempt, round, report } => {
                 let RoundReport { end, carry, history } = *report;
                 if let Some(work) = self.turns.get_mut(&turn) {
                     work.carry = carry;
@@ -308,7 +308,7 @@ impl Driver {
             Err(error) => {
                 tracing::warn!(%error, "an idempotency key could not be looked up");
                 let refused = Reply::Refused(Refusal::NotStored);
-                let _ = envelope.reply.send(Answer { reply: refused, text: None });
+                let _ = envelope.reply.send(ReplyAndText { reply: refused, text: None });
                 return;
             }
         };
@@ -353,7 +353,7 @@ impl Driver {
                     return Some(effects);
                 }
                 After::Again(_) => {
-                    self.line.vitals().trouble.store(trouble, Ordering::Relaxed);
+                    self.own_ref.status().trouble.store(trouble, Ordering::Relaxed);
                     tokio::time::sleep(PAUSE.0).await;
                 }
                 After::Ended(error) => {
@@ -362,7 +362,7 @@ impl Driver {
                     if matches!(error, CommitError::Fatal(_)) {
                         for (_, waiting) in self.replies.drain() {
                             let reply = Reply::Refused(Refusal::StoreFailed);
-                            let _ = waiting.send(Answer { reply, text: None });
+                            let _ = waiting.send(ReplyAndText { reply, text: None });
                         }
                     }
                     return None;
@@ -377,7 +377,7 @@ impl Driver {
         let running = state.turns.first().filter(|turn| turn.running);
         let running = running.map(|turn| (turn.id, turn.attempt));
         let text = running.map(|(turn, attempt)| Arc::clone(&self.work(turn, attempt).text));
-        self.line.live.send_if_modified(|live| {
+        self.own_ref.live.send_if_modified(|live| {
             let same = |a: &Arc<TextBuffer>, b: &Arc<TextBuffer>| Arc::ptr_eq(a, b);
             let same_text = match (&live.text, &text) {
                 (None, None) => true,
@@ -396,16 +396,16 @@ impl Driver {
     fn tidy(&mut self, actor: &Actor) {
         let machine = actor.machine();
         self.turns.retain(|turn, _| machine.request(*turn).is_some());
-        let vitals = self.line.vitals();
-        vitals.turns.store(machine.turns(), Ordering::Relaxed);
-        let watched = self.line.live.receiver_count() > 0;
-        vitals.busy.store(watched || !machine.is_idle(), Ordering::Relaxed);
-        vitals.trouble.store(actor.is_in_trouble(), Ordering::Relaxed);
+        let status = self.own_ref.status();
+        status.turns.store(machine.turns(), Ordering::Relaxed);
+        let watched = self.own_ref.live.receiver_count() > 0;
+        status.busy.store(watched || !machine.is_idle(), Ordering::Relaxed);
+        status.trouble.store(actor.is_in_trouble(), Ordering::Relaxed);
     }
 
     /// Nothing lives here: closes the inbox, unless something came meanwhile.
     async fn may_close(&mut self) -> bool {
-        self.line.vitals().busy.store(false, Ordering::Relaxed);
+        self.own_ref.status().busy.store(false, Ordering::Relaxed);
         let closing = self.sessions.closing(self.id);
         self.inbox.close();
         let mut left = Vec::new();
@@ -413,17 +413,17 @@ impl Driver {
             left.push(envelope);
         }
         // Someone found the way here before it was closed, and watches.
-        let watched = self.line.live.receiver_count() > 0;
+        let watched = self.own_ref.live.receiver_count() > 0;
         if left.is_empty() && !watched {
             return true;
         }
-        let (line, inbox) = self.line.clone().with_inbox();
-        (self.line, self.inbox) = (line, inbox);
+        let (own_ref, inbox) = self.own_ref.clone().with_inbox();
+        (self.own_ref, self.inbox) = (own_ref, inbox);
         for envelope in left {
             // The new inbox is as long as the old one.
-            let _ = self.line.commands.try_send(envelope);
+            let _ = self.own_ref.commands.try_send(envelope);
         }
-        self.sessions.reopened(self.id, &self.line, &closing);
+        self.sessions.reopened(self.id, &self.own_ref, &closing);
         self.linger = None;
         false
     }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::driver::{Answer, Driver, Report, TurnWork};
+use super::driver::{Driver, ReplyAndText, TaskReport, TurnWork};
 use super::text::TextBuffer;
 use super::work::{BusySignal, CallJob, RoundJob, RoundReport, Workers};
 
@@ -29,7 +29,7 @@ impl Driver {
                 };
                 if let Some(waiting) = self.replies.remove(&to) {
                     // Whoever asked may be gone.
-                    let _ = waiting.send(Answer { reply, text });
+                    let _ = waiting.send(ReplyAndText { reply, text });
                 }
             }
             Effect::StartRound { turn, attempt, round, spent_usd } => {
@@ -43,7 +43,7 @@ impl Driver {
                     let work = workers.replan(session, last_seq, turn, busy);
                     let plan = AssertUnwindSafe(work).catch_unwind().await;
                     let plan = plan.unwrap_or_else(|_| Err(panicked()));
-                    let _ = facts.send(Report::fact(Fact::Replanned { turn, attempt, plan }));
+                    let _ = facts.send(TaskReport::fact(Fact::Replanned { turn, attempt, plan }));
                 });
             }
             Effect::StopRound { turn } => {
@@ -64,7 +64,7 @@ impl Driver {
                     let packed = workers.pack(session, last_seq, handoff);
                     let packed = AssertUnwindSafe(packed).catch_unwind();
                     let packed = packed.await.unwrap_or_else(|_| Err(panicked())).map(Box::new);
-                    let _ = facts.send(Report::fact(Fact::Packed { id, last_seq, packed }));
+                    let _ = facts.send(TaskReport::fact(Fact::Packed { id, last_seq, packed }));
                 });
             }
             Effect::DeviceTook(took) => {
@@ -89,7 +89,7 @@ impl Driver {
         let (workers, facts) = self.worker();
         let store_is_busy = self.busy_signal();
         let history = self.history.take(last_seq);
-        let watched = self.line.live.receiver_count() > 0;
+        let watched = self.own_ref.live.receiver_count() > 0;
         let work = self.work(turn, attempt);
         let job = RoundJob {
             session: machine.id(),
@@ -119,7 +119,7 @@ impl Driver {
                 RoundReport { end, carry: None, history: None }
             });
             let report = Box::new(report);
-            let _ = facts.send(Box::new(Report::Round { turn, attempt, round, report }));
+            let _ = facts.send(Box::new(TaskReport::Round { turn, attempt, round, report }));
         });
     }
 
@@ -141,7 +141,7 @@ impl Driver {
         tokio::spawn(async move {
             let called = AssertUnwindSafe(workers.call(job)).catch_unwind().await;
             let result = called.unwrap_or_else(|_| Err(panicked().message));
-            let _ = facts.send(Report::fact(Fact::CallEnded { call, result }));
+            let _ = facts.send(TaskReport::fact(Fact::CallEnded { call, result }));
         });
     }
 
@@ -159,13 +159,13 @@ impl Driver {
         work
     }
 
-    fn worker(&self) -> (Arc<dyn Workers>, mpsc::UnboundedSender<Box<Report>>) {
-        (Arc::clone(&self.sessions.workers), self.line.facts.clone())
+    fn worker(&self) -> (Arc<dyn Workers>, mpsc::UnboundedSender<Box<TaskReport>>) {
+        (Arc::clone(&self.sessions.workers), self.own_ref.facts.clone())
     }
 
     fn busy_signal(&self) -> BusySignal {
-        let facts = self.line.facts.clone();
-        BusySignal(Box::new(move || drop(facts.send(Box::new(Report::Busy)))))
+        let facts = self.own_ref.facts.clone();
+        BusySignal(Box::new(move || drop(facts.send(Box::new(TaskReport::Busy)))))
     }
 }
 

@@ -17,8 +17,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::driver::{Answer, Envelope, Report};
-use super::registry::{Line, Live, Sessions};
+use super::driver::{Envelope, ReplyAndText, TaskReport};
+use super::registry::{ActorRef, Live, LiveSessions};
 use super::text::TextBuffer;
 
 /// How long a command is sent again and again before its sender is told that nobody takes it.
@@ -56,7 +56,7 @@ impl Patience {
 /// The way to one session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
-    sessions: Arc<Sessions>,
+    sessions: Arc<LiveSessions>,
     id: SessionId,
 }
 
@@ -78,12 +78,12 @@ pub(crate) type Outcomes = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 pub(crate) struct Attachment {
     pub(crate) attached: Attached,
     pub(crate) live: watch::Receiver<Live>,
-    line: Line,
+    actor: ActorRef,
 }
 
 impl Attachment {
     pub(crate) fn reporter(&self) -> Reporter {
-        Reporter { epoch: self.attached.epoch, line: self.line.clone() }
+        Reporter { epoch: self.attached.epoch, actor: self.actor.clone() }
     }
 }
 
@@ -92,7 +92,7 @@ impl Attachment {
 #[derive(Debug)]
 pub(crate) struct Reporter {
     epoch: u64,
-    line: Line,
+    actor: ActorRef,
 }
 
 impl Reporter {
@@ -107,12 +107,12 @@ impl Reporter {
     }
 
     fn tell(&self, fact: Fact) {
-        let _ = self.line.facts.send(Report::fact(fact));
+        let _ = self.actor.facts.send(TaskReport::fact(fact));
     }
 }
 
 impl SessionHandle {
-    pub(super) fn new(sessions: Arc<Sessions>, id: SessionId) -> Self {
+    pub(super) fn new(sessions: Arc<LiveSessions>, id: SessionId) -> Self {
         Self { sessions, id }
     }
 
@@ -137,8 +137,8 @@ impl SessionHandle {
     pub(crate) async fn submit(&self, submit: Submit) -> Result<Accepted, Failure> {
         let mut patience = Patience::new();
         loop {
-            let line = self.line()?.await;
-            match self.submit_by(line, submit.clone()).await? {
+            let actor = self.actor()?.await;
+            match self.submit_by(actor, submit.clone()).await? {
                 Some(accepted) => return Ok(accepted),
                 None => patience.pause().await?,
             }
@@ -153,19 +153,23 @@ impl SessionHandle {
 
     /// Sends a turn once, and right behind it the question how it ends: whatever becomes of the turn,
     /// and however soon, somebody is there to be told. None if the actor ended before it replied.
-    async fn submit_by(&self, line: Line, submit: Submit) -> Result<Option<Accepted>, Failure> {
+    async fn submit_by(
+        &self,
+        actor: ActorRef,
+        submit: Submit,
+    ) -> Result<Option<Accepted>, Failure> {
         let (turn, wait, may_repeat) = (submit.turn, submit.wait, Self::may_repeat(&submit));
         let (reply, answered) = oneshot::channel();
         let command = Command::Submit(submit);
-        if line.commands.send(Box::new(Envelope { command, reply })).await.is_err() {
+        if actor.commands.send(Box::new(Envelope { command, reply })).await.is_err() {
             return Ok(None);
         }
         let (reply, ended) = oneshot::channel();
         if !wait {
             let command = Command::Await { turn };
-            let _ = line.commands.send(Box::new(Envelope { command, reply })).await;
+            let _ = actor.commands.send(Box::new(Envelope { command, reply })).await;
         }
-        drop(line);
+        drop(actor);
         match answered.await {
             Ok(answer) => self.accepted(answer, Some((turn, ended))).map(Some),
             Err(_) if may_repeat => Ok(None),
@@ -175,7 +179,7 @@ impl SessionHandle {
 
     /// Asks for the first turn of a session that is made by it.
     pub(crate) async fn make(
-        sessions: &Arc<Sessions>,
+        sessions: &Arc<LiveSessions>,
         new: NewSession,
         submit: Submit,
     ) -> Result<Option<Accepted>, Failure> {
@@ -190,9 +194,10 @@ impl SessionHandle {
     /// A turn that was accepted before. None if nobody here knows it any more.
     pub(crate) async fn join(&self, turn: TurnId) -> Result<Option<Accepted>, Failure> {
         match self.ask(Command::Join { turn }).await? {
-            Answer { reply: Reply::Refused(Refusal::TurnUnknown | Refusal::NoSession), .. } => {
-                Ok(None)
-            }
+            ReplyAndText {
+                reply: Reply::Refused(Refusal::TurnUnknown | Refusal::NoSession),
+                ..
+            } => Ok(None),
             answer => self.accepted(answer, None).map(Some),
         }
     }
@@ -206,17 +211,17 @@ impl SessionHandle {
     pub(crate) async fn attach(&self, attach: Attach) -> Result<Attachment, Failure> {
         let mut patience = Patience::new();
         loop {
-            let line = self.line()?.await;
-            let live = line.live.subscribe();
+            let actor = self.actor()?.await;
+            let live = actor.live.subscribe();
             let (reply, answered) = oneshot::channel();
             let command = Command::Attach(attach.clone());
             // What could not be sent is dropped here: it holds the other end of the reply.
-            let sent = line.commands.send(Box::new(Envelope { command, reply })).await.is_ok();
+            let sent = actor.commands.send(Box::new(Envelope { command, reply })).await.is_ok();
             match (sent, answered.await) {
-                (true, Ok(Answer { reply: Reply::Attached(attached), .. })) => {
-                    return Ok(Attachment { attached: *attached, live, line });
+                (true, Ok(ReplyAndText { reply: Reply::Attached(attached), .. })) => {
+                    return Ok(Attachment { attached: *attached, live, actor });
                 }
-                (true, Ok(Answer { reply: Reply::Refused(refusal), .. })) => {
+                (true, Ok(ReplyAndText { reply: Reply::Refused(refusal), .. })) => {
                     return Err(refused(refusal));
                 }
                 _ => patience.pause().await?,
@@ -242,14 +247,16 @@ impl SessionHandle {
             }
         };
         match answer {
-            Ok(Some(Answer { reply: Reply::Called(result), .. })) => result,
-            Ok(Some(Answer { reply: Reply::Refused(refusal), .. })) => Err(refusal.to_string()),
+            Ok(Some(ReplyAndText { reply: Reply::Called(result), .. })) => result,
+            Ok(Some(ReplyAndText { reply: Reply::Refused(refusal), .. })) => {
+                Err(refusal.to_string())
+            }
             Ok(_) => Err("the call is lost: nobody knows what came of it".into()),
             Err(failure) => Err(failure.message),
         }
     }
 
-    async fn ask(&self, command: Command) -> Result<Answer, Failure> {
+    async fn ask(&self, command: Command) -> Result<ReplyAndText, Failure> {
         let mut patience = Patience::new();
         loop {
             match self.once(command.clone()).await? {
@@ -260,11 +267,11 @@ impl SessionHandle {
     }
 
     /// Sends a command once. None if its actor ended before it replied.
-    async fn once(&self, command: Command) -> Result<Option<Answer>, Failure> {
-        let line = self.line()?.await;
+    async fn once(&self, command: Command) -> Result<Option<ReplyAndText>, Failure> {
+        let actor = self.actor()?.await;
         let (reply, answered) = oneshot::channel();
-        let sent = line.commands.send(Box::new(Envelope { command, reply })).await;
-        drop(line);
+        let sent = actor.commands.send(Box::new(Envelope { command, reply })).await;
+        drop(actor);
         match sent {
             Ok(()) => Ok(answered.await.ok()),
             Err(_) => Ok(None),
@@ -274,8 +281,8 @@ impl SessionHandle {
     /// `asked`: the turn that was asked for, and who is told how it ends.
     fn accepted(
         &self,
-        answer: Answer,
-        asked: Option<(TurnId, oneshot::Receiver<Answer>)>,
+        answer: ReplyAndText,
+        asked: Option<(TurnId, oneshot::Receiver<ReplyAndText>)>,
     ) -> Result<Accepted, Failure> {
         match (answer.reply, answer.text) {
             (Reply::Accepted { turn }, Some(text)) => {
@@ -302,11 +309,11 @@ impl SessionHandle {
     }
 
     /// The way to the actor. Once the process stops, no new one is started.
-    fn line(&self) -> Result<impl Future<Output = Line>, Failure> {
+    fn actor(&self) -> Result<impl Future<Output = ActorRef>, Failure> {
         if self.sessions.stop.is_cancelled() && self.sessions.look_at(self.id).is_none() {
             return Err(refused(Refusal::Stopping));
         }
-        Ok(self.sessions.line(self.id))
+        Ok(self.sessions.actor(self.id))
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bowline_sbp::id::SessionId;
-use bowline_sbp::session::{Fence, Limits, LiveState, NewSession, ReplicaId};
+use bowline_sbp::session::{Fence, LiveState, NewSession, ReplicaId, SessionLimits};
 use bowline_store::Store;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::driver::{Boot, Driver, Envelope, Report};
+use super::driver::{Boot, Driver, Envelope, TaskReport};
 use super::handle::SessionHandle;
 use super::history::Budget;
 use super::text::TextBuffer;
@@ -29,7 +29,7 @@ const LINGERING: usize = 1024;
 /// Bounds of live sessions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    pub(crate) session: Limits,
+    pub(crate) session: SessionLimits,
     /// Memory for the histories of sessions in use, in bytes.
     pub(crate) history_memory: usize,
     /// How long an actor stays after the last thing that lived in its session.
@@ -38,7 +38,7 @@ pub(crate) struct Bounds {
 
 /// All live sessions of this process.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct LiveSessions {
     pub(super) me: ReplicaId,
     pub(super) store: Arc<dyn Store>,
     pub(super) workers: Arc<dyn Workers>,
@@ -53,23 +53,23 @@ pub(crate) struct Sessions {
 
 #[derive(Debug)]
 enum Slot {
-    Open(Line),
+    Open(ActorRef),
     /// Its actor is about to end, or to go on with what came meanwhile.
     Closing(CancellationToken),
 }
 
 /// The way to an actor.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct ActorRef {
     pub(super) commands: mpsc::Sender<Box<Envelope>>,
-    pub(super) facts: mpsc::UnboundedSender<Box<Report>>,
+    pub(super) facts: mpsc::UnboundedSender<Box<TaskReport>>,
     pub(super) live: Arc<watch::Sender<Live>>,
-    vitals: Arc<Vitals>,
+    status: Arc<ActorStatus>,
 }
 
 /// What an actor holds, for those who watch the process.
 #[derive(Debug, Default)]
-pub(super) struct Vitals {
+pub(super) struct ActorStatus {
     pub(super) turns: AtomicUsize,
     /// Something lives in its session.
     pub(super) busy: AtomicBool,
@@ -84,7 +84,7 @@ pub(crate) struct Live {
     pub(crate) text: Option<Arc<TextBuffer>>,
 }
 
-impl Sessions {
+impl LiveSessions {
     pub(crate) fn new(
         me: ReplicaId,
         store: Arc<dyn Store>,
@@ -122,7 +122,7 @@ impl Sessions {
         self.store.register(self.me).await?;
         let left = self.store.unfinished(self.me).await?;
         for (id, _) in &left {
-            self.line(*id).await;
+            self.actor(*id).await;
         }
         Ok(left.iter().map(|(_, turns)| turns).sum())
     }
@@ -130,7 +130,7 @@ impl Sessions {
     /// What is going on in a session, if it has an actor.
     pub(crate) fn look_at(&self, id: SessionId) -> Option<Arc<LiveState>> {
         match self.slots().get(&id)? {
-            Slot::Open(line) => Some(Arc::clone(&line.live.borrow().state)),
+            Slot::Open(actor) => Some(Arc::clone(&actor.live.borrow().state)),
             Slot::Closing(_) => None,
         }
     }
@@ -139,7 +139,7 @@ impl Sessions {
     pub(crate) fn look_at_all(&self) -> Vec<(SessionId, Arc<LiveState>)> {
         let slots = self.slots();
         let open = slots.iter().filter_map(|(id, slot)| match slot {
-            Slot::Open(line) => Some((*id, Arc::clone(&line.live.borrow().state))),
+            Slot::Open(actor) => Some((*id, Arc::clone(&actor.live.borrow().state))),
             Slot::Closing(_) => None,
         });
         open.collect()
@@ -148,17 +148,17 @@ impl Sessions {
     /// Turns that run or wait, and sessions in which something lives.
     pub(crate) fn at_work(&self) -> (usize, usize) {
         let slots = self.slots();
-        let vitals = slots.values().filter_map(Slot::vitals);
-        vitals.fold((0, 0), |(turns, sessions), vitals| {
-            let busy = usize::from(vitals.busy.load(Ordering::Relaxed));
-            (turns + vitals.turns.load(Ordering::Relaxed), sessions + busy)
+        let status = slots.values().filter_map(Slot::status);
+        status.fold((0, 0), |(turns, sessions), status| {
+            let busy = usize::from(status.busy.load(Ordering::Relaxed));
+            (turns + status.turns.load(Ordering::Relaxed), sessions + busy)
         })
     }
 
     /// Whether something that happened waits for the store to take it.
     pub(crate) fn is_in_trouble(&self) -> bool {
-        let in_trouble = |vitals: &Arc<Vitals>| vitals.trouble.load(Ordering::Relaxed);
-        self.slots().values().filter_map(Slot::vitals).any(in_trouble)
+        let in_trouble = |status: &Arc<ActorStatus>| status.trouble.load(Ordering::Relaxed);
+        self.slots().values().filter_map(Slot::status).any(in_trouble)
     }
 
     /// Waits until every actor has ended. New ones are refused from the stop on.
@@ -175,12 +175,12 @@ impl Sessions {
     }
 
     /// The way to a session's actor, which is started if there is none.
-    pub(super) async fn line(self: &Arc<Self>, id: SessionId) -> Line {
+    pub(super) async fn actor(self: &Arc<Self>, id: SessionId) -> ActorRef {
         loop {
             let closing = {
                 let mut slots = self.slots();
                 match slots.get(&id) {
-                    Some(Slot::Open(line)) => return line.clone(),
+                    Some(Slot::Open(actor)) => return actor.clone(),
                     Some(Slot::Closing(closing)) => closing.clone(),
                     None => return self.start(&mut slots, id, Boot::Load),
                 }
@@ -190,7 +190,7 @@ impl Sessions {
     }
 
     /// Starts the actor of a session that its first turn makes.
-    pub(super) fn make(self: &Arc<Self>, new: NewSession) -> Line {
+    pub(super) fn make(self: &Arc<Self>, new: NewSession) -> ActorRef {
         let id = new.id;
         self.start(&mut self.slots(), id, Boot::Make(Box::new(new)))
     }
@@ -200,20 +200,20 @@ impl Sessions {
         slots: &mut HashMap<SessionId, Slot>,
         id: SessionId,
         boot: Boot,
-    ) -> Line {
+    ) -> ActorRef {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (facts, reports) = mpsc::unbounded_channel();
-        let line = Line {
+        let actor = ActorRef {
             commands,
             facts,
             live: Arc::new(watch::Sender::new(Live::none())),
-            vitals: Arc::default(),
+            status: Arc::default(),
         };
-        line.vitals.busy.store(true, Ordering::Relaxed);
-        slots.insert(id, Slot::Open(line.clone()));
-        let driver = Driver::new(Arc::clone(self), id, line.clone(), inbox, reports);
+        actor.status.busy.store(true, Ordering::Relaxed);
+        slots.insert(id, Slot::Open(actor.clone()));
+        let driver = Driver::new(Arc::clone(self), id, actor.clone(), inbox, reports);
         self.tasks.spawn(driver.run(boot));
-        line
+        actor
     }
 
     /// The actor wants to end: nobody gets to it from now on.
@@ -224,16 +224,16 @@ impl Sessions {
     }
 
     /// The actor goes on after all, with another inbox.
-    pub(super) fn reopened(&self, id: SessionId, line: &Line, closing: &CancellationToken) {
-        self.slots().insert(id, Slot::Open(line.clone()));
+    pub(super) fn reopened(&self, id: SessionId, actor: &ActorRef, closing: &CancellationToken) {
+        self.slots().insert(id, Slot::Open(actor.clone()));
         closing.cancel();
     }
 
     /// The actor has ended. `lease`: what it gives back.
-    pub(super) fn ended(&self, id: SessionId, line: &Line, lease: Option<Fence>) {
+    pub(super) fn ended(&self, id: SessionId, actor: &ActorRef, lease: Option<Fence>) {
         let mut slots = self.slots();
         let removed = match slots.get(&id) {
-            Some(Slot::Open(open)) if !open.commands.same_channel(&line.commands) => None,
+            Some(Slot::Open(open)) if !open.commands.same_channel(&actor.commands) => None,
             _ => slots.remove(&id),
         };
         drop(slots);
@@ -251,17 +251,17 @@ impl Sessions {
 }
 
 impl Slot {
-    fn vitals(&self) -> Option<&Arc<Vitals>> {
+    fn status(&self) -> Option<&Arc<ActorStatus>> {
         match self {
-            Slot::Open(line) => Some(&line.vitals),
+            Slot::Open(actor) => Some(&actor.status),
             Slot::Closing(_) => None,
         }
     }
 }
 
-impl Line {
-    pub(super) fn vitals(&self) -> &Vitals {
-        &self.vitals
+impl ActorRef {
+    pub(super) fn status(&self) -> &ActorStatus {
+        &self.status
     }
 
     /// The same with another inbox.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowline_gateway::config::{Config, Policy, Timeout};
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Phone, Session, eventually, turn};
@@ -197,7 +197,7 @@ async fn sbp_l2_14_a_call_that_was_on_its_way_is_lost_unless_it_may_be_made_agai
         let said = bench.log(&session).await.pop().unwrap().1;
         assert!(said.contains(if again { "a second cat" } else { "lost" }), "{said}");
         let state = bench.get(&format!("/v1/sessions/{}/approvals", session.id)).await;
-        assert_eq!(state.body["approvals"][0]["state"], State::Used.as_str());
+        assert_eq!(state.body["approvals"][0]["state"], ApprovalState::Used.as_str());
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bowline_gateway::config::Config;
-use bowline_gateway::config::mcp::Server;
+use bowline_gateway::config::mcp::McpServerConfig;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Session, eventually, list, turn};
@@ -13,16 +13,16 @@ use crate::python::{beside, place, python};
 use crate::upstream::MockUpstream;
 
 /// The test server as a program.
-pub(crate) fn program() -> Server {
-    Server {
+pub(crate) fn program() -> McpServerConfig {
+    McpServerConfig {
         command: Some(python().display().to_string()),
         args: vec![beside("mcp_server.py"), "stdio".into()],
-        ..Server::default()
+        ..McpServerConfig::default()
     }
 }
 
 /// A bench whose models can use the server `test`, once it is up.
-async fn with_server(upstream: &MockUpstream, server: Server) -> (Bench, Session) {
+async fn with_server(upstream: &MockUpstream, server: McpServerConfig) -> (Bench, Session) {
     let bench = Bench::before_with(upstream, |config| {
         config.mcp.servers.insert("test".into(), server);
     })
@@ -194,12 +194,19 @@ async fn sbp_l5_06_a_server_that_crashes_is_missed_and_comes_back() {
 #[tokio::test]
 async fn sbp_l5_06_a_server_that_is_down_costs_its_tools_and_nothing_else() {
     let upstream = MockUpstream::start().await;
-    let missing = Server { command: Some("/nonexistent/server".into()), ..Server::default() };
+    let missing = McpServerConfig {
+        command: Some("/nonexistent/server".into()),
+        ..McpServerConfig::default()
+    };
     let bench = Bench::before_with(&upstream, |config| {
         config.mcp.servers.insert("missing".into(), missing);
-        let quits = Server { command: Some("false".into()), ..Server::default() };
+        let quits = McpServerConfig { command: Some("false".into()), ..McpServerConfig::default() };
         config.mcp.servers.insert("quits".into(), quits);
-        let off = Server { enabled: false, command: Some("x".into()), ..Server::default() };
+        let off = McpServerConfig {
+            enabled: false,
+            command: Some("x".into()),
+            ..McpServerConfig::default()
+        };
         config.mcp.servers.insert("off".into(), off);
     })
     .await;
@@ -261,7 +268,7 @@ async fn sbp_l5_06_a_server_that_knows_no_handshake_is_greeted_without() {
     let _place = place().await;
     let upstream = MockUpstream::start().await;
     let args = vec!["-c".into(), WITHOUT_HANDSHAKE.into()];
-    let (bench, session) = with_server(&upstream, Server { args, ..program() }).await;
+    let (bench, session) = with_server(&upstream, McpServerConfig { args, ..program() }).await;
     assert_eq!(called(&bench, &session, &[("mcp_test_new", "{}")]).await, ["newer"]);
 }
 
@@ -296,7 +303,8 @@ async fn g16_servers_end_with_the_gateway_and_so_does_what_they_started() {
 async fn sbp_l5_06_a_tool_that_the_caller_brings_stays_the_callers() {
     let upstream = MockUpstream::start().await;
     let bench = Bench::before_with(&upstream, |config| {
-        let missing = Server { command: Some("/nonexistent".into()), ..Server::default() };
+        let missing =
+            McpServerConfig { command: Some("/nonexistent".into()), ..McpServerConfig::default() };
         config.mcp.servers.insert("files".into(), missing);
     })
     .await;
@@ -348,9 +356,9 @@ impl OverHttp {
         Self { child, port }
     }
 
-    fn configure(&self, config: &mut Config, change: impl FnOnce(&mut Server)) {
+    fn configure(&self, config: &mut Config, change: impl FnOnce(&mut McpServerConfig)) {
         let url = format!("http://127.0.0.1:{}/mcp", self.port);
-        let mut server = Server { url: Some(url), ..Server::default() };
+        let mut server = McpServerConfig { url: Some(url), ..McpServerConfig::default() };
         change(&mut server);
         config.mcp.servers.insert("test".into(), server);
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::session::{self, AskedRow};
 use reqwest::Method;
@@ -79,7 +79,7 @@ async fn asked_in(bench: &Bench, session: &Session) -> String {
         turn_id: TurnId(uuid::Uuid::now_v7()),
         tool_name: "camera".into(),
         tool_input: json!({}),
-        state: State::Pending,
+        state: ApprovalState::Pending,
         created_at: at,
         expires_at: at + std::time::Duration::from_secs(60),
     };

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::commit::{Commit, CommitError, Fence, Lease, Loaded, ReplicaId};
 use super::effect::{Effect, Refusal, Reply};
 use super::input::{CommandId, Fact, Input, Now};
-use super::machine::{Limits, Machine, Step};
+use super::machine::{Machine, SessionLimits, Step};
 use super::row::{Head, NewSession};
 
 /// The owner of one session.
@@ -81,7 +81,7 @@ pub enum After {
 
 impl Actor {
     /// Of a session that its first turn makes.
-    pub fn make(new: NewSession, owner: ReplicaId, limits: Limits) -> Self {
+    pub fn make(new: NewSession, owner: ReplicaId, limits: SessionLimits) -> Self {
         let machine = Machine::make(&new, limits);
         Self {
             stored: machine.head().clone(),
@@ -99,7 +99,7 @@ impl Actor {
 
     /// Of a session that is there. What loading asks for goes with the first inputs; if anything
     /// has to be done at once, [`Actor::has_work`] says so.
-    pub fn load(loaded: Loaded, owner: ReplicaId, limits: Limits, now: Now) -> Self {
+    pub fn load(loaded: Loaded, owner: ReplicaId, limits: SessionLimits, now: Now) -> Self {
         let (fence, version, stored) = (loaded.fence, loaded.version, loaded.head.clone());
         let (machine, first) = Machine::load(loaded, limits, now);
         let first = Some(first).filter(|first| *first != Step::default());

@@ -72,7 +72,7 @@ pub enum Write {
     Ask(AskedRow),
     StepApproval {
         id: ApprovalId,
-        state: approval::State,
+        state: approval::ApprovalState,
     },
     Attach(AttachmentRow),
     Detach {

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::approvals::Asked;
+use self::approvals::Question;
 use self::calls::Call;
 use self::surfaces::Surface;
 use self::turns::{Item, Turn, TurnState};
@@ -47,7 +47,7 @@ const RECENT: usize = 16;
 
 /// Bounds of a session (G9, G11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct SessionLimits {
     /// Turns that may wait for the running one.
     pub waiting_turns: usize,
     /// Surfaces at once.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub attempts: u32,
 }
 
-impl Default for Limits {
+impl Default for SessionLimits {
     fn default() -> Self {
         Self { waiting_turns: 64, surfaces: 64, calls: 64, attempts: 2 }
     }
@@ -94,7 +94,7 @@ impl Step {
 pub struct Machine {
     id: SessionId,
     agent_id: AgentId,
-    limits: Limits,
+    limits: SessionLimits,
     head: Head,
     /// What runs and what waits, in order.
     queue: VecDeque<Item>,
@@ -104,7 +104,7 @@ pub struct Machine {
     closed: VecDeque<(u64, Closed)>,
     devices: Arc<Vec<DeviceRow>>,
     calls: Vec<Call>,
-    asked: Vec<Asked>,
+    asked: Vec<Question>,
     stopping: bool,
     gone: bool,
     /// The next turn makes the session.
@@ -113,12 +113,12 @@ pub struct Machine {
 
 impl Machine {
     /// A session that is yet to be made, by its first turn.
-    pub fn make(new: &NewSession, limits: Limits) -> Self {
+    pub fn make(new: &NewSession, limits: SessionLimits) -> Self {
         let head = Head::new(Status::Idle, new.at);
         Self { making: true, ..Self::empty(new.id, new.agent_id.clone(), head, limits) }
     }
 
-    fn empty(id: SessionId, agent_id: AgentId, head: Head, limits: Limits) -> Self {
+    fn empty(id: SessionId, agent_id: AgentId, head: Head, limits: SessionLimits) -> Self {
         Self {
             id,
             agent_id,
@@ -231,7 +231,7 @@ impl Machine {
     /// When [`Fact::Deadline`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let calls = self.calls.iter().filter_map(Call::deadline);
-        calls.chain(self.asked.iter().filter_map(Asked::deadline)).min()
+        calls.chain(self.asked.iter().filter_map(Question::deadline)).min()
     }
 
     /// Nothing lives here: no turns, no surfaces, no calls.
@@ -293,7 +293,7 @@ impl Machine {
             surfaces: self.surfaces.iter().map(Surface::live).collect(),
             closed: self.closed.iter().copied().collect(),
             calls: self.calls.iter().filter_map(Call::live).collect(),
-            approvals: self.asked.iter().map(Asked::live).collect(),
+            approvals: self.asked.iter().map(Question::live).collect(),
         }
     }
 

@@ -17,7 +17,7 @@ const LARGEST_SCHEMA: usize = 8 << 10;
 
 /// A tool on a device: a name, or a name with what it takes (ours).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Said", into = "Said")]
+#[serde(from = "Declared", into = "Declared")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SurfaceTool {
     pub name: String,
@@ -30,7 +30,7 @@ pub struct SurfaceTool {
 /// Both ways to say it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Said {
+enum Declared {
     Name(String),
     Typed {
         name: String,
@@ -41,23 +41,23 @@ enum Said {
     },
 }
 
-impl From<Said> for SurfaceTool {
-    fn from(said: Said) -> Self {
+impl From<Declared> for SurfaceTool {
+    fn from(said: Declared) -> Self {
         match said {
-            Said::Name(name) => Self { name, description: None, input_schema: None },
-            Said::Typed { name, description, input_schema } => {
+            Declared::Name(name) => Self { name, description: None, input_schema: None },
+            Declared::Typed { name, description, input_schema } => {
                 Self { name, description, input_schema }
             }
         }
     }
 }
 
-impl From<SurfaceTool> for Said {
+impl From<SurfaceTool> for Declared {
     fn from(tool: SurfaceTool) -> Self {
         match tool {
-            SurfaceTool { name, description: None, input_schema: None } => Said::Name(name),
+            SurfaceTool { name, description: None, input_schema: None } => Declared::Name(name),
             SurfaceTool { name, description, input_schema } => {
-                Said::Typed { name, description, input_schema }
+                Declared::Typed { name, description, input_schema }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_sbp::api::SbpInfo;
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::frame::TurnStatus;
@@ -93,7 +93,7 @@ fn approval() -> Approval {
         turn_id: turn(),
         tool_name: "camera".into(),
         tool_input: json!({"flash": true}),
-        state: State::Approved,
+        state: ApprovalState::Approved,
         created_at: at(),
         expires_at: at(),
     }

@@ -25,8 +25,8 @@ pub(super) fn messages(conn: &Connection, id: SessionId) -> Result<Vec<Message>>
          WHERE place > ?1 AND place <= ?2 AND kind <> 2 ORDER BY place",
     )?;
     let mut history = Vec::new();
-    for stretch in stretches(conn, end.log, 0, Seq::MAX)? {
-        let mut rows = statement.query(stretch.places())?;
+    for range in ranges(conn, end.log, 0, Seq::MAX)? {
+        let mut rows = statement.query(range.places())?;
         while let Some(row) = rows.next()? {
             let message = rows::message_of(row.get(0)?)?;
             let hidden = row.get::<_, i64>(1)? == kind_number(EntryKind::Action);
@@ -76,7 +76,7 @@ pub(super) fn base_at(conn: &Connection, key: Key, to: Seq) -> Result<Option<Bas
     if to == 0 {
         return Ok(None);
     }
-    let holding = stretches(conn, log_of(conn, key)?, to - 1, to)?.pop();
+    let holding = ranges(conn, log_of(conn, key)?, to - 1, to)?.pop();
     let holding = holding.ok_or_else(|| rows::corrupt("a log with a gap"))?;
     Ok(Some((holding.key, to)))
 }
@@ -90,11 +90,11 @@ pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64)
     if step == 0 {
         return Ok(0);
     }
-    let stretches = stretches(conn, log_of(conn, key)?, 0, session.last_seq)?;
+    let ranges = ranges(conn, log_of(conn, key)?, 0, session.last_seq)?;
     let mut statement = conn.prepare_cached("SELECT step, kind FROM entries WHERE place = ?1")?;
     let mut look_at = |seq: Seq| -> Result<(u64, i64)> {
-        let holding = stretches.partition_point(|stretch| stretch.to < seq);
-        let key = stretches.get(holding).map(|stretch| stretch.key);
+        let holding = ranges.partition_point(|range| range.to < seq);
+        let key = ranges.get(holding).map(|range| range.key);
         let place = place(key.ok_or_else(|| rows::corrupt("a log with a gap"))?, seq);
         Ok(statement.query_row([place], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
     };
@@ -115,28 +115,29 @@ pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64)
 }
 
 /// A log, without what it shares.
-struct Log {
+struct OwnLog {
     key: Key,
     base: Option<Base>,
     agent: String,
 }
 
 /// A session's log, and where it ends.
-struct End {
-    log: Log,
+struct BoundedLog {
+    log: OwnLog,
     last_seq: Seq,
 }
 
-fn end_of(conn: &Connection, id: SessionId) -> Result<Option<End>> {
+fn end_of(conn: &Connection, id: SessionId) -> Result<Option<BoundedLog>> {
     let mut statement = conn.prepare_cached(
         "SELECT key, base_key, base_seq, agent_id, last_seq FROM sessions WHERE id = ?1",
     )?;
-    let end =
-        |row: &Row<'_>| Ok(End { log: read_log(row)?, last_seq: row.get::<_, i64>(4)? as Seq });
+    let end = |row: &Row<'_>| {
+        Ok(BoundedLog { log: read_log(row)?, last_seq: row.get::<_, i64>(4)? as Seq })
+    };
     Ok(statement.query_row([id.as_bytes()], end).optional()?)
 }
 
-fn log_of(conn: &Connection, key: Key) -> Result<Log> {
+fn log_of(conn: &Connection, key: Key) -> Result<OwnLog> {
     let mut statement = conn.prepare_cached(
         "SELECT key, base_key, base_seq, agent_id FROM sessions WHERE key = ?1
          UNION ALL SELECT key, base_key, base_seq, agent_id FROM trunks WHERE key = ?1",
@@ -145,14 +146,14 @@ fn log_of(conn: &Connection, key: Key) -> Result<Log> {
     found.ok_or_else(|| rows::corrupt("a log that is based on nothing"))
 }
 
-fn read_log(row: &Row<'_>) -> rusqlite::Result<Log> {
+fn read_log(row: &Row<'_>) -> rusqlite::Result<OwnLog> {
     let base: Option<Key> = row.get(1)?;
     let base = base.map(|key| row.get::<_, i64>(2).map(|seq| (key, seq as Seq))).transpose()?;
-    Ok(Log { key: row.get(0)?, base, agent: row.get(3)? })
+    Ok(OwnLog { key: row.get(0)?, base, agent: row.get(3)? })
 }
 
 /// Entries of one log that lie side by side.
-struct Stretch {
+struct LogRange {
     key: Key,
     after: Seq,
     to: Seq,
@@ -160,14 +161,14 @@ struct Stretch {
     agent: Option<AgentId>,
 }
 
-impl Stretch {
+impl LogRange {
     fn places(&self) -> [i64; 2] {
         [place(self.key, self.after), place(self.key, self.to)]
     }
 }
 
 /// Where the entries after `after` and up to `to` lie, oldest first.
-fn stretches(conn: &Connection, last: Log, after: Seq, mut to: Seq) -> Result<Vec<Stretch>> {
+fn ranges(conn: &Connection, last: OwnLog, after: Seq, mut to: Seq) -> Result<Vec<LogRange>> {
     let mut found = Vec::with_capacity(1);
     let reader = last.agent.clone();
     let mut log = last;
@@ -176,7 +177,7 @@ fn stretches(conn: &Connection, last: Log, after: Seq, mut to: Seq) -> Result<Ve
         if begins < to {
             let agent = (log.agent != reader).then(|| log.agent.parse()).transpose();
             let agent = agent.map_err(|_| rows::corrupt("an agent id"))?;
-            found.push(Stretch { key: log.key, after: begins, to, agent });
+            found.push(LogRange { key: log.key, after: begins, to, agent });
         }
         match log.base {
             Some((key, seq)) if seq > after => {
@@ -190,12 +191,12 @@ fn stretches(conn: &Connection, last: Log, after: Seq, mut to: Seq) -> Result<Ve
     Ok(found)
 }
 
-fn entries(conn: &Connection, last: Log, after: Seq, to: Seq) -> Result<Vec<Entry>> {
+fn entries(conn: &Connection, last: OwnLog, after: Seq, to: Seq) -> Result<Vec<Entry>> {
     let mut found = Vec::new();
-    for stretch in stretches(conn, last, after, to)? {
+    for range in ranges(conn, last, after, to)? {
         let rest = "WHERE place > ?1 AND place <= ?2 ORDER BY place";
-        let mut part = rows::entries(conn, rest, stretch.places(), |_| true)?;
-        if let Some(agent) = stretch.agent {
+        let mut part = rows::entries(conn, rest, range.places(), |_| true)?;
+        if let Some(agent) = range.agent {
             for entry in &mut part {
                 entry.agent_id.get_or_insert_with(|| agent.clone());
             }

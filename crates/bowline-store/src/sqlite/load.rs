@@ -1,6 +1,6 @@
 //! A session as its next owner finds it, read in one instant.
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 use bowline_sbp::session::{
     AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, KnownKey, Loaded, ReplicaId,
@@ -171,7 +171,8 @@ fn approval_of(row: &Row<'_>, session_id: SessionId) -> Result<Approval> {
         tool_name: row.get(2)?,
         tool_input: serde_json::from_str(row.get_ref(3)?.as_str().unwrap_or_default())
             .map_err(|_| unreadable())?,
-        state: State::named(row.get_ref(4)?.as_str().unwrap_or_default()).ok_or_else(unreadable)?,
+        state: ApprovalState::named(row.get_ref(4)?.as_str().unwrap_or_default())
+            .ok_or_else(unreadable)?,
         created_at: timestamp(row.get(5)?)?,
         expires_at: timestamp(row.get(6)?)?,
     })

@@ -14,7 +14,7 @@ use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind
 
 /// Open in the middle of a transaction, between reading the session's row and writing it.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LogAppender {
     key: Key,
     end: LogEnd,
 }
@@ -49,7 +49,7 @@ impl LogEnd {
     }
 }
 
-impl Log {
+impl LogAppender {
     pub(super) fn open(conn: &Connection, key: Key) -> Result<Self> {
         let sql = "SELECT step_count, last_seq, tether_last, cost_usd FROM sessions WHERE key = ?1";
         let end = conn.prepare_cached(sql)?.query_row([key], |row| {

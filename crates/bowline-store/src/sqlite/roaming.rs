@@ -6,7 +6,7 @@ use bowline_sbp::id::{ExportId, Seq};
 use bowline_sbp::lifecycle::{Change, Status};
 use rusqlite::{Connection, params};
 
-use super::log::Log;
+use super::log::LogAppender;
 use super::rows::{self, Key};
 use super::sessions::{self, Known};
 use super::{exports, history, lineage, memory};
@@ -35,7 +35,7 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     let status = status_with(!import.entries.is_empty())?;
     let key = sessions::insert(conn, &new, status)?;
     failpoint::pass("session");
-    let mut log = Log::open(conn, key)?;
+    let mut log = LogAppender::open(conn, key)?;
     // What its entries cost is the session's cost, wherever it was paid.
     log.restore(conn, import.step_count, import.entries)?;
     log.take_snapshot((SnapshotKind::Checkpoint, import.snapshot), new.at);
@@ -106,7 +106,7 @@ pub(super) fn branch(
     origin: Key,
     point: Point,
     new: &NewSession,
-) -> Result<(Key, Log)> {
+) -> Result<(Key, LogAppender)> {
     let (seq, step) = point;
     let base = history::base_at(conn, origin, seq)?;
     let key = sessions::insert(conn, new, status_with(step > 0)?)?;
@@ -128,7 +128,7 @@ pub(super) fn branch(
     )?
     .execute([key, origin])?;
     failpoint::pass("carried");
-    Ok((key, Log::open(conn, key)?))
+    Ok((key, LogAppender::open(conn, key)?))
 }
 
 /// A session with a past may take turns at once; one without is new.

@@ -26,7 +26,7 @@ trait Work: Send {
 }
 
 /// What the writer is asked for.
-enum Asked {
+enum WriterRequest {
     Work(Box<dyn Work>),
     /// Nothing is written after this: leave a clean file and say so.
     Close(oneshot::Sender<()>),
@@ -56,7 +56,7 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: mpsc::Sender<Asked>,
+    queue: mpsc::Sender<WriterRequest>,
     failed: watch::Receiver<Option<Error>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -78,7 +78,7 @@ impl Writer {
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let job = Job { operation: Some(operation), outcome: None, answer };
-        self.queue.send(Asked::Work(Box::new(job))).await.map_err(|_| self.end())?;
+        self.queue.send(WriterRequest::Work(Box::new(job))).await.map_err(|_| self.end())?;
         answered.await.unwrap_or_else(|_| Err(self.end()))
     }
 
@@ -86,7 +86,7 @@ impl Writer {
     /// any longer finds it closed.
     pub(super) async fn close(&self) {
         let (tell, told) = oneshot::channel();
-        if self.queue.send(Asked::Close(tell)).await.is_ok() {
+        if self.queue.send(WriterRequest::Close(tell)).await.is_ok() {
             let _ = told.await;
         }
     }
@@ -119,7 +119,7 @@ impl Drop for Writer {
 
 fn write_loop(
     conn: &Connection,
-    mut waiting: mpsc::Receiver<Asked>,
+    mut waiting: mpsc::Receiver<WriterRequest>,
     failed: &watch::Sender<Option<Error>>,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
@@ -130,8 +130,8 @@ fn write_loop(
         let mut next = Some(first);
         while let Some(asked) = next {
             match asked {
-                Asked::Work(work) => batch.push(work),
-                Asked::Close(tell) => closing = Some(tell),
+                WriterRequest::Work(work) => batch.push(work),
+                WriterRequest::Close(tell) => closing = Some(tell),
             }
             let more = batch.len() < BATCH && closing.is_none();
             next = more.then(|| waiting.try_recv().ok()).flatten();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
@@ -82,7 +82,7 @@ pub(crate) fn approval(
         turn_id,
         tool_name: tool.into(),
         tool_input,
-        state: State::Pending,
+        state: ApprovalState::Pending,
         created_at,
         expires_at: created_at.checked_add(SignedDuration::from_secs(60)).unwrap(),
     }

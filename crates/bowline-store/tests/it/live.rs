@@ -13,8 +13,8 @@ use bowline_sbp::lifecycle::Change;
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
     Actor, After, Answered, Attach, Attached, Command, CommandId, DeviceChange, Effect, Fact,
-    HandOff, IdempotencyKey, Input, Limits, NewEntry, NewSession, Next, Now, Origin, Packed,
-    Permission, PlannedCall, Replanned, ReplicaId, Reply, RoundEnd, Submit, Tokens, TurnRequest,
+    HandOff, IdempotencyKey, Input, NewEntry, NewSession, Next, Now, Origin, Packed, Permission,
+    PlannedCall, Replanned, ReplicaId, Reply, RoundEnd, SessionLimits, Submit, Tokens, TurnRequest,
     Work,
 };
 use bowline_sbp::surface::SurfaceContext;
@@ -50,14 +50,14 @@ impl Live {
     pub(crate) async fn owned_by(store: &S, id: SessionId, owner: ReplicaId) -> Self {
         store.register(owner).await.unwrap();
         let loaded = store.load(id).await.unwrap().unwrap();
-        let actor = Actor::load(loaded, owner, Limits::default(), now(at()));
+        let actor = Actor::load(loaded, owner, SessionLimits::default(), now(at()));
         Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None }
     }
 
     /// A session that its first turn makes.
     pub(crate) async fn making(store: &S, new: NewSession) -> Self {
         store.register(ME).await.unwrap();
-        let actor = Actor::make(new, ME, Limits::default());
+        let actor = Actor::make(new, ME, SessionLimits::default());
         Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{Command, Head, TurnRequest};
 use bowline_store::{CommitError, SnapshotKind, Tokens};
@@ -82,7 +82,7 @@ async fn g21_questions_of_open_turns_are_loaded(store: S) {
     let rows = loaded().await;
     let seen: Vec<_> =
         rows.iter().map(|row| (row.approval.approval_id, row.place, row.approval.state)).collect();
-    let pending = |n: u32| (asked[n as usize], (2, n), State::Pending);
+    let pending = |n: u32| (asked[n as usize], (2, n), ApprovalState::Pending);
     assert_eq!(seen, [pending(0), pending(1), pending(2)], "where the calls are on record");
     let first = &rows[0].approval;
     assert_eq!((first.turn_id, &*first.tool_name), (turn, "camera"));
@@ -92,11 +92,11 @@ async fn g21_questions_of_open_turns_are_loaded(store: S) {
 
     let made = live.decide(asked[0], true).await;
     live.decide(asked[1], false).await;
-    let states = |rows: &[bowline_sbp::session::AskedRow]| -> Vec<State> {
+    let states = |rows: &[bowline_sbp::session::AskedRow]| -> Vec<ApprovalState> {
         rows.iter().map(|row| row.approval.state).collect()
     };
     let open = store.load(live.id()).await.unwrap().unwrap().asked;
-    assert_eq!(states(&open), [State::Used, State::Denied, State::Pending]);
+    assert_eq!(states(&open), [ApprovalState::Used, ApprovalState::Denied, ApprovalState::Pending]);
     live.call_ended(made[0]).await;
     live.decide(asked[2], false).await;
     live.answer("done").await;
@@ -109,8 +109,11 @@ async fn g21_questions_of_open_turns_are_loaded(store: S) {
         .iter()
         .map(|a| (a.approval_id, a.state))
         .collect();
-    let newest_first =
-        [(asked[2], State::Denied), (asked[1], State::Denied), (asked[0], State::Used)];
+    let newest_first = [
+        (asked[2], ApprovalState::Denied),
+        (asked[1], ApprovalState::Denied),
+        (asked[0], ApprovalState::Used),
+    ];
     assert_eq!(listed, newest_first);
 }
 
@@ -127,13 +130,13 @@ async fn g21_an_approval_is_asked_once_and_the_first_verdict_counts(store: S) {
         let listed = store.approvals(id).await.unwrap();
         listed.iter().rev().map(|a| (a.approval_id, a.state)).collect()
     };
-    let pending = [(asked[0], State::Pending), (asked[1], State::Pending)];
+    let pending = [(asked[0], ApprovalState::Pending), (asked[1], ApprovalState::Pending)];
     assert_eq!(states().await, pending, "the same questions");
     assert_eq!(heir.decide(asked[0], true).await.len(), 1);
     assert!(heir.decide(asked[0], false).await.is_empty());
     heir.at = later(61);
     assert!(heir.decide(asked[1], true).await.is_empty());
-    let ended = [(asked[0], State::Used), (asked[1], State::Expired)];
+    let ended = [(asked[0], ApprovalState::Used), (asked[1], ApprovalState::Expired)];
     assert_eq!(states().await, ended, "the first counts, and too late is a no");
     // A verdict of the owner before is worth nothing.
     let late = live.command(Command::Decide { approval: asked[0], approved: false }).await;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{Done, Effect, TurnRequest};
@@ -249,7 +249,8 @@ impl Found {
         let seen: Vec<_> =
             asked.iter().map(|a| (&*a.tool_name, a.tool_input.clone(), a.state)).collect();
         let question = |mode: &str, state| ("camera", json!({ "mode": mode }), state);
-        let expected = [question("photo", State::Pending), question("selfie", State::Denied)];
+        let expected =
+            [question("photo", ApprovalState::Pending), question("selfie", ApprovalState::Denied)];
         assert_eq!(seen, expected);
         let loaded = store.load(self.asks.id).await.unwrap().unwrap();
         let open: Vec<_> =

@@ -1,6 +1,6 @@
 //! What every backend must do now and then.
 
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 
 use crate::backends::backends;
 use crate::fixture::*;
@@ -76,7 +76,7 @@ async fn an_approval_outlives_its_turn_for_a_while(store: S) {
     assert_eq!(store.forget_approvals(later(100)).await.unwrap(), 0, "a no has to be told yet");
     live.answer("well then").await;
     assert_eq!(store.forget_approvals(later(10)).await.unwrap(), 0);
-    assert_eq!(store.approvals(live.id()).await.unwrap()[0].state, State::Denied);
+    assert_eq!(store.approvals(live.id()).await.unwrap()[0].state, ApprovalState::Denied);
     assert_eq!(store.forget_approvals(later(100)).await.unwrap(), 1);
     assert!(store.approvals(live.id()).await.unwrap().is_empty());
 }

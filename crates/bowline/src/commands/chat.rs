@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
 
-use self::questions::{Line, Question, Questions};
+use self::questions::{InputLine, Question, Questions};
 use self::screen::Screen;
-use self::tools::Tools;
+use self::tools::ChatTools;
 use crate::api::Api;
 use crate::cli::{ChatArgs, Device};
 use crate::commands::sessions::entry_line;
@@ -33,7 +33,7 @@ const PAGE: u32 = 10;
 
 pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
-    let tools = Tools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
+    let tools = ChatTools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
     let (id, token) = session(&api, &args).await?;
     let surface = Surface::connect(SurfaceConfig {
         gateway: api.url.clone(),
@@ -115,7 +115,7 @@ fn context(device: Device) -> SurfaceContext {
 const CALLS: usize = 64;
 
 struct Chat {
-    tools: Tools,
+    tools: ChatTools,
     /// What tools answer comes through here.
     tell: mpsc::Sender<(String, ToolOutcome)>,
     done: mpsc::Receiver<(String, ToolOutcome)>,
@@ -137,7 +137,7 @@ struct Chat {
 }
 
 /// What a step of the conversation leads to.
-enum Next {
+enum ChatStep {
     Stay,
     Leave,
     Closed(CloseReason),
@@ -157,24 +157,24 @@ impl Chat {
             let next = tokio::select! {
                 event = self.surface.next() => match event {
                     Some(event) => self.happened(event),
-                    None => Next::Leave,
+                    None => ChatStep::Leave,
                 },
                 line = read(&mut self.input) => self.typed(line).await?,
                 Some((call_id, outcome)) = self.done.recv() => {
                     // If the surface is closed, its last event says why.
                     let _ = self.surface.answer(call_id, outcome).await;
-                    Next::Stay
+                    ChatStep::Stay
                 }
-                _ = tokio::signal::ctrl_c() => Next::Leave,
+                _ = tokio::signal::ctrl_c() => ChatStep::Leave,
             };
             if let Some(question) = self.questions.next_words() {
                 self.screen.note(&question);
             }
             match next {
-                Next::Stay if self.leave_when_answered && self.is_answered() => break None,
-                Next::Stay => {}
-                Next::Leave => break None,
-                Next::Closed(reason) => break Some(reason),
+                ChatStep::Stay if self.leave_when_answered && self.is_answered() => break None,
+                ChatStep::Stay => {}
+                ChatStep::Leave => break None,
+                ChatStep::Closed(reason) => break Some(reason),
             }
         };
         self.screen.end_line();
@@ -209,19 +209,19 @@ impl Chat {
         Ok(())
     }
 
-    async fn typed(&mut self, line: Option<String>) -> Result<Next, Failure> {
+    async fn typed(&mut self, line: Option<String>) -> Result<ChatStep, Failure> {
         let Some(line) = line else {
             self.input = None;
             self.leave_when_answered = true;
-            return Ok(Next::Stay);
+            return Ok(ChatStep::Stay);
         };
-        if let Line::Answer(question, yes) = self.questions.typed(&line) {
+        if let InputLine::Answer(question, yes) = self.questions.typed(&line) {
             self.answered(question, yes).await?;
-            return Ok(Next::Stay);
+            return Ok(ChatStep::Stay);
         }
         match line.trim() {
             "" => {}
-            "/quit" | "/exit" => return Ok(Next::Leave),
+            "/quit" | "/exit" => return Ok(ChatStep::Leave),
             "/help" => self.screen.note("/back  /cancel  /session  /quit"),
             "/session" => self.screen.note(&format!("session {}", self.id)),
             "/cancel" => {
@@ -235,7 +235,7 @@ impl Chat {
             }
             _ => self.say(line).await?,
         }
-        Ok(Next::Stay)
+        Ok(ChatStep::Stay)
     }
 
     /// A question was answered at the keyboard.
@@ -310,7 +310,7 @@ impl Chat {
         Ok(())
     }
 
-    fn happened(&mut self, event: Event) -> Next {
+    fn happened(&mut self, event: Event) -> ChatStep {
         self.screen.show(&event);
         match event {
             Event::Accepted { client_turn_id, turn_id } => {
@@ -338,7 +338,7 @@ impl Chat {
                     self.screen.note("that was answered elsewhere; press enter to go on");
                 }
             }
-            Event::Closed(reason) => return Next::Closed(reason),
+            Event::Closed(reason) => return ChatStep::Closed(reason),
             Event::Attached { reconnected: true, .. } => self.questions.reconnected(),
             Event::Attached { .. }
             | Event::Chunk { .. }
@@ -346,7 +346,7 @@ impl Chat {
             | Event::Surfaces(_)
             | Event::Lost { .. } => {}
         }
-        Next::Stay
+        ChatStep::Stay
     }
 }
 

@@ -152,8 +152,8 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
         return would(args, format, &sessions, &lines);
     }
     let api = Api::new(&args.gateway)?;
-    let mut keys = Keys::default();
-    let mut outcome = Outcome { without_place: lines, ..Outcome::default() };
+    let mut keys = ImportKeys::default();
+    let mut outcome = ImportResult { without_place: lines, ..ImportResult::default() };
     let count = sessions.len();
     let mut sessions = (1..).zip(&sessions);
     for (number, session) in &mut sessions {
@@ -182,7 +182,7 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
 
 /// What became of the conversations of a file.
 #[derive(Debug, Default)]
-struct Outcome {
+struct ImportResult {
     imported: Vec<Value>,
     failed: Vec<Value>,
     without_place: Vec<String>,
@@ -190,7 +190,7 @@ struct Outcome {
     trouble: Option<Trouble>,
 }
 
-impl Outcome {
+impl ImportResult {
     fn fail(&mut self, session: &Conversation, why: &str) {
         let origin = &session.contents.session.id;
         self.failed
@@ -229,9 +229,9 @@ impl Outcome {
 /// Names for what is asked, made of what is asked: the same again has the same name. Of two that
 /// are alike in one file each has its own, since each becomes a session.
 #[derive(Debug, Default)]
-struct Keys(HashMap<String, u32>);
+struct ImportKeys(HashMap<String, u32>);
 
-impl Keys {
+impl ImportKeys {
     fn of(&mut self, body: &str) -> String {
         let digest = Sha256::digest(body);
         let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -18,7 +18,7 @@ struct Rig {
     driver: Driver,
     socket: Socket<DuplexStream>,
     gateway: WebSocketStream<DuplexStream>,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<HandleCommand>,
     events: mpsc::Receiver<Event>,
 }
 
@@ -72,7 +72,7 @@ async fn commands_do_not_pass_for_signs_of_life() {
     let program = tokio::spawn(async move {
         loop {
             let (reply, answer) = oneshot::channel();
-            commands.send(Command::Cancel(reply)).await.ok().unwrap();
+            commands.send(HandleCommand::Cancel(reply)).await.ok().unwrap();
             assert_eq!(answer.await.unwrap(), Err(Refused::NotAttached));
             sleep(Duration::from_secs(7)).await;
         }

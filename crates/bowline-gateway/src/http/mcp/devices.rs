@@ -17,7 +17,7 @@ use super::Reach;
 use crate::engine::planned_for_host;
 use crate::http::App;
 use crate::mcp::names;
-use crate::session::Sessions;
+use crate::session::LiveSessions;
 
 /// How many of a session id's digits tell it apart. The last ones: the first are the time. With the
 /// longest name of a tool it makes 64 characters.
@@ -33,7 +33,7 @@ pub(super) struct DeviceTool {
 }
 
 /// All that the caller reaches.
-pub(super) fn tools(sessions: &Sessions, reach: &Reach) -> Vec<DeviceTool> {
+pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
     match reach {
         Reach::One(session) => {
             let state = sessions.look_at(session.id);

@@ -107,7 +107,7 @@ pub(super) struct Read {
     limit: Option<u32>,
 }
 
-type Answer = Result<CallToolResult, String>;
+type ToolAnswer = Result<CallToolResult, String>;
 
 impl Deed {
     /// None if the tool is not one of these.
@@ -130,7 +130,7 @@ impl Deed {
         app: &Arc<App>,
         reach: &Reach,
         gone: impl Future<Output = ()>,
-    ) -> Answer {
+    ) -> ToolAnswer {
         match self {
             Deed::List(asked) => list(app, reach, asked).await,
             Deed::Send(asked) => send(app, reach, asked, gone).await,
@@ -139,7 +139,7 @@ impl Deed {
     }
 }
 
-async fn list(app: &App, reach: &Reach, asked: List) -> Answer {
+async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
     if let Reach::One(session) = reach {
         let view = view((**session).clone());
         return Ok(CallToolResult::structured(json!({ "sessions": [view], "next": null })));
@@ -161,7 +161,7 @@ async fn send(
     reach: &Reach,
     asked: Send,
     gone: impl Future<Output = ()>,
-) -> Answer {
+) -> ToolAnswer {
     if asked.text.trim().is_empty() {
         return Err("`text` is empty".into());
     }
@@ -231,7 +231,7 @@ fn answered(done: &Done) -> CallToolResult {
     result
 }
 
-async fn read(app: &App, reach: &Reach, asked: Read) -> Answer {
+async fn read(app: &App, reach: &Reach, asked: Read) -> ToolAnswer {
     let session = find(app, reach, asked.session_id).await?;
     let limit = asked.limit.unwrap_or(20).clamp(1, MOST_MESSAGES);
     let store = &app.engine.store;

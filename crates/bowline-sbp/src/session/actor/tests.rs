@@ -34,7 +34,7 @@ fn loaded(turns: Vec<TurnRow>) -> Loaded {
 }
 
 fn actor() -> Actor {
-    Actor::load(loaded(Vec::new()), me(), Limits::default(), now())
+    Actor::load(loaded(Vec::new()), me(), SessionLimits::default(), now())
 }
 
 fn submit(number: u128, wait: bool) -> Submit {
@@ -161,7 +161,7 @@ fn sbp_l2_13_what_loading_asks_for_is_written_first_however_often_that_fails() {
         advanced: false,
         keyed: false,
     };
-    let mut actor = Actor::load(loaded(vec![row]), me(), Limits::default(), now());
+    let mut actor = Actor::load(loaded(vec![row]), me(), SessionLimits::default(), now());
     for _ in 0..2 {
         assert!(actor.has_work());
         assert_eq!(names(&commit(&mut actor, vec![asks(2, false)])), ["start", "accept"]);
@@ -194,7 +194,7 @@ fn a_session_is_made_by_its_first_commit_and_only_by_that() {
         metadata: "{}".into(),
         at: Timestamp::UNIX_EPOCH,
     };
-    let mut actor = Actor::make(new.clone(), me(), Limits::default());
+    let mut actor = Actor::make(new.clone(), me(), SessionLimits::default());
     for _ in 0..2 {
         assert_eq!(commit(&mut actor, vec![asks(1, false)]).make, Some(new.clone()));
         assert!(matches!(actor.committed(not_stored()), After::Refused(_)));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::calls::{Call, CallState};
 use super::{Machine, Step};
-use crate::approval::{self, Approval, State};
+use crate::approval::{Approval, ApprovalState, ApprovalStep};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::session::commit::Write;
 use crate::session::input::Now;
@@ -20,13 +20,13 @@ const MOST_ASKED: usize = 128;
 
 /// A question, and when nobody may answer it any more.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct Question {
     pub(super) approval: Arc<Approval>,
     pub(super) place: (Seq, u32),
     expires: Instant,
 }
 
-impl Asked {
+impl Question {
     pub(super) fn new(row: AskedRow, now: Now) -> Self {
         let left = now.at.duration_until(row.approval.expires_at);
         let expires = now.instant + Duration::try_from(left).unwrap_or_default();
@@ -34,7 +34,7 @@ impl Asked {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (self.approval.state == State::Pending).then_some(self.expires)
+        (self.approval.state == ApprovalState::Pending).then_some(self.expires)
     }
 
     pub(super) fn live(&self) -> Arc<Approval> {
@@ -47,7 +47,7 @@ impl Asked {
 
     /// Nobody has answered it, or the call that it is about is yet to be made.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.approval.state, State::Pending | State::Approved)
+        matches!(self.approval.state, ApprovalState::Pending | ApprovalState::Approved)
     }
 }
 
@@ -69,7 +69,7 @@ impl Machine {
         }
         let row = AskedRow { approval: approval.clone(), place };
         step.write(Write::Ask(row.clone()));
-        self.asked.push(Asked::new(row, now));
+        self.asked.push(Question::new(row, now));
         while self.asked.len() > MOST_ASKED {
             let ended = self.asked.iter().position(|known| known.deadline().is_none());
             self.asked.remove(ended.unwrap_or(0));
@@ -85,7 +85,7 @@ impl Machine {
         now: Now,
         step: &mut Step,
     ) -> Option<Approval> {
-        let verdict = if approved { approval::Step::Approve } else { approval::Step::Deny };
+        let verdict = if approved { ApprovalStep::Approve } else { ApprovalStep::Deny };
         self.step_approval(id, verdict, now, step)?;
         self.use_approval(id, now, step);
         let asked = self.asked.iter().find(|asked| asked.approval.approval_id == id)?;
@@ -96,7 +96,7 @@ impl Machine {
     pub(super) fn step_approval(
         &mut self,
         id: ApprovalId,
-        taken: approval::Step,
+        taken: ApprovalStep,
         now: Now,
         step: &mut Step,
     ) -> Option<()> {
@@ -105,7 +105,7 @@ impl Machine {
             let approval = Arc::make_mut(&mut asked.approval);
             approval.state = state;
             // Of one that has ended, only how it ended is of use.
-            if state != State::Approved {
+            if state != ApprovalState::Approved {
                 approval.tool_input = Value::Null;
             }
             step.write(Write::StepApproval { id, state });
@@ -120,12 +120,13 @@ impl Machine {
         };
         let state = asked.approval.state;
         // Left to the next process, which can still make the call.
-        let waits = state == State::Pending || (state == State::Approved && self.stopping);
+        let waits =
+            state == ApprovalState::Pending || (state == ApprovalState::Approved && self.stopping);
         let is_its = |call: &Call| matches!(call.state, CallState::Asking(asking) if asking == id);
         let Some(at) = self.calls.iter().position(is_its).filter(|_| !waits) else { return };
         let call = self.calls.remove(at);
-        if state == State::Approved {
-            let _ = self.step_approval(id, approval::Step::Use, now, step);
+        if state == ApprovalState::Approved {
+            let _ = self.step_approval(id, ApprovalStep::Use, now, step);
             return self.make_call(call, now, step);
         }
         self.call_done(call, Err(no(state).into()), now, step);
@@ -133,9 +134,9 @@ impl Machine {
 }
 
 /// A refusal, for the model.
-pub(super) fn no(state: State) -> &'static str {
+pub(super) fn no(state: ApprovalState) -> &'static str {
     match state {
-        State::Expired => "nobody agreed to the call in time",
+        ApprovalState::Expired => "nobody agreed to the call in time",
         _ => "the user does not allow this call",
     }
 }

@@ -18,9 +18,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::approvals::{Asked, no};
+use super::approvals::{Question, no};
 use super::{Machine, Step};
-use crate::approval::{self, Approval, State};
+use crate::approval::{Approval, ApprovalState, ApprovalStep};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::message::EntryKind;
 use crate::session::effect::{Effect, Refusal, Reply};
@@ -230,9 +230,9 @@ impl Machine {
             },
         };
         match stands.state {
-            State::Used if call.plan.again => self.make_call(call, now, step),
-            State::Used => self.call_done(call, Err(LOST.into()), now, step),
-            State::Pending | State::Approved => {
+            ApprovalState::Used if call.plan.again => self.make_call(call, now, step),
+            ApprovalState::Used => self.call_done(call, Err(LOST.into()), now, step),
+            ApprovalState::Pending | ApprovalState::Approved => {
                 let state = CallState::Asking(stands.approval_id);
                 self.calls.push(Call { state, ..call });
                 self.use_approval(stands.approval_id, now, step);
@@ -382,11 +382,11 @@ impl Machine {
             let why = if away { WENT_AWAY.to_owned() } else { late };
             self.call_done(call, Err(why), now, step);
         }
-        let due = |asked: &Asked| asked.deadline().is_some_and(|at| at <= now.instant);
+        let due = |asked: &Question| asked.deadline().is_some_and(|at| at <= now.instant);
         let expired: Vec<_> =
             self.asked.iter().filter(|asked| due(asked)).map(|a| a.approval.approval_id).collect();
         for id in expired {
-            let _ = self.step_approval(id, approval::Step::Expire, now, step);
+            let _ = self.step_approval(id, ApprovalStep::Expire, now, step);
             self.use_approval(id, now, step);
         }
     }
@@ -411,7 +411,7 @@ impl Machine {
     fn stop_call(&mut self, call: Call, why: &str, now: Now, step: &mut Step) {
         match call.state {
             CallState::Asking(id) => {
-                let _ = self.step_approval(id, approval::Step::Deny, now, step);
+                let _ = self.step_approval(id, ApprovalStep::Deny, now, step);
             }
             CallState::Task => step.effect(Effect::StopCall { call: call.plan.id }),
             CallState::Device { .. } => {}

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::approvals::Asked;
+use super::approvals::Question;
 use super::turns::{Item, Turn, TurnState, started};
-use super::{Limits, Machine, Step};
+use super::{Machine, SessionLimits, Step};
 use crate::error::{Code, Failure};
 use crate::frame::TurnStatus;
 use crate::id::TurnId;
@@ -18,11 +18,11 @@ use crate::session::request::TurnRequest;
 
 impl Machine {
     /// The session as its rows say, and what has to be done about it at once.
-    pub fn load(loaded: Loaded, limits: Limits, now: Now) -> (Self, Step) {
+    pub fn load(loaded: Loaded, limits: SessionLimits, now: Now) -> (Self, Step) {
         let mut step = Step::default();
         let mut machine = Self::empty(loaded.id, loaded.agent_id, loaded.head, limits);
         machine.devices = Arc::new(loaded.devices);
-        machine.asked = loaded.asked.into_iter().map(|row| Asked::new(row, now)).collect();
+        machine.asked = loaded.asked.into_iter().map(|row| Question::new(row, now)).collect();
         // Whoever was attached has lost its owner and comes back by itself.
         if !loaded.attachments.is_empty() {
             for attachment in loaded.attachments {
@@ -46,7 +46,7 @@ impl Machine {
     /// Begins the first of the turns that were left.
     fn take_up(&mut self, now: Now, step: &mut Step) {
         while let Some(Item::Turn(turn)) = self.queue.front_mut() {
-            let waits = |asked: &Asked| asked.is_of(turn.id) && asked.is_open();
+            let waits = |asked: &Question| asked.is_of(turn.id) && asked.is_open();
             if turn.attempt > self.limits.attempts && !self.asked.iter().any(waits) {
                 let text = "This turn was interrupted twice by a restart of the gateway and was \
                             given up. Send it again to have it answered.";

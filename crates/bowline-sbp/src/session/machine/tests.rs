@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Limits, Machine, Step};
+use super::{Machine, SessionLimits, Step};
 use crate::error::{Code, Failure};
 use crate::frame::TurnStatus;
 use crate::id::{AgentId, SessionId, TurnId};
@@ -43,7 +43,7 @@ impl Bench {
     fn loading(loaded: Loaded) -> (Self, Step) {
         let begun = Instant::now();
         let now = Now { instant: begun, at: Timestamp::UNIX_EPOCH, fresh: Uuid::nil() };
-        let (machine, step) = Machine::load(loaded, Limits::default(), now);
+        let (machine, step) = Machine::load(loaded, SessionLimits::default(), now);
         (Self::of(machine, begun), step)
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::id::{AgentId, ExportId, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
@@ -204,7 +204,7 @@ impl World {
         let open: Vec<_> = rows
             .asked
             .iter()
-            .filter(|row| row.approval.state == State::Pending)
+            .filter(|row| row.approval.state == ApprovalState::Pending)
             .map(|row| row.approval.approval_id)
             .collect();
         if let Some(approval) = self.random.pick(&open).copied() {

@@ -2,8 +2,8 @@
 
 use bowline_sbp::id::{AgentId, TurnId};
 use bowline_sbp::session::{
-    Actor, After, Command, CommandId, CommitError, Fact, HandOff, Input, Limits, NewSession, Next,
-    Reply, TokenHash,
+    Actor, After, Command, CommandId, CommitError, Fact, HandOff, Input, NewSession, Next, Reply,
+    SessionLimits, TokenHash,
 };
 use jiff::Timestamp;
 
@@ -14,7 +14,8 @@ use super::request::Travel;
 use super::store::session_id;
 
 /// Small, so that schedules meet them.
-const LIMITS: Limits = Limits { waiting_turns: 3, surfaces: 2, calls: 3, attempts: 2 };
+const LIMITS: SessionLimits =
+    SessionLimits { waiting_turns: 3, surfaces: 2, calls: 3, attempts: 2 };
 /// The most inputs that become one commit.
 const BATCH: usize = 6;
 

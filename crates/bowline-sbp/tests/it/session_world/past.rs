@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::session::{Fence, Placed, TokenHash};
 use uuid::Uuid;
@@ -25,7 +25,7 @@ pub(super) struct Past {
     pub(super) tokens: Vec<TokenHash>,
     /// The call that each approval is about.
     pub(super) asked: BTreeMap<ApprovalId, String>,
-    pub(super) approvals: BTreeMap<ApprovalId, Vec<State>>,
+    pub(super) approvals: BTreeMap<ApprovalId, Vec<ApprovalState>>,
     pub(super) handed_off: bool,
     pub(super) deleted: bool,
 }
@@ -34,7 +34,7 @@ impl Past {
     /// Whether a call was marked as made.
     pub(super) fn is_used(&self, call: &str) -> bool {
         let used = |id: &ApprovalId| {
-            self.approvals.get(id).is_some_and(|states| states.contains(&State::Used))
+            self.approvals.get(id).is_some_and(|states| states.contains(&ApprovalState::Used))
         };
         self.asked.iter().any(|(id, asked)| asked == call && used(id))
     }

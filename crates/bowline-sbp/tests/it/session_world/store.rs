@@ -5,7 +5,7 @@ mod writes;
 
 use std::collections::BTreeSet;
 
-use bowline_sbp::approval::State;
+use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{
@@ -98,7 +98,7 @@ impl Store {
         let rows = self.rows.as_ref()?;
         let unfinished = |turn: TurnId| rows.turns.iter().any(|row| row.id == turn);
         let open = |asked: &&AskedRow| {
-            asked.approval.state == State::Pending || unfinished(asked.approval.turn_id)
+            asked.approval.state == ApprovalState::Pending || unfinished(asked.approval.turn_id)
         };
         Some(Loaded {
             id: session_id(),

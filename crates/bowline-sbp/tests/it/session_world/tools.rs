@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::message::EntryKind;
@@ -67,7 +67,7 @@ pub(super) fn plan(
         turn_id: turn,
         tool_name: call.name.clone(),
         tool_input: input.clone(),
-        state: State::Pending,
+        state: ApprovalState::Pending,
         created_at: now.at,
         expires_at: now.at + seconds(random),
     };

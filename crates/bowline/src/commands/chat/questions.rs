@@ -31,7 +31,7 @@ pub(super) enum Question {
 
 /// What a line is to the questions.
 #[derive(Debug, PartialEq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     Answer(Question, bool),
     Message,
 }
@@ -63,19 +63,19 @@ impl Questions {
         Some(format!("{}\n  allow it? [y/N]", front.words))
     }
 
-    pub(super) fn typed(&mut self, line: &str) -> Line {
+    pub(super) fn typed(&mut self, line: &str) -> InputLine {
         let verdict = match line.trim().to_lowercase().as_str() {
             "y" | "yes" => Some(true),
             "" | "n" | "no" => Some(false),
             _ => None,
         };
-        let Some(front) = self.0.front().filter(|put| put.shown) else { return Line::Message };
+        let Some(front) = self.0.front().filter(|put| put.shown) else { return InputLine::Message };
         if verdict.is_none() && front.question != Question::Gone {
-            return Line::Message;
+            return InputLine::Message;
         }
         match (self.0.pop_front(), verdict) {
-            (Some(put), Some(yes)) => Line::Answer(put.question, yes),
-            _ => Line::Message,
+            (Some(put), Some(yes)) => InputLine::Answer(put.question, yes),
+            _ => InputLine::Message,
         }
     }
 
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn questions_are_put_one_at_a_time_and_only_yes_is_yes() {
         let mut questions = three();
-        assert_eq!(questions.typed("what is it for?"), Line::Message);
-        assert_eq!(questions.typed(""), Line::Answer(approval(1), false));
-        assert_eq!(questions.typed("y"), Line::Message, "the second was not shown yet");
+        assert_eq!(questions.typed("what is it for?"), InputLine::Message);
+        assert_eq!(questions.typed(""), InputLine::Answer(approval(1), false));
+        assert_eq!(questions.typed("y"), InputLine::Message, "the second was not shown yet");
         assert!(questions.next_words().unwrap().starts_with("second?"));
-        assert_eq!(questions.typed(" No "), Line::Answer(approval(2), false));
+        assert_eq!(questions.typed(" No "), InputLine::Answer(approval(2), false));
         questions.next_words().unwrap();
-        assert_eq!(questions.typed("YES"), Line::Answer(approval(3), true));
-        assert_eq!(questions.typed("y"), Line::Message);
+        assert_eq!(questions.typed("YES"), InputLine::Answer(approval(3), true));
+        assert_eq!(questions.typed("y"), InputLine::Message);
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod tests {
             assert!(questions.answered_elsewhere(id(1)));
             assert!(!questions.answered_elsewhere(id(3)), "one that waited is just gone");
             let line = questions.typed(between);
-            assert!(matches!(line, Line::Message | Line::Answer(Question::Gone, true)));
-            assert_eq!(questions.typed("y"), Line::Message);
+            assert!(matches!(line, InputLine::Message | InputLine::Answer(Question::Gone, true)));
+            assert_eq!(questions.typed("y"), InputLine::Message);
             assert!(questions.next_words().unwrap().starts_with("second?"));
         }
     }
@@ -174,7 +174,7 @@ mod tests {
     fn a_new_connection_asks_anew() {
         let mut questions = three();
         questions.reconnected();
-        assert_eq!(questions.typed("y"), Line::Answer(Question::Gone, true));
+        assert_eq!(questions.typed("y"), InputLine::Answer(Question::Gone, true));
         questions.ask(approval(2), "second?");
         assert!(questions.next_words().unwrap().starts_with("second?"));
     }

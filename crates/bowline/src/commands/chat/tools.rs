@@ -23,7 +23,7 @@ use crate::failure::Failure;
 
 /// The tools of one chat.
 #[derive(Debug, Clone)]
-pub(super) struct Tools(Arc<Vec<Tool>>);
+pub(super) struct ChatTools(Arc<Vec<Tool>>);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Tool {
@@ -34,7 +34,7 @@ enum Tool {
     Run,
 }
 
-impl Tools {
+impl ChatTools {
     /// What this machine has; none at all if `off`.
     pub(super) fn here(
         off: bool,
@@ -159,11 +159,11 @@ mod tests {
 
     #[test]
     fn nothing_is_offered_when_tools_are_off_and_nothing_runs_unasked() {
-        let off = Tools::here(true, None, true).unwrap();
+        let off = ChatTools::here(true, None, true).unwrap();
         assert!(off.declared().is_empty());
-        let on = Tools::here(false, None, false).unwrap();
+        let on = ChatTools::here(false, None, false).unwrap();
         assert!(on.declared().iter().all(|tool| tool.name != "run" && tool.name != "read_file"));
-        let runs = Tools::here(false, None, true).unwrap();
+        let runs = ChatTools::here(false, None, true).unwrap();
         assert!(runs.question("run", &json!({ "command": "ls" })).unwrap().contains("ls"));
         assert_eq!(runs.question("notify", &json!({})), None);
     }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::approval::{Approval, State};
+use crate::approval::{Approval, ApprovalState};
 use crate::completion::ToolCall;
 use crate::id::ApprovalId;
 use crate::session::{
@@ -34,7 +34,7 @@ fn device(wait: u64) -> Work {
     Work::Device { tool: "camera".into(), input: json!({"x": 1}), patience, wait }
 }
 
-fn approval(number: u128, state: State) -> Approval {
+fn approval(number: u128, state: ApprovalState) -> Approval {
     Approval {
         approval_id: ApprovalId(id(number)),
         session_id: SessionId(Uuid::nil()),
@@ -48,7 +48,7 @@ fn approval(number: u128, state: State) -> Approval {
 }
 
 fn asking(number: u128, work: Work) -> PlannedCall {
-    let approval = approval(number, State::Pending);
+    let approval = approval(number, ApprovalState::Pending);
     PlannedCall { permission: Some(Permission { approval }), ..call(number, work) }
 }
 
@@ -112,7 +112,7 @@ fn runs(step: &Step) -> Vec<Uuid> {
     step.effects.iter().filter_map(run).collect()
 }
 
-fn states(step: &Step) -> Vec<State> {
+fn states(step: &Step) -> Vec<ApprovalState> {
     let state = |write: &Write| match write {
         Write::StepApproval { state, .. } => Some(*state),
         _ => None,
@@ -157,12 +157,12 @@ fn g21_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
     let (mut bench, step) = Bench::calling(vec![asking(1, task())]);
     assert_eq!((step.names(), runs(&step)), (vec!["append", "ask"], vec![]));
     let step = bench.decide(1, true);
-    assert_eq!(states(&step), [State::Approved, State::Used]);
+    assert_eq!(states(&step), [ApprovalState::Approved, ApprovalState::Used]);
     assert_eq!(runs(&step), [id(1)]);
     let again = bench.decide(1, false);
     assert_eq!((states(&again), runs(&again)), (vec![], vec![]), "the first verdict counts");
     let Reply::Decided(Some(stands)) = again.reply_of() else { panic!("{again:?}") };
-    assert_eq!(stands.state, State::Used);
+    assert_eq!(stands.state, ApprovalState::Used);
     assert_eq!(*bench.decide(7, true).reply_of(), Reply::Decided(None));
 }
 
@@ -170,14 +170,14 @@ fn g21_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
 fn g21_a_call_that_nobody_agreed_to_is_not_made() {
     let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
     let step = bench.decide(1, false);
-    assert_eq!((states(&step), runs(&step)), (vec![State::Denied], vec![]));
+    assert_eq!((states(&step), runs(&step)), (vec![ApprovalState::Denied], vec![]));
     assert_eq!(step.starts(), [(turn(1), 1, 1)]);
     let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
     assert_eq!(bench.fact(Fact::Deadline), Step::default(), "an early timer is ignored");
     bench.wait(60);
     assert_eq!(bench.machine.deadline(), Some(bench.now().instant));
     let step = bench.fact(Fact::Deadline);
-    assert_eq!((states(&step), runs(&step)), (vec![State::Expired], vec![]));
+    assert_eq!((states(&step), runs(&step)), (vec![ApprovalState::Expired], vec![]));
     assert_eq!(states(&bench.decide(1, true)), []);
 }
 
@@ -185,25 +185,25 @@ fn g21_a_call_that_nobody_agreed_to_is_not_made() {
 fn g21_a_cancelled_turn_takes_its_question_back() {
     let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
     let step = bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
-    assert_eq!(states(&step), [State::Denied]);
+    assert_eq!(states(&step), [ApprovalState::Denied]);
     assert_eq!(states(&bench.decide(1, true)), []);
 }
 
 #[test]
 fn g9_after_a_crash_a_call_that_may_have_been_made_is_lost_unless_it_may_be_repeated() {
     for (state, again, made) in [
-        (State::Pending, false, None),
-        (State::Approved, false, Some(true)),
-        (State::Used, false, Some(false)),
-        (State::Used, true, Some(true)),
-        (State::Denied, true, Some(false)),
+        (ApprovalState::Pending, false, None),
+        (ApprovalState::Approved, false, Some(true)),
+        (ApprovalState::Used, false, Some(false)),
+        (ApprovalState::Used, true, Some(true)),
+        (ApprovalState::Denied, true, Some(false)),
     ] {
         let asked = AskedRow { approval: approval(1, state), place: (2, 1) };
         let advanced = TurnRow { advanced: true, ..row(1, Origin::Surface) };
         let rows = Loaded { turns: vec![advanced], asked: vec![asked], ..loaded() };
         let (mut bench, _) = Bench::loading(rows);
         // The question has another id this time: its place says which it is.
-        let permission = Some(Permission { approval: approval(8, State::Pending) });
+        let permission = Some(Permission { approval: approval(8, ApprovalState::Pending) });
         let planned = PlannedCall { permission, again, ..call(1, task()) };
         let plan = Ok(Replanned { seq: 2, calls: vec![planned], rounds: 1, spent_usd: 0.0 });
         let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 2, plan });
@@ -374,5 +374,5 @@ fn sbp_l2_18_no_call_begins_for_a_turn_that_was_cancelled_in_its_round() {
     bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
     let step = bench.round_ended(1, 0, calls(vec![call(1, device(20)), asking(2, task())]));
     assert_eq!((bench.shown(), runs(&step)), (vec![], vec![]));
-    assert_eq!(states(&step), [State::Denied], "nobody is asked for what will not be done");
+    assert_eq!(states(&step), [ApprovalState::Denied], "nobody is asked for what will not be done");
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::approval::{Approval, State};
+use crate::approval::{Approval, ApprovalState};
 use crate::id::ApprovalId;
 use crate::session::{AskedRow, AttachmentRow, Replanned, ReplicaId};
 use crate::surface::SurfaceContext;
@@ -79,7 +79,7 @@ fn whoever_was_attached_has_lost_its_owner() {
     assert_eq!(bench.machine.head().status, Status::Suspended);
 }
 
-fn asked(state: State) -> AskedRow {
+fn asked(state: ApprovalState) -> AskedRow {
     let approval = Approval {
         approval_id: ApprovalId(Uuid::nil()),
         session_id: SessionId(Uuid::nil()),
@@ -96,11 +96,11 @@ fn asked(state: State) -> AskedRow {
 #[test]
 fn sbp_l2_13_restarts_do_not_count_while_a_person_is_asked() {
     for (state, goes_on) in [
-        (State::Pending, true),
-        (State::Approved, true),
-        (State::Denied, false),
-        (State::Expired, false),
-        (State::Used, false),
+        (ApprovalState::Pending, true),
+        (ApprovalState::Approved, true),
+        (ApprovalState::Denied, false),
+        (ApprovalState::Expired, false),
+        (ApprovalState::Used, false),
     ] {
         let started = TurnRow { attempt: 5, advanced: true, ..row(1, Origin::Surface) };
         let rows = Loaded { turns: vec![started], asked: vec![asked(state)], ..loaded() };

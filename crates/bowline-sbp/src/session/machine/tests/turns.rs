@@ -112,7 +112,7 @@ fn making() -> Bench {
         metadata: "{}".into(),
         at: Timestamp::UNIX_EPOCH,
     };
-    Bench::of(Machine::make(&new, Limits::default()), Instant::now())
+    Bench::of(Machine::make(&new, SessionLimits::default()), Instant::now())
 }
 
 #[test]

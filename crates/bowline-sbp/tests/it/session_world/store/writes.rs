@@ -1,6 +1,6 @@
 //! The writes of a commit, each checked against the rows it meets.
 
-use bowline_sbp::approval::{State, Step};
+use bowline_sbp::approval::{ApprovalState, ApprovalStep};
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::session::{AskedRow, DeviceRow, IdempotencyKey, Placed, TurnRow, Write};
 
@@ -158,7 +158,7 @@ impl Store {
     fn ask(&mut self, rows: &mut Rows, row: &AskedRow) {
         let id = row.approval.approval_id;
         let call = row.approval.tool_input["call"].as_str().unwrap_or_default().to_owned();
-        let is_new = row.approval.state == State::Pending
+        let is_new = row.approval.state == ApprovalState::Pending
             && self.past.asked.values().all(|known| *known != call)
             && self.past.asked.insert(id, call).is_none();
         if !is_new {
@@ -167,8 +167,9 @@ impl Store {
         rows.asked.push(row.clone());
     }
 
-    fn step_approval(&mut self, rows: &mut Rows, id: ApprovalId, state: State) {
-        let steps = [Step::Approve, Step::Deny, Step::Expire, Step::Use];
+    fn step_approval(&mut self, rows: &mut Rows, id: ApprovalId, state: ApprovalState) {
+        let steps =
+            [ApprovalStep::Approve, ApprovalStep::Deny, ApprovalStep::Expire, ApprovalStep::Use];
         let asked = rows.asked.iter_mut().find(|row| row.approval.approval_id == id);
         match asked {
             Some(row) if steps.iter().any(|s| row.approval.state.after(*s) == Some(state)) => {

@@ -22,7 +22,7 @@ pub(super) fn is_here(name: &str) -> bool {
 }
 
 /// What a program said, and whether all went well.
-pub(super) struct Said {
+pub(super) struct Output {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -67,7 +67,7 @@ pub(super) async fn run(
     mut command: Command,
     input: Option<&str>,
     patience: Duration,
-) -> Result<Said, String> {
+) -> Result<Output, String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let mut command = CommandWrap::from(command);
@@ -85,7 +85,7 @@ pub(super) async fn run(
         };
         let ((), stdout, stderr) = tokio::join!(give, take(stdout), take(stderr));
         let ended = child.0.inner_mut().wait().await.map_err(|error| error.to_string())?;
-        Ok(Said { code: ended.code(), stdout, stderr })
+        Ok(Output { code: ended.code(), stdout, stderr })
     };
     let ended = tokio::time::timeout(patience, work).await;
     ended.unwrap_or_else(|_| Err(format!("it took longer than {} s", patience.as_secs())))

@@ -10,32 +10,32 @@ use bowline_store::{Arrival, TokenHash};
 use crate::auth::{Credentials, hash_token};
 use crate::clock;
 use crate::http::App;
-use crate::socket::{End, Received, Socket};
+use crate::socket::{Received, Socket, SocketEnd};
 
 pub(super) const REVOKED: &str = "this device's access was taken back or has expired";
 
 /// A surface that may attach.
-pub(super) struct Introduced {
+pub(super) struct Authenticated {
     pub(super) arrival: Arrival,
     pub(super) frame: AttachFrame,
     /// The device's own token, if that is what opened the session.
     pub(super) device: Option<TokenHash>,
 }
 
-pub(super) async fn introduce(
+pub(super) async fn authenticate(
     app: &App,
     socket: &mut Socket,
     path: &str,
-    shown: &Credentials,
-) -> Result<Introduced, End> {
+    credentials: &Credentials,
+) -> Result<Authenticated, SocketEnd> {
     let protocol = |detail: &str| {
-        End::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
+        SocketEnd::with(ServerFrame::ProtocolError { detail: detail.into() }, Close::Protocol)
     };
     let first = async {
         let in_time = tokio::time::timeout(app.engine.limits.attach_timeout, socket.frame());
         tokio::select! {
             first = in_time => Ok(first),
-            () = app.stop.cancelled() => Err(End::Bare(Close::ServiceRestart)),
+            () = app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
         }
     };
     // Looked up while the frame is on its way. How much is pending may change until then, and the
@@ -59,34 +59,35 @@ pub(super) async fn introduce(
     if frame.session_id != path {
         return Err(protocol("session_id in the frame is not the one in the address"));
     }
-    let try_again = |_| End::Bare(Close::TryAgain);
+    let try_again = |_| SocketEnd::Bare(Close::TryAgain);
     let mut arrival = found.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     let session = &arrival.session;
-    let (device, name) = match app.engine.access.may_attach(&frame.session_token, shown, session) {
-        true => (None, frame.surface.surface_id.clone()),
-        false => {
-            let token = shown.device_token(&frame.session_token).map(hash_token);
-            let token =
-                token.ok_or_else(|| forbidden("session_token does not open this session"))?;
-            let name = store.device_of(session.id, token, clock::now()).await;
-            let name = name.map_err(try_again)?.ok_or_else(|| forbidden(REVOKED))?;
-            (Some(token), Some(name))
-        }
-    };
+    let (device, name) =
+        match app.engine.access.may_attach(&frame.session_token, credentials, session) {
+            true => (None, frame.surface.surface_id.clone()),
+            false => {
+                let token = credentials.device_token(&frame.session_token).map(hash_token);
+                let token =
+                    token.ok_or_else(|| forbidden("session_token does not open this session"))?;
+                let name = store.device_of(session.id, token, clock::now()).await;
+                let name = name.map_err(try_again)?.ok_or_else(|| forbidden(REVOKED))?;
+                (Some(token), Some(name))
+            }
+        };
     // A named device gets what it missed itself.
     if name.is_some() {
         let named = store.arrival(session.id, name).await;
         arrival = named.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     }
-    Ok(Introduced { arrival, frame, device })
+    Ok(Authenticated { arrival, frame, device })
 }
 
-pub(super) fn forbidden(detail: &str) -> End {
-    End::with(ServerFrame::Forbidden { detail: detail.into() }, Close::Forbidden)
+pub(super) fn forbidden(detail: &str) -> SocketEnd {
+    SocketEnd::with(ServerFrame::Forbidden { detail: detail.into() }, Close::Forbidden)
 }
 
-pub(super) fn not_found(path: &str) -> End {
+pub(super) fn not_found(path: &str) -> SocketEnd {
     let session_id: String = path.chars().take(64).collect();
     let detail = format!("there is no session {session_id} here");
-    End::with(ServerFrame::SessionNotFound { session_id, detail }, Close::NotFound)
+    SocketEnd::with(ServerFrame::SessionNotFound { session_id, detail }, Close::NotFound)
 }

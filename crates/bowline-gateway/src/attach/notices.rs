@@ -8,14 +8,14 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use bowline_sbp::approval::{Approval, State};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::frame::{AttachedSurface, ServerFrame};
 use bowline_sbp::id::{ApprovalId, SessionId, TurnId};
 use bowline_sbp::session::LiveState;
 use uuid::Uuid;
 
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct Notices {
     epoch: u64,
     joined: bool,
     approvals: Vec<ApprovalId>,
@@ -24,7 +24,7 @@ pub(super) struct Shown {
     surfaces: Vec<AttachedSurface>,
 }
 
-impl Shown {
+impl Notices {
     pub(super) fn new(epoch: u64, joined: bool) -> Self {
         let (approvals, calls, answered) = (Vec::new(), Vec::new(), Vec::new());
         Self { epoch, joined, approvals, calls, answered, surfaces: Vec::new() }
@@ -65,11 +65,11 @@ impl Shown {
             let id = approval.approval_id;
             let shown = self.approvals.iter().position(|shown| *shown == id);
             match (approval.state, shown) {
-                (State::Pending, None) => {
+                (ApprovalState::Pending, None) => {
                     self.approvals.push(id);
                     frames.push(ServerFrame::ApprovalRequest(Approval::clone(approval)));
                 }
-                (state, Some(at)) if state != State::Pending => {
+                (state, Some(at)) if state != ApprovalState::Pending => {
                     self.approvals.swap_remove(at);
                     frames.push(ServerFrame::ApprovalResolved {
                         approval_id: id,

@@ -1,0 +1,91 @@
+//! A gateway in a process of its own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+
+pub(crate) struct Gateway {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// From its start to its first word.
+    pub(crate) ready: Duration,
+    /// Turns of the one before it that it took up.
+    pub(crate) recovered: u64,
+}
+
+impl Gateway {
+    pub(crate) async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
+        Self::run(data, &format!("http://{upstream}/v1"), None).await
+    }
+
+    /// With an upstream over TLS, whose certificate is in the file.
+    pub(crate) async fn start_with_tls(
+        data: &Path,
+        upstream: SocketAddr,
+        certificate: &Path,
+    ) -> Result<Self> {
+        Self::run(data, &format!("https://{upstream}/v1"), Some(certificate)).await
+    }
+
+    async fn run(data: &Path, upstream: &str, certificate: Option<&Path>) -> Result<Self> {
+        let begun = Instant::now();
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .args(["--upstream", upstream])
+            .env("XDG_CONFIG_HOME", data)
+            .env("BOWLINE_LOG_LEVEL", "warn")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        if let Some(certificate) = certificate {
+            // Read in place of the system's roots wherever those are files, as on Linux.
+            command.env("SSL_CERT_FILE", certificate);
+        }
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().context("no output")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let took = begun.elapsed();
+        let ready: Value = serde_json::from_str(&line.context("the gateway did not start")?)?;
+        let url = ready["url"].as_str().context("no address")?;
+        let address = url.trim_start_matches("http://").parse()?;
+        let recovered = ready["recovered_turns"].as_u64().unwrap_or(0);
+        Ok(Self { child, address, ready: took, recovered })
+    }
+
+    /// kill -9.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Resident memory, in bytes.
+    pub(crate) fn memory(&self) -> Result<f64> {
+        let pid = self.child.id().context("the gateway is gone")?;
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
+        let pages: f64 = statm.split_whitespace().nth(1).context("no memory figure")?.parse()?;
+        Ok(pages * 4096.0)
+    }
+
+    /// From now on the peak counts anew.
+    pub(crate) fn forget_peak(&self) -> Result<()> {
+        let pid = self.child.id().context("the gateway is gone")?;
+        Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
+    }
+
+    /// The most resident memory since then, in bytes.
+    pub(crate) fn peak(&self) -> Result<f64> {
+        let pid = self.child.id().context("the gateway is gone")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context("no peak")?;
+        Ok(kib.parse::<f64>()? * 1024.0)
+    }
+}
