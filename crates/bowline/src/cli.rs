@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Sessions(SessionsArgs),
     /// Pack a session: a token for this gateway, or a file for any other
     Export(roaming::ExportArgs),
-    /// Take a session in: by token, from a bundle, or from another product's export
+    /// Import a session: by token, from a bundle, or from another product's export
     Import(roaming::ImportArgs),
     /// Look at a token or a file without using it up
     Inspect(roaming::InspectArgs),
@@ -58,9 +58,9 @@ pub(crate) enum Command {
     Control(control::ControlArgs),
     /// Pass sealed frames between clients and daemons, without being able to read them
     Relay(relay::RelayArgs),
-    /// Make one address of this machine reachable through a relay that cannot read
+    /// Make one address of this machine reachable through a relay, encrypted end to end
     Daemon(relay_ends::DaemonArgs),
-    /// Reach a daemon: open a port here that leads there, or measure the way
+    /// Connect to a daemon: forward a local port to it, or measure round trips
     Connect(relay_ends::ConnectArgs),
     /// List your daemons
     Daemons(relay_ends::DaemonsArgs),
@@ -152,10 +152,10 @@ pub(crate) struct ChatArgs {
     /// Go on with the newest session
     #[arg(long)]
     pub(crate) last: bool,
-    /// The session's token, if the gateway does not know you otherwise
+    /// The session's token, if you have no API key of the gateway
     #[arg(long, value_name = "TOKEN", env = "BOWLINE_SESSION_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// The device to be
+    /// The device to act as
     #[arg(long, value_enum, default_value_t = Device::Desktop)]
     pub(crate) device: Device,
     /// The model that answers
@@ -170,7 +170,7 @@ pub(crate) struct ChatArgs {
     /// Let the agent run commands; you are asked about each
     #[arg(long)]
     pub(crate) allow_run: bool,
-    /// Say this, print the answer, and leave
+    /// Send this message, print the answer and exit
     #[arg(long, short, value_name = "TEXT")]
     pub(crate) message: Option<String>,
     /// Print events as lines of JSON
@@ -290,7 +290,7 @@ pub(crate) enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Sign roaming tokens with a new key; those that are out stay good until they expire
+    /// Sign roaming tokens with a new key; tokens already issued stay valid until they expire
     #[command(after_help = "Example:\n  bowline keys rotate")]
     Rotate {
         #[command(flatten)]

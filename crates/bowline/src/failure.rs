@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::terminal::note;
+use crate::terminal;
 use bowline_gateway::StartError;
 use bowline_store::OpenError;
 
@@ -35,10 +35,7 @@ impl Failure {
     }
 
     pub(crate) fn print(&self) {
-        note!("error: {}", self.what);
-        if let Some(hint) = &self.hint {
-            note!("\nhint: {hint}");
-        }
+        terminal::error(&self.what, self.hint.as_deref());
     }
 }
 

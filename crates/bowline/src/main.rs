@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            note!("error: the operating system gives no threads: {error}");
+            note!("error: cannot start threads: {error}");
             return ExitCode::FAILURE;
         }
     };

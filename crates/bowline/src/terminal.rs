@@ -4,10 +4,16 @@
 //! here panics. What cannot be written for another reason, such as a full disk, makes the command fail
 //! at its end: a key that was shown only once may be lost with it.
 
-use std::fmt::Arguments;
+mod table;
+
+pub(crate) use table::{columns, table};
+
+use std::fmt::{Arguments, Display};
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
 
 /// Something could not be written.
 static LOST: AtomicBool = AtomicBool::new(false);
@@ -46,9 +52,29 @@ pub(crate) fn finished(code: ExitCode) -> ExitCode {
     if !LOST.load(Ordering::Relaxed) {
         return code;
     }
-    note!("error: not all of the output could be written");
-    note!("\nhint: check the disk that it goes to, then run the command again");
+    let hint = "check the disk that it goes to, then run the command again";
+    error("not all of the output could be written", Some(hint));
     ExitCode::from(74)
+}
+
+/// What went wrong, and what to do about it, on stderr.
+pub(crate) fn error(what: &str, hint: Option<&str>) {
+    note!("error: {what}");
+    if let Some(hint) = hint {
+        note!("\nhint: {hint}");
+    }
+}
+
+/// A time to the second, in UTC.
+pub(crate) fn utc(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+/// One of many steps of long work begins.
+pub(crate) fn progress(doing: &str, number: usize, of: usize, what: impl Display) {
+    if of > 1 {
+        note!("{doing} {number} of {of}: {what}");
+    }
 }
 
 fn noticed(written: io::Result<()>) {
@@ -57,7 +83,12 @@ fn noticed(written: io::Result<()>) {
     }
 }
 
-/// Text without control characters that could play with a terminal.
+/// The same on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+/// Text without control characters, which could change what a terminal shows.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }

@@ -40,7 +40,7 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Certificate and key; none: plain HTTP, for this machine or a proxy.
     pub tls: Option<Tls>,
-    /// Allows plain HTTP on a public address, for use behind a proxy that ends TLS.
+    /// Allows plain HTTP on a public address, for use behind a proxy that terminates TLS.
     pub insecure_plain: bool,
     /// Networks of proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,

@@ -41,7 +41,7 @@ impl StartError {
             }
             Self::Door(error) => error.hint("127.0.0.1:8090"),
             Self::Exposed { .. } => "add --tls-cert and --tls-key, listen on 127.0.0.1, or say \
-                 --insecure-plain behind a proxy that ends TLS"
+                 --insecure-plain behind a proxy that terminates TLS"
                 .into(),
         }
     }

@@ -22,7 +22,7 @@ pub struct Config {
     pub region: Option<String>,
     /// Certificate and key; none: plain HTTP, for this machine or a proxy.
     pub tls: Option<Tls>,
-    /// Allows plain HTTP on a public address, for use behind a proxy that ends TLS.
+    /// Allows plain HTTP on a public address, for use behind a proxy that terminates TLS.
     pub insecure_plain: bool,
     /// Networks of proxies whose `X-Forwarded-For` is believed.
     #[serde(deserialize_with = "peer::networks")]

@@ -15,7 +15,7 @@ use super::tls::TlsArgs;
     subcommand_negates_reqs = true,
     after_help = "\
 The subcommands work on the data folder itself, also while the control plane runs: it notices at
-once. Who is revoked gets no new tokens, and relays send its daemons and their clients away within
+once. A revoked user or daemon gets no new tokens, and relays disconnect its daemons and their clients within
 seconds.
 
 Examples:
@@ -26,7 +26,7 @@ Examples:
   bowline control rotate"
 )]
 pub(crate) struct ControlArgs {
-    /// The control plane's data folder [default: control, in bowline's own]
+    /// The control plane's data folder [default: `control` in bowline's data folder]
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct ControlServeArgs {
     pub(crate) presence_minutes: u64,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Serve a public address in the clear, behind a proxy that does TLS
+    /// Allow plain HTTP on a public address, behind a proxy that terminates TLS
     #[arg(long)]
     pub(crate) insecure_plain: bool,
     /// A proxy, or a network of them, whose X-Forwarded-For is believed
@@ -75,7 +75,7 @@ pub(crate) enum ControlCommand {
     /// List daemons, revoke them
     #[command(subcommand)]
     Daemon(DaemonCommand),
-    /// Sign tokens with the next key; those that are out stay good until they expire
+    /// Sign tokens with the next key; tokens already issued stay valid until they expire
     #[command(
         after_help = "Examples:\n  bowline control rotate\n  bowline control rotate --compromised"
     )]

@@ -12,7 +12,7 @@ pub(crate) struct McpArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    /// Show the MCP servers that agents use, how they are, and their tools
+    /// Show the MCP servers that agents use, their status and their tools
     #[command(after_help = "\
 Asks the running gateway, which starts the servers that it has not started yet.
 

@@ -34,7 +34,7 @@ pub(crate) struct RelayArgs {
     /// Run the control plane, too, at the same address
     #[arg(long, conflicts_with = "issuer")]
     pub(crate) with_control: bool,
-    /// The control plane's data folder [default: control, in bowline's own]
+    /// The control plane's data folder [default: `control` in bowline's data folder]
     #[arg(long, value_name = "DIR", requires = "with_control")]
     pub(crate) data: Option<PathBuf>,
     /// How the world reaches it [default: the address it listens on]
@@ -45,7 +45,7 @@ pub(crate) struct RelayArgs {
     pub(crate) region: Option<String>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Allow plain HTTP on a public address, behind a proxy that ends TLS
+    /// Allow plain HTTP on a public address, behind a proxy that terminates TLS
     #[arg(long)]
     pub(crate) insecure_plain: bool,
     /// A proxy, or a network of them, whose X-Forwarded-For is believed

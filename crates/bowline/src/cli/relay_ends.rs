@@ -61,7 +61,7 @@ pub(crate) struct ConnectArgs {
     pub(crate) control: ControlArgs,
     /// The daemon's id or name
     pub(crate) daemon: String,
-    /// Open a port here that leads to the daemon's target
+    /// Forward this local port to the daemon's target
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
     /// Measure round trips instead
@@ -91,7 +91,7 @@ Examples:
 pub(crate) struct DaemonsArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// Take a daemon out of force, for good: a lost machine, say. It and its clients are cut off
+    /// Revoke a daemon for good, for example a lost machine. It and its clients are disconnected
     #[arg(long, value_name = "DAEMON")]
     pub(crate) revoke: Option<String>,
     /// Print JSON

@@ -22,7 +22,7 @@ pub(crate) struct ExportArgs {
     /// A name for the bundle
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// How long the token is good for: 60s to 7d
+    /// How long the token is valid: 60s to 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = seconds)]
     pub(crate) ttl: u32,
     /// Write the bundle to a file
@@ -36,14 +36,14 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Files are understood by their content: an SBP bundle, a ChatGPT `conversations.json`, OpenAI-style
-messages (JSON or JSONL), a Letta agent file (.af). What has no place here is listed.
-Each conversation of another product's file is taken in once: the same file again within 24 hours
+messages (JSON or JSONL), a Letta agent file (.af). What cannot be imported is listed.
+Each conversation of another product's file is imported once: the same file again within 24 hours
 (`limits.key_memory`) gives the same sessions. For a second copy use `bowline fork`.
 
 Examples:
   bowline import trip.sbp.json
   bowline import eyJ0eXAiOi… --agent booking
-  bowline import eyJ0eXAiOi… --fork                 leaves the token good
+  bowline import eyJ0eXAiOi… --fork                 the token stays valid
   bowline import conversations.json --dry-run")]
 pub(crate) struct ImportArgs {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct ImportArgs {
     /// The agent that goes on; the bundle's own unless said
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// Take a copy and leave the token good
+    /// Import a copy; the token stays valid
     #[arg(long)]
     pub(crate) fork: bool,
     /// Only say what would be imported

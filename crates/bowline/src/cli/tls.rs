@@ -7,7 +7,7 @@ use clap::Args;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TlsArgs {
-    /// The certificate and those above it, in PEM; taken up again when the file changes
+    /// The certificate chain, in PEM; reloaded when the file changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The certificate's key, in PEM

@@ -365,7 +365,7 @@ fn closed(reason: &CloseReason) -> Failure {
             failure.hint("give the session's token with --token, or an API key with --key")
         }
         CloseReason::NotFound => failure.hint("`bowline sessions list` shows what is there"),
-        CloseReason::Replaced => failure.hint("take it back with `bowline chat --last`"),
+        CloseReason::Replaced => failure.hint("attach again with `bowline chat --last`"),
         CloseReason::HandedOff { session, .. } => {
             failure.hint(format!("go on with `bowline chat --session {session}`"))
         }

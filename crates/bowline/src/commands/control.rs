@@ -15,6 +15,7 @@ use bowline_relay::control::registry::{self, OpenError, Registry};
 use crate::cli::control::{ControlArgs, ControlCommand};
 use crate::failure::Failure;
 use crate::paths;
+use crate::terminal::utc;
 
 pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
     let data = args.data.unwrap_or_else(|| paths::data().join("control"));
@@ -98,25 +99,9 @@ fn now() -> u64 {
 fn when(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_second(seconds) {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Ok(time) => utc(time),
         Err(_) => "-".into(),
     }
-}
-
-/// Rows under their headings, each column as wide as it has to be.
-fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = headings.map(|heading| heading.chars().count());
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: [&str; N]| {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
-    std::iter::once(line(headings)).chain(rows).collect()
 }
 
 /// The folder as one types it after a command, if it is not the usual one.

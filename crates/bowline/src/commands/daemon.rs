@@ -35,7 +35,7 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     let services = Services { tcp: args.tcp };
     let mut sessions = JoinSet::new();
 
-    let no_signals = |error| Failure::new(format!("no signals: {error}"));
+    let no_signals = |error| Failure::new(format!("cannot listen for signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     loop {

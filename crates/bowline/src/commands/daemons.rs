@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bowline_client::relay::ControlPlane;
-use bowline_sbrp::api::DaemonStatus;
+use bowline_sbrp::api::{DaemonStatus, DaemonView};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::Fingerprint;
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::cli::relay_ends::DaemonsArgs;
 use crate::failure::Failure;
 use crate::owner;
-use crate::terminal::{note, printable, say};
+use crate::terminal::{note, printable, say, show, table};
 
 pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
     let control = owner::control_plane(&args.control)?;
@@ -29,26 +29,21 @@ pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
         note!("no daemons yet; start one with `bowline daemon --tcp 127.0.0.1:22 --name home`");
         return Ok(ExitCode::SUCCESS);
     }
-    let width = |texts: &mut dyn Iterator<Item = usize>, least| texts.fold(least, usize::max);
-    let ids = width(&mut daemons.iter().map(|one| one.id.chars().count()), 6);
-    let names = width(
-        &mut daemons.iter().filter_map(|one| one.name.as_ref()).map(|n| n.chars().count()),
-        4,
-    );
-    say!("{:ids$}  {:names$}  {:7}  FINGERPRINT", "DAEMON", "NAME", "STATUS");
-    for daemon in daemons {
+    let row = |daemon: &DaemonView| {
         let status = match daemon.status {
             DaemonStatus::Online => "online",
             DaemonStatus::Offline => "offline",
             DaemonStatus::Unknown => "unknown",
         };
-        say!(
-            "{:ids$}  {:names$}  {status:7}  {}",
+        [
             printable(&daemon.id),
             printable(daemon.name.as_deref().unwrap_or("-")),
+            status.to_owned(),
             fingerprint(&daemon.identity_public_key).unwrap_or_else(|| "-".into()),
-        );
-    }
+        ]
+    };
+    let rows: Vec<_> = daemons.iter().map(row).collect();
+    show!("{}", table(["DAEMON", "NAME", "STATUS", "FINGERPRINT"], &rows));
     Ok(ExitCode::SUCCESS)
 }
 

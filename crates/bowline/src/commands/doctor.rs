@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::terminal::say;
+use crate::terminal::{columns, say, show};
 use crate::{local, paths};
 
 /// What a look at one thing found.
@@ -39,14 +39,15 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
     if args.json {
         say!("{}", serde_json::to_string(&findings).map_err(Failure::new)?);
     } else {
-        for Finding { check, result, detail } in &findings {
+        let row = |Finding { check, result, detail }: &Finding| {
             let mark = match result {
-                Grade::Ok => "ok  ",
+                Grade::Ok => "ok",
                 Grade::Warn => "warn",
                 Grade::Fail => "FAIL",
             };
-            say!("{mark}  {check:12}  {detail}");
-        }
+            [mark.to_owned(), check.to_string(), detail.clone()]
+        };
+        show!("{}", columns(&findings.iter().map(row).collect::<Vec<_>>()));
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -34,12 +34,12 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     match &args.out {
         Some(file) => {
             say!("{}", file.display());
-            note!("\nTake it in anywhere with `bowline import {}`.", file.display());
+            note!("\nImport it anywhere with `bowline import {}`.", file.display());
         }
         None => {
-            note!("good until  {}\n", text("expires_at"));
+            note!("valid until  {}\n", text("expires_at"));
             say!("{}", text("roaming_token"));
-            note!("\nWhoever has this token can take the session in, once:");
+            note!("\nAnyone who has this token can import the session, once:");
             note!("  bowline import TOKEN");
         }
     }

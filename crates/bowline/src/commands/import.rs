@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::api::{Api, Deed, Trouble, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::Failure;
-use crate::terminal::{note, printable, say};
+use crate::terminal::{note, one_line, printable, progress, say};
 use bowline_import::{Conversation, Format, Found};
 
 /// What was named: a token, or a text.
@@ -157,9 +157,7 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
     let count = sessions.len();
     let mut sessions = (1..).zip(&sessions);
     for (number, session) in &mut sessions {
-        if count > 1 {
-            note!("importing {number} of {count}: {}", title(session));
-        }
+        progress("importing", number, count, title(session));
         let body = body(args, json!({}), Some(&session.contents.seal().text));
         let key = keys.of(&body);
         match post(&api, body, key, AGAIN).await {
@@ -213,7 +211,7 @@ impl ImportResult {
         if count > 1 && !args.json {
             note!("\nNot imported:");
             for failed in &failed {
-                let text = |name: &str| line(failed[name].as_str().unwrap_or_default());
+                let text = |name: &str| one_line(failed[name].as_str().unwrap_or_default());
                 note!("  {}: {}", text("title"), text("error"));
             }
             note!();
@@ -242,12 +240,7 @@ impl ImportKeys {
 }
 
 fn title(session: &Conversation) -> String {
-    line(session.title.as_deref().unwrap_or(&session.contents.session.id))
-}
-
-/// A text that stays on its line.
-pub(super) fn line(text: &str) -> String {
-    printable(text).replace(['\n', '\t'], " ")
+    one_line(session.title.as_deref().unwrap_or(&session.contents.session.id))
 }
 
 /// A bundle goes as the text it is: reading it into numbers would change them.
@@ -268,7 +261,7 @@ async fn post(api: &Api, body: String, key: String, look: &str) -> Result<Value,
     let path = "/v1/sbp/sessions/import";
     let deed = Deed { path, body, key, name: "the import", look: look.to_owned() };
     let made = api.once(deed).await?;
-    serde_json::from_str(&made).map_err(|_| Trouble::refused("the gateway's answer makes no sense"))
+    serde_json::from_str(&made).map_err(|_| Trouble::refused("the gateway's answer cannot be read"))
 }
 
 fn would(
@@ -287,14 +280,14 @@ fn would(
     say!("This is {format}. It would become {} session(s):", sessions.len());
     for session in sessions {
         let title = session["title"].as_str().unwrap_or("(without a title)");
-        say!("  {} messages  {}", session["messages"], line(title));
+        say!("  {} messages  {}", session["messages"], one_line(title));
     }
     say_unplaced(unplaced);
     Ok(ExitCode::SUCCESS)
 }
 
 fn say_made(made: &[Value]) {
-    let text = |session: &Value, name: &str| line(session[name].as_str().unwrap_or("-"));
+    let text = |session: &Value, name: &str| one_line(session[name].as_str().unwrap_or("-"));
     for session in made {
         say!("{}", text(session, "session_id"));
         let agent = text(session, "agent_id");
@@ -307,8 +300,8 @@ fn say_made(made: &[Value]) {
 
 fn say_unplaced(unplaced: &[String]) {
     if !unplaced.is_empty() {
-        note!("\nWithout a place here, or changed on the way:");
-        unplaced.iter().for_each(|unplaced| note!("  {}", line(unplaced)));
+        note!("\nLeft out or changed:");
+        unplaced.iter().for_each(|unplaced| note!("  {}", one_line(unplaced)));
     }
 }
 

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::export::show;
-use super::import::{Given, given, line};
+use super::import::{Given, given};
 use crate::api::Api;
 use crate::cli::roaming::InspectArgs;
 use crate::failure::Failure;
-use crate::terminal::printable;
+use crate::terminal::{columns, one_line, printable};
 use bowline_import::Format;
 
 pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
@@ -23,12 +23,12 @@ pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
     };
     // A stranger wrote it: it must not play with the terminal, nor look like another field.
     let shown = |value: &Value| match value {
-        Value::String(text) => line(text),
-        other => line(&other.to_string()),
+        Value::String(text) => one_line(text),
+        other => one_line(&other.to_string()),
     };
     let fields = seen.as_object().into_iter().flatten();
-    let lines: Vec<_> =
-        fields.map(|(name, value)| format!("{:16}  {}", line(name), shown(value))).collect();
+    let rows: Vec<_> = fields.map(|(name, value)| [one_line(name), shown(value)]).collect();
+    let lines: Vec<_> = columns(&rows).lines().map(str::to_owned).collect();
     Ok(show(&seen, args.json, &lines))
 }
 

@@ -19,7 +19,7 @@ pub(crate) async fn run(args: LineageArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let lineage: Lineage = serde_json::from_value(seen)
-        .map_err(|_| Failure::new("the gateway's answer makes no sense"))?;
+        .map_err(|_| Failure::new("the gateway's answer cannot be read"))?;
     show!("{}", if args.dot { dot(&lineage) } else { tree(&lineage) });
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use crate::api::Api;
 use crate::cli::GatewayArgs;
 use crate::cli::mcp::{McpArgs, McpCommand};
 use crate::failure::Failure;
-use crate::terminal::{note, printable, say};
+use crate::terminal::{note, one_line, printable, say};
 
 pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
     match args.command {
@@ -51,7 +51,7 @@ async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
 fn tool_line(tool: &Value) -> String {
     const WIDTH: usize = 60;
     let text = |name: &str| tool[name].as_str().unwrap_or_default();
-    let about = printable(text("description")).replace(['\n', '\t'], " ");
+    let about = one_line(text("description"));
     let short: String = about.chars().take(WIDTH).collect();
     let dots = if about.chars().count() > WIDTH { " …" } else { "" };
     format!("{:40}  {short}{dots}", text("name")).trim_end().to_owned()

@@ -50,8 +50,10 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
+        };
         let (terminate, interrupt) =
             (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         Ok(Self { terminate, interrupt })

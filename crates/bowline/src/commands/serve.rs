@@ -77,7 +77,9 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
 
 /// Serves until a signal, or until the disk fails for good.
 async fn run_until_told(gateway: Gateway) -> Result<ExitCode, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
+    };
     let (mut terminate, mut interrupt) =
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     tokio::select! {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::cli::{GatewayArgs, SessionsArgs, SessionsCommand};
 use crate::failure::Failure;
-use crate::terminal::{note, printable, say};
+use crate::terminal::{note, printable, say, show, table, utc};
 
 pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
     match args.command {
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
             let api = Api::new(&gateway)?;
             for id in ids {
                 api.call(Method::DELETE, &format!("/v1/sessions/{id}"), None).await?;
-                note!("session {id} is gone");
+                note!("session {id} is removed");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -74,25 +74,18 @@ async fn list(
         note!("no sessions yet; start one with `bowline chat`");
         return Ok(ExitCode::SUCCESS);
     }
-    say!(
-        "{:36}  {:9}  {:>5}  {:>7}  {:16}  UPDATED",
-        "SESSION",
-        "STATUS",
-        "STEPS",
-        "PENDING",
-        "AGENT"
-    );
-    for session in sessions {
-        say!(
-            "{:36}  {:9}  {:>5}  {:>7}  {:16}  {}",
-            text(&session, "session_id"),
-            text(&session, "status"),
+    let row = |session: &Value| {
+        [
+            text(session, "session_id").to_owned(),
+            text(session, "status").to_owned(),
             session["step_count"].to_string(),
             session["tether_turns_pending"].to_string(),
-            text(&session, "agent_id"),
-            when(&session, "updated_at"),
-        );
-    }
+            printable(text(session, "agent_id")),
+            when(session, "updated_at"),
+        ]
+    };
+    let rows: Vec<_> = sessions.iter().map(row).collect();
+    show!("{}", table(["SESSION", "STATUS", "STEPS", "PENDING", "AGENT", "UPDATED"], &rows));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -152,11 +145,10 @@ fn text<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or("-")
 }
 
-/// A time to the second, in UTC.
 fn when(object: &Value, name: &str) -> String {
     let text = text(object, name);
     match text.parse::<jiff::Timestamp>() {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Ok(time) => utc(time),
         Err(_) => text.to_owned(),
     }
 }

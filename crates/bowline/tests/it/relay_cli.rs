@@ -22,7 +22,7 @@ fn a_relay_says_why_it_does_not_start_and_what_to_do() {
         fails(&["--issuer", "https://control.example", "--listen", "0.0.0.0:8090"]), @r"
     error: 0.0.0.0:8090 can be reached from outside, and there is no certificate
 
-    hint: add --tls-cert and --tls-key, listen on 127.0.0.1, or say --insecure-plain behind a proxy that ends TLS
+    hint: add --tls-cert and --tls-key, listen on 127.0.0.1, or say --insecure-plain behind a proxy that terminates TLS
     ");
     insta::assert_snapshot!(fails(&["--issuer", "http://control.example"]), @r"
     error: the issuer's URL has to begin with https://, or http:// on this machine

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::{registry, table, undone, when};
+use super::{registry, undone, when};
 use crate::failure::Failure;
-use crate::terminal::{note, say, show};
+use crate::terminal::{note, say, show, table};
 
 pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failure> {
     let records = registry(data)?.audit(limit).map_err(|error| undone(error, data))?;

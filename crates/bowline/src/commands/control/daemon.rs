@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use bowline_relay::control::registry::Daemon;
 use serde_json::{Value, json};
 
-use super::{now, registry, table, undone, when};
+use super::{now, registry, undone, when};
 use crate::cli::control::DaemonCommand;
 use crate::failure::Failure;
-use crate::terminal::{note, printable, say, show};
+use crate::terminal::{note, printable, say, show, table};
 
 pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<ExitCode, Failure> {
     match command {

@@ -44,7 +44,9 @@ pub(super) async fn run(
     let control = Control::open(config).map_err(|error| not_started(error, &data))?;
 
     // Before it says that it is ready: whoever reads that may tell it to stop.
-    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("no signals: {error}")));
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
+    };
     let (mut terminate, mut interrupt) =
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
 

@@ -7,10 +7,10 @@ use bowline_relay::control::ApiKey;
 use bowline_relay::control::registry::{Registry, User};
 use serde_json::{Value, json};
 
-use super::{data_flag, now, registry, table, undone, unopened, when};
+use super::{data_flag, now, registry, undone, unopened, when};
 use crate::cli::control::UserCommand;
 use crate::failure::Failure;
-use crate::terminal::{note, say, show};
+use crate::terminal::{note, say, show, table};
 
 pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitCode, Failure> {
     match command {
