@@ -1,9 +1,15 @@
-//! `docs/conformance.md` tells the truth: every requirement is there, and names tests that exist.
+//! `docs/conformance.md` tells the truth: every requirement is there, in the words of `docs/spec/`, and
+//! names tests that exist.
 //!
-//! `BLESS=1 cargo test -p bowline conformance` writes the table's last column anew.
+//! `BLESS=1 cargo test -p bowline --all-features --test it conformance` writes the words and the
+//! tests anew.
+
+mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use spec::requirements;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -58,20 +64,8 @@ fn only_tests_count_as_tests() {
 
 /// The ids that the specification texts define, and our promises.
 fn required() -> BTreeSet<String> {
-    let mut ids: BTreeSet<String> = (1..=19).map(|n| format!("G{n}")).collect();
-    for file in ["docs/spec/sbp.md", "docs/spec/sbrp.md"] {
-        let text = std::fs::read_to_string(root().join(file)).unwrap();
-        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
-            let parts: Vec<_> = word.split('-').collect();
-            if let ["SBP" | "SBRP", _, number] = parts[..]
-                && number.len() == 2
-                && number.bytes().all(|b| b.is_ascii_digit())
-            {
-                ids.insert(word.to_owned());
-            }
-        }
-    }
-    ids
+    let promises = (1..=19).map(|n| format!("G{n}"));
+    requirements().into_iter().map(|requirement| requirement.id).chain(promises).collect()
 }
 
 /// The tests whose names begin with the id, alone or among others.
@@ -131,13 +125,15 @@ fn row(line: &str) -> Option<(&str, &str, &str)> {
 /// missing): `.
 fn partial(cell: &str) -> (&str, &str) {
     let at = cell.strip_prefix("*partial* (").and_then(|rest| rest.find("): "));
-    cell.split_at(at.map_or(0, |at| "*partial* (".len() + at + "): ".len()))
+    let said = at.filter(|at| *at > 0);
+    cell.split_at(said.map_or(0, |at| "*partial* (".len() + at + "): ".len()))
 }
 
 #[test]
 fn a_partial_row_says_what_is_missing() {
     assert_eq!(partial("*partial* (no (good) disk): `a`"), ("*partial* (no (good) disk): ", "`a`"));
     assert_eq!(partial("`a`, `b`"), ("", "`a`, `b`"));
+    assert_eq!(partial("*partial* (): `a`"), ("", "*partial* (): `a`"));
 }
 
 #[test]
@@ -163,32 +159,38 @@ fn every_test_that_the_guarantees_name_exists() {
 }
 
 #[test]
-fn every_requirement_is_listed_and_names_tests_that_exist() {
+fn every_requirement_is_listed_in_its_words_and_names_tests_that_exist() {
     let path = root().join("docs/conformance.md");
     let names = test_names();
     let expected = |id: &str| match tests_of(id, &names) {
         tests if tests.is_empty() => "open".to_owned(),
         tests => tests.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
     };
+    let words: BTreeMap<_, _> = requirements().into_iter().map(|one| (one.id, one.short)).collect();
     let text = std::fs::read_to_string(&path).unwrap();
     if std::env::var_os("BLESS").is_some() {
         let lines = text.lines().map(|line| match row(line) {
             Some((id, what, tests)) => {
+                let what = words.get(id).map_or(what, String::as_str);
                 format!("| {id} | {what} | {}{} |", partial(tests).0, expected(id))
             }
             None => line.to_owned(),
         });
-        std::fs::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+        let text = lines.collect::<Vec<_>>().join("\n");
+        std::fs::write(&path, text + "\n").unwrap();
         return;
     }
-    let rows: BTreeMap<_, _> =
-        text.lines().filter_map(row).map(|(id, _, tests)| (id, tests)).collect();
-    let listed: BTreeSet<_> = rows.keys().map(|id| id.to_string()).collect();
+    let rows: Vec<_> = text.lines().filter_map(row).collect();
+    let listed: BTreeSet<_> = rows.iter().map(|(id, ..)| id.to_string()).collect();
     assert_eq!(listed, required(), "the table has exactly the specification's ids");
-    for (id, tests) in rows {
+    assert_eq!(listed.len(), rows.len(), "a requirement has one row");
+    for (id, what, tests) in rows {
         let (why, tests) = partial(tests);
         assert_eq!(tests, expected(id), "{id}: run with BLESS=1 to write the table anew");
         assert!(why.is_empty() || tests != "open", "{id}: nothing of it is shown");
+        if let Some(short) = words.get(id) {
+            assert_eq!(what, short, "{id}: run with BLESS=1 to write the table anew");
+        }
     }
 }
 
