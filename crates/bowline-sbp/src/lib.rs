@@ -26,5 +26,5 @@ pub mod translate;
 pub const SBP_VERSION: &str = "1.2";
 /// The older name of the same wire, answered to a surface that asks for it.
 pub const SBP_VERSION_0_9: &str = "0.9";
-/// The highest conformance level this implementation satisfies in full.
+/// The level that `docs/conformance.md` claims, and the rule by which it does. A test keeps them together.
 pub const SBP_LEVEL: &str = "L5";
