@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sbp_l2_18_64_messages_are_on_the_wire_and_the_rest_is_held_in_order() {
+    fn sbp_l2_18_sixty_four_messages_are_on_the_wire_and_the_rest_is_held_in_order() {
         let mut outbox = Outbox::default();
         for n in 0..ON_THE_WIRE + 2 {
             outbox.push(named(&n.to_string())).unwrap();

@@ -172,7 +172,7 @@ async fn g17_messages_of_joined_surfaces_keep_each_ones_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sbp_l2_18_beyond_64_messages_are_held_in_order_and_beyond_256_more_refused() {
+async fn sbp_l2_18_messages_beyond_64_are_held_in_order_and_beyond_256_more_refused() {
     let Busy { bench, upstream, session, mut phone, gate } = busy(json!({}), |_| {}).await;
     let sent = numbered("n", 0..330);
     at_once(&mut phone, all("m", &sent[..64])).await;

@@ -16,8 +16,8 @@ backends! {
     a_new_session_is_loaded_as_it_was_made
     g19_the_row_is_loaded_as_it_was_committed
     sbp_l2_18_turns_are_loaded_by_their_place
-    g21_questions_of_open_turns_are_loaded
-    g21_an_approval_is_asked_once_and_the_first_verdict_counts
+    sbp_l5_01_questions_of_open_turns_are_loaded
+    sbp_l5_01_an_approval_is_asked_once_and_the_first_verdict_counts
     g6_attachments_and_devices_are_loaded
     g8_a_session_that_was_handed_over_says_to_whom
 }
@@ -74,7 +74,7 @@ async fn sbp_l2_18_turns_are_loaded_by_their_place(store: S) {
     assert_eq!(seen, [(3, true), (4, false)], "the next one began with the end of the first");
 }
 
-async fn g21_questions_of_open_turns_are_loaded(store: S) {
+async fn sbp_l5_01_questions_of_open_turns_are_loaded(store: S) {
     let mut live = Live::new(&store).await;
     let turn = live.submit("hi").await;
     let asked = live.call_tools(&["camera", "gps", "clipboard"]).await;
@@ -117,7 +117,7 @@ async fn g21_questions_of_open_turns_are_loaded(store: S) {
     assert_eq!(listed, newest_first);
 }
 
-async fn g21_an_approval_is_asked_once_and_the_first_verdict_counts(store: S) {
+async fn sbp_l5_01_an_approval_is_asked_once_and_the_first_verdict_counts(store: S) {
     let mut live = Live::new(&store).await;
     let id = live.id();
     live.submit("hi").await;

@@ -196,6 +196,13 @@ fn every_requirement_is_listed_in_its_words_and_names_tests_that_exist() {
 }
 
 #[test]
+fn no_test_names_an_id_that_nobody_defined() {
+    let (names, required) = (test_names(), required());
+    let unknown = |name: &&String| ids_of(name).iter().any(|id| !required.contains(id));
+    assert_eq!(names.iter().filter(unknown).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
 fn levels_one_and_two_have_no_open_requirement() {
     let names = test_names();
     let open: Vec<_> = required()

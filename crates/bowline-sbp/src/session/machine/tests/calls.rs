@@ -153,7 +153,7 @@ fn g9_an_answer_that_came_with_the_calls_is_written_after_them() {
 }
 
 #[test]
-fn g21_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
+fn sbp_l5_01_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
     let (mut bench, step) = Bench::calling(vec![asking(1, task())]);
     assert_eq!((step.names(), runs(&step)), (vec!["append", "ask"], vec![]));
     let step = bench.decide(1, true);
@@ -167,7 +167,7 @@ fn g21_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
 }
 
 #[test]
-fn g21_a_call_that_nobody_agreed_to_is_not_made() {
+fn sbp_l5_01_a_call_that_nobody_agreed_to_is_not_made() {
     let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
     let step = bench.decide(1, false);
     assert_eq!((states(&step), runs(&step)), (vec![ApprovalState::Denied], vec![]));
@@ -182,7 +182,7 @@ fn g21_a_call_that_nobody_agreed_to_is_not_made() {
 }
 
 #[test]
-fn g21_a_cancelled_turn_takes_its_question_back() {
+fn sbp_l5_01_a_cancelled_turn_takes_its_question_back() {
     let (mut bench, _) = Bench::calling(vec![asking(1, task())]);
     let step = bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
     assert_eq!(states(&step), [ApprovalState::Denied]);
