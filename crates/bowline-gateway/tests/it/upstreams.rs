@@ -227,13 +227,23 @@ async fn g11_an_answer_that_stops_is_given_up() {
 
 #[tokio::test]
 async fn a_connection_that_the_upstream_closed_meanwhile_is_not_used() {
-    let server = RawServer::start(answer_with(ODD, ODD.len()), hang_up).await;
+    let (tell, mut noticed) = tokio::sync::mpsc::unbounded_channel();
+    let server = RawServer::start(answer_with(ODD, ODD.len()), move |mut socket| {
+        let tell = tell.clone();
+        async move {
+            socket.shutdown().await.unwrap();
+            // The gateway closes its own side once it knows.
+            let _ = socket.read(&mut [0; 9]).await;
+            tell.send(()).unwrap();
+        }
+    })
+    .await;
     let bench = server.bench(DEADLINE).await;
     for calls in 1..=3 {
         assert_eq!(passed_through(&bench).await.unwrap(), ODD);
         assert_eq!(server.requests(), calls);
-        // The news that it is closed takes a moment.
-        tokio::time::sleep(4 * SHORT).await;
+        let closed = tokio::time::timeout(DEADLINE, noticed.recv()).await;
+        assert!(closed.is_ok(), "the gateway keeps a connection that is closed");
     }
 }
 

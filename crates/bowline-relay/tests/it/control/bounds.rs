@@ -73,12 +73,19 @@ async fn g11_more_connections_than_places_wait() {
         config.limits.header_timeout = Duration::from_secs(10);
     })
     .await;
-    let first = raw(&bench, "GET /healthz HTTP/1.1\r\nHost: x\r\n").await;
-    let get = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let mut second = raw(&bench, get).await;
-    let mut byte = [0];
-    let early = tokio::time::timeout(Duration::from_millis(200), second.read(&mut byte)).await;
-    assert!(early.is_err(), "there is no place for it yet");
+    let get = "GET /healthz HTTP/1.1\r\nHost: x\r\n";
+    let mut first = raw(&bench, get).await;
+    let second = raw(&bench, &format!("{get}Connection: close\r\n\r\n")).await;
+    // What the first one asks after that is answered, and the second one is not.
+    for asks in ["\r\n".to_owned(), format!("{get}\r\n"), format!("{get}\r\n")] {
+        first.write_all(asks.as_bytes()).await.unwrap();
+        let mut answer = [0; 1024];
+        let length =
+            tokio::time::timeout(DEADLINE, first.read(&mut answer)).await.unwrap().unwrap();
+        assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK"));
+        let early = second.try_read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(early, Err(std::io::ErrorKind::WouldBlock), "there is no place for it yet");
+    }
     drop(first);
     assert!(rest(second).await.contains("200 OK"));
 }

@@ -13,6 +13,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::server::until;
 
@@ -25,6 +26,8 @@ struct State {
     keys: Vec<Value>,
     revoked: Option<Vec<u8>>,
     mood: Mood,
+    /// Changes, or closes, when keys may be handed out again.
+    held: Option<watch::Receiver<()>>,
     fetches: usize,
     /// How often the list of the revoked was asked for.
     looks: usize,
@@ -59,6 +62,7 @@ impl Issuer {
             keys,
             revoked: None,
             mood: Mood::Well,
+            held: None,
             fetches: 0,
             looks: 0,
         }));
@@ -77,7 +81,11 @@ impl Issuer {
                         true => state.lock().unwrap().answer_revoked(),
                         false => {
                             assert!(asked_for("/.well-known/jwks.json"));
-                            state.lock().unwrap().answer()
+                            let (answer, held) = state.lock().unwrap().answer();
+                            if let Some(mut held) = held {
+                                let _ = held.changed().await;
+                            }
+                            answer
                         }
                     };
                     socket.write_all(&answer).await
@@ -89,6 +97,13 @@ impl Issuer {
 
     pub(crate) fn set(&self, mood: Mood) {
         self.state.lock().unwrap().mood = mood;
+    }
+
+    /// Counts who asks for keys, and answers when what is returned is dropped.
+    pub(crate) fn hold(&self) -> watch::Sender<()> {
+        let (gate, held) = watch::channel(());
+        self.state.lock().unwrap().held = Some(held);
+        gate
     }
 
     pub(crate) fn publish(&self, keys: Vec<Value>) {
@@ -204,10 +219,10 @@ impl State {
         }
     }
 
-    fn answer(&mut self) -> Vec<u8> {
+    fn answer(&mut self) -> (Vec<u8>, Option<watch::Receiver<()>>) {
         self.fetches += 1;
         let keys = json!({ "keys": self.keys }).to_string();
-        match &self.mood {
+        let answer = match &self.mood {
             Mood::Well => whole("200 OK", &keys),
             Mood::Down => Vec::new(),
             Mood::Failing => whole("503 Service Unavailable", &keys),
@@ -217,7 +232,8 @@ impl State {
             .into_bytes(),
             Mood::Endless => whole("200 OK", &format!("{keys}{}", " ".repeat(1 << 20))),
             Mood::Nonsense => whole("200 OK", "{\"keys\":7}"),
-        }
+        };
+        (answer, self.held.clone())
     }
 }
 

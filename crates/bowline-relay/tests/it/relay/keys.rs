@@ -5,9 +5,11 @@ use std::time::Duration;
 use bowline_relay::relay::Config;
 use bowline_sbrp::control::ControlCode::SessionEnded;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::issuer::{Issuer, Mood};
-use super::server::{Server, start, start_at, start_with, until};
+use super::server::{PATIENCE, Server, start, start_at, start_with, until};
 
 async fn ready(server: &Server) {
     until("ready", || async { server.get("/readyz", None).await.0 == 200 }).await;
@@ -59,18 +61,49 @@ async fn g15_unknown_keys_do_not_make_the_relay_ask_more_often() {
 }
 
 #[tokio::test]
-async fn g15_those_who_ask_at_once_make_one_fetch() {
+async fn g15_those_who_ask_at_once_wait_for_one_fetch() {
+    let issuer = Issuer::start().await;
+    let held = issuer.hold();
+    let server = start_at(issuer, |_| {}).await;
+    until("asked", || async { server.issuer.fetches() == 1 }).await;
+    let token = server.issuer.daemon("d");
+    let ask = format!(
+        "GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+    );
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        socket.write_all(ask.as_bytes()).await.unwrap();
+        waiting.push(socket);
+    }
+    // They have been read once another request, sent later, is answered.
+    assert_eq!(server.get("/healthz", None).await.0, 200);
+    drop(held);
+    for mut socket in waiting {
+        let mut answer = String::new();
+        let reading = socket.read_to_string(&mut answer);
+        tokio::time::timeout(PATIENCE, reading).await.expect("an answer").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(server.issuer.fetches(), 1);
+}
+
+#[tokio::test]
+async fn g15_those_who_ask_for_an_unknown_key_at_once_make_one_fetch() {
     let server = start_with(|config| config.keys.retry_every = Duration::from_millis(300)).await;
     ready(&server).await;
     let asked = server.issuer.fetches();
     let new = server.issuer.signer("new");
     server.issuer.publish(vec![new.jwk()]);
-    tokio::time::sleep(Duration::from_millis(310)).await;
     let token = new.presence(&server.issuer.presence("d"));
-    let all = (0..20).map(|_| server.get("/status", Some(&token)));
-    for (status, body) in futures_util::future::join_all(all).await {
-        assert_eq!(status, 200, "{body}");
-    }
+    // All are refused without a fetch until the next one is allowed; then one of them fetches for all.
+    until("known", || async {
+        let all = (0..20).map(|_| server.get("/status", Some(&token)));
+        let answers = futures_util::future::join_all(all).await;
+        assert!(answers.iter().all(|(status, _)| matches!(status, 200 | 401)), "{answers:?}");
+        answers.iter().all(|(status, _)| *status == 200)
+    })
+    .await;
     assert_eq!(server.issuer.fetches(), asked + 1);
 }
 

@@ -4,6 +4,7 @@
 //! choose whom to cut off.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,6 +63,7 @@ pub(crate) struct Proxy {
     relay: SocketAddr,
     carried: Mutex<BTreeMap<u64, Carried>>,
     next: AtomicU64,
+    questions: AtomicU64,
 }
 
 impl Proxy {
@@ -72,6 +74,7 @@ impl Proxy {
             relay,
             carried: Mutex::default(),
             next: AtomicU64::new(0),
+            questions: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&proxy);
         tokio::spawn(async move {
@@ -102,6 +105,11 @@ impl Proxy {
         }
     }
 
+    /// How often anybody asked whether a daemon is there.
+    pub(crate) fn questions(&self) -> u64 {
+        self.questions.load(Ordering::Relaxed)
+    }
+
     async fn carry(self: Arc<Self>, mut end: TcpStream) {
         let _ = end.set_nodelay(true);
         let Some((head, who, daemon)) = head(&mut end).await else { return };
@@ -111,6 +119,10 @@ impl Proxy {
         };
         let _ = relay.set_nodelay(true);
         if relay.write_all(&head).await.is_err() {
+            return;
+        }
+        if who == Who::Other {
+            let _ = self.carry_questions(end, relay).await;
             return;
         }
         let (breaks, mut told) = mpsc::channel(1);
@@ -135,6 +147,29 @@ impl Proxy {
                 tokio::time::sleep(time).await;
             }
             Break::Silence(time) => tokio::time::sleep(time).await,
+        }
+    }
+
+    /// One question after the other: each begins when the one before it is answered.
+    async fn carry_questions(&self, mut end: TcpStream, mut relay: TcpStream) -> io::Result<()> {
+        self.questions.fetch_add(1, Ordering::Relaxed);
+        let (mut from_end, mut to_end) = end.split();
+        let (mut from_relay, mut to_relay) = relay.split();
+        let asking = async {
+            let mut piece = [0; 4096];
+            loop {
+                let length = from_end.read(&mut piece).await?;
+                if length == 0 {
+                    return io::Result::Ok(());
+                }
+                let begins = piece[..length].starts_with(b"GET ");
+                self.questions.fetch_add(begins.into(), Ordering::Relaxed);
+                to_relay.write_all(&piece[..length]).await?;
+            }
+        };
+        tokio::select! {
+            asked = asking => asked,
+            answered = tokio::io::copy(&mut from_relay, &mut to_end) => answered.map(drop),
         }
     }
 }

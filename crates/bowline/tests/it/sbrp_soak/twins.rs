@@ -9,6 +9,7 @@ use super::plant::Plant;
 use super::proxy::Break;
 use super::record::{NEWS, Record};
 use super::seed::{Dice, scale};
+use crate::process::DEADLINE;
 
 const REPLACED: &str = "bowline_relay_closes_total{code=\"4009\"}";
 
@@ -37,7 +38,7 @@ async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
     plant.until_metric(REPLACED, 1).await;
     talks(one.progress.confirmed.load(Relaxed), 60).await;
     // The first one looks every second whether it may come back.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    until_looks(&plant, 3).await;
     assert_eq!(plant.metric(REPLACED).await, 1, "nobody was replaced again");
     assert_eq!((first.arrivals.load(Relaxed), second.arrivals.load(Relaxed)), (1, 1));
 
@@ -48,8 +49,10 @@ async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
         tokio::time::sleep(Duration::from_millis(500 + dice.below(1500) as u64)).await;
     }
     talks(one.progress.confirmed.load(Relaxed), 90).await;
+    // Only one that was replaced looks again and again: by then, each has found its place.
+    until_looks(&plant, 1).await;
     let settled = plant.metric(REPLACED).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    until_looks(&plant, 3).await;
     assert_eq!(plant.metric(REPLACED).await, settled, "they still replace each other");
     let arrivals = first.arrivals.load(Relaxed) + second.arrivals.load(Relaxed);
     println!("{cuts} cuts: {arrivals} arrivals, {settled} replacements");
@@ -63,4 +66,14 @@ async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
     plant.until_metric("bowline_relay_pairs", 0).await;
     plant.until_metric("bowline_relay_connections", 0).await;
     record.assert_right();
+}
+
+/// Somebody looked so often from now on whether the daemon is there, and acted on what it saw.
+async fn until_looks(plant: &Plant, looks: u64) {
+    let (begun, before) = (Instant::now(), plant.proxy.questions());
+    // The last one may still be on its way; those before it were acted on.
+    while plant.proxy.questions() < before + looks + 1 {
+        assert!(begun.elapsed() < DEADLINE, "nobody waits for the place");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
