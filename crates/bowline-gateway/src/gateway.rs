@@ -21,9 +21,11 @@ use crate::clock;
 use crate::config::Config;
 use crate::config::mcp::BadServer;
 use crate::engine::{Engine, Keyring};
-use crate::http::{self, App, Guard};
+use crate::http::App;
+use crate::http::guard::Guard;
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
+use crate::router;
 use crate::serve;
 use crate::session::{Bounds, LiveSessions, Workers};
 use crate::translate::{BadTranslator, Translation};
@@ -147,7 +149,7 @@ impl Gateway {
             metrics: metrics_handle(),
             translation,
         });
-        let router = http::router(Arc::clone(&app), Guard::new(loopback, &config.http));
+        let router = router::router(Arc::clone(&app), Guard::new(loopback, &config.http));
         app.ready.store(true, Ordering::Release);
         let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
         Ok(Self { address, is_tls, app, recovered, stop, task, store, upstreams, open })

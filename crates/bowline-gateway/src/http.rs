@@ -1,28 +1,25 @@
 //! The HTTP front: parse, ask, render. What is asked is decided elsewhere.
 
-mod approvals;
+pub(crate) mod approvals;
 mod body;
-mod completions;
+pub(crate) mod completions;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
-mod guard;
-mod mcp;
-mod memory;
+pub(crate) mod guard;
+pub(crate) mod mcp;
+pub(crate) mod memory;
 mod openapi;
-mod ops;
+pub(crate) mod ops;
 mod passthrough;
-mod roaming;
-mod router;
-mod sessions;
-mod spec;
-mod surfaces;
+pub(crate) mod roaming;
+pub(crate) mod sessions;
+pub(crate) mod spec;
+pub(crate) mod surfaces;
 
 pub(crate) use self::body::credentials;
 pub(crate) use self::error::ApiError;
-pub(crate) use self::guard::Guard;
 pub use self::openapi::document;
-pub(crate) use self::router::router;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

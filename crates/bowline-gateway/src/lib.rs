@@ -14,6 +14,7 @@ pub mod limits;
 pub mod mcp;
 mod meters;
 pub mod model;
+mod router;
 mod serve;
 mod session;
 mod socket;

@@ -56,7 +56,7 @@ impl Reach {
 }
 
 /// The route, with its own doorkeeper.
-pub(super) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
+pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
     let host = Host::new(Arc::clone(app));
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)

@@ -121,7 +121,7 @@ async fn every_documented_address_is_served() {
 #[tokio::test]
 async fn every_address_that_is_served_is_documented() {
     // The router is the truth; its source says which addresses there are.
-    let source = include_str!("../../src/http/router.rs");
+    let source = include_str!("../../src/router.rs");
     let (one_session, all) = source.split_once("let mut router").unwrap();
     let literals = |text: &'static str| {
         text.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned())

@@ -340,7 +340,7 @@ async fn a_file_with_a_byte_order_mark_can_be_inspected_and_imported() {
 async fn a_strangers_file_cannot_play_with_the_terminal() {
     let world = World::new();
     let url = &world.gateway.url;
-    let hostile = "\u{1b}]0;owned\u{7}\u{9b}2J\nintact            true";
+    let hostile = "\u{1b}]0;owned\u{7}\u{9b}2J\nintact         true";
     let dialogue = json!({ "title": hostile, "messages": [{ "role": "user", "content": "hi" }] });
     let chat = world.file("chat.json", &dialogue.to_string());
     let mut contents = json!({
@@ -369,7 +369,7 @@ async fn a_strangers_file_cannot_play_with_the_terminal() {
             let control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
             assert!(!all.contains(control), "{command:?}: {all:?}");
             if good {
-                let forged = all.lines().any(|line| line == "intact            true");
+                let forged = all.lines().any(|line| line == "intact         true");
                 assert_eq!(forged, file.ends_with("bundle.json") && command[0] == "inspect");
             }
         }

@@ -1,4 +1,4 @@
-//! Which address goes where.
+//! Which path goes to which handler.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,8 +9,10 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
 
-use super::guard::{Guard, guard};
-use super::{App, approvals, completions, mcp, memory, ops, roaming, sessions, spec, surfaces};
+use crate::http::guard::{Guard, guard};
+use crate::http::{
+    App, approvals, completions, mcp, memory, ops, roaming, sessions, spec, surfaces,
+};
 use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
