@@ -1,18 +1,18 @@
-//! What happens when a surface attaches, from top to bottom.
+//! The WebSocket of one surface: upgrade, authentication, attach, catch-up, live delivery.
 //!
-//! Upgrade → `ATTACH_SESSION` → watch the session → attach → drain what was missed → go live. One pump
-//! reads the log from where the surface stands and then the live text; a change of what it watches
-//! only wakes it. Nothing here decides what is delivered: that is [`Delivery`]. Nothing here runs
-//! turns: that is the session's actor. Nor is anything rewritten here: a translation is made
-//! elsewhere, and only its words come by.
+//! Upgrade → `ATTACH_SESSION` → subscribe to the session → attach → send missed turns → live. One
+//! pump reads the log from the surface's cursor on, then the text of the running turn; a change of
+//! the session's state only wakes it. What is delivered is decided by [`Delivery`]. Turns run in
+//! the session actor. Translations are made in [`crate::translate`]; only their text passes through
+//! here.
 //!
 //! Invariants
-//! - Watched before attached: a turn that ends in between is in the log or still to be seen.
-//! - The socket is always read: results, cancels and pongs never wait behind messages.
-//! - Everything this task does is conditional on its epoch (G6): once its owner has closed it, it is
-//!   a bystander that only says goodbye.
-//! - A surface that does not read is let go after the write timeout; nothing is lost, because
-//!   nothing was confirmed (G12).
+//! - Subscribed before attached: a turn that ends in between is in the log, or wakes the pump.
+//! - The socket is always read: tool results, cancels and pongs never wait behind user messages.
+//! - Everything this task does is conditional on its epoch (G6): once the session actor has closed
+//!   the attachment, this task only sends the close frame.
+//! - A surface that does not read is disconnected after the write timeout. Nothing is lost, because
+//!   its cursor moves only when it confirms (G12).
 
 mod authenticate;
 mod backlog;
@@ -59,12 +59,12 @@ use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
 use crate::socket::{READ_BUFFER, Received, Socket, SocketEnd, WRITE_BATCH};
 use crate::translate::{self, PassEnd, Translator};
 
-/// The pause between two chunks of a turn: a model that is faster than anyone reads is credentials in
-/// fewer, larger pieces, so that many surfaces can follow it.
+/// The shortest time between two chunks of a turn: a model that is faster than that is sent in
+/// fewer, larger chunks, so that many surfaces can follow it.
 const CHUNK_PAUSE: Duration = Duration::from_millis(4);
-/// Verdicts and cancels of one surface that may be on their way to the session.
+/// The most approval decisions and cancels of one surface that wait for the session actor.
 const COMMANDS: usize = 64;
-/// The pauses before one that was not taken is sent again.
+/// The back-off before such a command is sent again.
 const COMMAND_BACKOFF: Backoff =
     Backoff { start: Duration::from_millis(100), cap: Duration::from_secs(2) };
 
@@ -89,8 +89,9 @@ pub(crate) async fn upgrade(
     upgrade
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BATCH)
-        // Frames are fed one at a time, and each waits for a socket that is behind: the buffer
-        // holds a batch and one frame. A bound here would only make that frame undeliverable.
+        // Frames are fed one at a time, and each waits until a slow socket has room: the buffer
+        // holds at most one batch and one frame. A limit here would only make a large frame
+        // undeliverable.
         .max_write_buffer_size(usize::MAX)
         .max_message_size(largest)
         .max_frame_size(largest)
@@ -103,8 +104,8 @@ pub(crate) async fn upgrade(
         })
 }
 
-/// The whole life of a socket. What is handed over here is boxed: whatever moves is held twice, for
-/// as long as the surface stays.
+/// Runs a socket from upgrade to close. Large values are boxed: one that is moved into another
+/// future takes its memory twice, for as long as the surface stays attached.
 async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credentials: Credentials) {
     let arrived = match Box::pin(arrive(app, &mut socket, path, credentials)).await {
         Ok(arrived) => arrived,
@@ -113,13 +114,13 @@ async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credential
     let reporter = arrived.attachment.reporter();
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
     let mut surface = SurfaceTask::new(app, &mut socket, *arrived);
-    // A panic ends this surface, not the gateway, and not without detaching.
+    // A panic ends this surface only, and the surface is still detached below.
     let live = std::panic::AssertUnwindSafe(surface.live()).catch_unwind();
     let end = live.await.unwrap_or_else(|_| {
         metrics::counter!("bowline_panics_total").increment(1);
         SocketEnd::Bare(Close::TryAgain)
     });
-    // What it has confirmed is not asked of it again.
+    // Turns that the surface has confirmed must not be delivered again.
     surface.confirming.settle().await;
     drop(surface);
     metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
@@ -127,7 +128,7 @@ async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credential
     Box::pin(socket.end(end)).await;
 }
 
-/// A surface that was attached and has been told so.
+/// A surface that is attached and was sent `SESSION_ATTACHED`.
 struct Arrived {
     handle: SessionHandle,
     attachment: Attachment,
@@ -138,7 +139,7 @@ struct Arrived {
     translator: Option<Box<Translator>>,
 }
 
-/// Finds out who comes, attaches the surface and says hello.
+/// Authenticates and attaches the surface, then sends `SESSION_ATTACHED`.
 async fn arrive(
     app: &Arc<App>,
     socket: &mut Socket,
@@ -150,7 +151,7 @@ async fn arrive(
     let session_id = arrival.session.id;
     let handle = app.sessions.handle(session_id);
     let store = &app.engine.store;
-    // What is probably to be sent is read while the attachment is written.
+    // The backlog is read while the attachment is committed.
     let backlog = (arrival.pending > 0)
         .then(|| Backlog::after(Arc::clone(store), session_id, arrival.cursor, frame.join));
     let tools = frame.surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
@@ -193,7 +194,8 @@ async fn arrive(
     Ok(Box::new(Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator }))
 }
 
-/// How many turns the surface will get: what was read before it attached, if that still holds.
+/// The number of turns pending for the surface. The count from before the attach is used if the
+/// cursor and the log are unchanged since.
 async fn pending(
     app: &App,
     arrival: &Arrival,
@@ -208,7 +210,7 @@ async fn pending(
     Ok(now.map_or(0, |now| now.pending))
 }
 
-/// Why a surface could not be attached.
+/// The close frame for a refused attach.
 fn refused(failure: &Failure, path: &str) -> SocketEnd {
     match failure.code {
         Code::SessionNotFound => not_found(path),
@@ -221,8 +223,9 @@ fn refused(failure: &Failure, path: &str) -> SocketEnd {
     }
 }
 
-/// Passes a surface's verdicts and cancels on, one after the other, each for as long as it takes: it
-/// was given, and nobody will give it again. They name what they are about, so twice is once.
+/// Sends a surface's approval decisions and cancels to the session actor, in order. Each is retried
+/// with back-off, because the device will not send it again. They name the approval or turn, so
+/// sending one twice has no further effect.
 async fn pass_on(
     handle: SessionHandle,
     stop: CancellationToken,
@@ -237,7 +240,7 @@ async fn pass_on(
                 }
                 Err(failure) => {
                     let code = failure.code.as_str();
-                    tracing::warn!(code, "a surface's verdict or cancel was not taken");
+                    tracing::warn!(code, "a surface's approval decision or cancel was refused");
                     break;
                 }
                 Ok(()) => break,
@@ -246,7 +249,7 @@ async fn pass_on(
     }
 }
 
-/// Resolves when that time has come, if it ever does.
+/// Resolves at `until`; never if there is none.
 async fn over(until: Option<Timestamp>) {
     match until {
         None => std::future::pending().await,
@@ -257,7 +260,7 @@ async fn over(until: Option<Timestamp>) {
     }
 }
 
-/// Resolves at that time, if there is one.
+/// Resolves at `at`; never if there is none.
 async fn due(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -265,13 +268,13 @@ async fn due(at: Option<Instant>) {
     }
 }
 
-/// Resolves when the running turn has more text.
+/// Resolves when the running turn has more text; never if there is none.
 async fn grew(text: &mut Option<(Arc<TextBuffer>, watch::Receiver<()>)>) {
     let open = match text {
         Some((_, grew)) => grew.changed().await.is_ok(),
         None => false,
     };
-    // With nobody who writes it, its end is seen in the log.
+    // The writer is gone: the end of the turn is seen in the log.
     if !open {
         std::future::pending().await
     }
@@ -286,30 +289,30 @@ struct SurfaceTask<'a> {
     watched: watch::Receiver<Live>,
     session_id: SessionId,
     epoch: u64,
-    /// It is credentials what others ask, and who is there (SBP-L2-20).
+    /// It is sent the questions of other surfaces and the list of attached surfaces (SBP-L2-20).
     joined: bool,
-    /// When the device's own token ends.
+    /// When the device's own token expires.
     until: Option<Timestamp>,
     pending: u64,
     delivery: Delivery,
     /// The log has been read up to here.
     read: u64,
-    /// What was pending, read ahead.
+    /// Pending turns, read ahead.
     backlog: Option<Backlog>,
-    /// The running turn's text, and how to hear of more.
+    /// The running turn's text, and the receiver that wakes when it grows.
     text: Option<(Arc<TextBuffer>, watch::Receiver<()>)>,
-    /// When the next chunk may go out, and whether one waits for that.
+    /// When the next chunk may be sent, and whether one waits for that.
     next_chunk: Instant,
     chunk_waits: bool,
     keepalive: Keepalive,
     inputs: Inputs,
     confirming: Confirming,
-    /// Verdicts and cancels on their way to the session; none before the first.
+    /// Approval decisions and cancels for the session actor; `None` before the first.
     commands: Option<mpsc::Sender<Command>>,
     notices: Notices,
-    /// Turns whose question it has seen, its own or one that it was credentials, and not yet the answer.
+    /// Turns whose question this surface sent or was sent, and whose answer it was not sent yet.
     asked: HashSet<TurnId>,
-    /// None for most: turns come as they are, or as the rules have them.
+    /// `None` for most surfaces: no model rewrites their turns.
     translator: Option<Box<Translator>>,
 }
 
@@ -339,7 +342,8 @@ impl<'a> SurfaceTask<'a> {
                 .in_form(attached.context.form())
                 .translating(translator.is_some())
                 .acked_explicitly(explicit_ack),
-            // With nothing pending there is nothing to read up to here; but for questions.
+            // With nothing pending the log need not be read up to `head`, except for the questions
+            // that a joined surface is sent.
             read: if pending == 0 && !joined { attached.head } else { 0 },
             backlog,
             text: None,
@@ -353,9 +357,9 @@ impl<'a> SurfaceTask<'a> {
         }
     }
 
-    /// Drains, goes live; gives the reason for the end.
+    /// Sends missed turns, then live ones. Returns why the connection ends.
     async fn live(&mut self) -> SocketEnd {
-        // What was pending is read even if nothing wakes us.
+        // Pending turns are read even if no state change wakes the pump.
         let mut look_at_log = self.pending > 0;
         loop {
             if let Err(end) = self.pump(look_at_log).await {
@@ -378,7 +382,8 @@ impl<'a> SurfaceTask<'a> {
                 () = due(chunk_due) => Ok(()),
                 answered = self.inputs.next() => self.answered(answered).await,
                 confirmed = self.confirming.next() => {
-                    // Unconfirmed turns come again; that is all that can happen.
+                    // The cursor was not committed: after a reconnect, the turns behind it are sent
+                    // again.
                     confirmed.map_err(|()| SocketEnd::Bare(Close::TryAgain))
                 }
                 Some(said) = translate::next(&mut self.translator) => self.said(said).await,
@@ -387,7 +392,8 @@ impl<'a> SurfaceTask<'a> {
                         Verdict::Wait => Ok(()),
                         Verdict::Dead => Err(SocketEnd::Silent),
                         Verdict::Ping => {
-                            // A slow look that covers a wake-up lost between replicas.
+                            // Reading the log at every ping covers a wake-up that was lost between
+                            // replicas.
                             look_at_log = true;
                             self.ask_for_life().await
                         }
@@ -402,7 +408,8 @@ impl<'a> SurfaceTask<'a> {
     }
 
     async fn ask_for_life(&mut self) -> Result<(), SocketEnd> {
-        // Both kinds: the protocol's frame, and the one that every library answers by itself.
+        // Both the protocol's own ping, and a WebSocket ping, which every library answers by
+        // itself.
         self.socket.feed(&ServerFrame::Ping {}).await?;
         self.socket.ping([0; 8]).await
     }
@@ -448,7 +455,7 @@ impl<'a> SurfaceTask<'a> {
         }
     }
 
-    /// Stops the running turn that the surface sees, and all that it sent before.
+    /// Cancels the running turn, and every waiting turn and message of this surface.
     async fn cancel(&mut self) -> Result<(), SocketEnd> {
         for frame in self.inputs.discard() {
             self.socket.send(&frame).await?;
@@ -457,15 +464,15 @@ impl<'a> SurfaceTask<'a> {
         let mine = |sender: Option<u64>| sender == Some(self.epoch);
         let turns = state.turns.iter().filter(|turn| turn.running || mine(turn.sender));
         let turns: Vec<_> = turns.map(|turn| turn.id).collect();
-        // With no turn running, what is still on its way is a translation.
+        // With no turn running or waiting, only a translation can be cancelled.
         if turns.is_empty() {
             return self.release(PassEnd::Dropped).await;
         }
         self.tell(Command::Cancel { turns, running: false }).await
     }
 
-    /// Passes something on to the session, after all that was passed on before, and also if the
-    /// surface leaves meanwhile. How it went is seen where it is waited for.
+    /// Sends a command to the session actor, in order, even if the surface disconnects meanwhile.
+    /// The reply is not awaited.
     async fn tell(&mut self, command: Command) -> Result<(), SocketEnd> {
         let (handle, stop) = (&self.handle, &self.app.stop);
         let commands = self.commands.get_or_insert_with(|| {
@@ -476,14 +483,15 @@ impl<'a> SurfaceTask<'a> {
         match commands.try_send(command) {
             Ok(()) => Ok(()),
             Err(_) => {
-                let detail = format!("more than {COMMANDS} verdicts and cancels wait: not taken");
+                let detail =
+                    format!("refused: more than {COMMANDS} approval decisions and cancels wait");
                 self.socket.send(&ServerFrame::ProtocolError { detail }).await
             }
         }
     }
 
-    /// Messages of this surface whose reply is there. A turn that it asked for is replied to before it
-    /// is in the log: its question is known here by then.
+    /// Handles the replies to this surface's messages that have arrived. A message is accepted
+    /// before its turn is in the log, so `asked` knows the turn by the time its entry is sent.
     async fn take_replies(&mut self) -> Result<(), SocketEnd> {
         while let Some(answered) = self.inputs.next().now_or_never() {
             self.answered(answered).await?;

@@ -1,5 +1,5 @@
-//! What turns are made of: models asked, tools planned and called, bundles packed. It knows no
-//! sockets and writes no session: its results go to the session's actor.
+//! Runs the parts of a turn: model rounds, tool calls, handoff bundles. It knows no sockets and
+//! writes no session: results go to the session actor.
 
 mod answer;
 mod calls;
@@ -28,7 +28,6 @@ use crate::mcp::Servers;
 use crate::model::Models;
 use crate::session::BusySignal;
 
-/// Runs rounds, calls and bundles.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub store: Arc<dyn Store>,
@@ -40,7 +39,7 @@ pub(crate) struct Engine {
     memory: Remember,
     pub tools: config::ToolsConfig,
     translate: config::Translate,
-    /// The agents that sessions may be given to; any, if none is listed.
+    /// The agents that sessions may be assigned to; any, if the list is empty.
     agents: Vec<AgentId>,
     stop: CancellationToken,
 }
@@ -70,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// The session that a token opens: the one it names, or one that was made with it.
+    /// The session that a token opens: the one it names, or the one that was created with it.
     pub(crate) async fn session_by_token(&self, token: &str) -> Result<Option<Session>, Failure> {
         if let Some(id) = auth::named_by(token)
             && let Some(session) = self.store.session(id).await?
@@ -81,13 +80,13 @@ impl Engine {
         Ok(self.store.session_by_token(hash_token(token)).await?)
     }
 
-    /// Whether sessions may be given to this agent.
+    /// Whether sessions may be assigned to this agent.
     pub(crate) fn knows(&self, agent: &AgentId) -> bool {
         self.agents.is_empty() || self.agents.contains(agent)
     }
 
-    /// Reads from the store for as long as it takes: a turn that was accepted is not given up because
-    /// the disk was busy for a moment. Whoever waits is told at the first failure.
+    /// Reads from the store, with retries and back-off for as long as it takes: an accepted turn
+    /// must not fail because the disk was busy. `busy` is signalled at every failure.
     async fn patiently<T, F>(&self, busy: &BusySignal, read: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = bowline_store::Result<T>>,
@@ -106,7 +105,7 @@ impl Engine {
     }
 }
 
-/// Where a session stands, as the `sbp` object of an answer says it.
+/// A session's state as the `sbp` object of a response.
 pub(crate) fn info(session: &Session) -> SbpInfo {
     SbpInfo {
         session_id: session.id,
@@ -125,5 +124,5 @@ pub(crate) fn info(session: &Session) -> SbpInfo {
 }
 
 fn internal() -> Failure {
-    Failure::new(Code::Internal, "the gateway made a mistake; its log says more")
+    Failure::new(Code::Internal, "internal error; the gateway's log says more")
 }

@@ -1,9 +1,9 @@
 //! Live sessions: one actor each, and handles for everyone else (G19).
 //!
-//! An actor is a task around [`bowline_sbp::session::Actor`]: it owns the session's inbox, carries its
-//! commits to the store, and has its effects done by [`Workers`]. Nobody else writes a session, and
-//! nobody has to remember to notify anybody: who watches sees one [`Live`] value, the newest wins.
-//! Text of a running turn does not pass through the inbox; it is read from a [`TextBuffer`].
+//! An actor is a task around [`bowline_sbp::session::Actor`]: it owns the session's inbox, commits
+//! to the store, and has its effects run by [`Workers`]. Nothing else writes a session. Watchers
+//! subscribe to one [`Live`] value and always see the newest, so no code has to notify them. Text
+//! of a running turn does not pass through the inbox; it is read from a [`TextBuffer`].
 
 mod driver;
 mod effects;

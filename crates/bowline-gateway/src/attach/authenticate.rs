@@ -1,6 +1,7 @@
-//! A surface's first frame: who are you, and may you? (SBP-L2-02, SBP-L2-03)
+//! A surface's first frame: authentication and authorisation (SBP-L2-02, SBP-L2-03).
 //!
-//! By the session's token, a key, or a token of the device's own, which opens nothing else.
+//! A surface presents the session's token, an API key, or the device's own token, which opens this
+//! session only.
 
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame};
@@ -12,7 +13,7 @@ use crate::clock;
 use crate::http::App;
 use crate::socket::{Received, Socket, SocketEnd};
 
-pub(super) const REVOKED: &str = "this device's access was taken back or has expired";
+pub(super) const REVOKED: &str = "this device's access was revoked or has expired";
 
 /// A surface that may attach.
 pub(super) struct Authenticated {
@@ -38,8 +39,8 @@ pub(super) async fn authenticate(
             () = app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
         }
     };
-    // Looked up while the frame is on its way. How much is pending may change until then, and the
-    // session may go: the attachment shows both. Its token never changes.
+    // The session is looked up while the frame arrives. Its token never changes. The number of
+    // pending turns may, and the session may be deleted: the attach command notices both.
     let store = &app.engine.store;
     let found = async {
         match path.parse::<SessionId>() {
@@ -74,7 +75,7 @@ pub(super) async fn authenticate(
                 (Some(token), Some(name))
             }
         };
-    // A named device gets what it missed itself.
+    // A named device has a cursor of its own.
     if name.is_some() {
         let named = store.arrival(session.id, name).await;
         arrival = named.map_err(try_again)?.ok_or_else(|| not_found(path))?;

@@ -1,10 +1,10 @@
-//! What a surface missed, read ahead of it: while it is being attached, and while what comes before
-//! is on its way.
+//! Missed turns of a surface, read ahead: while it is being attached, and while the page before is
+//! being sent.
 //!
 //! Invariants
-//! - Pages follow each other without a gap, from where the reading began.
-//! - Their end is not the log's: more may have come since, or the reading failed. Whoever sends them
-//!   looks once more behind the last.
+//! - Pages are contiguous, from the cursor on.
+//! - The last page is not the end of the log: more may have been appended, or a read failed. The
+//!   sender reads once more after it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use bowline_store::Store;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Pages that wait in line. One more may stand before the line, and two are with the sender.
+/// Pages in the channel. One more may wait to be sent to it, and the receiver holds up to two.
 const AHEAD: usize = 1;
 
 pub(super) struct Backlog {

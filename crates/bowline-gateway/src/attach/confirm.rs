@@ -1,4 +1,4 @@
-//! How far a surface is known to have got, on its way to the session: one at a time, the newest wins.
+//! Commits a surface's cursor to the session: one command at a time, the newest position wins.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use bowline_sbp::session::{Command, Reply};
 
 use crate::session::SessionHandle;
 
-/// How long a surface that leaves is waited for with what it has confirmed.
+/// How long a surface that disconnects waits for its confirmed cursor to be committed.
 const SETTLING: Duration = Duration::from_secs(2);
 
 pub(super) struct Confirming {
@@ -24,7 +24,7 @@ impl Confirming {
         Self { handle, epoch, wanted: None, flight: None }
     }
 
-    /// The surface has everything up to there.
+    /// The surface has confirmed everything up to `seq`.
     pub(super) fn reached(&mut self, seq: Option<Seq>) {
         self.wanted = seq.or(self.wanted);
         self.start();
@@ -42,7 +42,7 @@ impl Confirming {
         }));
     }
 
-    /// Resolves when a position was taken, or not; never if none is on its way.
+    /// Resolves when a position was committed or refused; never if none is in flight.
     pub(super) async fn next(&mut self) -> Result<(), ()> {
         let Some(flight) = &mut self.flight else { return std::future::pending().await };
         let taken = flight.await;
@@ -51,7 +51,7 @@ impl Confirming {
         if taken { Ok(()) } else { Err(()) }
     }
 
-    /// Waits for what is on its way.
+    /// Waits for the commands in flight.
     pub(super) async fn settle(&mut self) {
         let settled = async { while self.flight.is_some() && self.next().await.is_ok() {} };
         let _ = tokio::time::timeout(SETTLING, settled).await;

@@ -1,7 +1,7 @@
-//! The turn that an attached surface waits for while it is translated (SBP-L4-03).
+//! The turn that is held back from a surface while it is being translated (SBP-L4-03).
 //!
-//! Apart from the rest of attaching, because it is the one thing that can stand between the log and
-//! the socket. Whatever becomes of the translation, the turn goes out, and then the pump goes on.
+//! Apart from the rest of attaching, because nothing else can delay a logged turn. Whether the
+//! translation succeeds or fails, the turn is sent, and then the pump continues.
 
 use bowline_sbp::delivery::LoggedTurn;
 
@@ -10,7 +10,7 @@ use crate::socket::SocketEnd;
 use crate::translate::{PassEnd, Translated};
 
 impl SurfaceTask<'_> {
-    /// The newest turn there is: kept back if a translation of it begins.
+    /// The newest turn in the log: held back if a translation of it begins, sent at once if not.
     pub(super) async fn newest(&mut self, turn: LoggedTurn) -> Result<(), SocketEnd> {
         self.delivery.hold(turn);
         let stays = self.watched.borrow().state.handed_to.is_none();
@@ -23,7 +23,7 @@ impl SurfaceTask<'_> {
         if begins { Ok(()) } else { self.release(PassEnd::Dropped).await }
     }
 
-    /// More of a translation, or its end.
+    /// Sends more of a translation, or handles its end.
     pub(super) async fn said(&mut self, said: Translated) -> Result<(), SocketEnd> {
         match said {
             Translated::More(text) => match self.delivery.translated(&text) {
@@ -34,7 +34,7 @@ impl SurfaceTask<'_> {
         }
     }
 
-    /// Lets the turn go that is kept back, if there is one. The pump goes on from there.
+    /// Sends the turn that is held back, if there is one.
     pub(super) async fn release(&mut self, outcome: PassEnd) -> Result<(), SocketEnd> {
         let (translated, frames) = self.delivery.release(outcome == PassEnd::Ok);
         if let Some(translator) = &mut self.translator {

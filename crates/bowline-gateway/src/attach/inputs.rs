@@ -1,8 +1,8 @@
-//! Messages that a surface sent and the session has not taken yet (SBP-L2-18).
+//! User messages of a surface that the session has not accepted yet (SBP-L2-18).
 //!
-//! Each is sent on when the one before it was answered, so they are taken in the order of their
-//! frames, whatever happens to the session's owner in between. What waits here is bounded; beyond
-//! that a message is refused, and only then.
+//! Each is sent to the session actor after the reply to the one before it, so turns are accepted in
+//! the order of their frames, even if the session moves to another owner meanwhile. The queue is
+//! bounded; a message is refused only if the queue is full.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,7 +23,7 @@ use crate::auth::sha256;
 use crate::http::App;
 use crate::session::{SessionHandle, refused};
 
-/// The most messages that wait here, and the most bytes of them.
+/// The most messages in the queue, and the most bytes.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -33,27 +33,27 @@ pub(super) struct Inputs {
     parked: VecDeque<UserMessage>,
     bytes: usize,
     flight: Option<Flight>,
-    /// The session takes no more before one of its turns has ended.
+    /// The session refused a message because its turn queue is full.
     full: bool,
-    /// The first turn and the number of turns that were seen since.
+    /// The first turn and the number of turns of the session when it was last seen full.
     full_at: Option<(Option<TurnId>, usize)>,
 }
 
-/// A message on its way to the session.
+/// A message that was sent to the session actor and has no reply yet.
 struct Flight {
     message: UserMessage,
-    /// The surface said stop meanwhile.
+    /// The surface sent a cancel meanwhile.
     cancelled: bool,
     reply: Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>,
 }
 
-/// What became of a message.
+/// The result of one message.
 pub(super) struct Answered {
-    /// What the surface is told, if anything.
+    /// The frame to send to the surface, if any.
     pub(super) frame: Option<ServerFrame>,
     /// The turn that it became.
     pub(super) turn: Option<TurnId>,
-    /// The surface said stop before it was accepted.
+    /// The surface sent a cancel before the message was accepted.
     pub(super) cancelled: bool,
 }
 
@@ -70,7 +70,7 @@ impl Inputs {
         }
     }
 
-    /// Takes a message, or says why not.
+    /// Queues a message, or returns the frame that refuses it.
     pub(super) fn push(&mut self, message: UserMessage) -> Result<(), Box<ServerFrame>> {
         let bytes = size(&message);
         if self.parked.len() >= MOST || self.bytes + bytes > MOST_BYTES {
@@ -82,7 +82,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Sends the next message on, if none is on its way.
+    /// Sends the next message to the session actor, if none is in flight.
     pub(super) fn start(&mut self, app: &App) {
         if self.flight.is_some() || self.full {
             return;
@@ -100,7 +100,7 @@ impl Inputs {
         self.flight = Some(Flight { message, cancelled: false, reply });
     }
 
-    /// The next message that was answered; never, if none is on its way. Safe to give up on.
+    /// The next message that has a reply; never if none is in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> Answered {
         let Some(flight) = &mut self.flight else { return std::future::pending().await };
         let reply = (&mut flight.reply).await;
@@ -114,7 +114,7 @@ impl Inputs {
                 let frame = ServerFrame::TurnAccepted { client_turn_id, turn_id: turn, session_id };
                 return Answered { frame: Some(frame), turn: Some(turn), cancelled };
             }
-            // It waits here, before all that came after it.
+            // Back to the front of the queue, to keep the order.
             Ok(Reply::Refused(Refusal::Full(_))) if !cancelled => {
                 self.full = true;
                 self.bytes += size(&message);
@@ -122,14 +122,14 @@ impl Inputs {
                 return Answered { frame: None, turn: None, cancelled: false };
             }
             Ok(Reply::Refused(refusal)) => refused(refusal),
-            Ok(_) => Failure::new(Code::Internal, "the message was not taken"),
+            Ok(_) => Failure::new(Code::Internal, "the message was not accepted"),
             Err(failure) => failure,
         };
         let frame = self.failed(message, failure.code, failure.message);
         Answered { frame: Some(frame), turn: None, cancelled }
     }
 
-    /// Whether the session may take messages again: something has ended since it took no more.
+    /// Whether the session may accept messages again: a turn has ended since it was full.
     pub(super) fn resume(&mut self, state: &LiveState) -> bool {
         if !self.full {
             return false;
@@ -142,7 +142,7 @@ impl Inputs {
         resumes
     }
 
-    /// The surface said stop: what waits here is not sent on.
+    /// The surface sent a cancel: drops the queue, and returns a failure frame for each message.
     pub(super) fn discard(&mut self) -> Vec<ServerFrame> {
         if let Some(flight) = &mut self.flight {
             flight.cancelled = true;
@@ -169,7 +169,7 @@ impl Inputs {
         let session: SessionId = self.handle.id();
         let model = model(app, message).to_owned();
         let body = raw(&json!({ "role": "user", "content": message.content }));
-        // The same name with other words is another message, and refused.
+        // The same `client_turn_id` with other content is refused as a reused key.
         let key = IdempotencyKey {
             scope: session.to_string(),
             key: message.client_turn_id.clone(),

@@ -1,9 +1,8 @@
-//! What a surface has been shown of its session beside turns: questions of others, calls of its
-//! tools, approvals, who is there.
+//! What a surface was sent about its session besides turns: questions of other surfaces, calls of
+//! its tools, approvals, and the list of attached surfaces.
 //!
-//! Nothing is queued: what is so now is compared with what was shown. A question whether a tool may
-//! be called can be answered from anywhere, so a surface that shows one has to be told when it is no
-//! question any more.
+//! Nothing is queued: the current state is compared with what was sent. An approval can be decided
+//! from any surface, so a surface that shows one is also told when it is resolved.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -30,7 +29,8 @@ impl Notices {
         Self { epoch, joined, approvals, calls, answered, surfaces: Vec::new() }
     }
 
-    /// What others have asked since: on another surface, and for those who joined over HTTP, too.
+    /// Questions that this surface was not sent yet: those of other surfaces and, if it joined,
+    /// those that came by HTTP.
     pub(super) fn questions(
         &self,
         state: &LiveState,
@@ -58,7 +58,7 @@ impl Notices {
         frames
     }
 
-    /// What the surface has to be told.
+    /// Frames for what has changed since the last update.
     pub(super) fn update(&mut self, state: &LiveState, session_id: SessionId) -> Vec<ServerFrame> {
         let mut frames = Vec::new();
         for approval in &state.approvals {
@@ -115,7 +115,8 @@ impl Notices {
         Some(ServerFrame::Surfaces { session_id, list })
     }
 
-    /// The call that a device's answer is for; none if it was not sent here, or is answered already.
+    /// The open call that a device's result belongs to; `None` if it was not sent to this surface,
+    /// or has a result already.
     pub(super) fn answered(&mut self, call_id: &str) -> Option<Uuid> {
         let call: Uuid = call_id.parse().ok()?;
         if !self.calls.contains(&call) || self.answered.contains(&call) {

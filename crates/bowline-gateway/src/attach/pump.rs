@@ -1,7 +1,7 @@
-//! Bringing an attached surface up to date: the log from where it stands, then the live text.
+//! Brings an attached surface up to date: the log from its cursor on, then the live text.
 //!
-//! Apart from the rest of attaching, because this is the only place that reads for a surface. It is
-//! woken by changes and looks at what is so now; nothing is queued.
+//! Apart from the rest of attaching, because only this reads the log for a surface. State changes
+//! wake it, and it acts on the current state; nothing is queued.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,26 +18,26 @@ use crate::socket::SocketEnd;
 use crate::translate::PassEnd;
 
 impl SurfaceTask<'_> {
-    /// Brings the surface up to date: the log first, then the live text, then a barrier.
+    /// Sends the log first, then the live text, then a delivery barrier (a WebSocket ping).
     pub(super) async fn pump(&mut self, look_at_log: bool) -> Result<(), SocketEnd> {
         let Live { state, text } = self.watched.borrow_and_update().clone();
         self.check(&state)?;
-        // Whoever is sent on is not kept waiting.
+        // After a handoff no translation delays the surface.
         if state.handed_to.is_some() {
             self.release(PassEnd::Dropped).await?;
         }
         if (look_at_log || state.head > self.read) && self.delivery.held().is_none() {
-            // Boxed, as it is over soon and takes more memory than all that waits.
+            // Boxed: it is short, and would make this task's future larger for as long as it lives.
             Box::pin(self.drain()).await?;
             self.read = self.read.max(state.head).max(self.delivery.sent());
         }
-        // After the log: the turn that a handoff waited for is not cut off in the middle.
+        // After the log: the turn that the handoff waited for has been sent whole.
         if let Some((new_session_id, to_agent_id)) = state.handed_to.clone() {
             let session_id = self.session_id;
             let frame = ServerFrame::SessionHandedOff { session_id, new_session_id, to_agent_id };
             return Err(SocketEnd::with(frame, Close::HandedOff));
         }
-        // The log has moved on since: what is so now is on its way, and wakes us.
+        // The log is ahead of this state: the newer state wakes the pump again.
         if self.delivery.sent() > state.head {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl SurfaceTask<'_> {
         Ok(())
     }
 
-    /// Whether the attachment still holds.
+    /// Whether the surface is still attached; if not, how its socket is closed.
     fn check(&self, state: &LiveState) -> Result<(), SocketEnd> {
         if state.gone {
             return Err(not_found(&self.session_id.to_string()));
@@ -74,7 +74,7 @@ impl SurfaceTask<'_> {
         })
     }
 
-    /// The running turn's text, as far as it goes.
+    /// Sends the running turn's text so far.
     async fn show_text(
         &mut self,
         state: &LiveState,
@@ -86,7 +86,7 @@ impl SurfaceTask<'_> {
             self.chunk_waits = false;
             return Ok(());
         };
-        // Subscribed before it is read.
+        // Subscribe before reading, or text added in between would not wake the pump.
         if !self.text.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &text)) {
             self.text = Some((Arc::clone(&text), text.subscribe()));
         }
@@ -109,7 +109,7 @@ impl SurfaceTask<'_> {
         Ok(())
     }
 
-    /// Sends the log from where the surface stands, page by page, each behind a barrier.
+    /// Sends the log from the cursor on, page by page, each followed by a barrier.
     async fn drain(&mut self) -> Result<(), SocketEnd> {
         let store = Arc::clone(&self.app.engine.store);
         let (session_id, questions) = (self.session_id, self.joined);
@@ -126,12 +126,13 @@ impl SurfaceTask<'_> {
         };
         let mut page = read(self.delivery.sent()).await?;
         while let Some(last) = page.last().map(Logged::seq) {
-            // The newest turn may be one to translate. Whether it is the newest, the next page says.
+            // Only the newest turn is translated. Whether this one is the newest is known when the
+            // next page was read.
             let newest = match &self.translator {
                 Some(_) => page.pop_if(|logged| matches!(logged, Logged::Turn(_))),
                 None => None,
             };
-            // The next page is read while this one goes out.
+            // The next page is read while this one is sent.
             let (next, sent) = tokio::join!(read(last), self.send_page(page));
             sent?;
             let state = Arc::clone(&self.watched.borrow().state);

@@ -1,4 +1,4 @@
-//! What a model said, ready to be written.
+//! Turns what a model generated into log entries.
 
 use bowline_sbp::completion::{ToolCall, Usage};
 use bowline_sbp::frame::TurnStatus;
@@ -12,13 +12,14 @@ use crate::clock;
 use crate::session::Carry;
 
 impl Round<'_> {
-    /// An answer, whole or partial.
+    /// The turn's answer, complete or partial.
     pub(super) fn answered(&mut self, said: Generated, routed_to: &str) -> Answered {
         let Generated { assembly, verbatim, status, failure, held, .. } = said;
         let answer = verbatim.unwrap_or_else(|| assembly.finish());
         let model = answer.model.unwrap_or_else(|| self.request.model.clone());
         let cost_usd = self.engine.models.cost(&model, &answer.usage);
-        // A stopped turn that said nothing is for the reader: models reject empty messages.
+        // A stopped turn without text is logged as a note, which models never see: they reject
+        // empty messages.
         let said_nothing = || !answer.message.may_call() && answer.message.content().is_empty();
         let noted = status != TurnStatus::Complete && said_nothing();
         let closing = self.request.stream.then(|| {
@@ -44,8 +45,8 @@ impl Round<'_> {
         }
     }
 
-    /// The model calls tools of the gateway's. Calls that are left are the caller's: they end the
-    /// turn, and it pays for the round.
+    /// The model calls tools that the gateway runs. If calls of the caller's own tools remain, they
+    /// end the turn, and the answer carries the cost of the round.
     pub(super) fn calls_made(
         &mut self,
         calls: Vec<ToolCall>,
@@ -65,7 +66,7 @@ impl Round<'_> {
         };
         let mut entries = self.take_new();
         entries.push(call);
-        // The answer's place moves on with what is logged before it.
+        // The answer's log position comes after the calls and their results.
         let results = calls.len() as u64;
         self.text().set_seq(self.job.last_seq + entries.len() as u64 + results + 1);
         let plan = |(n, call)| -> PlannedCall {
@@ -79,7 +80,7 @@ impl Round<'_> {
         (RoundEnd::Calls { entries, calls, cost_usd, tokens: tokens(&usage), then }, carry)
     }
 
-    /// A last chunk for a stream whose model did not send one.
+    /// A final chunk for a stream whose model sent none.
     fn closing_chunk(&self, model: &str) -> String {
         serde_json::json!({
             "id": format!("chatcmpl-{}", self.job.turn),

@@ -1,10 +1,9 @@
-//! The tools that a model calls: how each call is to be made, and making those that are the gateway's.
+//! Tool calls of a model: planning each call, and running those that the gateway makes itself.
 //!
-//! Before anything with an effect is done, the log says what is about to be done; after it, what
-//! came of it, call by call (SBP-L2-14). A crash in between is found at the next start. What has a
-//! result is not done again. `remember` is, because done twice it is done once, and so is a tool that
-//! is declared to be like that. A call that waited for a person's permission goes on waiting. Every
-//! other one is reported to the model as lost, because nobody knows what the device did.
+//! A call is logged before it is made, and its result after, call by call (SBP-L2-14). After a
+//! crash in between, the turn is planned again: a call with a result is not repeated. `remember`
+//! and tools that are declared idempotent are called again. A call that waits for an approval goes
+//! on waiting. Any other call is reported to the model as lost, because it may or may not have run.
 
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::bundle::LONGEST_MEMORY;
@@ -26,8 +25,8 @@ use crate::mcp::{Offered, PREFIX};
 use crate::session::{BusySignal, CallJob, RoundJob, RoundReport, Workers};
 
 const GONE: &str = "there is no such tool here now";
-const LOST: &str = "the call is lost: nobody knows what came of it";
-/// How far the log is looked through for what a turn has done before a restart.
+const LOST: &str = "the call is lost: whether it ran is unknown";
+/// How many log entries are searched for the earlier rounds of an interrupted turn.
 const LOOK_BACK: u32 = 1000;
 
 #[async_trait::async_trait]
@@ -66,7 +65,7 @@ impl Workers for Engine {
         let Value::Object(input) = job.input else {
             return Err("the arguments are not a JSON object; call it again".into());
         };
-        // After a restart its server may take a while to come up.
+        // After a restart its MCP server may still be starting.
         let here = self.mcp.offered().await.into_iter().find(|tool| tool.name() == job.tool);
         let tool = match here {
             Some(tool) => tool,
@@ -99,7 +98,7 @@ impl Engine {
         })?;
         let text = asked.text.trim();
         if text.is_empty() || text.len() > LONGEST_MEMORY {
-            return Err("`text` must be one thing, in a sentence".into());
+            return Err("`text` must be one fact, in a sentence".into());
         }
         let kind = asked.kind.as_deref().map_or(Some(MemoryKind::Semantic), MemoryKind::named);
         let memory = NewMemory {
@@ -109,13 +108,14 @@ impl Engine {
             session_id: Some(job.session),
             at: clock::now(),
         };
-        // A memory that is full is for the model to know, and nothing to fail for.
+        // A full memory is reported to the model as the result of the call; it does not fail the
+        // turn.
         let kept = self.store.remember(job.agent_id, vec![memory], false).await;
         kept.map_err(|error| Failure::from(error).message)?;
         Ok(json!({"remembered": true}))
     }
 
-    /// How a call of a model is to be made. `after_crash`: it was made before, and may have run.
+    /// Plans how a model's call is made. `after_crash`: it was made before, and may have run.
     pub(super) fn plan(
         &self,
         session: SessionId,
@@ -150,15 +150,16 @@ impl Engine {
             }
             Some(tool) => {
                 let patience = rules.timeout_of(&tool);
-                // After a crash no device is here yet: that was our doing, so it gets its time to
-                // return.
+                // After a restart no device is attached yet: it gets the tool's whole timeout to
+                // reconnect.
                 let wait = if after_crash { patience } else { rules.wait_for_surface };
                 let (again, policy) = (rules.is_idempotent(&tool), rules.policy_of_surface(&tool));
                 let work =
                     Work::Device { tool: tool.clone(), input: input.clone(), patience, wait };
                 (tool, again, policy, work)
             }
-            // A server takes its time to start, and a person to agree: it is looked for later.
+            // Looked up only when the call is made: the server may still be starting, and an
+            // approval takes time.
             None if on_server.is_some() || (after_crash && call.name.starts_with(PREFIX)) => {
                 let again = on_server.is_some_and(Offered::is_idempotent);
                 let work = Work::Task { tool: call.name.clone(), input: input.clone() };
@@ -175,7 +176,7 @@ impl Engine {
         PlannedCall { id: Uuid::new_v4(), n, call, work, permission, again }
     }
 
-    /// The question whether that tool may be called with that input.
+    /// The approval request for a call of this tool with this input.
     fn question(&self, session: SessionId, turn: TurnId, tool: &str, input: Value) -> Permission {
         let created_at = clock::now();
         Permission {
@@ -193,8 +194,8 @@ impl Engine {
     }
 }
 
-/// A call of a device's tool by someone who takes no turn: an MCP host. A tool that asks first asks for
-/// it, too.
+/// A call of a device's tool outside a turn, by an MCP host. The tool's policy applies: it may need
+/// an approval.
 pub(crate) fn planned_for_host(
     engine: &Engine,
     session: SessionId,

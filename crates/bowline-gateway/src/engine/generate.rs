@@ -1,4 +1,4 @@
-//! Having a model speak: one round of a turn, published as it comes.
+//! One model call: reads the model's answer and publishes its text as it arrives.
 
 use bowline_sbp::completion::{Answer, Assembly, ToolCall, as_chunk};
 use bowline_sbp::error::{Code, Failure};
@@ -10,21 +10,21 @@ use super::round::Round;
 use super::tools::OfferedTools;
 use crate::model::{Call, Chunks, Model, Reply};
 
-/// How much larger than its text a streamed answer may be: every word travels in its own JSON.
+/// How many times larger than its text a streamed answer may be: every word comes in a JSON chunk.
 const CHUNK_OVERHEAD: usize = 64;
 
-/// What a model gave before it ended, was stopped, or failed.
+/// What a model produced before it finished, was cancelled, or failed.
 pub(super) struct Generated {
     /// The turn so far, this round included.
     pub(super) assembly: Assembly,
-    /// The model's own text, where one whole answer is all there is.
+    /// The completion as the model sent it, if it is the whole answer of the turn.
     pub(super) verbatim: Option<Answer>,
-    /// Calls of tools that are the gateway's to run.
+    /// Calls of tools that the gateway runs.
     pub(super) calls: Vec<ToolCall>,
     pub(super) status: TurnStatus,
     /// Why it is not complete.
     pub(super) failure: Option<Failure>,
-    /// The last chunk, kept back until the turn is on disk.
+    /// The last chunk, held back until the turn is committed.
     pub(super) held: Option<Bytes>,
 }
 
@@ -40,8 +40,8 @@ impl Generated {
         }
     }
 
-    /// Cancelled, or cut off in the middle: what came is kept, but for calls of tools. Half a call is
-    /// worth nothing, and nobody will answer it. It is never called complete (SBP-L1-13).
+    /// Cancelled or interrupted: the partial text is kept, tool calls are dropped, because they may
+    /// be incomplete and will get no result. The status is never `complete` (SBP-L1-13).
     fn stopped(mut assembly: Assembly, failure: Option<Failure>) -> Self {
         assembly.take_calls(|_| true);
         let cut = failure.is_some();
@@ -51,8 +51,8 @@ impl Generated {
 }
 
 impl Round<'_> {
-    /// Has the model speak until it ends, fails, or someone says stop. It goes on from what
-    /// earlier rounds have put together.
+    /// Calls the model and reads until it finishes, fails, or the turn is cancelled. Continues the
+    /// assembly of earlier rounds.
     pub(super) async fn generate(
         &self,
         model: &Model,
@@ -80,7 +80,7 @@ impl Round<'_> {
         let hide_usage = !self.request.wants_usage();
         let mut begun = assembly.has_begun();
         let mut received = 0;
-        // Chunks that may not be for the caller to see, or that end what it sees.
+        // Chunks that may belong to calls that the caller must not see, or that finish the answer.
         let mut tail = Vec::new();
         let mut withheld = String::new();
         loop {
@@ -94,7 +94,7 @@ impl Round<'_> {
             let chunk = match next {
                 None => break,
                 Some(Ok(chunk)) => chunk,
-                // The model had said that it was done: nothing of the answer is missing.
+                // The finishing chunk has arrived: nothing of the answer is missing.
                 Some(Err(_)) if assembly.has_finished() => break,
                 Some(Err(failure)) => {
                     self.say_beside_calls(&assembly, &withheld);
@@ -103,7 +103,7 @@ impl Round<'_> {
             };
             let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
             let Some(added) = read else {
-                let failure = nonsense("a chunk cannot be read");
+                let failure = nonsense("a chunk is not valid JSON");
                 return failed(assembly, failure);
             };
             received += chunk.len();
@@ -113,12 +113,12 @@ impl Round<'_> {
                 return Ok(Generated::stopped(assembly, Some(failure)));
             }
             begun = true;
-            // The caller did not ask for a count of tokens; we did.
+            // The usage chunk was requested by the gateway, not by the caller.
             if hide_usage && !added.speaks {
                 continue;
             }
-            // From the finishing chunk on, one is kept back: it will carry `sbp`. From a call on
-            // that may be ours, all are.
+            // From the finishing chunk on, the last chunk is held back: it will carry `sbp`. From a
+            // tool call on that may be the gateway's, all chunks are.
             let calls = !tools.is_empty() && added.calls;
             let ready = if tail.is_empty() && !assembly.has_finished() && !calls {
                 Some(chunk)
@@ -129,7 +129,7 @@ impl Round<'_> {
                 }
                 (tools.is_empty() && tail.len() > 1).then(|| tail.remove(0))
             };
-            // Chunks are kept only for someone who reads them.
+            // Chunks are kept only if the caller streams.
             self.publish(ready.filter(|_| self.request.stream), &added.text);
         }
         if !begun {
@@ -152,7 +152,7 @@ impl Round<'_> {
         Ok(Generated { calls, held, ..Generated::complete(assembly) })
     }
 
-    /// A model that answers all at once.
+    /// Handles an answer that was not streamed.
     fn whole(
         &self,
         completion: String,
@@ -188,7 +188,8 @@ impl Round<'_> {
         Ok(Generated { verbatim, calls, held, ..Generated::complete(assembly) })
     }
 
-    /// Calls may not be for the caller to see; what was said beside them is.
+    /// Publishes the text of withheld chunks: the caller must not see the gateway's tool calls, but
+    /// must see the text that came with them.
     fn say_beside_calls(&self, assembly: &Assembly, text: &str) {
         if !text.is_empty() && self.request.stream {
             self.text().push(Some(Bytes::from(assembly.text_as_chunk(text))), "");
@@ -202,7 +203,7 @@ impl Round<'_> {
     }
 }
 
-/// A failure before the first word is an error; after it, what came is kept. Earlier rounds count.
+/// A failure before any text of the turn is an error; after that, the partial text is kept.
 fn failed(assembly: Assembly, failure: Failure) -> Result<Generated, Failure> {
     if !assembly.text().is_empty() {
         return Ok(Generated::stopped(assembly, Some(failure)));
@@ -211,5 +212,5 @@ fn failed(assembly: Assembly, failure: Failure) -> Result<Generated, Failure> {
 }
 
 fn nonsense(what: impl std::fmt::Display) -> Failure {
-    Failure::new(Code::Upstream, format!("the upstream's answer makes no sense: {what}"))
+    Failure::new(Code::Upstream, format!("the upstream's answer cannot be read: {what}"))
 }

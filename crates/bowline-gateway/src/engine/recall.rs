@@ -1,4 +1,4 @@
-//! What an agent remembers that has to do with what it was just asked.
+//! The agent's memories that match the question of a turn.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::model::REMEMBERED;
 /// The most memories that go into one turn, and the most bytes of them.
 const MOST_MEMORIES: u32 = 16;
 const MOST_BYTES: usize = 8 << 10;
-/// How the note on procedures begins: rules and steps that the agent was told to follow.
+/// The first line of the system message with procedures: rules and steps that the agent follows.
 const RULES: &str = "How you do things (rules and steps that you follow):";
-/// The most words that are looked for.
+/// The most words of a question that are searched for.
 const MOST_WORDS: usize = 64;
 
 impl Round<'_> {
-    /// Notes for the model: how things are done first, then what it remembers. Memory helps, and is
-    /// never worth a failed turn.
+    /// Memories as system messages for the model: procedures first, then facts and events. An error
+    /// is logged and the turn goes on without them.
     pub(super) async fn recalled(&self) -> Vec<Message> {
         if !self.request.recall {
             return Vec::new();
@@ -26,7 +26,7 @@ impl Round<'_> {
         match self.look_through_memory().await {
             Ok(notes) => notes,
             Err(error) => {
-                tracing::warn!(%error, "memory could not be looked through");
+                tracing::warn!(%error, "cannot search the agent's memory");
                 Vec::new()
             }
         }
@@ -40,7 +40,7 @@ impl Round<'_> {
         let TurnMemories { rules, matching, newest } = found;
         let mut notes: Vec<_> = note(RULES, rules.into_iter()).into_iter().collect();
         if question.is_some() {
-            // Few facts are worth knowing whatever is asked.
+            // The newest facts are added even if they do not match.
             let facts = newest.into_iter().filter(|memory| memory.kind == MemoryKind::Semantic);
             let matching =
                 matching.into_iter().filter(|memory| memory.kind != MemoryKind::Procedural);
@@ -57,7 +57,7 @@ fn note(begins: &str, memories: impl Iterator<Item = Memory>) -> Option<Message>
         if seen.len() == MOST_MEMORIES as usize {
             break;
         }
-        // One that does not fit does not keep the others out.
+        // A memory that does not fit is skipped; shorter ones may still fit.
         if text.len() + memory.text.len() > MOST_BYTES || !seen.insert(memory.id) {
             continue;
         }
@@ -65,14 +65,14 @@ fn note(begins: &str, memories: impl Iterator<Item = Memory>) -> Option<Message>
             MemoryKind::Semantic | MemoryKind::Procedural => String::new(),
             MemoryKind::Episodic => format!("{}: ", memory.created_at.strftime("%Y-%m-%d")),
         };
-        // One line each: a memory cannot pose as anything else.
+        // One line each, so that a memory cannot imitate another section of the prompt.
         let line = memory.text.split_whitespace().collect::<Vec<_>>().join(" ");
         text.push_str(&format!("\n- {when}{line}"));
     }
     (!seen.is_empty()).then(|| Message::text("system", &text))
 }
 
-/// The different words of a text, in its order.
+/// The distinct words of a text, in order.
 pub(crate) fn words(text: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     text.split(|c: char| !c.is_alphanumeric())

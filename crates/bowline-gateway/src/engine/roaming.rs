@@ -1,7 +1,7 @@
-//! Sessions that leave, arrive, split and change hands (SBP-L3).
+//! Roaming: export, import, fork and handoff of sessions (SBP-L3).
 //!
-//! Each of these is one step of the store: all of it happens or nothing (G7, G8). What is made here
-//! is the bundle that travels and the words that go with it.
+//! Each of these is one transaction of the store (G7, G8). This module makes the bundles and the
+//! messages that go with them.
 
 mod export;
 mod import;

@@ -1,6 +1,6 @@
-//! One round of a turn: the history, what the agent remembers and what tools there are go to the
-//! model, and what it answers comes back. If it calls tools that are the gateway's to run, the
-//! session's actor has them run and asks for another round. What the rounds say is one answer.
+//! One round of a turn: the history, the agent's memories and the available tools go to the model,
+//! and its answer comes back. If the model calls tools that the gateway runs, the session actor
+//! runs them and starts another round. The text of all rounds is one answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,20 +19,20 @@ use crate::meters;
 use crate::model::{Call, Model};
 use crate::session::{Carry, History, RoundJob, RoundReport, TextBuffer};
 
-/// A round being run, and all it needs.
+/// A running round.
 pub(super) struct Round<'a> {
     pub(super) engine: &'a Engine,
     pub(super) job: &'a RoundJob,
     pub(super) request: &'a TurnRequest,
-    /// What was asked and the log does not have yet.
+    /// The request's messages that are not in the log yet.
     pub(super) new: Vec<Message>,
 }
 
-/// How a round ends, and what the next one of the turn needs.
+/// How a round ended, and what the next round of the turn needs.
 pub(super) type Ended = (RoundEnd, Option<Carry>);
 
 impl Engine {
-    /// Runs a round. The history is given back as it was, to be kept.
+    /// Runs a round. The history is returned unchanged, for the actor's cache.
     pub(super) async fn run_round(&self, mut job: RoundJob) -> RoundReport {
         let history = match job.history.take() {
             Some(history) => Ok(history),
@@ -68,7 +68,7 @@ impl Engine {
         history: &mut History,
         carry: Option<Carry>,
     ) -> Ended {
-        // What an advanced turn was asked is in the log already.
+        // The messages of an advanced turn are in the log already.
         let new = match job.advanced {
             true => Vec::new(),
             false => {
@@ -79,7 +79,8 @@ impl Engine {
         job.text.set_seq(job.last_seq + new.len() as u64 + 1);
         let mut round = Round { engine: self, job, request, new };
         round.new.iter().cloned().for_each(|message| history.push(message));
-        // Served when it was accepted; a restart may have changed that.
+        // The model was served when the turn was accepted; a restart may have changed the
+        // configuration.
         let model = match self.models.route(&request.model) {
             Ok(model) => model,
             Err(failure) => return round.give_up(failure),
@@ -90,7 +91,7 @@ impl Engine {
         };
         let tools = OfferedTools::offered(request, model, self.memory, &job.surfaces);
         let tools = tools.with_servers(&self.mcp, &self.tools, request).await;
-        // Time to come to an end: tools that are asked for all the same are not run.
+        // In the last round, tool calls are not run.
         let last = job.round >= self.tools.max_rounds || self.tools.is_spent(job.spent_usd);
         let mut call = round.call(model, history);
         call.notes.extend(recalled.iter().cloned());
@@ -107,7 +108,7 @@ impl Engine {
         };
         let calls = std::mem::take(&mut said.calls);
         if last && !calls.is_empty() && said.assembly.text().is_empty() {
-            let why = "the model went on calling tools and said nothing";
+            let why = "the model reached the limit of tool rounds without an answer";
             return round.give_up(Failure::new(Code::Upstream, why));
         }
         if calls.is_empty() || last {
@@ -119,14 +120,14 @@ impl Engine {
 }
 
 impl Round<'_> {
-    /// There is no answer: a caller who waits sees the error, others find it in the log.
+    /// The round failed: a waiting caller gets the error, and the log gets a note.
     fn give_up(&mut self, failure: Failure) -> Ended {
         metrics::counter!("bowline_upstream_failures_total").increment(1);
         let note = format!("The model did not answer: {failure}. Send it again to retry.");
         (RoundEnd::Refused { asked: self.take_new(), failure, note }, None)
     }
 
-    /// What the turn adds to the log before its end, as entries.
+    /// The new messages as log entries.
     pub(super) fn take_new(&mut self) -> Vec<NewEntry> {
         self.new.drain(..).map(NewEntry::message).collect()
     }
@@ -144,8 +145,9 @@ impl Round<'_> {
         call
     }
 
-    /// The surface that the answer is written for: the most capable one that gets it as it is
-    /// (SBP-L4-02). Those that a second pass rewrites answers for are told of in that pass.
+    /// The surface that the answer is written for: of those whose turns are not rewritten by a
+    /// translation, the one with the largest output (SBP-L4-02). The translation takes care of the
+    /// others.
     fn surface(&self) -> Option<&SurfaceContext> {
         let translate = &self.engine.translate;
         let agent = self.job.agent_id.as_str();
@@ -158,12 +160,12 @@ impl Round<'_> {
         as_it_is.max_by_key(room).map(|surface| &*surface.context)
     }
 
-    /// Who takes this turn (SBP-L1-05).
+    /// The agent that takes this turn (SBP-L1-05).
     pub(super) fn agent(&self) -> &AgentId {
         self.request.agent_id.as_ref().unwrap_or(&self.job.agent_id)
     }
 
-    /// The same, if it is not the session's own agent.
+    /// That agent, if it is not the session's own.
     pub(super) fn other_agent(&self) -> Option<AgentId> {
         self.request.agent_id.clone().filter(|agent| *agent != self.job.agent_id)
     }
@@ -173,8 +175,8 @@ impl Round<'_> {
     }
 }
 
-/// Lets the model know for what device it writes (SBP-L4-02). A caller who says itself how long the
-/// answer may be is not overruled.
+/// Tells the model which device it writes for (SBP-L4-02). The caller's own token limit takes
+/// precedence.
 fn fit(call: &mut Call, surface: &SurfaceContext) {
     call.notes.extend(surface.note().map(|note| Message::text("system", &note)));
     let said = ["max_tokens", "max_completion_tokens"];
@@ -186,8 +188,9 @@ fn fit(call: &mut Call, surface: &SurfaceContext) {
     }
 }
 
-/// The model has to answer now. It is told so in the way of its kind, where its tools are all ours; a
-/// server may refuse a conversation with calls in it and no tools beside it.
+/// Keeps the model from calling tools. `tool_choice: none` is used where all tools are the
+/// gateway's, because a server may reject a conversation with tool calls and no tools. If the
+/// caller has tools of its own, only the gateway's are left out.
 fn last_round(call: &mut Call) {
     let theirs = ["tools", "tool_choice"];
     if call.params.iter().any(|(name, _)| theirs.contains(&name.as_str())) {

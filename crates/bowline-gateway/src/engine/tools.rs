@@ -1,5 +1,5 @@
-//! The tools that a model is offered in a turn: the gateway's, those of attached surfaces, and those
-//! of MCP servers.
+//! The tools that a model is offered in a turn: the gateway's own, those of attached surfaces, and
+//! those of MCP servers.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::model::Model;
 
 pub(super) const REMEMBER: &str = "remember";
 
-/// What stands before the name of a surface's tool in a model's tool list (SBP-L5-01).
+/// The prefix of a surface's tool in a model's tool list (SBP-L5-01).
 pub(super) const SURFACE: &str = "surface_";
 
 /// The tools that a model is offered in this round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfferedTools {
     remember: bool,
-    /// What models call them, and what they are.
+    /// The name that models use, and the tool.
     surface: Vec<(String, SurfaceTool)>,
     mcp: Vec<Offered>,
-    /// How names begin that only MCP servers' tools have, whether they are here or not.
+    /// Name prefixes that belong to configured MCP servers, whether or not these are connected.
     owned: Vec<String>,
 }
 
@@ -38,7 +38,8 @@ impl OfferedTools {
         let wanted = match memory {
             Remember::Never => false,
             Remember::Always => true,
-            // Not every model takes tools, so they are offered to those who are known to.
+            // Not every model supports tools, so `remember` is offered only to models that are
+            // known to.
             Remember::Asked => request.remember || matches!(model, Model::Offline(_)),
         };
         let mut surface = declared(surfaces);
@@ -50,7 +51,7 @@ impl OfferedTools {
         }
     }
 
-    /// And those of MCP servers (SBP-L5-06).
+    /// Adds the tools of MCP servers (SBP-L5-06).
     pub(super) async fn with_servers(
         mut self,
         servers: &Servers,
@@ -65,12 +66,12 @@ impl OfferedTools {
         self
     }
 
-    /// Those of servers, for calls that a crash has interrupted.
+    /// The tools of MCP servers, for calls that a crash has interrupted.
     pub(super) async fn for_interrupted(
         mut calls: impl Iterator<Item = &str>,
         servers: &Servers,
     ) -> Self {
-        // Nobody waits for a server that was not called.
+        // Do not wait for servers if none of their tools was called.
         if !calls.any(|name| name.starts_with(PREFIX)) {
             return Self::default();
         }
@@ -88,8 +89,8 @@ impl OfferedTools {
             || self.owns(name)
     }
 
-    /// Whether it is or was the name of an MCP server's tool. A model may know it from earlier on,
-    /// and nobody else could answer the call.
+    /// Whether the name belongs to an MCP server, connected or not. A model may know it from
+    /// earlier rounds, and only the gateway can answer the call.
     fn owns(&self, name: &str) -> bool {
         self.owned.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
@@ -105,7 +106,7 @@ impl OfferedTools {
         found.map(|(_, tool)| tool.name.as_str())
     }
 
-    /// As a model's server wants to be told of them.
+    /// The tool definitions in OpenAI's format.
     pub(super) fn definitions(&self) -> Arc<[Box<RawValue>]> {
         let remember = self.remember.then(|| {
             json!({"type": "function", "function": {
@@ -136,8 +137,8 @@ impl OfferedTools {
     }
 }
 
-/// The tools of all surfaces, each name once: the newest surface that declares it has it. A name that
-/// models' servers do not take is bent to one that they take.
+/// The tools of all surfaces, each name once: the surface that attached last provides it. Names
+/// that model servers do not accept are replaced by valid ones.
 fn declared(surfaces: &[LiveSurface]) -> Vec<(String, SurfaceTool)> {
     let mut newest: Vec<_> = surfaces.iter().collect();
     newest.sort_by_key(|surface| std::cmp::Reverse(surface.epoch));
@@ -152,19 +153,19 @@ fn declared(surfaces: &[LiveSurface]) -> Vec<(String, SurfaceTool)> {
     std::iter::zip(names, tools).collect()
 }
 
-/// Whether the caller brings a tool of that name itself, or says which tool to use.
+/// Whether the caller's request has a tool of that name, or sets `tool_choice`.
 fn speaks_of_tool(request: &TurnRequest, name: &str) -> bool {
     let choice = request.param("tool_choice");
     choice.is_some_and(|choice| choice != "\"auto\"" && choice != "null")
         || brings_tool(request, name)
 }
 
-/// Whether the caller brings a tool of that name itself.
+/// Whether the caller's request has a tool of that name.
 fn brings_tool(request: &TurnRequest, name: &str) -> bool {
     brings_tools(request, &format!("{name}\""))
 }
 
-/// Whether the caller brings tools itself whose names begin like that.
+/// Whether the caller's request has tools whose names begin with `prefix`.
 fn brings_tools(request: &TurnRequest, prefix: &str) -> bool {
     request.param("tools").is_some_and(|tools| tools.contains(&format!("\"{prefix}")))
 }

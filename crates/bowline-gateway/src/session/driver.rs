@@ -1,12 +1,13 @@
 //! The task of one session's actor: an inbox in, commits to the store, effects out.
 //!
-//! Everything that is decided is decided by [`Actor`]; this carries it out. One commit is in flight
-//! at a time, and inputs gather meanwhile: the next commit takes all of them.
+//! All decisions are made by [`Actor`]; this carries them out. One commit is in flight at a time.
+//! Inputs that arrive meanwhile go into the next commit together.
 //!
 //! Invariants
-//! - Effects are carried out after their commit, in order; watchers see the new state first.
-//! - Reports of tasks never wait: their channel is as long as there are tasks.
-//! - A panic ends the actor; the next one takes the session up from disk.
+//! - Effects run after their commit, in order; watchers see the new state first.
+//! - Tasks never wait to report: their channel is unbounded, and holds a few reports per running
+//!   task.
+//! - A panic ends the actor; the next one loads the session from disk.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -33,17 +34,17 @@ use crate::{clock, meters};
 
 /// Inputs that go into one commit.
 const BATCH: usize = 64;
-/// The pause before something that could not be written is tried again, and the longest one.
+/// The first and the longest pause before a failed commit is retried.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// A command, and who waits for its reply.
+/// A command and the channel for its reply.
 #[derive(Debug)]
 pub(super) struct Envelope {
     pub(super) command: Command,
     pub(super) reply: oneshot::Sender<ReplyAndText>,
 }
 
-/// A reply; with the text to come, if a turn was accepted.
+/// A reply, and the text buffer of the turn if one was accepted.
 #[derive(Debug)]
 pub(super) struct ReplyAndText {
     pub(super) reply: Reply,
@@ -60,7 +61,7 @@ pub(super) enum TaskReport {
         round: u32,
         report: Box<RoundReport>,
     },
-    /// The store is busy, and whoever waits for the turn should not have to.
+    /// The store is busy: callers that wait for the turn are told, and the turn goes on.
     Busy,
 }
 
@@ -71,7 +72,7 @@ impl TaskReport {
     }
 }
 
-/// How the actor comes to its session.
+/// Whether the actor loads its session or creates it.
 #[derive(Debug)]
 pub(super) enum Boot {
     Load,
@@ -89,9 +90,9 @@ pub(super) struct TurnWork {
 
 /// Why the actor is to end.
 enum WhyEnd {
-    /// Nothing lives in the session.
+    /// The session is idle: no turns, surfaces or calls.
     Idle,
-    /// It is over: the session is gone, somebody else's, or the process stops.
+    /// The session was deleted, another replica owns it, or the process stops.
     Over,
 }
 
@@ -108,7 +109,7 @@ pub(super) struct Driver {
     pub(super) calls: HashMap<Uuid, CancellationToken>,
     pub(super) history: Kept,
     pub(super) stopping: bool,
-    /// When something that could not be written is tried again.
+    /// When a failed commit is retried, and the pause before that.
     pub(super) retry: Option<(Instant, Duration)>,
     pub(super) linger: Option<(Instant, OwnedSemaphorePermit)>,
     pub(super) over: bool,
@@ -147,8 +148,8 @@ impl Driver {
             metrics::counter!("bowline_panics_total").increment(1);
             None
         });
-        // It ends without having said so, by a panic or because somebody else owns the session: who
-        // watches finds itself gone, and comes again.
+        // The actor panicked or lost its lease, so its watchers saw no reason. They find their
+        // surface missing from the empty state, and reconnect.
         if lease.is_none() && !self.stopping {
             self.own_ref.live.send_replace(Live::none());
         }
@@ -158,13 +159,14 @@ impl Driver {
         for cancel in self.calls.values() {
             cancel.cancel();
         }
-        // Gone from the table before anyone who waits for a reply asks again.
+        // Removed from the table before the reply channels are dropped: senders that retry must not
+        // find this actor again.
         self.sessions.ended(self.id, &self.own_ref, lease);
     }
 
-    /// The actor's life. Gives the fence of the lease it holds at its end.
+    /// Runs the actor. Returns the fence of the lease it holds at its end.
     async fn live(&mut self, boot: Boot) -> Option<u64> {
-        // Boxed, so that its memory is not held as long as the session lives.
+        // Boxed, so that its memory is freed after booting.
         let mut actor = Box::pin(self.boot(boot)).await?;
         loop {
             let inputs = match actor.has_work() && self.retry.is_none() {
@@ -178,7 +180,7 @@ impl Driver {
             };
             let effects = match actor.take(inputs, Uuid::new_v4(), now) {
                 Next::Effects(effects) => {
-                    // Nothing is left to be tried again.
+                    // No commit is left to retry.
                     self.retry = None;
                     effects
                 }
@@ -219,14 +221,14 @@ impl Driver {
                 None
             }
             Err(error) => {
-                tracing::error!(%error, "a session could not be loaded");
+                tracing::error!(%error, "cannot load a session");
                 self.turn_away(Refusal::NotStored).await;
                 None
             }
         }
     }
 
-    /// There is nothing to drive: whoever asked is told, and no one finds the way here any more.
+    /// There is no session to drive: refuses the waiting commands, and lets no new ones in.
     async fn turn_away(&mut self, refusal: Refusal) {
         let closing = self.sessions.closing(self.id);
         self.inbox.close();
@@ -237,10 +239,10 @@ impl Driver {
         drop(closing);
     }
 
-    /// Waits for inputs, and takes all that have gathered.
+    /// Waits for an input, then takes all that are queued, up to a batch.
     async fn gather(&mut self, actor: &Actor) -> Result<Vec<Input>, WhyEnd> {
         let mut inputs = Vec::new();
-        // A deadline that has passed is not tried without a pause either.
+        // During a back-off, a deadline that has passed waits for the retry, too.
         let retry = self.retry.map(|(when, _)| when);
         let deadline = actor.deadline().map(|at| retry.map_or(at, |retry| at.max(retry)));
         if self.stopping && actor.machine().is_quiet() && !actor.has_work() {
@@ -306,7 +308,7 @@ impl Driver {
         let known = match self.look_up(&envelope.command).await {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(%error, "an idempotency key could not be looked up");
+                tracing::warn!(%error, "cannot look up an idempotency key");
                 let refused = Reply::Refused(Refusal::NotStored);
                 let _ = envelope.reply.send(ReplyAndText { reply: refused, text: None });
                 return;
@@ -319,19 +321,20 @@ impl Driver {
         inputs.push(Input::Command { id, command: Box::new(command), known });
     }
 
-    /// What the store has under a command's key. Nothing is being written meanwhile.
+    /// What the store has under a command's idempotency key. No commit is in flight meanwhile.
     async fn look_up(&self, command: &Command) -> bowline_store::Result<Option<KnownKey>> {
         let key = match command {
             Command::Submit(submit) => submit.key.as_ref(),
             Command::HandOff(handoff) => handoff.key.as_ref(),
             _ => None,
         };
-        // Keys of callers that make sessions were looked up before there was an actor.
+        // Keys of requests that create a session were looked up before the actor was started.
         let Some(key) = key.filter(|key| !key.is_of_maker()) else { return Ok(None) };
         Ok(self.sessions.store.known(key.clone()).await?.map(|(_, known)| known))
     }
 
-    /// Has it stored, for as long as that takes. None: this is not the owner any more.
+    /// Commits. If it is unknown whether the commit was stored, sends it again until it is known.
+    /// `None`: the actor must end, because it does not own the session.
     async fn commit(&mut self, actor: &mut Actor, commit: &Arc<Commit>) -> Option<Vec<Effect>> {
         loop {
             let result = self.sessions.store.commit(Arc::clone(commit)).await;
@@ -357,8 +360,9 @@ impl Driver {
                     tokio::time::sleep(PAUSE.0).await;
                 }
                 After::Ended(error) => {
-                    tracing::info!(session = %self.id, %error, "an actor ends");
-                    // Whoever waits asks the next owner; but not where nobody can own anything.
+                    tracing::info!(session = %self.id, %error, "a session actor ends after a failed commit");
+                    // Callers retry with the next owner. A fatal store error has no next owner, so
+                    // they are refused.
                     if matches!(error, CommitError::Fatal(_)) {
                         for (_, waiting) in self.replies.drain() {
                             let reply = Reply::Refused(Refusal::StoreFailed);
@@ -371,7 +375,7 @@ impl Driver {
         }
     }
 
-    /// Shows watchers what is going on now.
+    /// Publishes the current state to watchers, if it has changed.
     fn publish(&mut self, actor: &Actor) {
         let state = actor.machine().live();
         let running = state.turns.first().filter(|turn| turn.running);
@@ -392,7 +396,7 @@ impl Driver {
         });
     }
 
-    /// Lets go of what belongs to turns that have ended, and says what is held.
+    /// Drops the work of turns that have ended, and updates the status counters.
     fn tidy(&mut self, actor: &Actor) {
         let machine = actor.machine();
         self.turns.retain(|turn, _| machine.request(*turn).is_some());
@@ -403,7 +407,7 @@ impl Driver {
         status.trouble.store(actor.is_in_trouble(), Ordering::Relaxed);
     }
 
-    /// Nothing lives here: closes the inbox, unless something came meanwhile.
+    /// The session is idle: closes the inbox, unless a command or a watcher came meanwhile.
     async fn may_close(&mut self) -> bool {
         self.own_ref.status().busy.store(false, Ordering::Relaxed);
         let closing = self.sessions.closing(self.id);
@@ -412,7 +416,7 @@ impl Driver {
         while let Some(envelope) = self.inbox.recv().await {
             left.push(envelope);
         }
-        // Someone found the way here before it was closed, and watches.
+        // A surface that is about to attach subscribes before its command is in the inbox.
         let watched = self.own_ref.live.receiver_count() > 0;
         if left.is_empty() && !watched {
             return true;
@@ -420,7 +424,7 @@ impl Driver {
         let (own_ref, inbox) = self.own_ref.clone().with_inbox();
         (self.own_ref, self.inbox) = (own_ref, inbox);
         for envelope in left {
-            // The new inbox is as long as the old one.
+            // Cannot fail: the new inbox is as long as the old one.
             let _ = self.own_ref.commands.try_send(envelope);
         }
         self.sessions.reopened(self.id, &self.own_ref, &closing);
@@ -433,7 +437,7 @@ fn now() -> Now {
     Now { instant: Instant::now(), at: clock::now(), fresh: Uuid::now_v7() }
 }
 
-/// Resolves at that time, if there is one.
+/// Resolves at `when`; never if there is none.
 async fn at(when: Option<Instant>) {
     match when {
         Some(when) => tokio::time::sleep_until(when.into()).await,
@@ -449,7 +453,7 @@ fn appended(commit: &Commit) -> impl Iterator<Item = &Placed> {
     entries.flatten()
 }
 
-/// Turns that the commit ends, and how.
+/// Turns that the commit ends, with their status.
 fn ended(commit: &Commit) -> impl Iterator<Item = (TurnId, TurnStatus)> {
     let status = move |turn: TurnId| {
         let mut entries = commit.writes.iter().filter_map(|write| match write {

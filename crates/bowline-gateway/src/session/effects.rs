@@ -1,7 +1,6 @@
-//! Carrying out what an actor's machine asked for: replies, and work in tasks of its own.
+//! Runs the effects of a session actor: replies, and work in tasks of its own.
 //!
-//! A task reports its end to the actor's inbox, whatever happens to it: a panic ends the turn or the
-//! call, not the actor.
+//! A task always reports its end to the actor: a panic ends the turn or the call, not the actor.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ impl Driver {
                     _ => None,
                 };
                 if let Some(waiting) = self.replies.remove(&to) {
-                    // Whoever asked may be gone.
+                    // The caller may have disconnected.
                     let _ = waiting.send(ReplyAndText { reply, text });
                 }
             }
@@ -170,5 +169,5 @@ impl Driver {
 }
 
 fn panicked() -> Failure {
-    Failure::new(Code::Internal, "the gateway made a mistake; its log says more")
+    Failure::new(Code::Internal, "internal error; the gateway's log says more")
 }

@@ -1,7 +1,7 @@
-//! What everyone but the actor holds of a session.
+//! The handle of a session: how everything but its actor reaches it.
 //!
-//! A command is sent to the session's actor wherever that is, and sent again if the actor ends before
-//! it replies: senders mint ids, so a command that was carried out is recognised.
+//! A command is sent to the session's actor, and sent again if the actor ends before it replies.
+//! Senders choose the ids, so a command that was carried out already is recognised.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::driver::{Envelope, ReplyAndText, TaskReport};
 use super::registry::{ActorRef, Live, LiveSessions};
 use super::text::TextBuffer;
 
-/// How long a command is sent again and again before its sender is told that nobody takes it.
+/// How long a command is retried before its sender gets an error.
 const PATIENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// For how much longer a command is sent again.
+/// The deadline for retrying a command.
 struct Patience {
     sent: Instant,
     until: Instant,
@@ -37,10 +37,11 @@ impl Patience {
         Self { sent, until: sent + PATIENCE }
     }
 
-    /// The command got no reply: waits before it is sent again, or gives up.
+    /// The command got no reply: waits before the next try, or gives up.
     async fn pause(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        // An owner that kept it for so long was one: the search for the next begins now.
+        // An actor that held the command for so long was the session's owner: finding the next
+        // owner gets the full time.
         if now > self.sent + PATIENCE {
             self.until = now + PATIENCE;
         }
@@ -53,24 +54,24 @@ impl Patience {
     }
 }
 
-/// The way to one session.
+/// Sends commands to one session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     sessions: Arc<LiveSessions>,
     id: SessionId,
 }
 
-/// A turn that was taken on.
+/// A turn that was accepted, or the reason why it does not run.
 pub(crate) enum Accepted {
-    /// It runs, or waits for its turn. Its text comes in here.
+    /// It runs or is queued. Its text appears in `text`.
     Running { turn: TurnId, text: Arc<TextBuffer>, outcome: Outcomes },
     /// It has ended.
     Ended { outcome: Box<Outcome> },
-    /// The session is suspended and nobody said to resume it (SBP-L2-15).
+    /// The session is suspended and the request does not resume it (SBP-L2-15).
     Suspended,
 }
 
-/// How a turn will have ended.
+/// Resolves to how a turn ended.
 pub(crate) type Outcomes = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// An attached surface's view of its session.
@@ -87,8 +88,8 @@ impl Attachment {
     }
 }
 
-/// Tells the actor what has happened at an attached surface. Never waits, keeps the order, and is
-/// written for as long as it takes.
+/// Reports events at an attached surface to the actor. Never waits, keeps the order; the actor
+/// retries the commit until it succeeds.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     epoch: u64,
@@ -96,12 +97,12 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// The device has answered a call.
+    /// The device returned the result of a tool call.
     pub(crate) fn answered(&self, call: Uuid, result: Result<Value, String>) {
         self.tell(Fact::ToolResult { epoch: self.epoch, call, result });
     }
 
-    /// The surface is gone.
+    /// The surface disconnected.
     pub(crate) fn gone(&self) {
         self.tell(Fact::SurfaceGone { epoch: self.epoch });
     }
@@ -120,12 +121,12 @@ impl SessionHandle {
         self.id
     }
 
-    /// Asks for something, and waits for the reply.
+    /// Sends a command and waits for the reply.
     pub(crate) async fn call(&self, command: Command) -> Result<Reply, Failure> {
         Ok(self.ask(command).await?.reply)
     }
 
-    /// The same for what is done or refused.
+    /// The same for commands that are either done or refused.
     pub(crate) async fn done(&self, command: Command) -> Result<(), Failure> {
         match self.call(command).await? {
             Reply::Refused(refusal) => Err(refused(refusal)),
@@ -133,7 +134,7 @@ impl SessionHandle {
         }
     }
 
-    /// Asks for a turn.
+    /// Submits a turn.
     pub(crate) async fn submit(&self, submit: Submit) -> Result<Accepted, Failure> {
         let mut patience = Patience::new();
         loop {
@@ -145,14 +146,14 @@ impl SessionHandle {
         }
     }
 
-    /// Whether a turn may be sent again whose actor took it and ended without a word. It may have run:
-    /// only under a key that is noticed.
+    /// Whether a turn may be submitted again after its actor ended without a reply. It may have
+    /// run, so only with an idempotency key, which makes the repeat harmless.
     fn may_repeat(submit: &Submit) -> bool {
         submit.key.is_some()
     }
 
-    /// Sends a turn once, and right behind it the question how it ends: whatever becomes of the turn,
-    /// and however soon, somebody is there to be told. None if the actor ended before it replied.
+    /// Submits a turn once, with an `Await` command right behind it, so that the outcome is
+    /// reported however soon the turn ends. `None` if the actor ended before it replied.
     async fn submit_by(
         &self,
         actor: ActorRef,
@@ -177,7 +178,7 @@ impl SessionHandle {
         }
     }
 
-    /// Asks for the first turn of a session that is made by it.
+    /// Submits the first turn of a new session, which creates the session.
     pub(crate) async fn make(
         sessions: &Arc<LiveSessions>,
         new: NewSession,
@@ -187,11 +188,11 @@ impl SessionHandle {
             return Err(refused(Refusal::Stopping));
         }
         let handle = sessions.handle(new.id);
-        // Its actor is dropped without a word if another one took its key.
+        // Its actor ends without a reply if another request has used the idempotency key.
         handle.submit_by(sessions.make(new), submit).await
     }
 
-    /// A turn that was accepted before. None if nobody here knows it any more.
+    /// Joins a turn that was accepted before. `None` if the session does not know it any more.
     pub(crate) async fn join(&self, turn: TurnId) -> Result<Option<Accepted>, Failure> {
         match self.ask(Command::Join { turn }).await? {
             ReplyAndText {
@@ -202,12 +203,13 @@ impl SessionHandle {
         }
     }
 
-    /// How a turn ends.
+    /// Waits for the outcome of a turn.
     pub(crate) async fn outcome(&self, turn: TurnId) -> Outcome {
         ended_as(self.call(Command::Await { turn }).await?)
     }
 
-    /// Attaches a surface. It watches before it is attached: nothing can happen in between.
+    /// Attaches a surface. It subscribes before it attaches, so that it misses no change in
+    /// between.
     pub(crate) async fn attach(&self, attach: Attach) -> Result<Attachment, Failure> {
         let mut patience = Patience::new();
         loop {
@@ -215,7 +217,8 @@ impl SessionHandle {
             let live = actor.live.subscribe();
             let (reply, answered) = oneshot::channel();
             let command = Command::Attach(attach.clone());
-            // What could not be sent is dropped here: it holds the other end of the reply.
+            // If the send fails, the envelope is dropped with its reply sender, so `answered` does
+            // not hang.
             let sent = actor.commands.send(Box::new(Envelope { command, reply })).await.is_ok();
             match (sent, answered.await) {
                 (true, Ok(ReplyAndText { reply: Reply::Attached(attached), .. })) => {
@@ -229,8 +232,8 @@ impl SessionHandle {
         }
     }
 
-    /// Has an attached device do something for someone who takes no turn, for as long as that one
-    /// waits.
+    /// Calls a tool of an attached device outside a turn. The call is cancelled when `gone`
+    /// resolves.
     pub(crate) async fn call_device(
         &self,
         call: PlannedCall,
@@ -243,7 +246,7 @@ impl SessionHandle {
             answer = &mut asked => answer,
             () = gone => {
                 let _ = self.call(Command::GiveUpCall { call: id }).await;
-                return Err("nobody waits for the answer any more".into());
+                return Err("cancelled: the caller disconnected".into());
             }
         };
         match answer {
@@ -251,7 +254,7 @@ impl SessionHandle {
             Ok(Some(ReplyAndText { reply: Reply::Refused(refusal), .. })) => {
                 Err(refusal.to_string())
             }
-            Ok(_) => Err("the call is lost: nobody knows what came of it".into()),
+            Ok(_) => Err("the call is lost: whether it ran is unknown".into()),
             Err(failure) => Err(failure.message),
         }
     }
@@ -278,7 +281,7 @@ impl SessionHandle {
         }
     }
 
-    /// `asked`: the turn that was asked for, and who is told how it ends.
+    /// `asked`: the submitted turn, and the receiver of its outcome.
     fn accepted(
         &self,
         answer: ReplyAndText,
@@ -287,13 +290,13 @@ impl SessionHandle {
         match (answer.reply, answer.text) {
             (Reply::Accepted { turn }, Some(text)) => {
                 let handle = self.clone();
-                // The same request may have become another turn, some time ago.
+                // The same request may have been accepted as another turn before.
                 let asked = asked.filter(|(asked, _)| *asked == turn).map(|(_, ended)| ended);
                 let outcome = Box::pin(async move {
                     match asked {
                         Some(ended) => match ended.await {
                             Ok(answer) => ended_as(answer.reply),
-                            // Its actor is gone: the next one may know.
+                            // The actor ended: asks the next one.
                             Err(_) => handle.outcome(turn).await,
                         },
                         None => handle.outcome(turn).await,
@@ -308,7 +311,7 @@ impl SessionHandle {
         }
     }
 
-    /// The way to the actor. Once the process stops, no new one is started.
+    /// The session's actor, started if needed. Once the process stops, none is started.
     fn actor(&self) -> Result<impl Future<Output = ActorRef>, Failure> {
         if self.sessions.stop.is_cancelled() && self.sessions.look_at(self.id).is_none() {
             return Err(refused(Refusal::Stopping));
@@ -328,14 +331,14 @@ fn ended_as(reply: Reply) -> Outcome {
 fn lost() -> Failure {
     let mut failure = Failure::new(
         Code::NotNow,
-        "the session changed hands before this was answered, and whether it was done is unknown; \
+        "the session's owner changed before it replied, and whether this was done is unknown; \
          try again with the same Idempotency-Key",
     );
     failure.retry_after = Some(1);
     failure
 }
 
-/// The one table from a session's refusals to the caller's words.
+/// The one table from a session's refusals to error codes.
 pub(crate) fn refused(refusal: Refusal) -> Failure {
     let code = match &refusal {
         Refusal::NoSession => Code::SessionNotFound,

@@ -1,8 +1,8 @@
-//! A conversation, kept ready for the next turn.
+//! The messages of a conversation, cached for the next turn.
 //!
-//! A model wants the whole history with every turn. Reading it anew each time would make a turn in a
-//! long session cost what all turns before it cost together. So the actor of a session that is in use
-//! keeps it, as long as all actors together stay within a bound.
+//! A model is sent the whole history with every turn. Reading it from disk each time would make
+//! turns slower the longer a session is. So the actor of a session in use caches it, as long as the
+//! caches of all actors stay within a memory budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use bowline_sbp::id::Seq;
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::Placed;
 
-/// What a message takes beside its text.
+/// Memory per message besides its text, in bytes.
 const OVERHEAD: usize = 64;
 
-/// The messages of a log up to a position, and how much memory they take: counting them anew would
-/// cost what all messages together cost.
+/// The messages of a log up to a position, and their size, which is kept so that no turn has to add
+/// it up again.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     seq: Seq,
-    /// Shared with a model while it is asked, and not copied when it is not.
+    /// Shared with the model call; copied only if changed while it is shared.
     messages: Arc<Vec<Message>>,
     bytes: usize,
 }
@@ -30,7 +30,7 @@ impl History {
         Self { seq, messages: Arc::new(messages), bytes }
     }
 
-    /// The position it reaches to.
+    /// The log position of the last entry in it.
     pub(super) fn seq(&self) -> Seq {
         self.seq
     }
@@ -44,7 +44,7 @@ impl History {
         Arc::make_mut(&mut self.messages).push(message);
     }
 
-    /// Takes the newest messages away again.
+    /// Removes the newest messages.
     pub(crate) fn drop_last(&mut self, count: usize) {
         if count == 0 {
             return;
@@ -54,8 +54,8 @@ impl History {
         self.bytes -= messages.drain(kept..).map(|message| size(&message)).sum::<usize>();
     }
 
-    /// An entry that was written. Notes are not for models, and what the gateway did by itself was
-    /// never seen by callers.
+    /// Adds a committed entry. Notes are not sent to models; messages of tool calls that the
+    /// gateway ran are marked as hidden, because callers never saw them.
     fn add(&mut self, placed: &Placed) {
         self.seq = placed.seq;
         match placed.entry.kind {
@@ -70,7 +70,7 @@ fn size(message: &Message) -> usize {
     message.as_json().len() + OVERHEAD
 }
 
-/// The history that an actor keeps, and its share of the memory for all of them.
+/// An actor's cached history, and its share of the memory budget.
 #[derive(Debug)]
 pub(super) struct Kept {
     history: Option<History>,
@@ -78,7 +78,7 @@ pub(super) struct Kept {
     budget: Arc<Budget>,
 }
 
-/// Memory for the histories of all actors.
+/// The memory budget for the histories of all actors.
 #[derive(Debug)]
 pub(super) struct Budget {
     used: AtomicUsize,
@@ -96,8 +96,8 @@ impl Kept {
         Self { history, counted: 0, budget }
     }
 
-    /// Gives away the history up to that position, if it is here. Whoever has it alone can add to
-    /// it without a copy of everything; [`Kept::put`] has it back.
+    /// Takes the history out, if it ends at `seq`. A sole owner can append without copying;
+    /// [`Kept::put`] puts it back.
     pub(super) fn take(&mut self, seq: Seq) -> Option<History> {
         self.history.take().filter(|history| history.seq == seq)
     }
@@ -107,7 +107,7 @@ impl Kept {
         self.count();
     }
 
-    /// Entries that were written, oldest first.
+    /// Adds committed entries, oldest first.
     pub(super) fn grow<'a>(&mut self, entries: impl Iterator<Item = &'a Placed>) {
         for placed in entries {
             match &mut self.history {
@@ -118,7 +118,7 @@ impl Kept {
         self.count();
     }
 
-    /// Beyond the bound it is let go, and read from disk again when it is needed.
+    /// Updates the budget. Over budget, the history is dropped, and read from disk when needed.
     fn count(&mut self) {
         let bytes = self.history.as_ref().map_or(0, |history| history.bytes);
         self.budget.used.fetch_sub(self.counted, Ordering::Relaxed);

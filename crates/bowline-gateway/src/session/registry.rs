@@ -1,7 +1,7 @@
-//! Which sessions have an actor here. One is made when it is needed, and goes when nothing lives in
-//! its session.
+//! The table of session actors in this process. An actor is started when it is needed, and ends
+//! when its session is idle.
 //!
-//! Lock order: the table alone, for a few instructions, never across an `await`.
+//! Lock order: the table's lock is held alone, for a few instructions, never across an `await`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,9 +21,9 @@ use super::history::Budget;
 use super::text::TextBuffer;
 use super::work::Workers;
 
-/// Commands that wait in one inbox before their senders have to wait themselves.
+/// Commands in one inbox; senders wait when it is full.
 const INBOX: usize = 256;
-/// Actors that stay a while although nothing lives in their session.
+/// The most actors that linger in an idle session.
 const LINGERING: usize = 1024;
 
 /// Bounds of live sessions.
@@ -32,7 +32,7 @@ pub(crate) struct Bounds {
     pub(crate) session: SessionLimits,
     /// Memory for the histories of sessions in use, in bytes.
     pub(crate) history_memory: usize,
-    /// How long an actor stays after the last thing that lived in its session.
+    /// How long an actor stays after its session became idle.
     pub(crate) linger: Duration,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct LiveSessions {
 #[derive(Debug)]
 enum Slot {
     Open(ActorRef),
-    /// Its actor is about to end, or to go on with what came meanwhile.
+    /// Its actor is about to end, or to reopen if commands came meanwhile.
     Closing(CancellationToken),
 }
 
-/// The way to an actor.
+/// The channels of an actor.
 #[derive(Debug, Clone)]
 pub(super) struct ActorRef {
     pub(super) commands: mpsc::Sender<Box<Envelope>>,
@@ -67,13 +67,13 @@ pub(super) struct ActorRef {
     status: Arc<ActorStatus>,
 }
 
-/// What an actor holds, for those who watch the process.
+/// An actor's load, for metrics and readiness.
 #[derive(Debug, Default)]
 pub(super) struct ActorStatus {
     pub(super) turns: AtomicUsize,
-    /// Something lives in its session.
+    /// Its session is not idle.
     pub(super) busy: AtomicBool,
-    /// Something that happened waits for the store to take it.
+    /// A commit of something that has happened is being retried.
     pub(super) trouble: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ impl LiveSessions {
         })
     }
 
-    /// This process, as other owners and edges know it.
+    /// The replica id of this process.
     pub(crate) fn me(&self) -> ReplicaId {
         self.me
     }
@@ -117,7 +117,8 @@ impl LiveSessions {
         SessionHandle::new(Arc::clone(self), id)
     }
 
-    /// Takes up sessions whose turns nobody works on (SBP-L2-13, G13). Gives the number of turns.
+    /// Starts the actors of sessions with unfinished turns of a dead replica (SBP-L2-13, G13).
+    /// Returns the number of turns.
     pub(crate) async fn recover(self: &Arc<Self>) -> bowline_store::Result<u64> {
         self.store.register(self.me).await?;
         let left = self.store.unfinished(self.me).await?;
@@ -127,7 +128,7 @@ impl LiveSessions {
         Ok(left.iter().map(|(_, turns)| turns).sum())
     }
 
-    /// What is going on in a session, if it has an actor.
+    /// The live state of a session, if it has an actor.
     pub(crate) fn look_at(&self, id: SessionId) -> Option<Arc<LiveState>> {
         match self.slots().get(&id)? {
             Slot::Open(actor) => Some(Arc::clone(&actor.live.borrow().state)),
@@ -135,7 +136,7 @@ impl LiveSessions {
         }
     }
 
-    /// Every session that has an actor, and what is going on in it.
+    /// Every session that has an actor, with its live state.
     pub(crate) fn look_at_all(&self) -> Vec<(SessionId, Arc<LiveState>)> {
         let slots = self.slots();
         let open = slots.iter().filter_map(|(id, slot)| match slot {
@@ -145,7 +146,7 @@ impl LiveSessions {
         open.collect()
     }
 
-    /// Turns that run or wait, and sessions in which something lives.
+    /// The number of running or queued turns, and of sessions that are not idle.
     pub(crate) fn at_work(&self) -> (usize, usize) {
         let slots = self.slots();
         let status = slots.values().filter_map(Slot::status);
@@ -155,26 +156,26 @@ impl LiveSessions {
         })
     }
 
-    /// Whether something that happened waits for the store to take it.
+    /// Whether any actor is retrying a commit.
     pub(crate) fn is_in_trouble(&self) -> bool {
         let in_trouble = |status: &Arc<ActorStatus>| status.trouble.load(Ordering::Relaxed);
         self.slots().values().filter_map(Slot::status).any(in_trouble)
     }
 
-    /// Waits until every actor has ended. New ones are refused from the stop on.
+    /// Waits until every actor has ended. None is started after the stop.
     pub(crate) async fn drained(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Writes no more: what is left of this process is refused, and its sessions may be taken.
+    /// Retires this replica: the store refuses its further commits, and others may take its leases.
     pub(crate) async fn retire(&self) {
         if let Err(error) = self.store.retire(self.me).await {
-            tracing::warn!(%error, "the end of this process could not be written");
+            tracing::warn!(%error, "cannot retire this replica in the store");
         }
     }
 
-    /// The way to a session's actor, which is started if there is none.
+    /// The session's actor, started if there is none.
     pub(super) async fn actor(self: &Arc<Self>, id: SessionId) -> ActorRef {
         loop {
             let closing = {
@@ -189,7 +190,7 @@ impl LiveSessions {
         }
     }
 
-    /// Starts the actor of a session that its first turn makes.
+    /// Starts the actor of a session that its first turn creates.
     pub(super) fn make(self: &Arc<Self>, new: NewSession) -> ActorRef {
         let id = new.id;
         self.start(&mut self.slots(), id, Boot::Make(Box::new(new)))
@@ -216,20 +217,20 @@ impl LiveSessions {
         actor
     }
 
-    /// The actor wants to end: nobody gets to it from now on.
+    /// The actor wants to end: from now on nothing can send to it.
     pub(super) fn closing(&self, id: SessionId) -> CancellationToken {
         let closing = CancellationToken::new();
         self.slots().insert(id, Slot::Closing(closing.clone()));
         closing
     }
 
-    /// The actor goes on after all, with another inbox.
+    /// The actor does not end after all; it has a new inbox.
     pub(super) fn reopened(&self, id: SessionId, actor: &ActorRef, closing: &CancellationToken) {
         self.slots().insert(id, Slot::Open(actor.clone()));
         closing.cancel();
     }
 
-    /// The actor has ended. `lease`: what it gives back.
+    /// The actor has ended. `lease`: the fence of the lease to release.
     pub(super) fn ended(&self, id: SessionId, actor: &ActorRef, lease: Option<Fence>) {
         let mut slots = self.slots();
         let removed = match slots.get(&id) {
@@ -264,7 +265,7 @@ impl ActorRef {
         &self.status
     }
 
-    /// The same with another inbox.
+    /// The same actor with a new inbox.
     pub(super) fn with_inbox(self) -> (Self, mpsc::Receiver<Box<Envelope>>) {
         let (commands, inbox) = mpsc::channel(INBOX);
         (Self { commands, ..self }, inbox)
@@ -272,7 +273,7 @@ impl ActorRef {
 }
 
 impl Live {
-    /// Before anything is known.
+    /// The empty state, before the session is loaded.
     pub(super) fn none() -> Self {
         let state = LiveState {
             status: bowline_sbp::lifecycle::Status::Idle,
@@ -289,7 +290,7 @@ impl Live {
     }
 }
 
-/// Gives leases back, many at once: it is one write for all that ended meanwhile.
+/// Releases leases in batches: one write for all actors that ended meanwhile.
 async fn release(
     store: Weak<dyn Store>,
     me: ReplicaId,
@@ -299,9 +300,9 @@ async fn release(
     let mut sessions = Vec::new();
     while to_release.recv_many(&mut sessions, 4096).await > 0 {
         let Some(store) = store.upgrade() else { return };
-        // Not worth a word: a lease that is not given back ends with this process.
+        // Harmless: a lease that is not released ends with this process.
         if let Err(error) = store.release(me, std::mem::take(&mut sessions)).await {
-            tracing::debug!(%error, "leases could not be given back");
+            tracing::debug!(%error, "cannot release leases");
         }
         drop(store);
         tokio::time::sleep(PAUSE).await;

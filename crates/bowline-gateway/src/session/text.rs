@@ -1,10 +1,9 @@
-//! The text of a turn as it is generated, for all who read it.
+//! The text of a turn while it is generated, for any number of readers.
 //!
-//! Readers read by position, each at its own pace. Nothing is queued per reader, so a slow one costs
-//! nothing and can neither miss nor block anything. A new attempt is a new buffer.
+//! Readers read by position, each at its own pace. Nothing is queued per reader, so a slow reader
+//! costs no memory, misses nothing and blocks nobody. A new attempt is a new buffer.
 //!
-//! Invariant: nothing is done with the text while it is locked. Readers get a copy of what is new to
-//! them; whoever adapts or sends it does so with that.
+//! Invariant: the lock is held only to append or copy. Readers adapt and send their own copy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use tokio::sync::watch;
 pub(crate) struct TextBuffer {
     pub(crate) turn: TurnId,
     pub(crate) attempt: u32,
-    /// The log position that the turn will take; zero until that is known.
+    /// The log position that the turn's answer will have; zero until it is known.
     seq: AtomicU64,
     written: Mutex<Written>,
     grew: watch::Sender<()>,
@@ -25,7 +24,7 @@ pub(crate) struct TextBuffer {
 
 #[derive(Debug, Default)]
 struct Written {
-    /// The answer's chunks, as OpenAI-shaped JSON; only for a caller who streams.
+    /// The answer's chunks as OpenAI-shaped JSON; only if the caller streams.
     chunks: Vec<Bytes>,
     text: String,
 }
@@ -45,7 +44,7 @@ impl TextBuffer {
         Some(self.seq.load(Ordering::Acquire)).filter(|seq| *seq > 0)
     }
 
-    /// What is logged on the way to an answer moves it on.
+    /// Entries that are logged before the answer move its position.
     pub(crate) fn set_seq(&self, seq: Seq) {
         self.seq.store(seq, Ordering::Release);
     }
@@ -57,7 +56,7 @@ impl TextBuffer {
             written.chunks.extend(chunk);
             written.text.push_str(text);
         }
-        // Who begins to wait for more looks at what is written first.
+        // No race with a new subscriber: it reads the text after subscribing.
         if self.grew.receiver_count() > 0 {
             self.grew.send_replace(());
         }
@@ -68,18 +67,18 @@ impl TextBuffer {
         self.lock().chunks.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// The text from byte `from` on. Copied out: nothing is done with it under the lock.
+    /// The text from byte `from` on, as a copy.
     pub(crate) fn text_from(&self, from: usize) -> String {
         self.lock().text.get(from..).unwrap_or_default().to_owned()
     }
 
-    /// Wakes whenever there is more. Subscribe before looking.
+    /// Wakes whenever there is more. Subscribe before reading.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.grew.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Written> {
-        // The data is a plain value that every change leaves whole.
+        // Every change leaves the data consistent, so a poisoned lock is safe to use.
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +118,7 @@ mod tests {
     fn the_model_goes_on_writing_while_a_reader_works_on_what_it_read() {
         let buffer = buffer();
         buffer.push(Some(Bytes::from_static(b"1")), "# one");
-        // As long as an adaptation of these takes, the writer is not kept.
+        // The writer is not blocked while a reader adapts its copy.
         let (text, chunks) = (buffer.text_from(0), buffer.chunks(0));
         assert!(buffer.written.try_lock().is_ok(), "a reader holds the lock");
         buffer.push(None, " two");

@@ -1,7 +1,7 @@
-//! What an actor has done outside: models asked, calls made, bundles packed.
+//! Work that an actor has done outside of it: model rounds, tool calls, handoff bundles.
 //!
-//! A trait, so that live sessions know no models, tools or bundles. Each piece of work is a task of
-//! its own that reports its end to the actor's inbox.
+//! A trait, so that `session` does not depend on models, tools or bundles. Each piece of work is a
+//! task that reports its end to the actor.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::history::History;
 use super::text::TextBuffer;
 
-/// One round of a turn: the model is asked once.
+/// One round of a turn: one call of the model.
 #[derive(Debug)]
 pub(crate) struct RoundJob {
     pub(crate) session: SessionId,
@@ -24,22 +24,23 @@ pub(crate) struct RoundJob {
     pub(crate) turn: TurnId,
     pub(crate) round: u32,
     pub(crate) spent_usd: f64,
-    /// What was asked is in the log already.
+    /// The turn's messages are in the log already.
     pub(crate) advanced: bool,
     pub(crate) request: Arc<TurnRequest>,
-    /// Where the log ends. Nothing else is written meanwhile.
+    /// The end of the log. Nothing else is appended during the round.
     pub(crate) last_seq: Seq,
-    /// The log's messages, if they are at hand.
+    /// The log's messages, if they are cached.
     pub(crate) history: Option<History>,
-    /// Those that are attached.
+    /// The attached surfaces.
     pub(crate) surfaces: Vec<LiveSurface>,
-    /// Someone watches the session.
+    /// A surface or stream watches the session.
     pub(crate) watched: bool,
     pub(crate) text: Arc<TextBuffer>,
     /// What earlier rounds of the same turn left.
     pub(crate) carry: Option<Carry>,
     pub(crate) cancel: CancellationToken,
-    /// Says that the store is busy: whoever waits for the turn is told, and the work goes on.
+    /// Reports that the store is busy: callers that wait for the turn are told, and the work goes
+    /// on.
     pub(crate) store_is_busy: BusySignal,
 }
 
@@ -62,7 +63,7 @@ impl std::fmt::Debug for BusySignal {
 #[derive(Debug)]
 pub(crate) struct Carry {
     pub(crate) assembly: Assembly,
-    /// What the agent remembers that has to do with the question.
+    /// Memories of the agent that match the question.
     pub(crate) recalled: Vec<Message>,
 }
 
@@ -71,15 +72,15 @@ pub(crate) struct Carry {
 pub(crate) struct RoundReport {
     pub(crate) end: RoundEnd,
     pub(crate) carry: Option<Carry>,
-    /// The log's messages, to be kept for the next round.
+    /// The log's messages, to be cached for the next round.
     pub(crate) history: Option<History>,
 }
 
-/// A call that is the gateway's to make.
+/// A tool call that the gateway makes itself.
 #[derive(Debug)]
 pub(crate) struct CallJob {
     pub(crate) session: SessionId,
-    /// Who takes the turn.
+    /// The agent that takes the turn.
     pub(crate) agent_id: AgentId,
     pub(crate) tool: String,
     pub(crate) input: Value,
@@ -90,7 +91,7 @@ pub(crate) struct CallJob {
 pub(crate) trait Workers: std::fmt::Debug + Send + Sync + 'static {
     async fn round(&self, job: RoundJob) -> RoundReport;
 
-    /// What a crash left of a turn whose calls are on record.
+    /// Plans the rest of a turn whose tool calls are in the log when a crash interrupted it.
     async fn replan(
         &self,
         session: SessionId,
@@ -101,7 +102,7 @@ pub(crate) trait Workers: std::fmt::Debug + Send + Sync + 'static {
 
     async fn call(&self, job: CallJob) -> Result<Value, String>;
 
-    /// The bundle of a handoff, up to that position, and what the next agent is told.
+    /// The bundle of a handoff, up to `last_seq`, and the messages for the next agent.
     async fn pack(
         &self,
         session: SessionId,

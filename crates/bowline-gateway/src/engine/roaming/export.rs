@@ -1,4 +1,4 @@
-//! Leaving: a session is packed into a bundle, and a token opens it (SBP-L3-01).
+//! Export: a session is packed into a bundle, and a roaming token opens it (SBP-L3-01).
 
 use bowline_sbp::api::{ExportList, ExportView, Exported, TokenView};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
@@ -13,13 +13,13 @@ use uuid::Uuid;
 use super::super::{Engine, internal};
 use crate::clock;
 
-/// How much of the last request names the task.
+/// How many characters of the last request become `last_task`.
 const TASK_CHARS: usize = 200;
-/// All that an agent can remember.
+/// The most memories an agent can have.
 pub(super) const ALL_MEMORIES: u32 = 10_000;
 
 impl Engine {
-    /// Packs the session as it is now; `memory`: with what its agent remembers.
+    /// Exports the session as it is now; `memory`: with its agent's memories.
     pub(crate) async fn export(
         &self,
         id: SessionId,
@@ -68,12 +68,12 @@ impl Engine {
             }
             false => Vec::new(),
         };
-        // Whole seconds: that is all a token can say.
+        // Tokens have a resolution of one second.
         let now = Timestamp::from_second(clock::now().as_second()).map_err(|_| internal())?;
         let (id, session_id) = (ExportId(Uuid::now_v7()), packed.session.id);
         let contents = contents(packed, memories, id, label.clone(), now);
         let message_count = contents.messages.len() as u64;
-        // Hashing a long history takes a while; others go on meanwhile.
+        // Hashing a long history would block the async runtime.
         let sealed = tokio::task::spawn_blocking(move || contents.seal()).await;
         let Sealed { cid, text } = sealed.map_err(|_| internal())?;
         Ok(NewExport {
@@ -88,7 +88,7 @@ impl Engine {
         })
     }
 
-    /// What a token refers to. Looking does not use it up (SBP-L3-09).
+    /// What a token refers to. Inspecting does not consume it (SBP-L3-09).
     pub(crate) async fn inspect(&self, token: &str) -> Result<TokenView, Failure> {
         let claims = self.keys.read_expired(token)?;
         let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
@@ -108,7 +108,7 @@ impl Engine {
         })
     }
 
-    /// The bundle of one of the session's exports, for a file. Looking does not use it up.
+    /// The bundle of one of the session's exports, as a file. This does not consume its token.
     pub(crate) async fn bundle_of(
         &self,
         session: SessionId,
@@ -116,9 +116,7 @@ impl Engine {
     ) -> Result<Vec<u8>, Failure> {
         match self.store.export(export).await? {
             Some((export, Some(bundle))) if export.session_id == session => Ok(bundle),
-            _ => {
-                Err(Failure::new(Code::NotFound, "the session has no such bundle, or not any more"))
-            }
+            _ => Err(Failure::new(Code::NotFound, "the session has no such bundle, or it expired")),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Arriving: a bundle becomes a session, and its token is used up in the same step (SBP-L3-05).
+//! Import: a bundle becomes a session, and its token is consumed in the same transaction
+//! (SBP-L3-05).
 
 use bowline_sbp::api::{Imported, Provenance};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, OpenError};
@@ -21,13 +22,13 @@ use crate::clock;
 /// Where a bundle comes from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// From here, by its token.
+    /// A bundle of this gateway, by its roaming token.
     Token(String),
-    /// Carried by hand, and opened already.
+    /// A bundle file, already opened and checked.
     Bundle(Box<Contents>, Cid),
 }
 
-/// A bundle that was checked, and the export it is, if it was made here.
+/// A verified bundle, and its export if it was made by this gateway.
 struct Checked {
     contents: Contents,
     cid: Cid,
@@ -35,8 +36,8 @@ struct Checked {
 }
 
 impl Engine {
-    /// Makes a session from a bundle. `reuse`: the token stays good, and the session is a fork
-    /// (SBP-L3-07).
+    /// Creates a session from a bundle. `reuse`: the token is not consumed, and the session is a
+    /// fork (SBP-L3-07).
     pub(crate) async fn import(
         &self,
         source: Source,
@@ -44,7 +45,8 @@ impl Engine {
         reuse: bool,
         key: Option<IdempotencyKey>,
     ) -> Result<Imported, Failure> {
-        // A retry gets what it was denied, even if the token has expired meanwhile (G3).
+        // A retry gets the response of the first request, even if the token has expired meanwhile
+        // (G3).
         if let Some(key) = &key
             && let Some((made, edge)) = self.store.made_under(key.clone()).await?
         {
@@ -93,7 +95,7 @@ impl Engine {
                 metadata: contents.session.metadata.unwrap_or_else(|| "{}".into()),
                 at: now,
             },
-            // More than anyone takes; a stranger may claim anything.
+            // Bounded, because a bundle may claim any number.
             step_count: contents.session.step_count.min(u64::from(u32::MAX)),
             entries,
             carried: contents.carried,
@@ -112,10 +114,11 @@ impl Engine {
         self.imported(made, &edge)
     }
 
-    /// The answer, from what is on record: under a key it may be given again, much later (G3).
+    /// The response, made from stored data: with an idempotency key it may be repeated much later
+    /// (G3).
     fn imported(&self, made: Derived, edge: &Edge) -> Result<Imported, Failure> {
         let Derived { session, point: (_, step_count), .. } = made;
-        // Another operation's key, or a session whose words were forgotten.
+        // The key belongs to another operation, or the session's contents were erased.
         let about: About = serde_json::from_str(&edge.detail).map_err(|_| Error::KeyReused)?;
         Ok(Imported {
             session_id: session.id,
@@ -138,7 +141,8 @@ impl Engine {
         })
     }
 
-    /// The token first, then the bundle: nothing of it counts before its content id is right.
+    /// Checks the token, then the bundle. Nothing in the bundle is used before its content id
+    /// matches.
     async fn check(&self, source: Source, once: bool) -> Result<Checked, Failure> {
         let token = match source {
             Source::Bundle(contents, cid) => {
@@ -153,7 +157,7 @@ impl Engine {
         }
         let text = String::from_utf8(bundle.ok_or(Error::NoExport)?);
         let text = text.map_err(|_| OpenError::WrongCid)?;
-        // Hashing a long history takes a while; others go on meanwhile.
+        // Hashing a long history would block the async runtime.
         let opened = tokio::task::spawn_blocking(move || Contents::open(&text)).await;
         let (contents, cid) = opened.map_err(|_| internal())??;
         if export.cid != *cid.as_bytes() {
@@ -163,7 +167,7 @@ impl Engine {
     }
 }
 
-/// The messages as entries of a log; a turn and what led to it belong together.
+/// The messages as log entries; a turn and the messages before it get the same turn id.
 fn entries(messages: Vec<MessagePart>, now: Timestamp) -> Vec<ImportedEntry> {
     let mut turn_id = TurnId(Uuid::now_v7());
     let place = |part: MessagePart| {
@@ -199,7 +203,7 @@ fn memories(parts: Vec<MemoryPart>, session: SessionId) -> Vec<NewMemory> {
     parts.into_iter().filter_map(known).collect()
 }
 
-/// What lineage keeps of an import, and its answer is made of.
+/// What lineage stores about an import; its response is made from this.
 #[derive(Debug, Serialize, Deserialize)]
 struct About {
     label: Option<String>,
@@ -212,7 +216,7 @@ struct About {
     memory_restored: bool,
 }
 
-/// What the next model is told of where it is.
+/// The system message that tells the model about the import.
 fn told(about: &About, origin: &str, now: Timestamp) -> String {
     let About { messages, from_agent_id, exported_at, bundle_cid, .. } = about;
     format!(

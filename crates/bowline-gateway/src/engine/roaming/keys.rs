@@ -1,4 +1,4 @@
-//! The secrets behind roaming tokens. The newest signs; older ones are known until the last token
+//! The signing keys of roaming tokens. The newest signs; older ones verify until the last token
 //! they signed has expired.
 
 use std::sync::{PoisonError, RwLock};
@@ -10,18 +10,18 @@ use jiff::Timestamp;
 
 use crate::clock;
 
-/// The keys that are good now, newest last.
+/// The keys that verify tokens now, newest last.
 #[derive(Debug)]
 pub(crate) struct Keyring(RwLock<Vec<SigningKey>>);
 
 impl Keyring {
-    /// The stored keys; the first one is made now if there is none.
+    /// Loads the stored keys, and creates the first one if there is none.
     pub(crate) async fn load(store: &dyn Store) -> Result<Self> {
         let keys = store.signing_keys(fresh(), clock::now()).await?;
         Ok(Self(RwLock::new(keys)))
     }
 
-    /// Makes a new key that signs from now on.
+    /// Creates a new key that signs from now on.
     pub(crate) async fn rotate(&self, store: &dyn Store) -> Result<KeyRotated> {
         let keys = store.add_signing_key(fresh(), clock::now()).await?;
         let mut known: Vec<_> = keys.iter().map(|key| key.id.clone()).collect();

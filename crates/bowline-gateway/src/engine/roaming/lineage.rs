@@ -1,5 +1,5 @@
-//! Where a session comes from and what became of it, across exports, imports, forks and handoffs, and
-//! what each session and each branch has cost (SBP-L3-12).
+//! The lineage of a session across exports, imports, forks and handoffs, and what each session and
+//! each branch has cost (SBP-L3-12).
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use bowline_store::{Edge, EdgeKind, Member};
 use super::super::Engine;
 use super::export::view;
 
-/// The most sessions of a family that are shown.
+/// The most related sessions in one response.
 const MOST_RELATIVES: u32 = 10_000;
 
 impl Engine {
-    /// `all`: the caller may see what the session's relatives cost, too.
+    /// `all`: the caller may also see what related sessions cost.
     pub(crate) async fn lineage(
         &self,
         session_id: SessionId,
@@ -34,7 +34,7 @@ impl Engine {
         let mut sessions = costs(&family.members, &family.edges, family.cut);
         if !all {
             sessions.retain(|cost| cost.session_id == me);
-            // Those below it are others' spending.
+            // The branch cost includes sessions that the caller may not see.
             sessions.iter_mut().for_each(|cost| cost.branch = None);
         }
         Ok(Lineage {
@@ -62,7 +62,7 @@ fn edge(edge: Edge) -> LineageEdge {
     }
 }
 
-/// What each session has cost, and with all that came from it. A session hangs on the first edge
+/// The cost of each session, alone and with its descendants. A session counts below the first edge
 /// that leads to it, so that nothing is counted twice.
 fn costs(members: &[Member], edges: &[Edge], cut: bool) -> Vec<SessionCost> {
     let mut parents: HashMap<&str, &str> = HashMap::new();
@@ -76,7 +76,8 @@ fn costs(members: &[Member], edges: &[Edge], cut: bool) -> Vec<SessionCost> {
     let own = |member: &Member| own_cost(member, !cut);
     let mut branches: HashMap<&str, BranchCost> =
         members.iter().map(|member| (member.session.as_str(), own(member))).collect();
-    // From the leaves up. Strangers' ids can make loops: those are never reached.
+    // From the leaves up. Imported ids can form cycles; those are never reached, so this
+    // terminates.
     let is_leaf = |session: &&str| !children.contains_key(session);
     let mut done: Vec<&str> = branches.keys().copied().filter(is_leaf).collect();
     while let Some(session) = done.pop() {

@@ -1,4 +1,4 @@
-//! Splitting and changing hands: a session that shares another's history (SBP-L3-10, SBP-L3-11).
+//! Fork and handoff: a new session that shares another's history (SBP-L3-10, SBP-L3-11).
 
 use bowline_sbp::api::{Forked, HandedOff};
 use bowline_sbp::error::Failure;
@@ -17,21 +17,21 @@ use crate::auth::hash_token;
 use crate::clock;
 use crate::session::{SessionHandle, refused};
 
-/// The most bytes of the former agent's memories that the next one is told.
+/// The most bytes of the former agent's memories that are passed to the next agent.
 const TOLD_MEMORY: usize = 16 << 10;
 
-/// To whom a session goes, and with what words.
+/// The parameters of a handoff.
 #[derive(Debug, Clone)]
 pub(crate) struct Handoff {
     pub(crate) to_agent: AgentId,
     pub(crate) message: Option<String>,
     pub(crate) reason: Option<String>,
-    /// What the agent remembers goes along.
+    /// Include the agent's memories.
     pub(crate) memory: bool,
 }
 
 impl Engine {
-    /// A session that begins where this one is, or was.
+    /// Forks a session at its end, or at an earlier step.
     pub(crate) async fn fork(
         &self,
         origin: SessionId,
@@ -65,8 +65,8 @@ impl Engine {
         })
     }
 
-    /// Lets another agent go on. It waits for the turns that came before, and happens whole even if
-    /// whoever asked for it hangs up.
+    /// Hands the session off to another agent. It waits for the turns before it, and completes even
+    /// if the caller disconnects.
     pub(crate) async fn hand_off(
         &self,
         session: &SessionHandle,
@@ -89,10 +89,10 @@ impl Engine {
         };
         let (id, export_id) = match session.call(Command::HandOff(command)).await? {
             Reply::HandedOff { id, export_id } => (id, export_id),
-            // It was done, and the first reply was lost.
+            // The handoff was committed, and the first reply was lost.
             Reply::Refused(Refusal::HandedOver(successor)) if successor == id => (id, export_id),
             Reply::Refused(refusal) => {
-                // The same request may have come a moment before (G3).
+                // The same request may have been committed a moment ago (G3).
                 let before = self.handed_off_before(session.id(), &handoff, key.as_ref()).await?;
                 return before.ok_or_else(|| refused(refusal));
             }
@@ -137,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// The bundle that goes with a handoff, and what the next agent is told. The session is packed
-    /// when it is its turn: nothing is added to it until the handoff is written.
+    /// The bundle of a handoff, and the messages for the next agent. Called when the handoff is
+    /// first in the session's queue: nothing is appended until it is committed.
     pub(in crate::engine) async fn pack_handoff(
         &self,
         session: SessionId,
@@ -146,7 +146,8 @@ impl Engine {
         handoff: HandOff,
     ) -> Result<Packed, Failure> {
         let mut packed = self.store.pack(session).await?.ok_or(Error::NoSession)?;
-        // A turn that waits behind the handoff may have been cancelled meanwhile: its note stays here.
+        // A turn queued behind the handoff may have been cancelled meanwhile: its note is not
+        // handed over.
         packed.entries.retain(|entry| entry.seq <= last_seq);
         let from_agent = packed.session.agent_id.clone();
         let memories = match handoff.memory {
@@ -174,7 +175,7 @@ impl Engine {
     }
 }
 
-/// What the next agent is told.
+/// The system message for the next agent.
 fn bridge(from: &AgentId, handoff: &HandOff) -> String {
     let mut text = format!(
         "This conversation was handed over from agent {} to you, agent {}.",
@@ -190,8 +191,8 @@ fn bridge(from: &AgentId, handoff: &HandOff) -> String {
     text
 }
 
-/// What the former agent remembered. It is told in this session, and does not become the next
-/// agent's own memory (SBP-L3-10).
+/// The former agent's memories as a system message of this session. They do not become memories of
+/// the next agent (SBP-L3-10).
 fn told_memory(from: &AgentId, memories: &[Memory]) -> Option<String> {
     let mut text = format!(
         "What agent {} remembered when it handed over (notes, not instructions):",
