@@ -1,8 +1,8 @@
-//! Who may do what.
+//! Authentication and authorisation.
 //!
-//! A session's token opens that session, an API key opens everything. Without keys the gateway
-//! is open, and serves loopback only. Tokens and keys are compared as hashes, in constant time,
-//! and never kept or printed.
+//! A session's token opens that session, an API key opens everything. Without keys the gateway is
+//! open, and serves loopback only. Tokens and keys are compared as hashes, in constant time, and
+//! never stored or printed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,17 +12,17 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// How tokens that the gateway makes begin; a Bearer of this form names a session.
+/// The prefix of session tokens that the gateway makes; a bearer with it names a session.
 pub const TOKEN_PREFIX: &str = "sbt_";
-/// How tokens of single devices begin.
+/// The prefix of device tokens.
 const DEVICE_PREFIX: &str = "sbd_";
-/// The shortest token or key that can be guessed by nobody.
+/// The shortest token that is long enough not to be guessed.
 pub const SHORTEST_TOKEN: usize = 32;
 const SHORTEST_KEY: usize = 20;
-/// A made token: 16 bytes of session id, 32 of proof.
+/// A token made by the gateway: 16 bytes of session id, 32 bytes of MAC or random bytes.
 const TOKEN_BYTES: usize = 16 + 32;
 
-/// What a request carries to show its right.
+/// The API key or token that a request carries.
 #[derive(Clone, Default)]
 pub struct Credentials {
     pub bearer: Option<String>,
@@ -30,7 +30,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The token of a single device, in its first frame or on the upgrade request.
+    /// The device token, from the first frame or from the upgrade request.
     pub(crate) fn device_token<'a>(&'a self, said: &'a str) -> Option<&'a str> {
         if !said.is_empty() {
             return Some(said).filter(|said| is_device_token(said));
@@ -46,12 +46,12 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Why a request may not.
+/// Why a request is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// It shows nothing.
+    /// It has no credentials.
     Missing,
-    /// It shows the wrong thing.
+    /// Its credentials are wrong.
     Wrong,
 }
 
@@ -59,7 +59,7 @@ pub enum Denied {
 #[derive(Clone)]
 pub struct Access {
     keys: Vec<[u8; 32]>,
-    /// The machine's owner, by a key file in the data folder.
+    /// The key of the machine's owner, from a file in the data folder.
     local: Option<[u8; 32]>,
     token_secret: [u8; 32],
 }
@@ -98,7 +98,7 @@ impl Access {
         self.keys.is_empty()
     }
 
-    /// May the caller make and list sessions, or pass through?
+    /// May the caller create and list sessions, and use pass-through?
     pub fn may_use(&self, credentials: &Credentials) -> Result<(), Denied> {
         match &credentials.bearer {
             _ if self.is_open() => Ok(()),
@@ -108,14 +108,14 @@ impl Access {
         }
     }
 
-    /// May the caller read and steer this session?
+    /// May the caller read and change this session?
     pub fn may_use_session(
         &self,
         credentials: &Credentials,
         session: &Session,
     ) -> Result<(), Denied> {
-        // A token that is credentials must be right, even where none is needed: a caller with the
-        // wrong one is at the wrong session.
+        // A session token must be right even where none is needed: a wrong one was meant for
+        // another session.
         if let Some(token) = &credentials.session_token {
             return if opens(token, session) { Ok(()) } else { Err(Denied::Wrong) };
         }
@@ -127,8 +127,8 @@ impl Access {
         }
     }
 
-    /// May a surface attach? By the session's token in its first frame, or by a key or token on
-    /// the upgrade request. Being open is not enough: a device always shows something.
+    /// May a surface attach? With the session's token in its first frame, or with a key or token on
+    /// the upgrade request. Credentials are required even if the gateway is open.
     pub fn may_attach(&self, token: &str, credentials: &Credentials, session: &Session) -> bool {
         if !token.is_empty() {
             return opens(token, session) || self.is_key(token);
@@ -139,9 +139,9 @@ impl Access {
             .any(|credentials| opens(credentials, session) || self.is_key(credentials))
     }
 
-    /// The token of a session the gateway made: the session's id, and what only this gateway can
-    /// put behind it. Derived, so that a repeated request can be answered with the same one
-    /// although only its hash is stored; with the id in it, so that it needs no index.
+    /// The token that the gateway makes for a session: the session's id and a MAC of it. Derived,
+    /// so that a repeated request gets the same token although only its hash is stored; with the id
+    /// in it, so that it can be looked up without an index.
     pub fn token_for(&self, id: SessionId) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.token_secret)
             .expect("HMAC takes keys of any length");
@@ -161,7 +161,7 @@ impl Access {
     /// Whether this is one of the gateway's keys.
     pub(crate) fn is_key(&self, credentials: &str) -> bool {
         let credentials = sha256(credentials);
-        // No early exit: the time says nothing about which key was near.
+        // No early exit: the time must not reveal which key matched.
         let mut found = 0;
         for key in self.keys.iter().chain(&self.local) {
             found |= key.ct_eq(&credentials).unwrap_u8();
@@ -170,8 +170,8 @@ impl Access {
     }
 }
 
-/// A token for one device of a session. Random, unlike a session's: it is credentials once, and another
-/// takes its place.
+/// A token for one device of a session. Random, unlike a session's token: it is returned once, and
+/// can be replaced.
 pub(crate) fn new_device_token(id: SessionId) -> Option<String> {
     let mut token = [0; TOKEN_BYTES];
     token[..16].copy_from_slice(id.as_bytes());
@@ -184,7 +184,7 @@ fn is_device_token(credentials: &str) -> bool {
     credentials.starts_with(DEVICE_PREFIX)
 }
 
-/// The session that a token of ours names. Whether it opens it is another question.
+/// The session that a token names. This does not check the token.
 pub(crate) fn named_by(token: &str) -> Option<SessionId> {
     let bytes = URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN_PREFIX)?).ok()?;
     let bytes: [u8; TOKEN_BYTES] = bytes.try_into().ok()?;

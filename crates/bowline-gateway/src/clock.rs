@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-/// Now, as coarse as it is stored: what is answered at once and what is read back later agree.
+/// Now, in whole milliseconds as it is stored: a timestamp in a response and the same one read back
+/// later are equal.
 pub(crate) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)

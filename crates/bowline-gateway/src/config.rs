@@ -1,7 +1,7 @@
-//! What a gateway can be told. Every field has a default that works on a laptop.
+//! The gateway's configuration. Every field has a default that works on a laptop.
 //!
-//! Read from TOML, environment and flags by the binary; here are only the types, their defaults
-//! and what they mean.
+//! The binary reads it from TOML, environment and flags; here are only the types, their defaults
+//! and their meaning.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,15 +31,15 @@ pub const OFFLINE: &str = "bowline/offline";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen. Anything but loopback needs API keys, or `insecure`.
+    /// The address to listen on. Anything but loopback needs API keys, or `insecure`.
     pub listen: SocketAddr,
     /// Allows a public address without API keys. Anyone who reaches it can use it.
     pub insecure: bool,
-    /// Certificate and key; none: plain HTTP, for this machine or a proxy.
+    /// Certificate and key. Without them: plain HTTP, for loopback or behind a proxy.
     pub tls: Option<Tls>,
-    /// The model for input that names none (`USER_MESSAGE` without `model`).
+    /// The model for messages that name none (`USER_MESSAGE` without `model`).
     pub default_model: String,
-    /// The wire version told to surfaces that ask for none.
+    /// The wire version reported to surfaces that request none.
     pub wire_version: WireVersion,
     pub sessions: SessionsConfig,
     pub auth: Auth,
@@ -52,7 +52,7 @@ pub struct Config {
     pub mcp: Mcp,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
-    /// Prices by model pattern, for `cost_usd` where the upstream does not say.
+    /// Prices by model pattern, for `cost_usd` if the upstream reports no cost.
     pub prices: BTreeMap<String, Price>,
     pub limits: Limits,
 }
@@ -81,7 +81,7 @@ impl Default for Config {
     }
 }
 
-/// The two names of the same wire: `1.2`, or `0.9` as in the public repository.
+/// The two version numbers of the same wire protocol: `1.2`, or `0.9` as in the public repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum WireVersion {
     #[default]
@@ -100,15 +100,15 @@ impl WireVersion {
     }
 }
 
-/// Which calls become sessions.
+/// Which requests belong to sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsConfig {
     pub mode: SessionMode,
 }
 
-/// `explicit`: only calls with an `sbp` object or a session token; others pass through
-/// untouched (SBP-L1-09). `always`: every call.
+/// `explicit`: only requests with an `sbp` object or a session token; others are passed through
+/// unchanged (SBP-L1-09). `always`: every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionMode {
@@ -121,8 +121,8 @@ pub enum SessionMode {
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// Keys, each as plain text (at least 20 characters) or as `sha256:<hex>`. None: only
-    /// loopback is served.
+    /// API keys, each as plain text (at least 20 characters) or as `sha256:<hex>`. Empty: no key is
+    /// needed, and only loopback is served.
     pub api_keys: Vec<String>,
     /// A file with one key a line, added to `api_keys`.
     pub api_keys_file: Option<PathBuf>,
@@ -137,16 +137,16 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// Browsers and names.
+/// Allowed web origins, host names and proxies.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Web origins that may talk to the gateway besides its own.
+    /// Web origins (`Origin`) that may call the gateway besides its own.
     pub allowed_origins: Vec<String>,
-    /// Names under which a loopback gateway may be called besides localhost.
+    /// Host names (`Host`) that a gateway on loopback accepts besides localhost.
     pub allowed_hosts: Vec<String>,
-    /// Networks of proxies whose `X-Forwarded-For` is believed, and which `limits.connections_per_address`
-    /// does not count.
+    /// Networks of proxies whose `X-Forwarded-For` is trusted, and which
+    /// `limits.connections_per_address` does not count.
     #[serde(deserialize_with = "peer::networks")]
     pub trusted_proxies: Vec<IpNet>,
 }
@@ -166,7 +166,7 @@ impl Default for Offline {
     }
 }
 
-/// What agents keep beyond their sessions.
+/// Agents' memories, which outlive their sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
@@ -186,7 +186,7 @@ pub enum Remember {
     Never,
 }
 
-/// Who sessions may be given to.
+/// Which agents sessions may be assigned to.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agents {
@@ -198,27 +198,28 @@ pub struct Agents {
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Upstream {
-    /// The base URL, as an OpenAI SDK would take it: `https://host/v1`.
+    /// The base URL, as for an OpenAI SDK: `https://host/v1`.
     pub url: String,
     /// The environment variable that holds the key.
     pub key_env: Option<String>,
     /// The file that holds the key; read at start.
     pub key_file: Option<PathBuf>,
-    /// Model names it serves; `*` stands for anything. Empty: every model no other one takes.
+    /// Model names it serves; `*` matches anything. Empty: every model that no other upstream
+    /// serves.
     pub models: Vec<String>,
-    /// `auto`: stream when someone watches. `always`: stream every tracked turn, so that a
-    /// surface can come in mid-sentence even to a turn that a script asked for.
+    /// `auto`: stream if the caller streams or a surface watches. `always`: stream every turn of a
+    /// session, so that a surface that attaches later sees the text of a running turn.
     pub stream: StreamMode,
-    /// How long a connection may take to come up.
+    /// How long connecting may take.
     #[serde(with = "duration")]
     pub connect_timeout: Duration,
-    /// How long the first byte of an answer may take.
+    /// How long the first byte of a response may take.
     #[serde(with = "duration")]
     pub first_byte_timeout: Duration,
-    /// How long a stream may be silent.
+    /// How long a stream may send nothing.
     #[serde(with = "duration")]
     pub idle_timeout: Duration,
-    /// How often to try again, and only while not a byte of an answer has come.
+    /// How often to retry; only before the first byte of a response.
     pub retries: u32,
 }
 
@@ -262,7 +263,7 @@ pub struct Price {
     pub output: f64,
 }
 
-/// Whether `name` fits `pattern`, where `*` stands for any run of characters.
+/// Whether `name` matches `pattern`, where `*` matches any run of characters.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };

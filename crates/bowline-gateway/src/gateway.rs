@@ -1,4 +1,4 @@
-//! A gateway as a whole: put together, started, stopped.
+//! Builds, starts and stops a gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ use crate::serve;
 use crate::session::{Bounds, LiveSessions, Workers};
 use crate::translate::{BadTranslator, Translation};
 
-/// How often metrics are folded.
+/// How often the metrics recorder's upkeep runs.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// How long an actor stays after the last thing that lived in its session.
+/// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Why a gateway did not start.
@@ -56,15 +56,15 @@ pub enum StartError {
     Store(#[from] bowline_store::Error),
 }
 
-/// What a gateway holds on behalf of others. All zero once everyone has gone and every turn has
-/// ended: whatever stays is a leak.
+/// What a gateway holds for its clients. All zero once every client has disconnected and every turn
+/// has ended: anything else is a leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AtWork {
-    /// Sockets of surfaces, those that are saying goodbye included.
+    /// Sockets of surfaces, including those that are closing.
     pub surfaces: usize,
-    /// Turns that run or wait.
+    /// Running and waiting turns.
     pub turns: usize,
-    /// Sessions in which something lives: a turn, a surface, a call.
+    /// Sessions that are not idle: with a turn, a surface or a call.
     pub sessions: usize,
 }
 
@@ -83,8 +83,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts; `local_key` is the key of this machine's owner. Returns when it is ready: turns
-    /// that an earlier process left are taken up by then (G13).
+    /// Starts the gateway; `local_key` is the key of this machine's owner. Returns when it is
+    /// ready: actors for unfinished turns of an earlier process have been started by then (G13).
     pub async fn start(
         config: Config,
         store: Arc<dyn Store>,
@@ -165,7 +165,7 @@ impl Gateway {
         format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.address)
     }
 
-    /// How many unfinished turns it took up.
+    /// How many unfinished turns of an earlier process it recovered.
     pub fn recovered(&self) -> u64 {
         self.recovered
     }
@@ -175,12 +175,12 @@ impl Gateway {
         &self.upstreams
     }
 
-    /// Whether it asks for no key.
+    /// Whether it needs no API key.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// What it holds at this moment.
+    /// What it holds for its clients now.
     pub fn at_work(&self) -> AtWork {
         let (turns, sessions) = self.app.sessions.at_work();
         AtWork { surfaces: self.app.surfaces.len(), turns, sessions }
@@ -191,28 +191,28 @@ impl Gateway {
         self.store.failed().await
     }
 
-    /// Stops in good order; see `limits.drain` for how long that may take.
+    /// Stops gracefully; see `limits.drain` for how long that may take.
     pub async fn stop(self) {
         self.stop.cancel();
         let _ = self.task.await;
     }
 }
 
-/// Once an hour, and only what is older than it has to be.
+/// Deletes expired idempotency keys, bundles and approvals, once an hour.
 async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: CancellationToken) {
     loop {
         if let Ok(before) = clock::now().checked_sub(memory)
             && let Err(error) = store.forget_keys(before).await
         {
-            tracing::warn!(%error, "old idempotency keys could not be forgotten");
+            tracing::warn!(%error, "cannot delete old idempotency keys");
         }
         if let Err(error) = store.forget_bundles(clock::now()).await {
-            tracing::warn!(%error, "expired bundles could not be dropped");
+            tracing::warn!(%error, "cannot delete expired bundles");
         }
         if let Ok(before) = clock::now().checked_sub(memory)
             && let Err(error) = store.forget_approvals(before).await
         {
-            tracing::warn!(%error, "old approvals could not be forgotten");
+            tracing::warn!(%error, "cannot delete old approvals");
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(3600)) => {}
@@ -221,8 +221,8 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
     }
 }
 
-/// Folds what histograms gathered into their buckets, again and again: otherwise every measurement is
-/// kept until somebody scrapes.
+/// Runs the recorder's upkeep periodically, which folds samples of histograms into buckets. Without
+/// it, every sample is kept in memory until the next scrape.
 fn keep_up(every: Duration, fold: impl Fn() + Send + 'static) {
     let upkeep = move || {
         loop {
@@ -231,11 +231,11 @@ fn keep_up(every: Duration, fold: impl Fn() + Send + 'static) {
         }
     };
     if let Err(error) = std::thread::Builder::new().name("bowline-metrics".into()).spawn(upkeep) {
-        tracing::warn!(%error, "metrics are not kept up; scrape them often");
+        tracing::warn!(%error, "cannot start the metrics upkeep thread; memory grows until metrics are scraped");
     }
 }
 
-/// One recorder per process, whoever comes first.
+/// One recorder per process, made by the first gateway.
 fn metrics_handle() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE
@@ -244,8 +244,7 @@ fn metrics_handle() -> PrometheusHandle {
             let handle = recorder.handle();
             let folded = handle.clone();
             keep_up(UPKEEP, move || folded.run_upkeep());
-            // Another recorder may be there already, put by the program around us: then ours
-            // stays empty, which is what it should say.
+            // If the embedding program has installed a recorder, ours stays empty.
             let _ = metrics::set_global_recorder(recorder);
             handle
         })

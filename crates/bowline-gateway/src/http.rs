@@ -1,4 +1,4 @@
-//! The HTTP front: parse, ask, render. What is asked is decided elsewhere.
+//! The HTTP handlers: parse the request, ask the engine or the session actor, render the response.
 
 pub(crate) mod approvals;
 mod body;
@@ -36,7 +36,7 @@ use crate::engine::Engine;
 use crate::session::LiveSessions;
 use crate::translate::Translation;
 
-/// What every handler can reach.
+/// The state shared by all handlers.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
@@ -47,14 +47,14 @@ pub(crate) struct App {
     pub(crate) ready: AtomicBool,
     /// The gateway is stopping.
     pub(crate) stop: CancellationToken,
-    /// Surfaces that are attached.
+    /// Tasks of attached surfaces.
     pub(crate) surfaces: TaskTracker,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) translation: Translation,
 }
 
-/// The session, if it exists and the caller may use it. Whether it exists is nothing for those
-/// who may not use the gateway at all.
+/// The session, if it exists and the caller may use it. Callers without access to the gateway do
+/// not learn whether it exists.
 async fn find(
     engine: &Engine,
     id: SessionId,

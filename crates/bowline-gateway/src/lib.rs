@@ -1,7 +1,7 @@
-//! The SBP gateway: an OpenAI-compatible front that keeps sessions alive.
+//! The SBP gateway: an OpenAI-compatible HTTP API with durable sessions.
 //!
-//! The path of a turn: [`http`] or [`attach`] parses it, the [`session`]'s actor takes it on and has
-//! the [`engine`] ask a [`model`], the store keeps what came of it, and [`attach`] delivers.
+//! The path of a turn: [`http`] or [`attach`] parses it, the [`session`] actor accepts it and has
+//! the [`engine`] call a [`model`], the store keeps the result, and [`attach`] delivers it.
 
 mod attach;
 pub mod auth;

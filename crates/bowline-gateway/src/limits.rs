@@ -5,7 +5,7 @@ use std::time::Duration;
 use bowline_net::{DoorLimits, duration};
 use serde::{Deserialize, Serialize};
 
-/// How much, how many, how long.
+/// Sizes, counts and timeouts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -13,7 +13,7 @@ pub struct Limits {
     pub request_head: usize,
     /// The largest request body, in bytes.
     pub request_body: usize,
-    /// The largest bundle that comes in or goes out, in bytes.
+    /// The largest bundle to import or export, in bytes.
     pub import_body: usize,
     /// How long a request head may take to arrive.
     #[serde(with = "duration")]
@@ -23,10 +23,11 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The largest message a surface may send, in bytes.
     pub surface_message: usize,
-    /// How long a new socket may wait with its `ATTACH_SESSION`.
+    /// How long a new socket may take to send `ATTACH_SESSION`.
     #[serde(with = "duration")]
     pub attach_timeout: Duration,
-    /// How long a surface, or whoever waits for an answer, may take nothing of what it is sent.
+    /// How long a write to a surface or an HTTP client may make no progress; then it is
+    /// disconnected.
     #[serde(with = "duration")]
     pub write_timeout: Duration,
     /// The pause between two `PING`s.
@@ -35,25 +36,25 @@ pub struct Limits {
     /// How long the answer to a `PING` may take.
     #[serde(with = "duration")]
     pub pong_timeout: Duration,
-    /// Turns of one session that may wait for the running one (SBP-L2-18).
+    /// The most turns of one session that wait behind the running one (SBP-L2-18).
     pub waiting_turns: usize,
-    /// Surfaces that may be attached to one session at once (SBP-L2-20).
+    /// The most surfaces attached to one session at once (SBP-L2-20).
     pub surfaces: usize,
     /// The largest answer of a model, in bytes of text.
     pub answer: usize,
-    /// Memory for recent conversations, in bytes; older ones are read from disk again.
+    /// Memory for cached conversations, in bytes; others are read from disk.
     pub history_memory: usize,
     /// The most messages in one request.
     pub messages: usize,
-    /// Connections open at once; more wait for one to close.
+    /// The connection limit; further connections wait for one to close.
     pub connections: usize,
-    /// The same for one address; more are closed at once. This machine and trusted proxies are
-    /// exempt. 0: no limit.
+    /// The connection limit per address; further connections are closed at once. Loopback and
+    /// trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
-    /// How long a stop waits for what is under way.
+    /// How long a graceful stop waits for running turns.
     #[serde(with = "duration")]
     pub drain: Duration,
-    /// How long an idempotency key is remembered.
+    /// How long idempotency keys and old approvals are kept.
     #[serde(with = "duration")]
     pub key_memory: Duration,
 }

@@ -1,13 +1,13 @@
-//! MCP, southbound: the gateway is a client of configured MCP servers, and their tools are agents'
+//! MCP, southbound: the gateway is a client of configured MCP servers, and agents can call their
 //! tools (SBP-L5-06). The other direction is `http/mcp`.
 //!
-//! Apart from the engine, because servers come and go by themselves: the engine asks what there is
-//! now, from memory, and calls it by name.
+//! Apart from the engine, because servers start, crash and restart by themselves: the engine reads
+//! the current tool list from memory, and calls tools by name.
 //!
 //! Invariants
-//! - Servers are started when the first turn wants tools; that turn waits for them a moment, no
-//!   other one does.
-//! - When the gateway has stopped, so have they.
+//! - Servers are started when a turn first asks for tools. Turns in the first two seconds wait for
+//!   them; later ones do not.
+//! - When the gateway has stopped, all servers have stopped, too.
 
 mod answer;
 mod catalogue;
@@ -31,21 +31,21 @@ pub use self::health::{Health, ServerView, ToolView};
 use self::server::{McpServer, ServerState};
 use crate::config::mcp::{BadServer, Mcp, McpServerConfig, Place};
 
-/// What stands before the names of all tools of MCP servers.
+/// The name prefix of all tools of MCP servers.
 pub(crate) const PREFIX: &str = "mcp_";
-/// How long the first turn waits for servers to come up.
+/// How long the first turn waits for servers to start.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
-/// How long a call waits that is to be run again, and how long those who ask how servers are.
+/// How long a retried call waits for its server to start, and how long a health request does.
 const AGAIN: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(10);
-/// How long servers may take to end.
+/// How long servers may take to stop.
 const FAREWELL: Duration = Duration::from_secs(6);
 
 /// The MCP servers of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     all: Vec<Arc<McpServer>>,
-    /// When they were first wanted.
+    /// When their tools were first asked for.
     wanted: OnceLock<Instant>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -59,22 +59,22 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    /// What models call it.
+    /// The name that models use.
     pub(crate) fn name(&self) -> &str {
         &self.tool.name
     }
 
-    /// As a model's server wants to be told of it.
+    /// The tool definition in OpenAI's format.
     pub(crate) fn definition(&self) -> Box<RawValue> {
         self.tool.definition.clone()
     }
 
-    /// Whether running it twice does what running it once does.
+    /// Whether running it twice has the same effect as once.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.tool.idempotent
     }
 
-    /// Calls it. The error is for a model, in words.
+    /// Calls it. The error is a text for the model.
     pub(crate) async fn call(
         &self,
         arguments: Map<String, Value>,
@@ -94,8 +94,8 @@ impl Servers {
         Ok(Self { all, ..Self::default() })
     }
 
-    /// The tools there are now. Whoever asks first starts the servers; for a moment from then on,
-    /// asking waits for them.
+    /// The tools that are available now. The first call starts the servers; calls within
+    /// `FIRST_WAIT` of that wait for them.
     pub(crate) async fn offered(&self) -> Vec<Offered> {
         if self.all.is_empty() {
             return Vec::new();
@@ -105,18 +105,18 @@ impl Servers {
         self.here()
     }
 
-    /// A tool that cannot be done without.
+    /// A tool by name, for a call that cannot go on without it: waits longer for its server.
     pub(crate) async fn tool_after_all(&self, name: &str) -> Option<Offered> {
         self.offered_after_all().await.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// The same for those who cannot do without: waits longer for what has not come up yet.
+    /// Like [`Servers::offered`], but waits longer for servers that have not started yet.
     pub(crate) async fn offered_after_all(&self) -> Vec<Offered> {
         self.settled(Instant::now() + AGAIN).await;
         self.here()
     }
 
-    /// How the names of all their tools begin, also of those that are not here now.
+    /// The name prefixes of all enabled servers, connected or not.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = String> {
         let enabled = self.all.iter().filter(|server| server.settings.enabled);
         enabled.map(|server| format!("{PREFIX}{}_", server.name))
@@ -146,13 +146,13 @@ impl Servers {
         self.all.iter().flat_map(offered).collect()
     }
 
-    /// How they are. Starts those that have not been wanted yet.
+    /// The health of all servers. Starts those that have not been started.
     pub(crate) async fn health(&self) -> Health {
         self.settled(Instant::now() + LOOK).await;
         Health { servers: self.all.iter().map(|server| ServerView::of(server)).collect() }
     }
 
-    /// Ends them all.
+    /// Stops all servers.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();

@@ -1,5 +1,5 @@
-//! Counters that every request touches, looked up once: finding one by its name and labels costs
-//! more than counting.
+//! Metrics. Handles that every request uses are cached: looking a counter up by name and labels
+//! costs more than incrementing it.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -16,7 +16,7 @@ static PASSED_THROUGH: LazyLock<Counter> = LazyLock::new(|| counter!("bowline_pa
 static COMPLETE: LazyLock<Counter> = LazyLock::new(|| turns(TurnStatus::Complete));
 
 type Routes = HashMap<(String, u16), Counter>;
-/// Routes are those of the router and statuses those of HTTP: it stays small.
+/// Bounded: the routes are the router's, the statuses HTTP's.
 static REQUESTS: LazyLock<RwLock<Routes>> = LazyLock::new(RwLock::default);
 
 /// A request was answered.
@@ -45,32 +45,32 @@ pub(crate) fn turn(status: TurnStatus, took: Duration) {
     }
 }
 
-/// A model spoke, or was asked to.
+/// A model call ended, well or not.
 pub(crate) fn model(took: Duration) {
     MODEL_SECONDS.record(took.as_secs_f64());
 }
 
-/// A translation ended, or was not even begun.
+/// A translation ended, or was not begun.
 pub(crate) fn translation(outcome: &'static str) {
     counter!("bowline_translate_total", "outcome" => outcome).increment(1);
 }
 
-/// How long a pass took, however it ended.
+/// How long a translation took, however it ended.
 pub(crate) fn translation_took(took: Duration) {
     histogram!("bowline_translate_seconds").record(took.as_secs_f64());
 }
 
-/// How long its first word took.
+/// How long a translation took to its first text.
 pub(crate) fn translation_began(took: Duration) {
     histogram!("bowline_translate_first_token_seconds").record(took.as_secs_f64());
 }
 
-/// What its model's server said it took.
+/// The tokens and cost of a translation.
 pub(crate) fn translation_cost(usage: &Usage, usd: f64) {
     let tokens = |kind| counter!("bowline_translate_tokens_total", "kind" => kind);
     tokens("prompt").increment(usage.prompt_tokens);
     tokens("completion").increment(usage.completion_tokens);
-    // A gauge by type, because counters count whole things; it only ever grows.
+    // A gauge, because counters are integers; it only grows.
     gauge!("bowline_translate_cost_usd_total").increment(usd);
 }
 

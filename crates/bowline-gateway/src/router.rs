@@ -35,7 +35,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
     let memory =
         get(memory::list).put(memory::replace).post(memory::add).delete(memory::forget_all);
     let mut router = Router::new();
-    // The roaming part of the protocol says /v1/sbp/sessions; both names mean the same.
+    // The roaming part of the protocol uses /v1/sbp/sessions; both paths are the same.
     for base in ["/v1/sessions", "/v1/sbp/sessions"] {
         router = router
             .route(base, post(sessions::create).get(sessions::list))

@@ -1,4 +1,4 @@
-//! The socket side of the gateway: serves until told to stop, and stops in good order (G16).
+//! Serves connections until the stop, then drains (G16).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,21 +9,23 @@ use bowline_net::Door;
 
 use crate::http::App;
 
-/// How long connections may take to finish once everything else has.
+/// How long connections may take to close after everything else has ended.
 const LAST_CALL: Duration = Duration::from_secs(3);
 
-/// Serves until told to stop. Then: not ready, surfaces told to come back, turns brought to their end,
-/// answers sent.
+/// Serves until the stop. Then: not ready, surfaces closed with a restart code, running turns
+/// drained, responses sent.
 pub(crate) async fn serve(door: Door, router: Router, app: Arc<App>) {
     let connections = door.serve(router, app.stop.clone()).await;
     app.ready.store(false, Ordering::Release);
     app.surfaces.close();
     let turns = tokio::time::timeout(app.engine.limits.drain, app.sessions.drained()).await;
     if turns.is_err() {
-        tracing::warn!("some turns were still running; the next start takes them up");
+        tracing::warn!(
+            "some turns were still running after limits.drain; the next start continues them"
+        );
     }
     app.sessions.retire().await;
-    // No turn needs them any more.
+    // After the turns, which may need them.
     app.engine.mcp.stop().await;
     let last = async {
         app.surfaces.wait().await;

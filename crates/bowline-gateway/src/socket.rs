@@ -1,4 +1,4 @@
-//! A surface's socket: frames in and out, a deadline on every write, a proper goodbye.
+//! A surface's WebSocket: frames in and out, a timeout on every write, and the close handshake.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -14,25 +14,26 @@ use tokio::time::error::Elapsed;
 use tokio_tungstenite::tungstenite::Error as WsError;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 
-/// The read buffer of a socket. Surfaces say little; the library's own default is 128 KiB each.
+/// The read buffer of a socket. Surfaces send little; the library's default is 128 KiB each.
 pub(crate) const READ_BUFFER: usize = 2 << 10;
-/// Bytes fed to the socket before they go out.
+/// Bytes that are buffered before they are written.
 pub(crate) const WRITE_BATCH: usize = 64 << 10;
-/// How long a socket that was told goodbye may take to answer.
+/// How long the peer may take to answer a close frame.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How a socket ends.
 #[derive(Debug)]
 pub(crate) enum SocketEnd {
-    /// A last frame, then a close.
+    /// A last frame, then a close frame.
     With(Box<ServerFrame>, Close),
-    /// A close.
+    /// A close frame.
     Bare(Close),
-    /// A close for what is no WebSocket traffic: its code (RFC 6455, 7.4.1) and why.
+    /// A close frame for a violation of the WebSocket protocol: its code (RFC 6455, 7.4.1) and
+    /// reason.
     Broken(u16, &'static str),
-    /// The other side closed, and the library has the answer ready.
+    /// The peer closed; the library has queued the answering close frame.
     Answered,
-    /// The other side is gone, or does not read: there is nobody to tell.
+    /// The peer disconnected or does not read: no close frame is sent.
     Silent,
 }
 
@@ -42,7 +43,7 @@ impl SocketEnd {
     }
 }
 
-/// What came from the other side.
+/// What was received from the peer.
 pub(crate) enum Received {
     Frame(ClientFrame),
     Pong(Vec<u8>),
@@ -50,7 +51,7 @@ pub(crate) enum Received {
     Gone(SocketEnd),
 }
 
-/// The socket, with a deadline on every write.
+/// The socket, with a timeout on every write.
 pub(crate) struct Socket {
     socket: WebSocket,
     write_timeout: Duration,
@@ -102,7 +103,7 @@ impl Socket {
     async fn write(&mut self, packet: Packet) -> Result<(), SocketEnd> {
         let timeout = self.write_timeout;
         let mut fed = self.socket.feed(packet);
-        // Nearly always there is room, and then no timer is needed.
+        // The buffer nearly always has room, and then no timer is needed.
         match poll_once(&mut fed).await {
             Poll::Ready(written) => written_in_time(Ok(written)),
             Poll::Pending => written_in_time(tokio::time::timeout(timeout, fed).await),
@@ -118,8 +119,8 @@ impl Socket {
         }
     }
 
-    /// Says goodbye, and waits a moment so that the goodbye arrives: closing a connection with
-    /// unread input would destroy what is still on its way out.
+    /// Sends the close frame, then reads until the peer closes: closing a TCP connection with
+    /// unread input would reset it and lose what is not sent yet.
     pub(crate) async fn end(mut self, end: SocketEnd) {
         let (code, reason) = match end {
             SocketEnd::Silent => return,
@@ -151,7 +152,7 @@ fn count(code: u16) {
     metrics::counter!("bowline_surface_closes_total", "code" => code.to_string()).increment(1);
 }
 
-/// Whoever breaks the rules is told which; a connection that broke has nobody to tell.
+/// A protocol violation gets a close frame with its code; a broken connection gets none.
 fn broken(error: axum::Error) -> SocketEnd {
     let error = error.into_inner();
     match error.downcast_ref() {
@@ -170,7 +171,7 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 fn written_in_time(written: Result<Result<(), axum::Error>, Elapsed>) -> Result<(), SocketEnd> {
     let slow = match written {
         Ok(Ok(())) => return Ok(()),
-        // The connection itself has noticed it first.
+        // The connection's own write timeout fired first.
         Ok(Err(error)) => matches!(
             error.into_inner().downcast_ref(),
             Some(WsError::Io(error)) if error.kind() == ErrorKind::TimedOut

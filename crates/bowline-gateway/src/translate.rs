@@ -1,15 +1,15 @@
 //! The Contextual Translation Pipeline: a second pass over an answer, by a model, for the device
 //! it is delivered to (SBP-L4-03).
 //!
-//! Apart, because it is a luxury: it may be slow, fail or be off, and the answer still arrives. A
-//! pass is a task of its own that says what the model says; the surface's loop listens between its
-//! other duties and decides nothing but when to give up. The stored turn is never touched.
+//! Apart, because it is optional: it may be slow, fail or be off, and the answer is still
+//! delivered. A pass is a task that streams the model's text to the surface's loop, which only
+//! decides when to give up. The stored turn is never changed.
 //!
 //! Invariants
-//! - A pass ends: after `first_token` without a word, after `timeout` in any case, or with its
-//!   surface. Ending it closes the call to the model.
-//! - At most `passes` at once in the whole gateway.
-//! - A surface without translations costs a pointer.
+//! - A pass ends: after `first_token` without any text, after `timeout` in any case, or when its
+//!   surface disconnects. Ending it aborts the model call.
+//! - At most `passes` run at once in the whole gateway.
+//! - A surface without translations needs only a pointer of memory for them.
 //! - Every pass is counted once, by how it ended.
 
 use std::sync::Arc;
@@ -34,11 +34,11 @@ use crate::engine::Engine;
 use crate::meters;
 use crate::model::{Call, Chunks, Model, Models, Reply};
 
-/// Pieces that wait for a surface that is busy; then the model is not read on.
+/// Pieces of text that wait for a busy surface; when it is full, reading from the model pauses.
 const PIECES: usize = 16;
-/// How long the count of tokens may come after the last word.
+/// How long to wait for the usage chunk after the end of the text.
 const AFTERMATH: Duration = Duration::from_secs(1);
-/// How much larger than its text a streamed answer may be: every word travels in its own JSON.
+/// How many times larger than its text a streamed answer may be: every word comes in a JSON chunk.
 const CHUNK_OVERHEAD: usize = 64;
 
 /// The translations of a gateway.
@@ -48,7 +48,7 @@ pub(crate) struct Translation {
     places: Arc<Semaphore>,
 }
 
-/// `translate.model` is none that can translate.
+/// `translate.model` cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("translate.model is `{model}`, and no upstream serves it")]
 pub struct BadTranslator {
@@ -58,7 +58,7 @@ pub struct BadTranslator {
 impl Translation {
     pub(crate) fn new(settings: &Translate, models: &Models) -> Result<Self, BadTranslator> {
         let model = &settings.model;
-        // The built-in agent is no language model: what it would say is no translation.
+        // The built-in agent is no language model, so it cannot translate.
         if !model.is_empty() && !matches!(models.route(model), Ok(Model::Upstream(_))) {
             return Err(BadTranslator { model: model.clone() });
         }
@@ -89,9 +89,9 @@ pub(crate) enum PassEnd {
     Failed,
     /// It took too long.
     Slow,
-    /// Too many were under way to begin with.
+    /// It was not begun: too many passes were running.
     Busy,
-    /// Nobody waited for it any more.
+    /// The surface did not need it any more.
     Dropped,
 }
 
@@ -106,27 +106,27 @@ impl PassEnd {
         }
     }
 
-    /// The same of a pass whose words could not be shown.
+    /// The outcome of a pass whose text could not be used.
     pub(crate) fn or_failed(self) -> Self {
         if self == PassEnd::Ok { PassEnd::Failed } else { self }
     }
 }
 
-/// What comes out of a pass.
+/// The output of a pass.
 #[derive(Debug)]
 pub(crate) enum Translated {
     More(String),
     End(PassEnd),
 }
 
-/// One surface's translations: one at a time.
+/// The translations of one surface, one at a time.
 #[derive(Debug)]
 pub(crate) struct Translator {
     brief: Brief,
     pass: Option<Pass>,
 }
 
-/// A pass under way. Dropping it ends it.
+/// A running pass. Dropping it aborts it.
 #[derive(Debug)]
 struct Pass {
     said: mpsc::Receiver<Translated>,
@@ -143,7 +143,7 @@ impl Drop for Pass {
 }
 
 impl Translator {
-    /// Begins a pass over the turn, unless it needs none or there is no place for one.
+    /// Begins a pass over the turn, unless the turn needs none or too many passes are running.
     pub(crate) fn begin(
         &mut self,
         translation: &Translation,
@@ -163,7 +163,8 @@ impl Translator {
         let (say, said) = mpsc::channel(PIECES);
         let task = tokio::spawn(async move {
             let outcome = pass(&engine, &settings, call, &say).await;
-            // Free before anyone hears of it, so that whoever comes next finds it so.
+            // The permit is released before the end is reported, so that the next pass can begin at
+            // once.
             drop(place);
             let _ = say.send(Translated::End(outcome)).await;
         });
@@ -176,7 +177,7 @@ impl Translator {
         true
     }
 
-    /// The pass, if there is one, ended like this.
+    /// Records how the pass ended, if there is one.
     pub(crate) fn ended(&mut self, outcome: PassEnd) {
         if let Some(mut pass) = self.pass.take() {
             pass.outcome = outcome;
@@ -193,14 +194,14 @@ impl Translator {
     }
 }
 
-/// What the surface's pass says next; none if there is no pass. Safe to give up on.
+/// The next output of the surface's pass; `None` if there is no pass. Cancel-safe.
 pub(crate) async fn next(translator: &mut Option<Box<Translator>>) -> Option<Translated> {
     let pass = translator.as_mut()?.pass.as_mut()?;
-    // A task that is gone without a word has panicked.
+    // The task ended without reporting its end: it panicked.
     Some(pass.said.recv().await.unwrap_or(Translated::End(PassEnd::Failed)))
 }
 
-/// Has the model speak, and says what it says.
+/// Calls the model and forwards its text.
 async fn pass(
     engine: &Engine,
     settings: &Translate,
@@ -231,7 +232,7 @@ async fn pass(
         let chunk = match timeout_at(by, chunks.next()).await {
             Ok(Some(Ok(chunk))) => chunk,
             Ok(None) => break,
-            // The words are all there; how many tokens they took stays unknown.
+            // The text is complete; only the usage is unknown.
             _ if assembly.has_finished() => break,
             Ok(Some(Err(failure))) => return failed(failure.code),
             Err(_) => return PassEnd::Slow,
@@ -254,7 +255,8 @@ async fn pass(
             return PassEnd::Dropped;
         }
     }
-    // A text that was cut off has lost something: the rules at least lose it at the end.
+    // A truncated translation is not used: the formatting rules, which replace it, lose text only
+    // at the end.
     let usable = assembly.ended_well() && !assembly.text().trim().is_empty();
     let answer = assembly.finish();
     let model = answer.model.as_deref().unwrap_or(&settings.model);
@@ -262,14 +264,14 @@ async fn pass(
     if usable { PassEnd::Ok } else { failed(Code::Upstream) }
 }
 
-/// A model that answers all at once, as a stream of one chunk.
+/// An answer that was not streamed, as a stream of one chunk.
 fn at_once(completion: String, assembly: &mut Assembly) -> Option<Chunks> {
     let chunk = Bytes::from(as_chunk(&completion)?);
     assembly.count(Answer::read(completion).ok()?.usage);
     Some(Box::pin(stream::iter([Ok(chunk)])))
 }
 
-/// What a server says of its failure may quote what it was sent: only its kind is for the log.
+/// A server's error message may quote the conversation: only the error code is logged.
 fn failed(code: Code) -> PassEnd {
     tracing::warn!(code = code.as_str(), "a translation failed");
     PassEnd::Failed

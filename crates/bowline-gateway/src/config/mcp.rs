@@ -1,6 +1,6 @@
-//! `[mcp.servers.<name>]`: an MCP server, as the configuration says it.
+//! `[mcp.servers.<name>]`: the configuration of an MCP server.
 //!
-//! Checked once, at the start: a mistake stops the start with a sentence, not a turn with a riddle.
+//! Checked once, at the start: a mistake fails the start with an explanation, not a turn later.
 //! Values of variables and headers are secrets; nothing here prints them.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::matches;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mcp {
-    /// By name: letters, digits and `-`. The name is part of what models call the tools.
+    /// By name: letters, digits and `-`. The name is part of the tool names that models see.
     pub servers: BTreeMap<String, McpServerConfig>,
 }
 
@@ -27,22 +27,23 @@ pub struct Mcp {
 pub struct McpServerConfig {
     /// Whether it is used at all.
     pub enabled: bool,
-    /// The program; it is spoken to over its standard input and output.
+    /// The program; MCP messages go over its stdin and stdout.
     pub command: Option<String>,
     pub args: Vec<String>,
-    /// Variables of the program. A value `env:NAME` is taken from the gateway's own variable.
+    /// Environment variables of the program. A value `env:NAME` is read from the gateway's variable
+    /// NAME.
     pub env: BTreeMap<String, String>,
-    /// Variables of the gateway's that are passed on as they are. Others are not, but for a few
-    /// that every program needs.
+    /// Environment variables of the gateway that are passed to the program. Of the others only a
+    /// few that most programs need are passed, such as PATH and HOME.
     pub env_from: Vec<String>,
-    /// The address of a streamable HTTP server: `https://host/mcp`.
+    /// The URL of a streamable HTTP server: `https://host/mcp`.
     pub url: Option<String>,
-    /// Headers of every request to it. A value `env:NAME` is taken from the gateway's variable.
+    /// Headers of every request to it. A value `env:NAME` is read from the gateway's variable NAME.
     pub headers: BTreeMap<String, String>,
-    /// Its tools that agents may call, by their own names; `*` stands for anything.
+    /// Its tools that agents may call, by the server's names; `*` matches anything.
     pub tools: Vec<String>,
-    /// Tools that do no harm when they run twice: those are run again if a crash interrupts them.
-    /// Besides these, tools that the server itself calls idempotent or read-only.
+    /// Idempotent tools: a call that a crash interrupted is retried. Tools that the server itself
+    /// declares idempotent or read-only are included.
     pub idempotent: Vec<String>,
     /// How long a call may take.
     #[serde(with = "duration")]
@@ -95,7 +96,7 @@ pub struct BadServer {
     pub reason: String,
 }
 
-/// Where a server is, with everything looked up.
+/// How a server is reached, with all environment variables resolved.
 #[derive(Clone)]
 pub(crate) enum Place {
     Program { command: String, args: Vec<String>, env: Vec<(String, String)> },
@@ -111,13 +112,13 @@ impl std::fmt::Debug for Place {
     }
 }
 
-/// Variables without which hardly a program runs. None of them is a secret.
+/// Variables that most programs need. None of them is a secret.
 const ALWAYS: [&str; 9] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 const LONGEST_NAME: usize = 24;
 
 impl Place {
-    /// Reads what was configured; `variable` looks up the gateway's environment.
+    /// Checks the configuration; `variable` looks up the gateway's environment.
     pub(crate) fn read(
         name: &str,
         server: &McpServerConfig,
@@ -169,7 +170,7 @@ impl Place {
         }
     }
 
-    /// What it is called in listings.
+    /// The transport's name in the health report.
     pub(crate) fn transport(&self) -> &'static str {
         match self {
             Place::Program { .. } => "stdio",

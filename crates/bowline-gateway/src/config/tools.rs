@@ -1,4 +1,4 @@
-//! What agents may do with tools, and how long it may take.
+//! Which tools agents may call, with timeouts and limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 
 use super::matches;
 
-/// Tools on surfaces and on servers.
+/// Tools of surfaces and of MCP servers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsConfig {
-    /// Tools of surfaces that agents may call, by name; `*` stands for anything.
+    /// Tools of surfaces that agents may call, by name; `*` matches anything.
     pub surface: Vec<String>,
     /// How long a surface may take to answer a call.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// The same for tools of these names.
+    /// The same for single tools, by name.
     pub timeouts: BTreeMap<String, Timeout>,
-    /// `allow`, `ask` or `deny` by name; `*` stands for anything. Of several that fit, the
-    /// strictest counts; what none fits is allowed.
+    /// `allow`, `ask` or `deny` by tool name; `*` matches anything. Of several matching patterns
+    /// the strictest counts; a tool that matches none is allowed.
     pub policy: BTreeMap<String, Policy>,
-    /// How long a person may take to agree to a call; silence is a no.
+    /// How long an approval may stay undecided; then the call is denied.
     #[serde(with = "duration")]
     pub approval_timeout: Duration,
-    /// A surface that goes away in the middle of a call may come back within this time, and is
-    /// then sent the call again under the same `call_id`. `0ms`: the agent is told at once.
+    /// A surface that disconnects during a call may reconnect within this time, and is then sent
+    /// the call again with the same `call_id`. `0ms`: the call fails at once.
     #[serde(with = "duration")]
     pub wait_for_surface: Duration,
-    /// Tools of surfaces that may be called again when a crash left it open whether they were, by
-    /// name; the agent is told of all others that the call is lost.
+    /// Idempotent tools of surfaces, by name: a call that a crash interrupted is retried. Other
+    /// interrupted calls are reported to the agent as lost.
     pub idempotent: Vec<String>,
-    /// How often a model may call tools in one turn before it has to answer.
+    /// How many rounds of tool calls a turn may have before the model has to answer.
     pub max_rounds: u32,
-    /// What a turn may cost, in US dollars, before its model has to answer without more tools.
+    /// What a turn may cost, in US dollars, before the model has to answer without more tool calls.
     /// `0`: no limit.
     pub max_cost_usd: f64,
 }
@@ -72,13 +72,13 @@ impl ToolsConfig {
             && self.policy_of_surface(tool) != Policy::Deny
     }
 
-    /// For a tool by the name that models have for it.
+    /// The policy of a tool, by the name that models use.
     pub fn policy_of(&self, tool: &str) -> Policy {
         let fitting = self.policy.iter().filter(|(pattern, _)| matches(pattern, tool));
         fitting.map(|(_, policy)| *policy).max().unwrap_or_default()
     }
 
-    /// For a surface's tool, which goes by its own name and by the one that models have for it.
+    /// The policy of a surface's tool, by its own name and by the name that models use.
     pub fn policy_of_surface(&self, tool: &str) -> Policy {
         self.policy_of(tool).max(self.policy_of(&format!("surface_{tool}")))
     }
@@ -91,13 +91,13 @@ impl ToolsConfig {
         self.idempotent.iter().any(|pattern| matches(pattern, tool))
     }
 
-    /// Whether a turn that has cost so much has to come to an end.
+    /// Whether a turn with this cost has reached `max_cost_usd`.
     pub fn is_spent(&self, cost_usd: f64) -> bool {
         self.max_cost_usd > 0.0 && cost_usd >= self.max_cost_usd
     }
 }
 
-/// A duration that stands alone, such as `60s`.
+/// A duration as a value of its own, such as `60s`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timeout(#[serde(with = "duration")] pub Duration);

@@ -1,4 +1,4 @@
-//! The second pass over answers, for small devices.
+//! Translation of answers for small devices.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use super::matches;
 
-/// The second pass over answers for small devices: a model rewrites each for the device it is
-/// delivered to (SBP-L4-03).
+/// Translation: a model rewrites each answer for the small device it is delivered to (SBP-L4-03).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Translate {
-    /// The model that rewrites; an upstream has to serve it. Empty: none does.
+    /// The model that rewrites; an upstream has to serve it. Empty: translation is off.
     pub model: String,
-    /// Device types it is done for; `*` stands for anything.
+    /// Device types that get translations; `*` matches anything.
     pub devices: Vec<String>,
-    /// Agents whose sessions it is done in; `*` stands for anything.
+    /// Agents whose sessions are translated; `*` matches anything.
     pub agents: Vec<String>,
-    /// How long the first word of a pass may take. Then the answer comes as the rules have it.
+    /// How long the first text of a translation may take. Then the answer is delivered as the
+    /// formatting rules adapt it.
     #[serde(with = "duration")]
     pub first_token: Duration,
-    /// How long a whole pass may take. The same then.
+    /// How long a whole translation may take. Then the same.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// Passes at once; over it answers come as the rules have them.
+    /// Concurrent translations; further answers are delivered as the formatting rules adapt them.
     pub passes: usize,
 }
 

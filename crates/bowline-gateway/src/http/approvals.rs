@@ -1,4 +1,4 @@
-//! Questions whether a tool may be called, and their answers from anywhere.
+//! Approvals of tool calls over HTTP: list and decide.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::session::refused;
 
 type Api<T> = Result<T, ApiError>;
 
-/// What was asked in a session, the newest first.
+/// A session's approvals, newest first.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/approvals", tag = "tools",
     responses((status = 200, body = ApprovalList), (status = 404, body = bowline_sbp::api::ErrorBody)),
@@ -32,7 +32,7 @@ pub(crate) async fn list(
 ) -> Api<Json<ApprovalList>> {
     find(&app.engine, id, &body::credentials(&headers)).await?;
     let mut approvals = app.engine.store.approvals(id).await?;
-    // Nobody may have been there to say so.
+    // An expired approval is still `pending` in the store if its session has no actor.
     let now = clock::now();
     let over =
         |approval: &&mut Approval| approval.state == Stands::Pending && approval.expires_at <= now;
@@ -40,14 +40,14 @@ pub(crate) async fn list(
     Ok(Json(ApprovalList { session_id: id, approvals }))
 }
 
-/// Say whether a tool may be called. The first verdict counts.
+/// Approve or deny a tool call. The first decision counts.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/approvals/{approval_id}", tag = "tools",
     request_body = Decision,
     responses(
         (status = 200, body = Approval),
         (status = 404, body = bowline_sbp::api::ErrorBody),
-        (status = 409, description = "Someone else decided otherwise, or it is too late",
+        (status = 409, description = "It was decided otherwise before, or it has expired",
          body = bowline_sbp::api::ErrorBody),
     ),
 )]
@@ -62,14 +62,14 @@ pub(crate) async fn decide(
     let bytes = body::read(body, &app.engine.limits).await?;
     let Decision { approved } = body::json(&bytes)?;
     let unknown = || {
-        ApiError::new(Code::NotFound, "the session asks no such question")
-            .detail("GET /v1/sessions/{id}/approvals lists those it asks")
+        ApiError::new(Code::NotFound, "the session has no such approval")
+            .detail("GET /v1/sessions/{id}/approvals lists them")
     };
     let approval: ApprovalId = approval.parse().map_err(|_| unknown())?;
     let stands = match app.sessions.handle(id).call(Command::Decide { approval, approved }).await? {
         Reply::Decided(Some(stands)) => *stands,
         Reply::Refused(refusal) => return Err(refused(refusal).into()),
-        // It was decided some time ago.
+        // The actor does not know it any more: it was decided some time ago.
         _ => {
             let all = app.engine.store.approvals(id).await?;
             let found = all.into_iter().find(|known| known.approval_id == approval);
@@ -78,11 +78,10 @@ pub(crate) async fn decide(
     };
     match (stands.state, approved) {
         (Stands::Approved | Stands::Used, true) | (Stands::Denied, false) => Ok(Json(stands)),
-        (Stands::Expired, _) => {
-            Err(ApiError::new(Code::SessionConflict, "the question has expired, which is a no"))
-        }
-        _ => {
-            Err(ApiError::new(Code::SessionConflict, "the question was answered otherwise before"))
-        }
+        (Stands::Expired, _) => Err(ApiError::new(
+            Code::SessionConflict,
+            "the approval has expired, which counts as denied",
+        )),
+        _ => Err(ApiError::new(Code::SessionConflict, "the approval was decided otherwise before")),
     }
 }

@@ -1,4 +1,4 @@
-//! Request bodies: read within bounds, and taken apart without losing a byte.
+//! Request bodies: read within limits, and split into fields without changing a byte.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ pub(crate) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError>
     Ok(bytes)
 }
 
-/// Reads a whole body, bounded in size and time. Depth is for the reader to bound.
+/// Reads a whole body, bounded in size and time. The caller must bound the nesting depth.
 pub(crate) async fn read_within(
     body: Body,
     limit: usize,
@@ -59,12 +59,12 @@ pub(crate) fn json<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, ApiErro
     Ok(read)
 }
 
-/// Derived readers take a list too, as the fields in order; callers never mean that.
+/// Serde's derived `Deserialize` also reads a list, as the fields in order; no caller means that.
 fn is_list(json: &[u8]) -> bool {
     json.trim_ascii_start().starts_with(b"[")
 }
 
-/// What a request shows of itself.
+/// The API key and session token in a request's headers.
 pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(axum::http::header::AUTHORIZATION).and_then(|value| {
@@ -77,13 +77,13 @@ pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
     }
 }
 
-/// A completion request, taken apart field by field; each field is where it was read.
+/// A completion request as a list of fields that borrow from the body.
 #[derive(Debug)]
 pub(crate) struct ChatBody<'b> {
     fields: Vec<(Name<'b>, &'b RawValue)>,
 }
 
-/// A field's name, copied only if it is spelled with escapes.
+/// A field's name, copied only if it contains escapes.
 #[derive(Debug, Deserialize)]
 struct Name<'b>(#[serde(borrow)] Cow<'b, str>);
 
@@ -92,7 +92,7 @@ impl<'b> ChatBody<'b> {
         json(bytes)
     }
 
-    /// A field's text; of repeated ones the last, as JSON parsers have it.
+    /// A field's JSON text. Of repeated fields the last one counts, as in most JSON parsers.
     fn field(&self, name: &str) -> Option<&'b RawValue> {
         self.fields.iter().rev().find(|(field, _)| field.0 == name).map(|(_, value)| *value)
     }
@@ -156,8 +156,8 @@ impl<'b> ChatBody<'b> {
             .collect()
     }
 
-    /// The body as it came, but never with `sbp` in it: an empty one (`null`) asks for no session
-    /// and still is none of the model's business (SBP-L1-06).
+    /// The body as received, but without `sbp`, which is never sent to the model, not even as
+    /// `null` (SBP-L1-06).
     pub(crate) fn for_upstream(&self, bytes: Bytes) -> Bytes {
         if self.field("sbp").is_none() {
             return bytes;
@@ -170,7 +170,7 @@ impl<'b> ChatBody<'b> {
         Bytes::from(format!("{{{}}}", fields.collect::<Vec<_>>().join(",")))
     }
 
-    /// The fields that go to the model as they came.
+    /// The fields that are sent to the model unchanged.
     pub(crate) fn params(self) -> Vec<(String, Box<RawValue>)> {
         let ours = ["messages", "prompt", "sbp", "stream"];
         let theirs = self.fields.into_iter().filter(|(name, _)| !ours.contains(&&*name.0));

@@ -29,17 +29,17 @@ use crate::config::SessionMode;
 use crate::engine::{Engine, info};
 use crate::session::{Accepted, Outcomes, SessionHandle, TextBuffer, refused};
 
-/// Run a turn, and keep it.
+/// Run a turn and store it.
 ///
 /// With an `sbp` object or a session token the turn belongs to a session and is stored. Without
-/// both, the call passes through to the model untouched.
+/// either, the request is passed through to the model unchanged.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "turns",
     request_body(content = Object, description = "OpenAI's chat completion request, plus `sbp`"),
     params(
-        ("X-Session-Token" = Option<String>, Header, description = "Go on with this session"),
-        ("X-Agent-ID" = Option<String>, Header, description = "Who takes the turns"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Same key, same body: same result"),
+        ("X-Session-Token" = Option<String>, Header, description = "Continue this session"),
+        ("X-Agent-ID" = Option<String>, Header, description = "The agent that takes the turn"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key and body gets the same result"),
     ),
     responses(
         (status = 200, description = "OpenAI's completion plus `sbp`; Server-Sent Events with `stream: true`", body = Object),
@@ -55,7 +55,7 @@ pub(crate) async fn chat(
     complete(&app, &headers, body, "/chat/completions").await
 }
 
-/// The same, under the older name; takes a legacy `prompt` too.
+/// The same as `/v1/chat/completions`; also accepts a legacy `prompt`.
 #[utoipa::path(
     post, path = "/v1/completions", tag = "turns",
     request_body(content = Object, description = "As /v1/chat/completions, or with `prompt`"),
@@ -76,7 +76,7 @@ async fn complete(
     path: &'static str,
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
-    // Before a byte of the body is kept: strangers get no memory.
+    // Before the body is read: unauthenticated callers must not make the gateway buffer anything.
     let caller = Caller::identify(engine, body::credentials(headers)).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let chat = ChatBody::read(&bytes)?;
@@ -87,16 +87,17 @@ async fn complete(
         engine.access.may_use(&caller.credentials)?;
         return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
-    // On the heap: a call that passes through would carry it along.
+    // Boxed: it would make the future of every pass-through request larger.
     Box::pin(take_turn(app, headers, chat, &bytes, caller)).await
 }
 
-/// Who calls, as far as the head of a request says.
+/// The caller, as identified by the request's headers.
 struct Caller {
     credentials: Credentials,
     /// The session that its token opens.
     session: Option<Box<Session>>,
-    /// The token came as a key: an SDK can say no more, and means to go on (SBP-L2-15).
+    /// The token came as a bearer key. An SDK cannot send `sbp`, so this also resumes a suspended
+    /// session (SBP-L2-15).
     as_bearer: bool,
 }
 
@@ -110,15 +111,15 @@ impl Caller {
         };
         match session {
             Some(session) => Ok(Self { credentials, session: Some(Box::new(session)), as_bearer }),
-            // What looked like a token may be a key for somebody else, which an open gateway does not
-            // mind.
+            // What looked like a token may be the key of another service; an open gateway accepts
+            // any key.
             None if as_bearer && !credentials.session_token.as_deref().is_some_and(is_ours) => {
                 let bearer = credentials.bearer.or(credentials.session_token);
                 let credentials = Credentials { bearer, session_token: None };
                 engine.access.may_use(&credentials)?;
                 Ok(Self { credentials, session: None, as_bearer })
             }
-            // A key may make a new session, whatever else is credentials.
+            // An API key may create a session, even with an unknown session token beside it.
             None => match engine.access.may_use(&credentials) {
                 Ok(()) if !as_bearer => Ok(Self { credentials, session: None, as_bearer }),
                 _ => Err(Denied::Wrong.into()),
@@ -127,7 +128,7 @@ impl Caller {
     }
 }
 
-/// A turn of a session, and its answer.
+/// Runs a turn in a session, and returns its answer.
 async fn take_turn(
     app: &App,
     headers: &HeaderMap,
@@ -140,7 +141,7 @@ async fn take_turn(
     let agent = agent(headers)?;
     let credentials = caller.credentials.clone();
     let target = target(app, &options, caller, agent.clone()).await?;
-    // Another agent than the session's remembers other things: that takes more than its token.
+    // Another agent's memories must not be opened by this session's token: an API key is required.
     if let Target::Existing { session, .. } = &target
         && agent.as_ref().is_some_and(|agent| *agent != session.agent_id)
     {
@@ -160,7 +161,7 @@ async fn take_turn(
         remember: options.memory_retrieval == Some(true),
         params: chat.params(),
     };
-    // What nobody can answer is refused before anything is stored.
+    // A model that no upstream serves is refused before anything is stored.
     engine.models.route(&request.model)?;
     let stream = request.stream;
     let submit = Submit {
@@ -202,10 +203,10 @@ async fn take_turn(
     Ok(with_token(response, token))
 }
 
-/// How often a key is looked up again that somebody else took a moment ago.
+/// How often an idempotency key is looked up while another request is using it.
 const LOOKS: u32 = 100;
 
-/// The first turn of a session that is made by it; under a key, the same session again.
+/// Creates a session with its first turn. A repeated idempotency key gets the same session.
 pub(super) async fn open(
     app: &App,
     agent_id: AgentId,
@@ -228,13 +229,13 @@ pub(super) async fn open(
         if let Some(accepted) = SessionHandle::make(&app.sessions, new, submit.clone()).await? {
             return Ok((accepted, id));
         }
-        // Another request took the key, or its actor ended without a word: look again.
+        // Another request used the key, or the actor ended without a reply: look the key up again.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Err(ApiError::new(Code::NotNow, "the gateway cannot make a session right now; try again"))
 }
 
-/// What came of the same request before, if it came before (G3).
+/// The result of the same request, if it was made before (G3).
 async fn made_before(
     app: &App,
     submit: &Submit,
@@ -258,13 +259,13 @@ fn with_token(mut response: Response, token: Option<String>) -> Response {
     response
 }
 
-/// Whether a token looks like one of this gateway's.
+/// Whether a token has the form of this gateway's tokens.
 fn is_ours(token: &str) -> bool {
     token.starts_with(TOKEN_PREFIX)
 }
 
-/// An SDK can only set its key: one that is a session token names the session. A caller's own token
-/// may look like anything.
+/// An SDK can only set its API key, so a bearer that is no API key counts as a session token.
+/// Tokens that callers chose themselves have no fixed form.
 pub(super) fn token_as_session(engine: &Engine, mut credentials: Credentials) -> Credentials {
     let is_token =
         |bearer: &&mut String| bearer.len() >= SHORTEST_TOKEN && !engine.access.is_key(bearer);
@@ -275,7 +276,7 @@ pub(super) fn token_as_session(engine: &Engine, mut credentials: Credentials) ->
     credentials
 }
 
-/// Who takes the turns, by the caller's header (SBP-L1-05).
+/// The agent from the `X-Agent-ID` header (SBP-L1-05).
 pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
     let Some(value) = headers.get("x-agent-id") else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
@@ -289,11 +290,11 @@ pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
 enum Target {
     /// A new one.
     New { agent_id: AgentId },
-    /// This one; `resume` also if it is suspended.
+    /// An existing one; with `resume`, also if it is suspended.
     Existing { session: Box<Session>, resume: bool },
 }
 
-/// Which session the call is for (SBP-L1-05, SBP-L1-06, SBP-L2-15).
+/// Which session the request is for (SBP-L1-05, SBP-L1-06, SBP-L2-15).
 async fn target(
     app: &App,
     options: &SbpOptions,
@@ -325,7 +326,7 @@ async fn target(
 
 const KEY_HEADER: &str = "idempotency-key";
 
-/// The caller's name for this very request, if it gave one (G3).
+/// The caller's idempotency key for this request, if it sent one (G3).
 fn idempotency_key(
     headers: &HeaderMap,
     options: &SbpOptions,
@@ -344,7 +345,7 @@ fn idempotency_key(
     named_key(headers, options.client_turn_id.as_deref(), scope, hash)
 }
 
-/// Keys of callers that make sessions are told apart by who they are.
+/// The scope of idempotency keys that create sessions: one per API key.
 pub(super) fn new_scope(credentials: &Credentials) -> String {
     let who = credentials.bearer.as_deref().map(sha256).unwrap_or_default();
     let who = who.iter().take(8).fold(String::new(), |who, byte| who + &format!("{byte:02x}"));
@@ -368,7 +369,7 @@ pub(super) fn named_key(
     Ok(Some(IdempotencyKey { scope, key: key.to_owned(), body_hash }))
 }
 
-/// Where a streamed answer comes from.
+/// The source of a streamed answer.
 enum Answering {
     Live { text: Arc<TextBuffer>, outcome: Outcomes },
     Done(Box<Done>),
@@ -384,8 +385,8 @@ fn whole(done: Done, token: Option<String>, is_prompt: bool) -> Result<Response,
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// A completion, or a chunk of one, for those who asked with `prompt`: the text stands where they
-/// look for it (SBP-L1-02).
+/// A completion or chunk in the legacy form for requests with `prompt`: the text is in
+/// `choices[].text` (SBP-L1-02).
 fn as_text(completion: &str) -> Option<String> {
     let mut object: Value = serde_json::from_str(completion).ok()?;
     object["object"] = "text_completion".into();
@@ -396,13 +397,13 @@ fn as_text(completion: &str) -> Option<String> {
     Some(object.to_string())
 }
 
-/// A turn whose answer is read as it comes.
+/// A reader of a running turn's chunks.
 struct Reading {
     text: Arc<TextBuffer>,
     grew: watch::Receiver<()>,
     outcome: Outcomes,
     ended: Option<Outcome>,
-    /// Chunks that were read.
+    /// The number of chunks that were read.
     read: usize,
 }
 
@@ -438,7 +439,7 @@ async fn streamed(
     };
     let grew = text.subscribe();
     let mut reading = Reading { text, grew, outcome, ended: None, read: 0 };
-    // Until the first word there is still an honest status to give.
+    // Wait for the first chunk: until then, a failure can still be sent as an HTTP status.
     while reading.text.chunks(0).is_empty() && reading.ended.is_none() {
         reading.more().await;
     }
@@ -451,7 +452,7 @@ async fn streamed(
         async move {
             let mut reading = state?;
             loop {
-                // The end is looked for before the chunks: those seen after it are all there are.
+                // `ended` is set before this read, so no chunk can follow the ones read after it.
                 let chunks = reading.text.chunks(reading.read);
                 if !chunks.is_empty() {
                     reading.read += chunks.len();
@@ -495,7 +496,7 @@ pub(super) fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// The session waits to be resumed: says so and runs nothing (SBP-L2-15).
+/// The response for a suspended session; nothing is run (SBP-L2-15).
 fn suspended(session: &Session) -> Response {
     let mut sbp = info(session);
     sbp.cost_usd = 0.0;

@@ -1,4 +1,4 @@
-//! Failures as HTTP answers: one shape everywhere, which OpenAI's SDKs can read too.
+//! Failures as HTTP responses: one JSON shape, which OpenAI's SDKs can read, too.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,7 +8,7 @@ use bowline_sbp::error::{Code, Failure};
 
 use crate::auth::Denied;
 
-/// An answer that says what went wrong, and what to do.
+/// An error response: what went wrong, and what to do.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     code: Code,
@@ -23,7 +23,7 @@ impl ApiError {
         Self { code, message: message.into(), detail: None, param: None, retry_after: None }
     }
 
-    /// Says what to do about it.
+    /// Adds what to do about it.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
@@ -36,7 +36,7 @@ impl ApiError {
     }
 
     pub(crate) fn internal() -> Self {
-        Self::new(Code::Internal, "the gateway made a mistake; its log says more")
+        Self::new(Code::Internal, "internal error; the gateway's log says more")
     }
 
     pub(crate) fn no_session() -> Self {

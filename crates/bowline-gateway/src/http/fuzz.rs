@@ -1,4 +1,4 @@
-//! The reader of request bodies, for those who throw random bytes at it; no part of the API.
+//! The parser of request bodies, for fuzzing; not part of the API.
 
 use axum::body::Bytes;
 use bowline_sbp::json::{MAX_DEPTH, within_depth};
@@ -6,25 +6,25 @@ use bowline_sbp::json::{MAX_DEPTH, within_depth};
 use super::body::ChatBody;
 use crate::limits::Limits;
 
-/// What the gateway makes of the body of a completion call.
+/// How the gateway reads the body of a completion request.
 #[derive(Debug)]
 pub struct Body {
     /// The texts of the messages, if they can be used.
     pub messages: Option<Vec<String>>,
-    /// What goes to the model if no session is wanted.
+    /// The body that is sent to the model in pass-through.
     pub upstream: Vec<u8>,
-    /// What goes to the model beside the messages.
+    /// The fields that are sent to the model besides the messages.
     pub params: Vec<(String, String)>,
 }
 
 impl Body {
-    /// Reads a body as a request's would be; nothing if it is refused at once.
+    /// Reads a body like a request's; `None` if it is refused at once.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         if !within_depth(bytes, MAX_DEPTH) {
             return None;
         }
         let body = ChatBody::read(bytes).ok()?;
-        // Refused or not, these answer.
+        // These may be refused, but must not panic.
         let _ = (body.model(), body.stream(), body.sbp());
         let messages = body.messages(Limits::default().messages).ok();
         Some(Self {

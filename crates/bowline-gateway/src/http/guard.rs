@@ -1,8 +1,8 @@
-//! Keeps foreign web pages away from a gateway on the user's own machine.
+//! Protects a gateway on the user's own machine from foreign web pages.
 //!
-//! A page from anywhere can make a browser call `localhost`, and a page whose name resolves to
-//! 127.0.0.1 can even read the answers (DNS rebinding). The browser tells on both: `Origin` names
-//! the page, `Host` the name that was called.
+//! Any web page can make a browser call `localhost`, and a page whose name resolves to 127.0.0.1
+//! can even read the responses (DNS rebinding). Two headers of the browser reveal this: `Origin`
+//! names the page, `Host` the name that was called.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use bowline_sbp::error::Code;
 use super::error::ApiError;
 use crate::config::Http;
 
-/// Which names and pages are let in.
+/// The allowed `Host` names and `Origin`s.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Only loopback names are believed, because only loopback is served.
+    /// The gateway listens on loopback only, so `Host` must be a loopback name or in `hosts`.
     loopback: bool,
     hosts: Vec<String>,
     origins: Vec<String>,

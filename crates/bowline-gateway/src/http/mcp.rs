@@ -1,8 +1,9 @@
 //! `/mcp`: the gateway as an MCP server (SBP-L5-06), so that any MCP host can talk to its sessions
-//! and use the tools of attached devices; and how the MCP servers are that it uses itself.
+//! and use the tools of attached devices. Also `/v1/mcp/servers`: the health of the MCP servers
+//! that the gateway itself uses.
 //!
-//! Streamable HTTP without MCP sessions: every request shows who it is and is answered for itself,
-//! as everywhere here, so there is nothing to be kept, to run out, or to be taken over.
+//! Streamable HTTP without MCP sessions: every request is authenticated and answered by itself, so
+//! there is no MCP session state to keep, expire or hijack.
 
 mod devices;
 mod host;
@@ -28,8 +29,8 @@ use crate::auth::{Credentials, Denied, TOKEN_PREFIX};
 use crate::engine::Engine;
 use crate::mcp::Health;
 
-/// What a caller reaches: by a key (or at an open gateway) all there is, by a session's token that
-/// session.
+/// What a caller may access: with an API key (or at an open gateway) all sessions, with a session's
+/// token that session.
 #[derive(Debug, Clone)]
 enum Reach {
     All,
@@ -46,7 +47,7 @@ impl Reach {
         };
         match engine.session_by_token(token).await? {
             Some(session) => Ok(Reach::One(Box::new(session))),
-            // An open gateway asks for nothing, whatever is credentials.
+            // An open gateway needs no key, so an unknown bearer is ignored.
             None if as_bearer && engine.access.is_open() && !token.starts_with(TOKEN_PREFIX) => {
                 Ok(Reach::All)
             }
@@ -55,12 +56,12 @@ impl Reach {
     }
 }
 
-/// The route, with its own doorkeeper.
+/// The `/mcp` route, with its own authentication.
 pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
     let host = Host::new(Arc::clone(app));
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
-        // The gateway's own guard has looked at both before.
+        // `http::guard` has checked both already.
         .disable_allowed_hosts()
         .disable_allowed_origins()
         .with_max_request_body_bytes(app.engine.limits.request_body);
@@ -71,7 +72,7 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
         .route_layer(middleware::from_fn_with_state(Arc::clone(app), admit))
 }
 
-/// Lets in who may come in, and reads the body within the bounds that hold everywhere (G11).
+/// Authenticates the request, and reads its body within the usual limits (G11).
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let admitted = async {
         let reach = Reach::of(&app.engine, body::credentials(request.headers())).await?;
@@ -86,7 +87,7 @@ async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     }
 }
 
-/// How the MCP servers are whose tools agents use. Starts those that have not been started.
+/// The health of the MCP servers whose tools agents use. Starts those that have not been started.
 #[utoipa::path(
     get, path = "/v1/mcp/servers", tag = "operations",
     responses((status = 200, body = Health), (status = 401, body = bowline_sbp::api::ErrorBody)),

@@ -1,4 +1,4 @@
-//! What an agent remembers: looked at, written and forgotten by its owner.
+//! An agent's memories over HTTP: list, write and delete.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ const PAGE: u32 = 100;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 pub(crate) struct Which {
-    /// Only what has to do with these words, best first.
+    /// Only memories that match these words, best match first.
     q: Option<String>,
-    /// Only what is older than this memory.
+    /// Only memories older than this one.
     before: Option<String>,
-    /// At most so many; 100 unless said, 1000 at most.
+    /// The most memories to return; default 100, at most 1000.
     limit: Option<u32>,
 }
 
-/// What an agent remembers.
+/// List an agent's memories.
 ///
 /// Newest first, or with `q` the best match first.
 #[utoipa::path(
@@ -62,7 +62,7 @@ pub(crate) async fn list(
     Ok(Json(view(agent, found)))
 }
 
-/// Put these in the place of everything an agent remembers.
+/// Replace all memories of an agent.
 #[utoipa::path(
     put, path = "/v1/agents/{agent_id}/memory", tag = "memory", request_body = NewMemories,
     responses((status = 200, body = MemoryList), (status = 422, body = bowline_sbp::api::ErrorBody)),
@@ -76,7 +76,7 @@ pub(crate) async fn replace(
     write(app, agent, headers, body, true).await
 }
 
-/// Add to what an agent remembers. What it knows already is not added twice.
+/// Add memories to an agent. A memory with the same text is not added twice.
 #[utoipa::path(
     post, path = "/v1/agents/{agent_id}/memory", tag = "memory", request_body = NewMemories,
     responses((status = 200, body = MemoryList), (status = 422, body = bowline_sbp::api::ErrorBody)),
@@ -117,7 +117,7 @@ async fn write(
     Ok(Json(view(agent, written)))
 }
 
-/// Forget everything an agent remembers.
+/// Delete all memories of an agent.
 #[utoipa::path(
     delete, path = "/v1/agents/{agent_id}/memory", tag = "memory",
     responses((status = 204, description = "Forgotten")),
@@ -132,7 +132,7 @@ pub(crate) async fn forget_all(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Forget one thing.
+/// Delete one memory.
 #[utoipa::path(
     delete, path = "/v1/agents/{agent_id}/memory/{memory_id}", tag = "memory",
     responses(
@@ -147,12 +147,13 @@ pub(crate) async fn forget(
 ) -> Api<StatusCode> {
     let agent = agent_of(&app, &agent, &headers)?;
     match app.engine.store.forget(agent, Some(memory_id(&memory)?)).await? {
-        0 => Err(ApiError::new(Code::NotFound, "the agent remembers no such thing")),
+        0 => Err(ApiError::new(Code::NotFound, "the agent has no such memory")),
         _ => Ok(StatusCode::NO_CONTENT),
     }
 }
 
-/// An agent's memory is not one session's: it takes a key, where there are keys.
+/// An agent's memories are shared by its sessions, so a session token is not enough: this requires
+/// an API key, unless the gateway is open.
 fn agent_of(app: &App, agent: &str, headers: &HeaderMap) -> Api<AgentId> {
     app.engine.access.may_use(&body::credentials(headers))?;
     agent

@@ -1,4 +1,4 @@
-//! The interface's description, made from the code.
+//! The OpenAPI document, generated from the code.
 
 use serde_json::Value;
 use utoipa::OpenApi;
@@ -9,7 +9,7 @@ use super::{approvals, completions, mcp, memory, ops, roaming, sessions, spec, s
 #[openapi(
     info(
         title = "Bowline gateway",
-        description = "Sessions that survive: SBP over HTTP. A surface attaches by WebSocket at \
+        description = "Durable agent sessions: SBP over HTTP. A surface attaches by WebSocket at \
                        /v1/sbp/ws/{session_id}; see the frames in docs/frames.md.",
         license(name = "Apache-2.0"),
     ),

@@ -1,4 +1,4 @@
-//! For those who run the gateway: health, readiness, metrics, the interface's description.
+//! For operators: health, readiness, metrics, API documentation.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +68,7 @@ pub(crate) async fn openapi() -> Json<Value> {
     Json(super::openapi::document())
 }
 
-/// A page to read the interface with: one file, nothing loaded from elsewhere.
+/// The API documentation page: one file that loads nothing from elsewhere.
 pub(crate) async fn docs() -> Html<&'static str> {
     Html(include_str!("docs.html"))
 }

@@ -1,4 +1,4 @@
-//! A call that belongs to no session: straight to the model and back (SBP-L1-09).
+//! Pass-through: a completion request without a session, sent to the model unchanged (SBP-L1-09).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::meters;
 use crate::model::{Call, Model, Reply};
 
-/// Sends the body as it came, and the answer as it comes.
+/// Forwards the body unchanged, and streams the response back.
 pub(super) async fn pass(
     engine: &Engine,
     chat: ChatBody<'_>,
@@ -33,7 +33,7 @@ pub(super) async fn pass(
     let answer = upstream.pass_through(path, chat.for_upstream(bytes)).await?;
     let (head, body) = axum::http::Response::<reqwest::Body>::from(answer).into_parts();
     let mut response = (head.status, Body::new(body)).into_response();
-    // Besides what is said of the body: when a refused caller may come again.
+    // `Retry-After` tells a refused caller when to retry.
     for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
         if let Some(value) = head.headers.get(&name) {
             response.headers_mut().insert(name, value.clone());
@@ -42,7 +42,7 @@ pub(super) async fn pass(
     Ok(response)
 }
 
-/// The built-in agent has no wire to pass through to; it answers in the same shapes.
+/// The built-in agent has no server to forward to; its answer has the same shape.
 async fn built_in(
     engine: &Engine,
     offline: &Model,
@@ -67,7 +67,9 @@ async fn built_in(
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         let read = std::str::from_utf8(&chunk).ok().and_then(|text| assembly.push(text).ok());
-        read.ok_or_else(|| ApiError::new(Code::Internal, "the built-in agent mumbled"))?;
+        read.ok_or_else(|| {
+            ApiError::new(Code::Internal, "the built-in agent sent an invalid chunk")
+        })?;
     }
     let kind = [(header::CONTENT_TYPE, "application/json")];
     Ok((kind, assembly.finish().completion).into_response())

@@ -1,4 +1,4 @@
-//! Sessions that travel, over HTTP (SBP-L3).
+//! Export, import, handoff and fork over HTTP (SBP-L3).
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ const LONGEST_REASON: usize = 500;
 
 /// Pack a session into a bundle.
 ///
-/// The bundle stays here; the token opens it, once, on this gateway.
+/// The bundle stays on this gateway; the roaming token opens it once.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/export", tag = "roaming", request_body = ExportRequest,
     responses(
@@ -63,25 +63,25 @@ pub(crate) async fn export(
     }
     let label = text("label", asked.label, LONGEST_LABEL)?;
     let ttl = SignedDuration::from_secs(ttl.into());
-    // A session's token does not open what its agent remembers elsewhere.
+    // The agent's memories of other sessions are included only for callers with an API key.
     let exported =
         engine.export(id, ttl, label, engine.access.may_use(&credentials).is_ok()).await?;
     Ok((StatusCode::CREATED, Json(exported)))
 }
 
-/// Make a session from a bundle.
+/// Create a session from a bundle.
 ///
-/// With a `roaming_token` from this gateway, or with the `bundle` itself. Nothing is written unless
-/// the token is good and the bundle is what its content id says.
+/// With a `roaming_token` of this gateway, or with the `bundle` itself. Nothing is written unless
+/// the token is valid and the bundle matches its content id.
 #[utoipa::path(
     post, path = "/v1/sbp/sessions/import", tag = "roaming",
     request_body(content = Object, description = "`roaming_token` or `bundle`; `target_agent_id`; \
-        `allow_reuse`: fork, and leave the token good"),
-    params(("Idempotency-Key" = Option<String>, Header, description = "Same key, same body: same session")),
+        `allow_reuse`: fork, and do not consume the token"),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key and body gets the same session")),
     responses(
         (status = 201, body = Imported),
         (status = 410, description = "The token has expired or was used", body = bowline_sbp::api::ErrorBody),
-        (status = 422, description = "The token or the bundle is not right", body = bowline_sbp::api::ErrorBody),
+        (status = 422, description = "The token or the bundle is invalid", body = bowline_sbp::api::ErrorBody),
     ),
 )]
 pub(crate) async fn import(
@@ -94,7 +94,7 @@ pub(crate) async fn import(
     engine.access.may_use(&credentials)?;
     let limits = &engine.limits;
     let bytes = body::read_within(body, limits.import_body, "limits.import_body", limits).await?;
-    // Reading and hashing a long history takes a while; others go on meanwhile.
+    // Reading and hashing a long history would block the async runtime.
     let asked = tokio::task::spawn_blocking(move || {
         let hash: [u8; 32] = Sha256::digest(&bytes).into();
         read_import(&bytes).map(|asked| (asked, hash))
@@ -112,7 +112,7 @@ struct ImportAsked {
     reuse: bool,
 }
 
-/// The request, read as bundles are: what only Python takes for JSON may be in it.
+/// Parses the request like a bundle, which may contain what only Python accepts as JSON.
 fn read_import(bytes: &[u8]) -> Api<ImportAsked> {
     let invalid = |what: &str| ApiError::new(Code::InvalidRequest, what.to_owned());
     let body = Value::parse_bytes(bytes).map_err(|e| Failure::from(OpenError::NotJson(e)))?;
@@ -140,7 +140,7 @@ fn read_import(bytes: &[u8]) -> Api<ImportAsked> {
     Ok(ImportAsked { source, agent, reuse })
 }
 
-/// Look at a roaming token without using it up.
+/// Inspect a roaming token without consuming it.
 #[utoipa::path(
     get, path = "/v1/sbp/token/{token}", tag = "roaming",
     responses((status = 200, body = TokenView), (status = 422, body = bowline_sbp::api::ErrorBody)),
@@ -150,11 +150,11 @@ pub(crate) async fn inspect(
     token: Result<Path<String>, PathRejection>,
 ) -> Api<Json<TokenView>> {
     let token = token.map(|Path(token)| token).unwrap_or_default();
-    // Whoever has the token may know what it is for.
+    // The token is the only credential needed to inspect it.
     Ok(Json(app.engine.inspect(&token).await?))
 }
 
-/// The session's exports, newest first.
+/// List the session's exports, newest first.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/exports", tag = "roaming",
     responses((status = 200, body = ExportList), (status = 404, body = bowline_sbp::api::ErrorBody)),
@@ -168,7 +168,7 @@ pub(crate) async fn exports(
     Ok(Json(app.engine.exports(id).await?))
 }
 
-/// The bundle of an export, to be carried by hand (ours).
+/// Download the bundle of an export as a file (an extension of this gateway).
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/exports/{export_id}/bundle", tag = "roaming",
     responses((status = 200, body = Object), (status = 404, body = bowline_sbp::api::ErrorBody)),
@@ -178,7 +178,7 @@ pub(crate) async fn bundle(
     names: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
 ) -> Api<Response> {
-    // A path that is no text names nothing.
+    // A path that is not UTF-8 is an invalid id.
     let (id, export) = names.map(|Path(names)| names).unwrap_or_default();
     let id = body::session_id(&id)?;
     find(&app.engine, id, &body::credentials(&headers)).await?;
@@ -189,9 +189,9 @@ pub(crate) async fn bundle(
     Ok(([(header::CONTENT_TYPE, "application/json")], bundle).into_response())
 }
 
-/// Hand a session over to another agent.
+/// Hand a session off to another agent.
 ///
-/// The new session has all the history; this one takes no more turns and says where it went.
+/// The new session has the whole history; this one accepts no more turns and names its successor.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/handoff", tag = "roaming", request_body = HandoffRequest,
     responses(
@@ -215,7 +215,7 @@ pub(crate) async fn handoff(
         to_agent: agent_id(&app, &asked.to_agent_id, "to_agent_id")?,
         message: text("handoff_message", asked.handoff_message, LONGEST_HANDOFF_MESSAGE)?,
         reason: text("reason", asked.reason, LONGEST_REASON)?,
-        // A session's token does not open what its agent remembers elsewhere.
+        // The agent's memories of other sessions are included only for callers with an API key.
         memory: engine.access.may_use(&credentials).is_ok(),
     };
     let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
@@ -224,7 +224,7 @@ pub(crate) async fn handoff(
 
 /// Fork a session.
 ///
-/// The fork shares the history up to its point; from there both go their own ways.
+/// The fork shares the history up to the fork point; after it both sessions are independent.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/fork", tag = "roaming", request_body = ForkRequest,
     responses((status = 201, body = Forked), (status = 422, body = bowline_sbp::api::ErrorBody)),
@@ -244,7 +244,7 @@ pub(crate) async fn fork(
     Ok((StatusCode::CREATED, Json(engine.fork(id, label, asked.at_step, key).await?)))
 }
 
-/// Where a session comes from, and what became of it.
+/// Get a session's lineage: its origin, exports, forks and handoffs.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/lineage", tag = "roaming",
     responses((status = 200, body = Lineage), (status = 404, body = bowline_sbp::api::ErrorBody)),
@@ -260,7 +260,7 @@ pub(crate) async fn lineage(
     Ok(Json(app.engine.lineage(id, all).await?))
 }
 
-/// Sign roaming tokens with a new key from now on. Tokens that are out stay good until they expire.
+/// Rotate the signing key of roaming tokens. Tokens signed before stay valid until they expire.
 #[utoipa::path(
     post, path = "/v1/sbp/keys/rotate", tag = "roaming",
     responses((status = 200, body = KeyRotated), (status = 401, body = bowline_sbp::api::ErrorBody)),
@@ -273,7 +273,7 @@ pub(crate) async fn rotate(
     Ok(Json(app.engine.keys.rotate(&*app.engine.store).await?))
 }
 
-/// A caller's name for what it wants done to this session, apart from the names of its turns.
+/// The idempotency key of an operation on a session, in a scope apart from that of its turns.
 fn session_key(
     headers: &HeaderMap,
     what: &str,

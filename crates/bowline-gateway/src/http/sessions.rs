@@ -1,4 +1,4 @@
-//! `/v1/sessions`: make, look, steer, end, forget.
+//! `/v1/sessions`: create, read, cancel, end and delete sessions.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ const LONGEST_TOKEN: usize = 512;
 
 type Api<T> = Result<T, ApiError>;
 
-/// Make a session.
+/// Create a session.
 #[utoipa::path(
     post, path = "/v1/sessions", tag = "sessions",
     request_body = CreateSession,
@@ -100,14 +100,14 @@ fn check_token(token: String) -> Api<String> {
     Err(ApiError::new(Code::InvalidRequest, message).param("session_token"))
 }
 
-/// The session that an address names.
+/// The session id in the path.
 pub(crate) struct Named(pub(super) SessionId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Api<Self> {
-        // A path that is no text names no session either.
+        // A path that is not UTF-8 is an invalid session id, too.
         let path = Path::<String>::from_request_parts(parts, state).await;
         body::session_id(&path.map(|Path(id)| id).unwrap_or_default()).map(Self)
     }
@@ -122,7 +122,7 @@ async fn allowed(app: &App, headers: &HeaderMap, Named(id): Named) -> Api<Sessio
     super::find(&app.engine, id, &body::credentials(headers)).await
 }
 
-/// Look at a session.
+/// Get a session.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}", tag = "sessions",
     params(("id" = String, Path, description = "The session's id")),
@@ -136,7 +136,6 @@ pub(crate) async fn show(
     Ok(Json(view(allowed(&app, &headers, id).await?)))
 }
 
-/// How to list sessions.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ListQuery {
     limit: Option<u32>,
@@ -178,7 +177,7 @@ pub(crate) async fn list(
     Ok(Json(SessionList { sessions: sessions.into_iter().map(view).collect(), next }))
 }
 
-/// Forget a session and all it holds.
+/// Delete a session and everything it holds.
 #[utoipa::path(
     delete, path = "/v1/sessions/{id}", tag = "sessions",
     params(("id" = String, Path, description = "The session's id")),
@@ -224,7 +223,7 @@ pub(crate) async fn patch_status(
     Ok(Json(view(changed.ok_or_else(ApiError::no_session)?)))
 }
 
-/// Stop the running turn, or the turns that are named; what was produced is kept.
+/// Cancel the running turn, or the named turns; partial answers are kept.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/cancel", tag = "turns",
     params(("id" = String, Path, description = "The session's id")),
@@ -241,7 +240,7 @@ pub(crate) async fn cancel(
     let asked: Option<CancelTurns> = body::json(&body::read(body, &app.engine.limits).await?)?;
     let CancelTurns { turns } = asked.unwrap_or_default();
     let nothing = Cancelled { session_id, cancelled: false, turn_id: None, turns: Vec::new() };
-    // Without an actor nothing runs, and nothing waits.
+    // Without an actor no turn runs or waits.
     if app.sessions.look_at(session_id).is_none() {
         return Ok(Json(nothing));
     }
@@ -259,7 +258,7 @@ pub(crate) async fn cancel(
     }))
 }
 
-/// The turns that run or wait, in their order.
+/// List the running and waiting turns, in order.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/turns", tag = "turns",
     params(("id" = String, Path, description = "The session's id")),
@@ -282,7 +281,6 @@ pub(crate) async fn turns(
     Ok(Json(TurnList { session_id, turns }))
 }
 
-/// Which part of a session's log to read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct MessagesQuery {
     after: Option<u64>,

@@ -1,6 +1,6 @@
-//! The bundle's JSON Schema, and examples of the roaming calls (SBP-L3-15).
+//! The bundle's JSON Schema, and examples of the roaming requests (SBP-L3-15).
 //!
-//! For those who write a client or another gateway. The files of `docs/spec`, compiled in: what is
+//! For authors of clients and other gateways. The files of `docs/spec` are compiled in, so what is
 //! served is what the tests check.
 
 use axum::extract::Path;
@@ -30,7 +30,7 @@ pub(crate) async fn schema() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/schema+json")], SCHEMA)
 }
 
-/// A request and its answer, or a bundle.
+/// An example request with its response, or a bundle.
 ///
 /// `export.json`, `import.json`, `handoff.json`, `fork.json` and `bundle.json`.
 #[utoipa::path(

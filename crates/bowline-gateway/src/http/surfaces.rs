@@ -1,4 +1,4 @@
-//! The devices that a session knows (SBP-L4-05).
+//! The named devices of a session (SBP-L4-05).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use super::{App, body, find};
 use crate::session::refused;
 use crate::{auth, clock};
 
-/// How long a device's token is good, in seconds.
+/// How long a device's token is valid, in seconds.
 const DEFAULT_LIFE: u64 = 30 * 24 * 3600;
 const LONGEST_LIFE: u64 = 366 * 24 * 3600;
 
 type Api<T> = Result<T, ApiError>;
 
-/// Devices that were attached under a name of their own (`surface_id`).
+/// List the devices that were attached with a name of their own (`surface_id`).
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/surfaces", tag = "surfaces",
     responses((status = 200, body = SurfaceList), (status = 404, body = bowline_sbp::api::ErrorBody)),
@@ -51,8 +51,10 @@ pub(crate) async fn list(
     Ok(Json(SurfaceList { session_id: id, surfaces: surfaces.collect() }))
 }
 
-/// Give a device a token of its own: it can attach and nothing else, ends by itself, and can be
-/// taken back. The device's earlier one is good no more.
+/// Create a token for one device.
+///
+/// It can only attach to this session, expires, and can be revoked. It replaces the device's
+/// earlier token.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/surfaces", tag = "surfaces",
     request_body = NewSurface,
@@ -83,8 +85,9 @@ pub(crate) async fn add(
     if !(1..=LONGEST_LIFE).contains(&seconds) {
         return Err(wrong("`expires_in` is between one second and a year, in seconds"));
     }
-    let token = auth::new_device_token(id)
-        .ok_or_else(|| ApiError::new(Code::Internal, "the system gives no randomness"))?;
+    let token = auth::new_device_token(id).ok_or_else(|| {
+        ApiError::new(Code::Internal, "the operating system gave no random bytes")
+    })?;
     let expires_at = clock::now() + Duration::from_secs(seconds);
     let hash = auth::hash_token(&token);
     let change = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at };
@@ -93,8 +96,9 @@ pub(crate) async fn add(
     Ok((StatusCode::CREATED, Json(made)))
 }
 
-/// Forget a device and what it said of itself. One that is attached with a token of its own is cut
-/// off, and its token opens nothing any more.
+/// Delete a device and what is stored about it.
+///
+/// If it has a token of its own, the token is revoked, and the device is disconnected.
 #[utoipa::path(
     delete, path = "/v1/sessions/{id}/surfaces/{surface_id}", tag = "surfaces",
     responses(
@@ -112,8 +116,8 @@ pub(crate) async fn forget(
     let change = Command::Device(DeviceChange::Forget { surface_id: surface });
     match app.sessions.handle(id).call(change).await? {
         Reply::Refused(Refusal::NoDevice) => {
-            Err(ApiError::new(Code::NotFound, "the session knows no such device")
-                .detail("GET /v1/sessions/{id}/surfaces lists those it knows"))
+            Err(ApiError::new(Code::NotFound, "the session has no such device")
+                .detail("GET /v1/sessions/{id}/surfaces lists them"))
         }
         Reply::Refused(refusal) => Err(refused(refusal).into()),
         _ => Ok(StatusCode::NO_CONTENT),

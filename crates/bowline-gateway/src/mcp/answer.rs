@@ -1,4 +1,4 @@
-//! What a tool of an MCP server answered, as models read it.
+//! The result of an MCP tool, in a form for models.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
@@ -6,8 +6,8 @@ use serde_json::Value;
 /// The largest answer of a tool, in bytes.
 const LARGEST: usize = 1 << 20;
 
-/// The structured answer if there is one, else its text. What is neither is described: a model
-/// that reads text has no use for the bytes of a picture.
+/// The structured result if there is one, else its text. Other content is only described: a model
+/// that reads text cannot use the bytes of an image.
 pub(super) fn read(result: CallToolResult) -> Result<Value, String> {
     let failed = result.is_error == Some(true);
     let answer = match result.structured_content {

@@ -1,7 +1,7 @@
-//! A server's tools, as models are told of them.
+//! A server's tools as definitions for models.
 //!
-//! What a server says of its tools goes into a model's tool list: it is data there, cut to size and
-//! free of control characters, whatever it was. Only what the configuration allows is in it.
+//! A server's descriptions go into a model's tool list, so they are cut to size and stripped of
+//! control characters. Only tools that the configuration allows are listed.
 
 use rmcp::model::Tool as Listed;
 use serde_json::json;
@@ -12,20 +12,20 @@ use crate::config::mcp::McpServerConfig;
 
 /// The most tools of one server.
 pub(super) const MOST: usize = 256;
-/// The largest schema, as text; a larger one is left out.
+/// The largest input schema, in bytes of JSON; a larger one is replaced by an empty one.
 const LARGEST_SCHEMA: usize = 32 << 10;
 
 /// A tool of an MCP server.
 #[derive(Debug)]
 pub(crate) struct Tool {
-    /// What models call it.
+    /// The name that models use.
     pub name: String,
-    /// What its server calls it.
+    /// The name that its server uses.
     pub tool: String,
     pub description: String,
-    /// As a model's server wants to be told of it.
+    /// The tool definition in OpenAI's format.
     pub definition: Box<RawValue>,
-    /// Running it twice does what running it once does.
+    /// Running it twice has the same effect as once.
     pub idempotent: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn allowed(server: &str, settings: &McpServerConfig, listed: &[Listed
 }
 
 fn tool(name: String, listed: &Listed, settings: &McpServerConfig) -> Tool {
-    // Line breaks part words, too.
+    // A space instead of a control character, because a line break separates words.
     let said = listed.description.as_deref().unwrap_or_default().replace(char::is_control, " ");
     let description = bowline_sbp::surface::description(said.trim());
     let said = serde_json::to_string(&*listed.input_schema).unwrap_or_default();

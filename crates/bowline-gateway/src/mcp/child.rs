@@ -1,7 +1,7 @@
-//! An MCP server that is a program: started, listened to, and never left behind.
+//! An MCP server that is a child process: started, read, and always killed and reaped.
 //!
-//! It leads a process group of its own, so that what it starts ends with it: a server run by `npx`
-//! or `uvx` is a grandchild. Whatever ends the connection ends the group, and everything is reaped.
+//! It leads a process group of its own, so that its own children end with it: a server run by `npx`
+//! or `uvx` is a grandchild. When the connection ends, the whole group is killed and reaped.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// How long a program may take to leave by itself once its input is closed.
+/// How long a program may take to exit after its stdin was closed.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How much of what it complains is kept in the log, in bytes.
+/// How much of its stderr is logged, in bytes.
 const MOST_COMPLAINTS: u64 = 64 << 10;
 const LONGEST_COMPLAINT: usize = 512;
 
@@ -20,12 +20,12 @@ const LONGEST_COMPLAINT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Child {
     program: Box<dyn ChildWrapper>,
-    /// It is reaped: what has its number now is somebody else.
+    /// It is reaped: its process id may belong to another process now, and must not be killed.
     ended: bool,
 }
 
 impl Child {
-    /// Starts it with these variables and no others.
+    /// Starts it with only these environment variables.
     pub(super) fn start(
         server: &str,
         command: &str,
@@ -38,7 +38,7 @@ impl Child {
         let mut program = CommandWrap::from(program);
         program.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
         let program = program.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => "its program is not there; check `command`".to_owned(),
+            std::io::ErrorKind::NotFound => "its program was not found; check `command`".to_owned(),
             _ => format!("its program cannot be started: {error}"),
         })?;
         let mut child = Self { program, ended: false };
@@ -50,11 +50,11 @@ impl Child {
         Ok((child, stdout, stdin))
     }
 
-    /// Its input is closed: it may leave by itself, and what is left of it then is killed. Says how
-    /// it left, if it did.
+    /// Its stdin is closed: waits for it to exit, then kills the rest of its process group. Returns
+    /// its exit status if it exited in time.
     pub(super) async fn end(mut self) -> Option<String> {
         let left = tokio::time::timeout(FAREWELL, self.program.inner_mut().wait()).await;
-        // The leader may have left others behind.
+        // The leader may have left children running.
         let _ = self.program.start_kill();
         let _ = self.program.wait().await;
         self.ended = true;
@@ -65,14 +65,15 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The whole group; the runtime reaps its leader.
+        // Kills the whole group; the runtime reaps its leader.
         if !self.ended {
             let _ = self.program.start_kill();
         }
     }
 }
 
-/// A server may say anything on its standard error, and must not be held up by it.
+/// Logs a server's stderr. The rest beyond the limit is read and dropped, so that the server never
+/// blocks on a full pipe.
 async fn listen(server: String, complaints: ChildStderr) {
     let mut lines = BufReader::new(complaints.take(MOST_COMPLAINTS));
     let mut line = Vec::new();
@@ -80,7 +81,7 @@ async fn listen(server: String, complaints: ChildStderr) {
         let text = String::from_utf8_lossy(&line);
         let text: String =
             text.chars().filter(|c| !c.is_control()).take(LONGEST_COMPLAINT).collect();
-        tracing::debug!(%server, %text, "an MCP server said");
+        tracing::debug!(%server, %text, "stderr of an MCP server");
         line.clear();
     }
     let _ = tokio::io::copy(&mut lines.into_inner().into_inner(), &mut tokio::io::sink()).await;

@@ -1,4 +1,4 @@
-//! Making a connection to an MCP server, whatever way it is reached.
+//! Connects to an MCP server, by child process or HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 use super::child::Child;
 use crate::config::mcp::Place;
 
-/// The largest message of a server, in bytes. Larger ones are passed over, and the call that waits
-/// for one ends by its deadline.
+/// The largest message of a server, in bytes. Larger ones are skipped, and the call that waits for
+/// one ends by its timeout.
 const LARGEST_MESSAGE: usize = 8 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Our side of a connection: asks for nothing, offers nothing, and hears when the tools change.
+/// The client's handler: it offers no capabilities, and is notified when the tool list changes.
 #[derive(Debug)]
 pub(super) struct Ear(Arc<Notify>);
 
@@ -38,7 +38,7 @@ impl ClientHandler for Ear {
     }
 }
 
-/// A connection that is up.
+/// An established connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) service: RunningService<RoleClient, Ear>,
@@ -46,7 +46,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Waits until the other side goes, or `stop` of [`dial`]; then tidies up. Says why it ended.
+    /// Waits until the server disconnects, or `stop` of [`dial`]; then cleans up. Returns why it
+    /// ended.
     pub(super) async fn ended(self) -> String {
         let _ = self.service.waiting().await;
         let status = match self.child {
@@ -57,7 +58,7 @@ impl Connection {
     }
 }
 
-/// No connection: why, and whether another greeting might be understood.
+/// A failed connection: why, and whether another handshake may succeed.
 struct DialError {
     why: String,
     greeting: bool,
@@ -69,8 +70,9 @@ impl DialError {
     }
 }
 
-/// Connects and greets: with the handshake that nearly every server knows, else in the way of the
-/// protocol's revision that has none. Ends with `stop`; what was started until then is ended, too.
+/// Connects: first with the `initialize` handshake, which nearly every server knows, then with the
+/// protocol revision that has no handshake. Ends with `stop`, which also ends a program that was
+/// started.
 pub(super) async fn dial(
     server: &str,
     place: &Place,
@@ -121,8 +123,9 @@ async fn greet(
             let served = serve_client_with_lifecycle_and_ct(ear, transport, mode, stop.clone());
             let service =
                 served.await.map_err(|error| match error.is_authorization_required() {
-                    true => DialError::plainly("it wants other credentials; check `headers`"),
-                    // By a status or by an error: servers differ in how they say no to a greeting.
+                    true => DialError::plainly("it refused the credentials; check `headers`"),
+                    // Servers refuse an unknown handshake in different ways, so any other error
+                    // counts as that.
                     false => DialError {
                         why: "it does not answer as an MCP server".into(),
                         greeting: true,

@@ -1,4 +1,4 @@
-//! How the MCP servers are, for those who run the gateway.
+//! The health of the MCP servers, for operators.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -22,21 +22,21 @@ pub struct ServerView {
     /// Why it is down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How often it had to be started again.
+    /// How often it was restarted.
     pub restarts: u32,
-    /// Those that agents may call now.
+    /// The tools that agents may call now.
     pub tools: Vec<ToolView>,
 }
 
 /// One tool.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ToolView {
-    /// What models call it.
+    /// The name that models use.
     pub name: String,
-    /// What its server calls it.
+    /// The name that its server uses.
     pub tool: String,
     pub description: String,
-    /// Whether it is run again if a crash interrupts it.
+    /// Whether a call that a crash interrupted is retried.
     pub idempotent: bool,
 }
 

@@ -1,18 +1,18 @@
-//! Names for tools that several parties have a say in: model servers and MCP hosts take letters,
-//! digits, `_` and `-`, and at most 64 of them; whoever has the tool may call it anything.
+//! Tool names that model servers and MCP hosts accept: letters, digits, `_` and `-`, at most 64 of
+//! them. A device or an MCP server may name its tools in any way.
 
 use std::collections::HashSet;
 
 use sha2::{Digest, Sha256};
 
-/// The longest name that model servers take.
+/// The longest name that model servers accept.
 const LONGEST: usize = 64;
-/// `_` and eight digits, where a name alone would not do.
+/// `_` and eight hex digits, appended to a name that would be too long or not unique.
 const TAIL: usize = 9;
 
-/// Names for these tools, in their order, each `<prefix>_<tool>` as far as it can be. A tool whose
-/// name can stay as it is has it before one whose name had to be bent to it. Which of two tools
-/// has which name depends on the two alone, so it is the same after a restart.
+/// Names for these tools, in order, `<prefix>_<tool>` where possible. A tool whose name is valid
+/// keeps it; others get a valid name that is not taken. A name depends only on the tools with
+/// colliding names, so it is the same after a restart.
 pub(crate) fn named<'a>(prefix: &str, tools: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let plain = |tool: &str| format!("{prefix}_{tool}");
     let fits = |name: &str| name.len() <= LONGEST && name.chars().all(usable);

@@ -1,13 +1,13 @@
-//! One MCP server: kept running while it is wanted, and called.
+//! One MCP server: started, restarted and called.
 //!
-//! Started when first wanted. A server that goes away is started again after a pause that doubles,
-//! with jitter, up to a cap; meanwhile its tools are not offered, and its health says why. A call
-//! never waits for a start: it is answered by a server that is up, or by an error.
+//! Started when its tools are first asked for. A server that disconnects is restarted with
+//! exponential back-off and jitter; meanwhile its tools are not offered, and its health says why. A
+//! call never waits for a start: it fails if the server is not up.
 //!
 //! Invariants
-//! - One connection at a time; its program is gone before the next one is started.
-//! - A call ends by its deadline, by its server, or by its turn being cancelled, and the server is
-//!   told when nobody waits any more (the SDK sends `notifications/cancelled`).
+//! - One connection at a time; the old child process has ended before the next one is started.
+//! - A call ends by its timeout, by its server's result, or when its turn is cancelled; the server
+//!   is told if the call was abandoned (the SDK sends `notifications/cancelled`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,19 +24,19 @@ use super::catalogue::{self, Tool};
 use super::dial::dial;
 use crate::config::mcp::{McpServerConfig, Place};
 
-/// Calls that one server works on at once; more wait, within their own deadlines.
+/// Concurrent calls to one server; further calls wait, within their own timeouts.
 const CALLS: usize = 16;
-/// How long a server may take to start, greet and list its tools. Some download themselves first.
+/// How long a server may take to start and connect. Some are downloaded first.
 const START: Duration = Duration::from_secs(60);
-/// How long a list of tools may take once a server is up.
+/// How long listing the tools may take.
 const LIST: Duration = Duration::from_secs(10);
-/// How long a connection may take to end in good order.
+/// How long a connection may take to close.
 const END: Duration = Duration::from_secs(4);
-/// Pages of tools that are asked for.
+/// The most pages of tools that are requested.
 const MOST_PAGES: usize = 64;
-/// The longest first pause before another try, and the longest of all.
+/// The back-off before a restart: the upper bound of the first pause, and of any pause.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// A server that ran this long was well: its next failure counts as the first.
+/// A server that ran this long was healthy: the back-off starts anew.
 const WELL: Duration = Duration::from_secs(60);
 
 /// An MCP server of the configuration.
@@ -51,15 +51,14 @@ pub(crate) struct McpServer {
     calls: Semaphore,
 }
 
-/// How a server is.
 #[derive(Debug, Clone, Default)]
 pub(super) enum ServerState {
-    /// Nobody has wanted it yet.
+    /// Its tools have not been asked for yet.
     #[default]
     Idle,
     Starting,
     Up(Arc<Live>),
-    /// It will be tried again.
+    /// It will be restarted.
     Down {
         why: String,
     },
@@ -72,7 +71,7 @@ pub(super) enum ServerState {
 pub(super) struct Live {
     peer: Peer<RoleClient>,
     pub(super) tools: Vec<Arc<Tool>>,
-    /// Something is wrong with it, or its tools have changed: worth a look.
+    /// Wakes the server's task to list the tools again: they have changed, or a call has failed.
     look: Arc<Notify>,
 }
 
@@ -89,7 +88,7 @@ impl McpServer {
         }
     }
 
-    /// Whether this is the first time that someone wants it: then it is to be run.
+    /// Whether its tools are asked for for the first time: the caller then has to run it.
     pub(super) fn is_newly_wanted(&self) -> bool {
         let first = !self.wanted.swap(true, Ordering::Relaxed);
         if first {
@@ -102,12 +101,12 @@ impl McpServer {
         self.state.borrow().clone()
     }
 
-    /// How often it had to be started again.
+    /// How often it was restarted.
     pub(super) fn restarts(&self) -> u32 {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// Waits until its first start came to something.
+    /// Waits until its first start has succeeded or failed.
     pub(super) async fn settled(&self) {
         let settled =
             |state: &ServerState| !matches!(state, ServerState::Idle | ServerState::Starting);
@@ -137,14 +136,15 @@ impl McpServer {
         self.state.send_replace(ServerState::Stopped);
     }
 
-    /// One life of it, from its start to its end; says why it ended.
+    /// Runs one connection from start to end; returns why it ended.
     async fn live(&self, stop: &CancellationToken) -> String {
         let look = Arc::new(Notify::new());
         let end = stop.child_token();
         let starting = async {
             let connection = dial(&self.name, &self.place, &look, &end).await?;
             let peer = connection.service.peer().clone();
-            // A list is asked for only when there is a reason to.
+            // The tools are listed only when they may have changed, so a cached list would be
+            // stale.
             peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
             Ok((connection, peer))
         };
@@ -163,7 +163,7 @@ impl McpServer {
                         tracing::info!(server = %self.name, tools = live.tools.len(), "an MCP server is up");
                         self.state.send_replace(ServerState::Up(Arc::new(live)));
                     }
-                    Ok(Err(_)) | Err(_) => return "it does not say what tools it has",
+                    Ok(Err(_)) | Err(_) => return "it did not list its tools",
                 }
                 look.notified().await;
             }
@@ -176,12 +176,12 @@ impl McpServer {
             () = stop.cancelled() => "the gateway stops",
         };
         end.cancel();
-        // One that cannot be closed in good order is dropped, and its program killed by that.
+        // A connection that does not close in time is dropped, which kills its program.
         let _ = tokio::time::timeout(END, ended).await;
         why.to_owned()
     }
 
-    /// Has it do something. The error is for a model, in words.
+    /// Calls a tool. The error is a text for the model.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -202,7 +202,7 @@ impl McpServer {
     }
 
     async fn ask(&self, tool: &str, arguments: Map<String, Value>) -> Result<Value, String> {
-        let gone = || format!("the MCP server `{}` went away before it answered", self.name);
+        let gone = || format!("the MCP server `{}` disconnected before it answered", self.name);
         let _place = self.calls.acquire().await.map_err(|_| gone())?;
         let live = match self.state() {
             ServerState::Up(live) => live,
@@ -214,7 +214,9 @@ impl McpServer {
         let asked = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         match live.peer.call_tool_once(asked).await {
             Ok(CallToolResponse::Complete(result)) => answer::read(result),
-            Ok(_) => Err("the tool wants to be answered first, which nobody can here".into()),
+            Ok(_) => {
+                Err("the tool asks for user input, which this gateway does not support".into())
+            }
             Err(ServiceError::McpError(error)) => {
                 Err(bowline_sbp::surface::description(&error.message))
             }
@@ -226,7 +228,7 @@ impl McpServer {
     }
 }
 
-/// All its tools, page by page, and no more pages than make sense.
+/// All its tools, page by page, up to `MOST_PAGES`.
 async fn list(peer: &Peer<RoleClient>) -> Result<Vec<rmcp::model::Tool>, ServiceError> {
     let mut tools = Vec::new();
     let mut cursor = None;
@@ -242,8 +244,8 @@ async fn list(peer: &Peer<RoleClient>) -> Result<Vec<rmcp::model::Tool>, Service
     Ok(tools)
 }
 
-/// How long to wait after that many failures: half of a bound that doubles, and a share of the
-/// other half by lot, so that many servers do not come back in one instant.
+/// The back-off after that many failures: between half of a bound that doubles and the whole, at
+/// random, so that many servers do not restart at the same moment.
 fn pause(failures: u32) -> Duration {
     let (first, longest) = PAUSE;
     let bound = first.saturating_mul(1 << failures.min(16)).min(longest);

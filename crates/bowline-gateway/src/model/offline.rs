@@ -1,11 +1,11 @@
-//! The built-in agent: no key, no network, no intelligence, and it says so.
+//! The built-in agent: needs no key and no network, is no language model, and says so.
 //!
 //! Deterministic, so that demos and tests can rely on it. It obeys a few phrases:
 //! - `count to N` counts, one number a line (at most 10,000);
 //! - `echo TEXT` says TEXT;
-//! - `call surface tool NAME with JSON` asks for the tool `surface_NAME`;
-//! - `remember that TEXT` keeps TEXT, if it is offered the tool for it;
-//! - `what do you remember` says what it was told that it remembers;
+//! - `call surface tool NAME with JSON` calls the tool `surface_NAME`;
+//! - `remember that TEXT` calls the tool `remember`, if it is offered;
+//! - `what do you remember` repeats the memories in its prompt;
 //! - anything else is answered with what it is and what it understood.
 
 use std::time::Duration;
@@ -31,7 +31,6 @@ pub struct Offline {
     pace: Duration,
 }
 
-/// What it decides to do.
 #[derive(Debug, PartialEq)]
 enum Decision {
     Say(Vec<String>),
@@ -129,7 +128,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_inclusive(' ').map(str::to_owned).collect()
 }
 
-/// The answer as OpenAI-shaped chunks. A rough count stands in for tokens: four characters each.
+/// The answer as OpenAI-shaped chunks. Tokens are estimated at four characters each.
 fn chunks(answer: &Decision, messages: &[Message], model: &str) -> Vec<String> {
     let chunk = |delta: Value, finish: Option<&str>| {
         json!({

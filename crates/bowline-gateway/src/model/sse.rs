@@ -1,6 +1,6 @@
 //! Server-Sent Events, as far as model servers use them: `data:` lines between blank lines.
 //!
-//! By hand, because it is sixty lines and has to bound what an upstream can make us hold.
+//! Written by hand, because it is short and must bound the memory that an upstream can make us use.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -14,7 +14,7 @@ pub(super) struct Events {
     data: Vec<u8>,
 }
 
-/// An event that never ends.
+/// An event is over the size limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -23,7 +23,7 @@ impl Events {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole event's data, if it is there.
+    /// The data of the next complete event, if there is one.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
             let line = self.buffer.split_to(end);
@@ -48,7 +48,7 @@ impl Events {
         if self.buffer.len() > LARGEST { Err(TooLong) } else { Ok(None) }
     }
 
-    /// What is left when the server closes without the last blank line.
+    /// The last event, if the server closes without the final blank line.
     pub(super) fn rest(&mut self) -> Result<Option<Bytes>, TooLong> {
         self.feed(b"\n\n");
         self.next()

@@ -1,6 +1,6 @@
-//! One OpenAI-compatible server: calls it, bounds it, and says plainly when it fails.
+//! One OpenAI-compatible server: calls with timeouts, size limits and retries.
 //!
-//! Tried again only while not a byte of an answer has come: a model's answer is not repeatable.
+//! Retried only before the first byte of an answer: a model's answer is not repeatable.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Upstream {
         url.to_string()
     }
 
-    /// Whether it answers at all, and what.
+    /// Whether it answers at all, and with which status.
     pub async fn probe(&self) -> Result<u16, Failure> {
         let asked = self.request(Method::GET, "/models").send();
         match tokio::time::timeout(Duration::from_secs(10), asked).await {
@@ -95,7 +95,7 @@ impl Upstream {
         if streams { Ok(Reply::Chunks(self.chunks(response))) } else { self.whole(response).await }
     }
 
-    /// Sends a body as it is and gives the answer as it is (SBP-L1-09).
+    /// Sends a body unchanged and returns the response unchanged (SBP-L1-09).
     pub(crate) fn pass_through(
         &self,
         path: &str,
@@ -104,7 +104,7 @@ impl Upstream {
         self.send(path, body)
     }
 
-    /// A request to an address below the base, with our key.
+    /// A request to a path below the base URL, with the upstream's key.
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
@@ -162,7 +162,7 @@ impl Upstream {
                             return Some((item, (body, events, ended)));
                         }
                         Err(_) => {
-                            let failure = broken_stream(&name, "sent an event without end");
+                            let failure = broken_stream(&name, "sent an event over the size limit");
                             return Some((Err(failure), (body, events, true)));
                         }
                         Ok(None) => {}
@@ -172,8 +172,8 @@ impl Upstream {
                             events.feed(&bytes);
                             continue;
                         }
-                        // Some servers end with the connection, not with `[DONE]`. Whether that was
-                        // the end, the answer itself has to say.
+                        // Some servers close the connection without `[DONE]`. The caller decides by
+                        // the `finish_reason` whether the answer is complete.
                         Ok(Ok(None)) => match events.rest() {
                             Ok(Some(data)) if data == "[DONE]" => return None,
                             Ok(Some(data)) if error_event(&data).is_none() => {
@@ -187,7 +187,7 @@ impl Upstream {
                         Ok(Err(_)) | Err(_) => Failure::new(
                             Code::UpstreamTimeout,
                             format!(
-                                "the upstream `{name}` fell silent in the middle of its answer"
+                                "the upstream `{name}` stopped sending in the middle of its answer"
                             ),
                         ),
                     };
@@ -216,7 +216,8 @@ impl Upstream {
         Ok(body)
     }
 
-    /// The server said no. Whose fault it is decides what the caller gets.
+    /// The server refused. The status says whether the caller, the configuration or the server is
+    /// at fault.
     async fn refused(&self, response: Response) -> Failure {
         let status = response.status();
         let retry_after =
@@ -272,15 +273,15 @@ fn failed_inside(name: &str, said: &str) -> Failure {
     broken_stream(name, &format!("failed in the middle of its answer{said}"))
 }
 
-/// What a server says that fails inside a stream: `{"error": …}` instead of a chunk.
+/// The message of an error event inside a stream: `{"error": …}` instead of a chunk.
 fn error_event(data: &[u8]) -> Option<String> {
-    // Most chunks do not even name one.
+    // A cheap check first: most chunks have no such field.
     if !std::str::from_utf8(data).is_ok_and(|text| text.contains("\"error\"")) {
         return None;
     }
     let event: serde_json::Value = serde_json::from_slice(data).ok()?;
     let error = event.get("error").filter(|error| !error.is_null())?;
-    // A chunk that carries an answer is an answer.
+    // A chunk with choices is not an error event.
     let speaks = event.get("choices").and_then(|choices| choices.as_array());
     if speaks.is_some_and(|choices| !choices.is_empty()) {
         return None;
@@ -313,7 +314,7 @@ fn key(settings: &config::Upstream) -> Result<Option<HeaderValue>, String> {
     Ok(Some(value))
 }
 
-/// The request body: the caller's fields as they came, the conversation, and how to answer.
+/// The request body: the caller's fields unchanged, tools, streaming options, and the conversation.
 fn body(call: &Call) -> String {
     let length: usize = call.messages.iter().map(|message| message.as_json().len() + 1).sum();
     let mut body = String::with_capacity(length + 256);
@@ -353,7 +354,8 @@ fn tools_text(tools: &[Box<RawValue>]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(","))
 }
 
-/// The caller's list with ours behind it; what is no list is left for the server to refuse.
+/// The caller's tool list with the gateway's appended. Anything but a list is left for the server
+/// to refuse.
 fn joined(list: &str, ours: &str) -> String {
     let open = list.trim_end().strip_suffix(']').filter(|open| open.starts_with('['));
     match open.map(str::trim_end) {

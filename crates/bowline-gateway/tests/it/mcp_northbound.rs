@@ -8,7 +8,7 @@ use crate::python::{beside, place, python};
 
 const KEY: &str = "a-key-of-twenty-characters";
 
-/// What a host gets that does these things one after the other.
+/// The results of a host that performs these steps in order.
 async fn host(bench: &Bench, bearer: &str, mode: &str, steps: Value) -> Value {
     let run = tokio::process::Command::new(python())
         .args([&beside("mcp_client.py"), "http", &bench.url("/mcp"), bearer, mode])
@@ -47,7 +47,7 @@ async fn serve(mut phone: Phone) {
     }
 }
 
-/// Both ways in which hosts greet: the older one, and the one without a greeting.
+/// Both protocol revisions: with the `initialize` handshake, and without a handshake.
 const MODES: [&str; 2] = ["legacy", "auto"];
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn sbp_l5_06_a_session_token_reaches_its_session_and_no_other() {
     assert_eq!((sessions.len(), &sessions[0]["session_id"]), (1, &json!(mine.id)));
     assert_eq!(got[2]["structuredContent"]["session_id"], json!(mine.id));
     for n in [3, 4] {
-        assert!(text(&got[n]).contains("out of reach"), "{}", got[n]);
+        assert!(text(&got[n]).contains("does not open"), "{}", got[n]);
     }
     assert!(got[5]["refused"].as_str().unwrap().contains("no such tool"), "{}", got[5]);
     assert!(bench.log(&other).await.is_empty());

@@ -21,7 +21,7 @@ pub(crate) fn program() -> McpServerConfig {
     }
 }
 
-/// A bench whose models can use the server `test`, once it is up.
+/// A bench whose models can call the server `test`, once it is up.
 async fn with_server(upstream: &MockUpstream, server: McpServerConfig) -> (Bench, Session) {
     let bench = Bench::before_with(upstream, |config| {
         config.mcp.servers.insert("test".into(), server);
@@ -43,7 +43,7 @@ pub(crate) async fn until(bench: &Bench, status: &str) {
     .await;
 }
 
-/// What came of these calls of a model's.
+/// The results of these calls by a model.
 async fn called(bench: &Bench, session: &Session, calls: &[(&str, &str)]) -> Vec<String> {
     let answer = bench.chat(turn(session, "calls", &json!(calls).to_string())).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -180,7 +180,7 @@ async fn sbp_l5_06_a_server_that_crashes_is_missed_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let (path, arguments) = file(folder.path());
     let results = called(&bench, &session, &[("mcp_test_crash", &arguments)]).await;
-    assert!(results[0].contains("went away"), "{results:?}");
+    assert!(results[0].contains("disconnected"), "{results:?}");
     let crashed = notes(&path);
     eventually("it is back", async || {
         let health = health(&bench).await;
@@ -240,7 +240,7 @@ async fn sbp_l5_06_a_server_that_learns_a_tool_is_asked_again() {
     assert_eq!(called(&bench, &session, &[("mcp_test_grown", "{}")]).await, ["grown"]);
 }
 
-/// A server of the revision without a handshake, which knows nothing else.
+/// A server that knows only the protocol revision without a handshake.
 const WITHOUT_HANDSHAKE: &str = r#"
 import json, sys
 
@@ -328,7 +328,7 @@ async fn sbp_l5_06_a_tool_that_the_caller_brings_stays_the_callers() {
     assert_eq!(left[0]["function"]["arguments"], "{\"path\":\"a\"}");
 }
 
-/// The test server behind an address; ends with this.
+/// The test server over HTTP; it ends when this is dropped.
 struct OverHttp {
     child: std::process::Child,
     port: u16,

@@ -1,4 +1,5 @@
-//! Model servers that refuse, break, hang or cost money: what the caller gets, what is stored.
+//! Model servers that refuse, disconnect, hang or report costs: what the caller gets, and what is
+//! stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::bench::{Bench, DEADLINE, Session, asked, plain, some_of, turn};
 use crate::upstream::{MockUpstream, ODD, Piece};
 
-/// What nobody has to wait for.
+/// A timeout that is expected to fire.
 const SHORT: Duration = Duration::from_millis(50);
 
 /// Model, the caller's status and code, OpenAI's type, calls made.
@@ -188,13 +189,13 @@ async fn stay_silent(socket: TcpStream) {
     std::future::pending().await
 }
 
-/// An answer with that much of its body.
+/// A response with only that much of its body.
 fn answer_with(body: &str, length: usize) -> String {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
     format!("{head}\r\ncontent-length: {}\r\n\r\n{}", body.len(), &body[..length])
 }
 
-/// What a caller whose call passes through reads of the answer.
+/// What a caller reads of the response in pass-through.
 async fn passed_through(bench: &Bench) -> reqwest::Result<String> {
     let request = bench.http.post(bench.url("/v1/chat/completions")).json(&plain("odd", "x"));
     let response = request.send().await.unwrap();
@@ -293,7 +294,8 @@ async fn a_call_is_tried_again_only_before_the_first_byte() {
     assert_eq!(bench.log(&session).await.last().unwrap().1, "a", "it had begun");
 }
 
-/// Streams a turn that is cut, or falls silent, after its first words; gives what the caller read.
+/// Streams a turn that disconnects or stops sending after its first words; returns what the caller
+/// read.
 async fn cut_short(bench: &Bench, upstream: &MockUpstream, session: &Session, cut: bool) -> String {
     let gate = upstream.gate();
     gate.send(Piece::Text("half an ".into())).unwrap();
@@ -314,7 +316,8 @@ async fn cut_short(bench: &Bench, upstream: &MockUpstream, session: &Session, cu
 #[tokio::test]
 async fn sbp_l1_10_a_stream_that_breaks_ends_with_an_error_and_keeps_what_came() {
     let upstream = MockUpstream::start().await;
-    for (cut, says, patience) in [(true, "broke off", DEADLINE), (false, "fell silent", SHORT)] {
+    for (cut, says, patience) in [(true, "broke off", DEADLINE), (false, "stopped sending", SHORT)]
+    {
         let bench = Bench::before_with(&upstream, |config| {
             config.upstream.get_mut("mock").unwrap().idle_timeout = patience;
         })

@@ -80,7 +80,7 @@ async fn sbp_l5_06_mcp_serve_with_a_session_token_reaches_that_session() {
     let got = got(host(folder.path(), &["--token", token], steps)).await;
     let sessions = got[0]["structuredContent"]["sessions"].as_array().unwrap();
     assert_eq!((sessions.len(), &sessions[0]["session_id"]), (1, &json!(session_of(&mine))));
-    assert!(text(&got[1]).contains("out of reach"), "{}", got[1]);
+    assert!(text(&got[1]).contains("does not open"), "{}", got[1]);
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
         shown = said(&list(&[]));
     }
     insta::assert_snapshot!(shown, @r"
-    gone                      down      stdio  its program is not there; check `command`
+    gone                      down      stdio  its program was not found; check `command`
     off                       off       stdio  not enabled
     test                      up        stdio  2 tools
       mcp_test_add                              Adds     two numbers.

@@ -1,8 +1,8 @@
 //! Tools of attached devices, for MCP hosts (SBP-L5-06).
 //!
-//! Whoever holds a session's token calls them `surface_<tool>`, as the session's model does. Whoever
-//! reaches all sessions calls them `<end of the session's id>_<tool>`: a name that means the same
-//! device however many others come and go.
+//! With a session's token they are named `surface_<tool>`, as for the session's model. With access
+//! to all sessions they are named `<end of the session's id>_<tool>`, which means the same device's
+//! tool whatever other devices attach or detach.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::http::App;
 use crate::mcp::names;
 use crate::session::LiveSessions;
 
-/// How many of a session id's digits tell it apart. The last ones: the first are the time. With the
-/// longest name of a tool it makes 64 characters.
+/// How many digits of a session id are used. The last ones, because the first are the time. With
+/// the longest tool name this makes 64 characters.
 const DIGITS: usize = 7;
 
-/// A tool that a device has now.
+/// A tool of an attached device.
 pub(super) struct DeviceTool {
-    /// What hosts call it.
+    /// The name that hosts use.
     pub(super) name: String,
     tool: SurfaceTool,
     session: SessionId,
     surface: Arc<SurfaceContext>,
 }
 
-/// All that the caller reaches.
+/// The tools of all sessions that the caller may access.
 pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
     match reach {
         Reach::One(session) => {
@@ -55,7 +55,7 @@ pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
     }
 }
 
-/// The tools of a session's devices, each name once: the newest device that has it is meant.
+/// The tools of a session's devices, each name once: the device that attached last provides it.
 fn of(prefix: &str, session: SessionId, state: &LiveState) -> Vec<DeviceTool> {
     let mut newest: Vec<_> = state.surfaces.iter().collect();
     newest.sort_by_key(|surface| std::cmp::Reverse(surface.epoch));
@@ -75,7 +75,7 @@ fn of(prefix: &str, session: SessionId, state: &LiveState) -> Vec<DeviceTool> {
 }
 
 impl DeviceTool {
-    /// As hosts are told of it.
+    /// The tool's entry in the list for hosts.
     pub(super) fn listed(&self) -> Tool {
         let surface = &self.surface;
         let device = match &surface.surface_id {
@@ -90,7 +90,7 @@ impl DeviceTool {
         Tool::new(self.name.clone(), description(&said), schema)
     }
 
-    /// Has the device do it: the same way, and within the same bounds, as for a model.
+    /// Calls the tool on the device, in the same way and with the same limits as for a model.
     pub(super) async fn call(
         self,
         app: &App,
@@ -104,12 +104,13 @@ impl DeviceTool {
     }
 }
 
-/// A device that answers in MCP's own form, with a photo say, is passed on as it is.
+/// The device's result as an MCP result. One that is an MCP result already, such as a photo, is
+/// passed on unchanged.
 fn shown(answer: Value) -> CallToolResult {
     if answer.get("content").is_some_and(Value::is_array)
         && let Ok(mut result) = serde_json::from_value::<CallToolResult>(answer.clone())
     {
-        // Newer hosts want it said; for older ones the SDK leaves it out.
+        // Newer protocol revisions require this field; for older ones the SDK omits it.
         result.result_type = Some(ResultType::COMPLETE);
         return result;
     }

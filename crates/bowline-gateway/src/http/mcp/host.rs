@@ -1,4 +1,4 @@
-//! What an MCP host sees: three tools to talk to sessions, and those of attached devices.
+//! The MCP server's tools: three to talk to sessions, and those of attached devices.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::http::App;
 const PAGE: usize = 200;
 
 const INSTRUCTIONS: &str = "Bowline keeps conversations with AI agents alive. sessions_list shows \
-    them, session_send says something in one and gives the agent's answer, session_read shows what \
+    them, session_send sends a message and returns the agent's answer, session_read shows what \
     was said. The other tools run on devices that are attached right now.";
 
 /// The gateway as an MCP server.
@@ -48,7 +48,8 @@ impl ServerHandler for Host {
         let devices = devices::tools(&self.app.sessions, reach);
         let mut tools = sessions::tools(reach);
         tools.extend(devices.iter().map(devices::DeviceTool::listed));
-        // Devices come and go between two pages: the next one begins after a name, not a number.
+        // Devices may attach or detach between two pages, so the cursor is a tool name, not an
+        // index.
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(after) = asked.and_then(|asked| asked.cursor) {
             tools.retain(|tool| *tool.name > *after);
@@ -80,14 +81,14 @@ impl ServerHandler for Host {
                 tool.ok_or_else(unknown)?.call(&self.app, arguments, gone).await
             }
         };
-        // What went wrong is for the model to read, so it is an answer, too.
+        // A failure is a tool result, not a protocol error, so that the model can read it.
         let failed = |why| CallToolResult::error(vec![ContentBlock::text(why)]);
         Ok(answer.unwrap_or_else(failed).into())
     }
 }
 
-/// What the doorkeeper noted on the request.
+/// The access that `admit` stored in the request's extensions.
 fn reach(context: &RequestContext<RoleServer>) -> Result<&Reach, ErrorData> {
     let noted = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get());
-    noted.ok_or_else(|| ErrorData::internal_error("the gateway made a mistake", None))
+    noted.ok_or_else(|| ErrorData::internal_error("internal error", None))
 }

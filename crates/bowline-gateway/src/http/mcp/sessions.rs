@@ -1,4 +1,4 @@
-//! Sessions, for MCP hosts: list them, say something in one, read one.
+//! Session tools for MCP hosts: list sessions, send a message, read the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::session::Accepted;
 const LIST: &str = "sessions_list";
 const SEND: &str = "session_send";
 const READ: &str = "session_read";
-/// How long a host waits for an answer if it does not say; many give up after a minute.
+/// How long a call waits for the answer by default, in seconds; many hosts time out after a minute.
 const PATIENCE: u64 = 50;
 const MOST_PATIENCE: u64 = 600;
 const MOST_SESSIONS: u32 = 100;
 const MOST_MESSAGES: u32 = 200;
-/// The largest page of messages, in bytes; what does not fit is left for the next one.
+/// The largest page of messages, in bytes; the rest is left for the next page.
 const LARGEST_PAGE: usize = 1 << 20;
 
-/// The tools, as hosts are told of them. Whoever reaches one session need not name it.
+/// The tool definitions. With a session's token, `session_id` is optional.
 pub(super) fn tools(reach: &Reach) -> Vec<Tool> {
     let needed: &[&str] = match reach {
         Reach::One(_) => &[],
@@ -50,7 +50,7 @@ pub(super) fn tools(reach: &Reach) -> Vec<Tool> {
         "model": {"type": "string", "description": "The model that answers"},
         "wait_seconds": {"type": "integer", "minimum": 0, "maximum": MOST_PATIENCE,
             "default": PATIENCE,
-            "description": "How long to wait for the answer; it comes into being all the same"},
+            "description": "How long to wait for the answer; the turn runs to its end in any case"},
     }});
     let read = json!({"type": "object", "required": needed, "properties": {
         "session_id": id,
@@ -77,7 +77,7 @@ fn tool(name: &'static str, description: &'static str, schema: Value) -> Tool {
     Tool::new(name, description, schema)
 }
 
-/// What a host asks for.
+/// A parsed call of one of these tools.
 #[derive(Debug)]
 pub(super) enum Deed {
     List(List),
@@ -110,7 +110,7 @@ pub(super) struct Read {
 type ToolAnswer = Result<CallToolResult, String>;
 
 impl Deed {
-    /// None if the tool is not one of these.
+    /// `None` if the tool is not one of these.
     pub(super) fn read(tool: &str, arguments: &JsonObject) -> Option<Result<Self, String>> {
         fn of<T: DeserializeOwned>(arguments: &JsonObject) -> Result<T, String> {
             serde_json::from_value(Value::Object(arguments.clone()))
@@ -124,7 +124,7 @@ impl Deed {
         })
     }
 
-    /// Does it. `gone` ends the wait, not the turn that is waited for.
+    /// Runs the call. `gone` ends the wait, not the turn.
     pub(super) async fn done(
         self,
         app: &Arc<App>,
@@ -167,7 +167,7 @@ async fn send(
     }
     let model = asked.model.unwrap_or_else(|| app.default_model.clone());
     app.engine.models.route(&model).map_err(|failure| failure.message)?;
-    // The host may have stopped waiting when it ends: the log says how.
+    // The host may have timed out before the turn ends; the outcome is in the log.
     let request = TurnRequest::message(model, Message::text("user", &asked.text));
     let submit = Submit {
         turn: TurnId(Uuid::now_v7()),
@@ -191,7 +191,7 @@ async fn send(
         }
     };
     let Accepted::Running { turn, outcome, .. } = accepted else {
-        return Err("the session does not take this now; try again".into());
+        return Err("the session cannot accept a turn now; try again".into());
     };
     let patience = asked.wait_seconds.unwrap_or(PATIENCE).min(MOST_PATIENCE);
     let outcome = tokio::select! {
@@ -204,7 +204,8 @@ async fn send(
         Some(Ok(done)) => Ok(answered(&done)),
         Some(Err(failure)) => Err(failure.message),
         None => {
-            let said = "The agent is still at it and goes on. Read its answer with session_read.";
+            let said =
+                "The agent is still working and goes on. Read its answer later with session_read.";
             let mut result = CallToolResult::success(vec![ContentBlock::text(said)]);
             result.structured_content = Some(json!({
                 "session_id": handle.id(), "turn_id": turn, "status": "running", "after": after,
@@ -214,7 +215,7 @@ async fn send(
     }
 }
 
-/// The agent's words, and where they stand.
+/// The agent's answer, as text and structured.
 fn answered(done: &Done) -> CallToolResult {
     let completion: Value = serde_json::from_str(&done.completion).unwrap_or_default();
     let said = &completion["choices"][0]["message"];
@@ -240,7 +241,7 @@ async fn read(app: &App, reach: &Reach, asked: Read) -> ToolAnswer {
         None => store.entries_before(session.id, session.last_seq + 1, limit).await,
     };
     let mut entries = entries.map_err(said)?;
-    // The nearest to what was asked for come first, and one of them always.
+    // Cut to size from the end that was asked for; at least one entry is returned.
     if asked.after.is_none() {
         entries.reverse();
     }
@@ -262,13 +263,13 @@ async fn read(app: &App, reach: &Reach, asked: Read) -> ToolAnswer {
     Ok(CallToolResult::structured(page))
 }
 
-/// The session that is meant, if it is within reach.
+/// The named session, if the caller may access it.
 async fn find(app: &App, reach: &Reach, id: Option<SessionId>) -> Result<Session, String> {
     match (reach, id) {
         (Reach::One(session), None) => Ok((**session).clone()),
         (Reach::One(session), Some(id)) if session.id == id => Ok((**session).clone()),
-        // Whether it exists is none of their business.
-        (Reach::One(_), Some(_)) => Err("that session is out of reach with this token".into()),
+        // Does not reveal whether the session exists.
+        (Reach::One(_), Some(_)) => Err("this token does not open that session".into()),
         (Reach::All, None) => Err("`session_id` is missing; sessions_list shows them".into()),
         (Reach::All, Some(id)) => {
             let session = app.engine.store.session(id).await.map_err(said)?;
