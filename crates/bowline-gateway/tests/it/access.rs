@@ -1,4 +1,4 @@
-//! Who may do what: keys, tokens, open gateways, foreign web pages.
+//! Access control: API keys, session tokens, open gateways, foreign web pages.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ async fn locked() -> Bench {
 }
 
 impl Bench {
-    /// A new session on a gateway that asks for a key.
+    /// A new session on a gateway that requires an API key.
     async fn session_by_key(&self) -> Session {
         let made = by_key(self, Method::POST, "/v1/sessions", json!({})).await;
         assert_eq!(made.status, 201, "{}", made.text);
@@ -27,7 +27,7 @@ impl Bench {
     }
 }
 
-/// What a caller shows.
+/// The credentials of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shown {
     Nothing,
@@ -65,10 +65,10 @@ impl Shown {
     }
 }
 
-/// What a route asks for.
+/// The credentials that a route requires.
 #[derive(Debug, Clone, Copy)]
 enum Needs {
-    /// An API key: it makes or lists sessions.
+    /// An API key: the route creates or lists sessions.
     Key,
     /// An API key, or the session's token.
     Session,

@@ -1,4 +1,4 @@
-//! A gateway on a workbench: started on a free port, with hands to poke it.
+//! The test bench: a gateway on a free port, with helpers to call it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 pub(crate) use crate::phone::{Phone, joined};
 use crate::upstream::MockUpstream;
 
-/// Nothing in these tests takes that long unless it is broken.
+/// The timeout of waits in tests; nothing takes that long unless it is broken.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Bench {
@@ -33,7 +33,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The session an answer speaks of.
+    /// The session of a response, from its `sbp` object.
     pub(crate) fn of(answer: &Value) -> Self {
         let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
         Self { id: text("session_id"), token: text("session_token") }
@@ -41,7 +41,7 @@ impl Session {
 }
 
 impl Bench {
-    /// With the built-in agent, as fast as it can.
+    /// With the built-in agent, without a pause between words.
     pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
@@ -65,7 +65,7 @@ impl Bench {
         .await
     }
 
-    /// The same on a store that is wrapped in another.
+    /// The same with a wrapper around the store.
     pub(crate) async fn before_on(
         upstream: &MockUpstream,
         wrap: impl FnOnce(Arc<Sqlite>) -> Arc<dyn Store>,
@@ -117,7 +117,7 @@ impl Bench {
         Session::of(&made.body)
     }
 
-    /// A request with these headers; a `Null` body is none.
+    /// Sends a request with these headers; `Null`: no body.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -143,7 +143,7 @@ impl Bench {
         self.call(Method::POST, "/v1/chat/completions", headers, &body).await
     }
 
-    /// Posts a text as it is.
+    /// Posts a text unchanged.
     pub(crate) async fn chat_text(&self, text: &str) -> Answer {
         let request = self.http.post(self.url("/v1/chat/completions"));
         answer(request.header("content-type", "application/json").body(text.to_owned())).await
@@ -170,7 +170,7 @@ impl Bench {
         self.get(&format!("/v1/sessions/{}", session.id)).await.body
     }
 
-    /// Every session there is.
+    /// All sessions.
     pub(crate) async fn sessions(&self) -> Vec<Value> {
         list(&self.get("/v1/sessions?limit=200").await.body["sessions"])
     }
@@ -189,7 +189,7 @@ impl Bench {
         said.map(|m| (text(&m["role"]), text(&m["content"]))).collect()
     }
 
-    /// A bare connection on which that has been said.
+    /// A raw TCP connection on which `said` was sent.
     pub(crate) async fn raw(&self, text: &str) -> TcpStream {
         let mut socket = TcpStream::connect(self.gateway.address()).await.unwrap();
         socket.write_all(text.as_bytes()).await.unwrap();
@@ -202,7 +202,7 @@ impl Bench {
         Phone { socket }
     }
 
-    /// A surface that has said hello and been welcomed.
+    /// A surface that has attached and received `SESSION_ATTACHED`.
     pub(crate) async fn attach(&self, session: &Session) -> (Phone, Value) {
         self.attach_as(session, json!({ "device_type": "mobile" })).await
     }
@@ -215,7 +215,7 @@ impl Bench {
         (phone, welcome)
     }
 
-    /// Waits until the session looks as it should.
+    /// Polls the session until the condition holds.
     pub(crate) async fn until(&self, session: &Session, what: &str, is: impl Fn(&Value) -> bool) {
         eventually(what, async || is(&self.show(session).await)).await;
     }
@@ -235,7 +235,7 @@ fn open() -> (Arc<Sqlite>, tempfile::TempDir) {
     (Arc::new(Sqlite::open(folder.path()).unwrap()), folder)
 }
 
-/// What comes next on a bare connection; nothing at its end, however it ends.
+/// The next bytes of a raw connection; empty at its end, however it ends.
 pub(crate) async fn some_of(socket: &mut TcpStream) -> String {
     let mut piece = [0; 4096];
     let read = tokio::time::timeout(DEADLINE, socket.read(&mut piece)).await;
@@ -243,7 +243,7 @@ pub(crate) async fn some_of(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&piece[..length]).into_owned()
 }
 
-/// Waits until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
     let wait = async {
         while !is().await {
@@ -282,7 +282,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The assistant's words.
+    /// The assistant's text.
     pub(crate) fn content(&self) -> &str {
         self.body["choices"][0]["message"]["content"].as_str().unwrap_or_default()
     }
@@ -317,13 +317,13 @@ pub(crate) fn list(value: &Value) -> Vec<Value> {
     value.as_array().unwrap_or_else(|| panic!("not a list: {value}")).clone()
 }
 
-/// The words of a stream's chunks.
+/// The text of a stream's chunks.
 pub(crate) fn spoken(chunks: &[Value]) -> String {
     let words = chunks.iter().map(|c| c["choices"][0]["delta"]["content"].as_str());
     words.map(Option::unwrap_or_default).collect()
 }
 
-/// One user message, with nothing that would make it a session's.
+/// A request with one user message and no session.
 pub(crate) fn plain(model: &str, text: &str) -> Value {
     json!({ "model": model, "messages": [user(text)] })
 }

@@ -1,4 +1,5 @@
-//! G11, G12: what is too large, too deep, too slow or nowhere, and who must not suffer for it.
+//! G11, G12: requests that are too large, too deep, too slow or to unknown paths are refused, and
+//! other clients are not affected.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::locked::{bearer, by_key, lock};
 use crate::phone::Phone;
 use crate::upstream::MockUpstream;
 
-/// Everything until the gateway hangs up.
+/// Reads until the gateway closes the connection.
 async fn until_closed(socket: &mut TcpStream) -> String {
     let mut all = String::new();
     loop {

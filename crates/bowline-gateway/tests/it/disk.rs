@@ -1,4 +1,4 @@
-//! G4: what the caller is told, and what is there afterwards, when the store has a bad moment.
+//! G4: store failures: what the caller is told, and what is stored afterwards.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A store that fails when told to: what is on disk is real, the failures are not.
+//! A store that fails on demand, around a real store on disk.
 //!
 //! A commit is named by its writes: `accept` fails the next commit with an accepted turn in it,
 //! `status` one that changes nothing but the session's own row.
@@ -27,13 +27,13 @@ use tokio::sync::oneshot;
 pub(crate) struct Failing {
     store: Arc<Sqlite>,
     next: Mutex<Option<(&'static str, Error)>>,
-    /// Commits with this in them are refused until told otherwise, and how many were.
+    /// The kind of write whose commits are refused, and how many were.
     refused: Mutex<(Option<&'static str>, usize)>,
-    /// The next commit with this in it is somebody else's to make.
+    /// The kind of write whose next commit is fenced: another replica owns the session.
     fenced: Mutex<Option<&'static str>>,
-    /// The next call of that operation begins when this is told to.
+    /// The operation whose next call waits for this signal.
     held: Mutex<Option<(&'static str, oneshot::Receiver<()>)>>,
-    /// The operations that have ended.
+    /// The operations that have completed.
     ended: Mutex<Vec<&'static str>>,
 }
 
@@ -49,12 +49,12 @@ impl Failing {
         }
     }
 
-    /// The next call of that operation fails like this, once.
+    /// The next call of that operation fails with this error, once.
     pub(crate) fn fail(&self, operation: &'static str, error: Error) {
         *self.next.lock().unwrap() = Some((operation, error));
     }
 
-    /// From now on, commits with that in them are refused; none are if nothing is said.
+    /// From now on, commits with that kind of write are refused; `None`: no commit is.
     pub(crate) fn refuse(&self, operation: Option<&'static str>) {
         self.refused.lock().unwrap().0 = operation;
     }
@@ -64,19 +64,19 @@ impl Failing {
         self.refused.lock().unwrap().1
     }
 
-    /// The next commit with that in it finds that the session is somebody else's, once.
+    /// The next commit with that kind of write is fenced, once: another replica owns the session.
     pub(crate) fn fence(&self, operation: &'static str) {
         *self.fenced.lock().unwrap() = Some(operation);
     }
 
-    /// The next call of that operation waits until then.
+    /// The next call of that operation waits for the signal.
     pub(crate) fn hold(&self, operation: &'static str) -> oneshot::Sender<()> {
         let (go, held) = oneshot::channel();
         *self.held.lock().unwrap() = Some((operation, held));
         go
     }
 
-    /// How often that operation has ended.
+    /// How often that operation has completed.
     pub(crate) fn ended(&self, operation: &str) -> usize {
         self.ended.lock().unwrap().iter().filter(|name| **name == operation).count()
     }

@@ -1,7 +1,7 @@
-//! Some thousands of the inputs that `make fuzz` makes millions of.
+//! A few thousand of the inputs that `make fuzz` makes millions of.
 //!
-//! The properties and the seeds are the fuzzer's own. Each input is a seed with some damage;
-//! chance comes from a fixed number, so a failure can be had again.
+//! The properties and seed inputs are the fuzzer's. Each input is a mutated seed input; the random
+//! seed is fixed, so failures are reproducible.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ mod properties;
 /// Inputs for each property.
 const INPUTS: usize = 20_000;
 
-/// What random bytes alone would hardly ever hit upon.
+/// Tokens that random bytes would hardly ever produce.
 const WORDS: [&str; 24] = [
     "{",
     "}",
@@ -49,7 +49,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// One seed, damaged in one to eight places.
+/// A seed input, mutated in one to eight places.
 fn damaged(seeds: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
     let mut bytes = seeds[chance.next(seeds.len())].clone();
     for _ in 0..=chance.next(8) {
@@ -67,7 +67,7 @@ fn damaged(seeds: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
     bytes
 }
 
-/// Tries the property, and says with what it failed.
+/// Checks the property, and prints the input on failure.
 fn holds(target: &str, property: fn(&[u8]) -> bool) {
     let seeds = seeds(target);
     assert!(seeds.iter().all(|seed| property(seed)), "a seed of {target} is refused");

@@ -1,8 +1,8 @@
-//! G9: every tool call ends, once, in time, whatever devices do; and nothing of it stays behind.
+//! G9: every tool call ends once and in time, whatever devices do, and leaks nothing.
 //!
-//! Short by default; `BOWLINE_SOAK=1` makes it ten thousand calls. What a device does is left to
-//! chance, and so what may come of each call is known beforehand. Nothing waits for time to pass
-//! but the calls that nobody answers.
+//! Short by default; `BOWLINE_SOAK=1` makes it ten thousand calls. Device behaviour is random, but
+//! planned per call, so the allowed outcomes of each call are known. Only calls that are never
+//! answered wait for a timeout.
 
 mod device;
 mod plan;
@@ -25,9 +25,9 @@ use crate::upstream::MockUpstream;
 
 /// Sessions at once, on each of two gateways.
 const PARALLEL: usize = 8;
-/// Turns of a session before a new one is begun.
+/// Turns per session before the next session is created.
 const TURNS: usize = 16;
-/// More memory than that for the second half of a soak is a leak: 7 KiB a call.
+/// A growth in memory beyond this in the second half of a soak is a leak: 7 KiB a call.
 const MOST_GROWTH: usize = 32 << 20;
 
 fn is_soak() -> bool {
@@ -46,11 +46,11 @@ fn seed() -> u64 {
     seed
 }
 
-/// How many calls ended how.
+/// Counts of calls by outcome.
 #[derive(Debug, Default)]
 struct Tally {
     ends: [usize; End::ALL.len()],
-    /// Calls that a device got a second time.
+    /// Calls that a device was sent a second time.
     again: usize,
 }
 
@@ -114,7 +114,7 @@ fn settings(config: &mut Config, waits: bool) {
     config.limits.history_memory = 1 << 20;
 }
 
-/// That many calls in each of many sessions at once.
+/// Runs that many calls in each of many concurrent sessions.
 async fn run(
     benches: &[(Arc<Bench>, bool)],
     upstream: &Arc<MockUpstream>,
@@ -142,7 +142,7 @@ async fn run(
     tally
 }
 
-/// Neighbouring seeds give unlike choices.
+/// Mixes the seed, so that neighbouring seeds give different choices.
 fn mixed(seed: u64) -> u64 {
     let z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1
@@ -194,7 +194,7 @@ impl Worker {
         self.upstream.forget();
     }
 
-    /// The log has one result for each call, and one that may be.
+    /// Checks that the log has exactly one allowed result for each call.
     async fn checked(&self, session: &Session, plans: &[Plan]) -> Tally {
         let mut tally = Tally::default();
         let log = self.bench.entries(session).await;

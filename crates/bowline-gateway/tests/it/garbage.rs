@@ -1,4 +1,4 @@
-//! Nonsense on a surface's socket: answered or ignored, bounded, and nobody else notices.
+//! Garbage on a surface's socket is answered or ignored within limits, and affects no other client.
 
 use bowline_sbp::frame::ClientFrame;
 use futures_util::{SinkExt, StreamExt};
@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 
 use crate::bench::Bench;
 
-/// A small deterministic source of chance (xorshift), so that a failure can be had again.
+/// A small deterministic random number generator (xorshift), so that failures are reproducible.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -31,7 +31,7 @@ impl Chance {
         }
     }
 
-    /// A frame that no surface should send: wrong types in every field, wrong everything.
+    /// A frame that no surface should send: wrong types, fields and values.
     pub(crate) fn packet(&mut self) -> Packet {
         // Neither DETACH nor well-formed input: those have effects of their own.
         const TYPES: [&str; 6] =

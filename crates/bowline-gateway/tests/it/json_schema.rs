@@ -1,8 +1,8 @@
 //! A JSON Schema validator for the keywords that our one schema uses.
 //!
-//! Our own, because the library for it brings two dozen crates, and because it reads bundles as
-//! they are read here: with numbers of any size and halves of surrogate pairs. A keyword that it
-//! does not know fails the test, so that none is passed over.
+//! Our own, because the library for it brings two dozen crates, and because this one parses bundles
+//! like the gateway does: with numbers of any size and unpaired surrogates. An unknown keyword
+//! fails the test, so that none is ignored.
 
 use bowline_pyjson::{Object, Value as Instance};
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ impl Schema {
         Self(serde_json::from_str(text).unwrap())
     }
 
-    /// The places where `text` is not as the schema says, as `/path keyword`.
+    /// The violations of the schema in `text`, as `/path keyword`.
     pub(crate) fn faults(&self, text: &str) -> Vec<String> {
         let mut faults = Vec::new();
         self.check(&self.0, &Instance::parse(text).unwrap(), "", &mut faults);

@@ -1,4 +1,4 @@
-//! SBP L1: a completion runs a turn, keeps it, and says where the session stands.
+//! SBP L1: a completion runs a turn, stores it, and reports the session's state.
 
 use bowline_gateway::config::SessionMode;
 use jiff::Timestamp;

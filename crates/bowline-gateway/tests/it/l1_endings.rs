@@ -1,6 +1,7 @@
-//! SBP-L1-13 and G18: only what the model finished is called complete.
+//! SBP-L1-13 and G18: only answers that the model finished have the status `complete`.
 //!
-//! The upstream is a bare socket here: how a stream ends is decided by its very bytes.
+//! The upstream is a raw socket here, because the tests control the exact bytes at the end of a
+//! stream.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -91,19 +92,19 @@ pub(crate) fn closed(said: &[&str]) -> String {
     format!("{HEAD}\r\n{}", events(said))
 }
 
-/// Chunked, and its last chunk never comes.
+/// Chunked, without the last chunk.
 fn chunked_cut(said: &[&str]) -> String {
     let body = events(said);
     format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n", body.len())
 }
 
-/// Shorter than it says.
+/// Shorter than its `Content-Length`.
 fn too_short(said: &[&str]) -> String {
     let body = events(said);
     format!("{HEAD}Content-Length: {}\r\n\r\n{body}", body.len() + 1000)
 }
 
-/// Every way to end badly, after this was said.
+/// Every kind of incomplete stream that begins with this text.
 fn bad_endings<'a>(said: &[&'a str]) -> Vec<(&'static str, String)> {
     let and = |more: &[&'a str]| [said, more].concat();
     vec![
@@ -250,8 +251,8 @@ async fn sbp_l1_13_a_finish_reason_or_done_is_an_end() {
     }
 }
 
-/// A store as a killed gateway leaves it, with these turns, in their order: who asked (`http` or
-/// `surface`), of which model, and whether the turn had begun.
+/// The store of a killed gateway with these turns, in order: the origin (`http` or `surface`), the
+/// model, and whether the turn had begun.
 async fn left(
     turns: &[(&str, &str, bool)],
     token_hash: TokenHash,

@@ -1,4 +1,4 @@
-//! SBP L1: what the model is told of the past, and what is stored of it, once.
+//! SBP L1: the history that the model is sent, and that each message is stored once.
 
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ async fn sbp_l1_11_a_long_conversation_is_told_whole_whatever_went_wrong_in_it()
     assert_eq!(bench.log(&session).await.len(), 2 * 22, "all but the two that were refused");
 }
 
-/// The tool round trip, by a caller that streams or not, and that resends the past or not.
+/// The tool round trip, with and without streaming, with and without resent history.
 async fn tool_round_trip(stream: bool, resends: bool) {
     let upstream = MockUpstream::start().await;
     let bench = Bench::before(&upstream).await;

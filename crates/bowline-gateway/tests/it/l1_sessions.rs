@@ -1,4 +1,4 @@
-//! SBP L1: sessions are made, looked at, steered, ended, forgotten.
+//! SBP L1: create, read, cancel, end and delete sessions.
 
 use bowline_gateway::auth::hash_token;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! SBP L1: answers as Server-Sent Events, which outlive their readers.
+//! SBP L1: answers as Server-Sent Events; a turn goes on when its reader disconnects.
 
 use std::collections::HashSet;
 

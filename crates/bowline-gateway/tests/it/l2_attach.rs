@@ -1,4 +1,4 @@
-//! SBP L2: the handshake, and who may make it.
+//! SBP L2: the attach handshake and its authorisation.
 
 use std::time::Duration;
 

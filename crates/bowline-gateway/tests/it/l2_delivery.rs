@@ -1,4 +1,4 @@
-//! SBP L2: what waits, what arrives, and what counts as arrived.
+//! SBP L2: pending turns, delivery and acknowledgement.
 
 use serde_json::{Value, json};
 

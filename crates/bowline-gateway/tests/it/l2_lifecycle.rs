@@ -1,4 +1,4 @@
-//! SBP L2: suspended, resumed, waiting, interrupted.
+//! SBP L2: suspended, resumed, queued and interrupted turns and sessions.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ async fn sbp_l2_18_turns_run_one_at_a_time_in_order_and_a_full_lane_refuses() {
     assert_eq!(asked, expected);
 }
 
-/// How many turns are accepted and not ended.
+/// The number of accepted turns that have not ended.
 trait Waiting {
     async fn entries_waiting(&self) -> usize;
 }
@@ -144,7 +144,7 @@ impl Waiting for Sqlite {
     }
 }
 
-/// A store as a killed gateway leaves it: a turn accepted, started `attempt` times, not ended.
+/// The store of a killed gateway: a turn accepted, started `attempt` times, not ended.
 async fn interrupted(attempts: u32) -> (Arc<Sqlite>, tempfile::TempDir, Session) {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Sqlite::open(folder.path()).unwrap());

@@ -1,7 +1,7 @@
-//! SBP-L2-18 and G17: what a surface sends is taken in the order of its frames, and nothing is refused
-//! that there is room for.
+//! SBP-L2-18 and G17: a surface's messages are accepted in the order of its frames, and refused
+//! only when the queue is full.
 //!
-//! On several threads, and with the frames in one write: on one thread nothing is ever reordered.
+//! On several threads, and with all frames in one write: on one thread nothing would be reordered.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::bench::{Bench, Phone, Session, eventually, hello, list};
 use crate::upstream::{MockUpstream, Piece};
 use crate::written::by_a_dead_process;
 
-/// How often the races are run.
+/// How often each race is repeated.
 const ROUNDS: usize = 20;
 
-/// A message whose name is its text, too.
+/// A message whose `client_turn_id` is also its text.
 fn ask(model: &str, text: &str) -> Value {
     json!({ "type": "USER_MESSAGE", "content": text, "client_turn_id": text, "model": model })
 }
@@ -37,7 +37,7 @@ fn all(model: &str, texts: &[String]) -> Vec<Value> {
     texts.iter().map(|text| ask(model, text)).collect()
 }
 
-/// Frames in one write.
+/// Sends frames in one write.
 async fn at_once(phone: &mut Phone, frames: Vec<Value>) {
     for frame in frames {
         phone.socket.feed(Packet::text(frame.to_string())).await.unwrap();
@@ -45,7 +45,8 @@ async fn at_once(phone: &mut Phone, frames: Vec<Value>) {
     phone.socket.flush().await.unwrap();
 }
 
-/// Reads until so many messages were accepted; gives their names, in order. None may be refused.
+/// Reads until that many messages were accepted; returns their `client_turn_id`s in order. None may
+/// be refused.
 async fn accepted(phone: &mut Phone, count: usize) -> Vec<String> {
     let mut names = Vec::new();
     while names.len() < count {
@@ -62,7 +63,7 @@ fn name(frame: &Value) -> String {
     frame["client_turn_id"].as_str().unwrap().to_owned()
 }
 
-/// What users said, in the order of the log; all of it.
+/// All user messages, in the order of the log.
 async fn questions(bench: &Bench, session: &Session) -> Vec<String> {
     let (mut asked, mut after) = (Vec::new(), 0);
     loop {
@@ -75,7 +76,7 @@ async fn questions(bench: &Bench, session: &Session) -> Vec<String> {
     }
 }
 
-/// What the session runs and what waits, as `(turn_id, question)`.
+/// The running and waiting turns, as `(turn_id, question)`.
 async fn turns(bench: &Bench, session: &Session) -> Vec<(String, String)> {
     let listed = bench.get(&format!("/v1/sessions/{}/turns", session.id)).await;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -90,7 +91,8 @@ async fn until_idle(bench: &Bench, session: &Session) {
     eventually("idle", async || turns(bench, session).await.is_empty()).await;
 }
 
-/// A gateway, a session whose first turn runs until the gate is dropped, and who asked for it.
+/// A gateway, a session whose first turn runs until the gate is dropped, and the surface that sent
+/// it.
 struct Busy {
     bench: Bench,
     upstream: MockUpstream,

@@ -1,4 +1,4 @@
-//! SBP-L2-20, G12: a surface that does not read harms no other, and loses nothing itself.
+//! SBP-L2-20, G12: a surface that does not read affects no other surface, and loses nothing itself.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use crate::bench::{Bench, Phone, Session, eventually, hello, joined, list};
 use crate::l2_surfaces::{join, message, plain};
 
-/// A session with eight turns of 2 MiB each: more than any socket takes at once.
+/// A session with eight turns of 2 MiB each: more than any socket buffers.
 async fn long_session(bench: &Bench) -> Session {
     let session = bench.session().await;
     let long = format!("echo {}", "x".repeat(2 << 20));
@@ -19,7 +19,7 @@ async fn long_session(bench: &Bench) -> Session {
     session
 }
 
-/// A surface that says hello and reads nothing more than the welcome.
+/// A surface that attaches, reads `SESSION_ATTACHED` and nothing more.
 async fn silent(bench: &Bench, session: &Session, surface_id: &str) -> Phone {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();

@@ -1,4 +1,4 @@
-//! SBP-L2-20, SBP-L2-21, SBP-L2-16: several surfaces of one session, each with its own position.
+//! SBP-L2-20, SBP-L2-21, SBP-L2-16: several surfaces of one session, each with its own cursor.
 
 use bowline_gateway::config::Policy;
 use futures_util::SinkExt;
@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use crate::bench::{Bench, Phone, Session, eventually, hello, joined, list, turn};
 use crate::upstream::{MockUpstream, Piece};
 
-/// Attaches with more in the first frame than who it is.
+/// Attaches with extra fields in the first frame.
 async fn attach(bench: &Bench, session: &Session, surface: Value, more: Value) -> (Phone, Value) {
     let mut phone = bench.socket(&session.id).await;
     let mut first = hello(session, surface);
@@ -21,7 +21,7 @@ async fn attach(bench: &Bench, session: &Session, surface: Value, more: Value) -
     (phone, welcome)
 }
 
-/// Attaches beside others.
+/// Attaches with `join`.
 pub(crate) async fn join(bench: &Bench, session: &Session, surface_id: &str) -> (Phone, Value) {
     let surface = json!({ "surface_id": surface_id });
     attach(bench, session, surface, json!({ "join": true })).await
@@ -31,7 +31,7 @@ pub(crate) async fn plain(bench: &Bench, session: &Session, surface_id: &str) ->
     attach(bench, session, json!({ "surface_id": surface_id }), json!({})).await
 }
 
-/// Leaves, and is known to have left.
+/// Detaches, and waits until the gateway has noticed.
 async fn leave(mut phone: Phone, bench: &Bench, session: &Session, surface_id: &str) {
     phone.send(json!({ "type": "DETACH" })).await;
     assert_eq!(phone.closed().await, 1000);
@@ -43,7 +43,7 @@ async fn leave(mut phone: Phone, bench: &Bench, session: &Session, surface_id: &
     .await;
 }
 
-/// What came before the answer to a `PING`: the surface is still attached.
+/// The frames before the answer to a `PING`, which shows that the surface is still attached.
 async fn alive(phone: &mut Phone) -> Vec<Value> {
     phone.send(json!({ "type": "PING" })).await;
     let mut before = phone.until("PONG").await;
@@ -51,7 +51,7 @@ async fn alive(phone: &mut Phone) -> Vec<Value> {
     before
 }
 
-/// Who is there, as the next `SURFACES` says.
+/// The attached surfaces in the next `SURFACES` frame.
 async fn who(phone: &mut Phone) -> Vec<(Value, bool, bool)> {
     let told = phone.until("SURFACES").await.pop().unwrap();
     let flag = |value: &Value| value.as_bool().unwrap();
@@ -59,7 +59,7 @@ async fn who(phone: &mut Phone) -> Vec<(Value, bool, bool)> {
     list(&told["list"]).iter().map(one).collect()
 }
 
-/// Confirms everything there is, as this device.
+/// Confirms everything that is pending for this device.
 async fn confirm(phone: &mut Phone, bench: &Bench, session: &Session, surface_id: &str) {
     let last = bench.entries(session).await.last().unwrap()["seq"].as_u64().unwrap();
     phone.send(json!({ "type": "TETHER_ACK", "seq": last })).await;
@@ -284,7 +284,7 @@ async fn sbp_l2_20_a_joined_drain_shows_the_questions_and_does_not_count_them() 
     assert!(!kinds(&alive(&mut plain_one).await).contains(&"USER_TURN"));
 }
 
-/// What a device is told to get, and gets.
+/// The turns that a device gets; `queued_turns` must be their number.
 async fn drained(phone: &mut Phone, welcome: &Value) -> Vec<String> {
     let frames = alive(phone).await;
     let turns = frames.iter().filter(|frame| frame["type"] == "TETHER_TURN");

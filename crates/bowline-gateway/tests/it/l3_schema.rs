@@ -1,5 +1,5 @@
-//! SBP L3: the bundle's schema and the examples of the roaming calls. What is written down is what
-//! is served, what bundles look like, and what a gateway answers.
+//! SBP L3: the bundle's schema and the examples of the roaming requests match what is served, real
+//! bundles, and the gateway's responses.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ async fn sbp_l3_15_the_schema_and_the_examples_are_served_to_everyone() {
     }
 }
 
-/// A session with everything that has a place in a bundle.
+/// A session with everything that a bundle can contain.
 async fn full(bench: &Bench) -> Session {
     let memories = json!({ "memories": [
         { "text": "Tea, not coffee." }, { "text": "We met in May.", "kind": "episodic" },
@@ -242,7 +242,7 @@ fn sbp_l3_15_a_bundle_with_a_broken_field_is_not_as_the_schema_says() {
     }
 }
 
-/// Sends an example's request as it is, but for the session and the token it names.
+/// Sends an example's request with the session and token replaced.
 async fn replay(bench: &Bench, example: &Value, names: &[(&str, &str)]) -> Answer {
     let mut request = example["request"].to_string();
     for (theirs, ours) in names {
@@ -256,7 +256,7 @@ async fn replay(bench: &Bench, example: &Value, names: &[(&str, &str)]) -> Answe
     bench.call(method, &text(&request["path"]), &headers, &request["body"]).await
 }
 
-/// What kind of value is at each place.
+/// The type of the value at each path.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Null => json!("null"),

@@ -1,4 +1,4 @@
-//! SBP L4: what a device is reaches those who write for it.
+//! SBP L4: the model is told for which device it writes.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Tokens of single devices: attach only, for a time, and to be taken back (SBP-L4-05).
+//! Device tokens: attach only, with expiry and revocation (SBP-L4-05).
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
-//! SBP L4: a second pass over an answer, by a model, for the device it is delivered to.
+//! SBP L4: translation of an answer, by a model, for the device it is delivered to.
 //!
-//! The answers come from the built-in agent, so every call to the upstream is a pass.
+//! The answers come from the built-in agent, so every call to the upstream is a translation.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::upstream::{MockUpstream, Piece};
 
 pub(crate) const ORIGINAL: &str =
     "# Trip\n\nGo **now**.\n\n| day | town |\n|---|---|\n| Monday | Lyon |";
-/// The same as the rules put it for devices without Markdown.
+/// The same text as the formatting rules adapt it for devices without Markdown.
 pub(crate) const BY_RULES: &str = "Trip\n\nGo now.\n\nday: Monday; town: Lyon";
 
-/// A gateway whose passes are made by that model of the upstream's.
+/// A gateway that translates with that model of the upstream.
 pub(crate) async fn bench(upstream: &MockUpstream, model: &str) -> Bench {
     bench_with(upstream, model, |_| {}).await
 }
@@ -40,12 +40,12 @@ pub(crate) fn watch() -> Value {
     json!({ "device_type": "watch", "locale": "de-CH", "ui_capabilities": ["text", "streaming"] })
 }
 
-/// A device without a limit of length shows each paragraph as soon as it is there.
+/// A device without an output limit is sent each paragraph as soon as it is complete.
 fn mobile() -> Value {
     json!({ "device_type": "mobile", "ui_capabilities": ["text", "streaming"] })
 }
 
-/// A turn of the built-in agent's with that answer.
+/// Runs a turn of the built-in agent with that answer.
 pub(crate) async fn ends(bench: &Bench, session: &Session, text: &str) {
     let said = bench.say_to(session, "bowline/offline", &format!("echo {text}")).await;
     assert_eq!(said.content(), text, "the caller gets the original");
@@ -55,7 +55,7 @@ pub(crate) fn say(gate: &UnboundedSender<Piece>, text: &str) {
     gate.send(Piece::Text(text.into())).ok().unwrap();
 }
 
-/// The answer on that device as the rules put it, by the very same gateway.
+/// The answer on that device as the formatting rules of the same gateway adapt it.
 pub(crate) async fn by_rules(bench: &Bench, surface: Value) -> String {
     let session = bench.session().await;
     ends(bench, &session, ORIGINAL).await;
@@ -63,7 +63,8 @@ pub(crate) async fn by_rules(bench: &Bench, surface: Value) -> String {
     phone.next().await["content"].as_str().unwrap().to_owned()
 }
 
-/// How many passes have ended like that. All tests of this process count together.
+/// The number of translations with that outcome. The counter is shared by all tests of this
+/// process.
 pub(crate) async fn counted(bench: &Bench, outcome: &str) -> f64 {
     metric(bench, &format!("bowline_translate_total{{outcome=\"{outcome}\"}}")).await
 }
@@ -74,7 +75,7 @@ pub(crate) async fn metric(bench: &Bench, name: &str) -> f64 {
     line.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
-/// Frames up to the end of a turn that must be the original, as the rules have it.
+/// Frames up to the end of a turn, which must be the original as adapted by the formatting rules.
 pub(crate) async fn comes_by_rules(phone: &mut Phone) -> Vec<Value> {
     let frames = phone.until("TURN_COMPLETE").await;
     assert_eq!(joined(&frames), BY_RULES);

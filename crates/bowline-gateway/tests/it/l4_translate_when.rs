@@ -1,4 +1,4 @@
-//! SBP L4: which answers get a second pass, and what passes may cost.
+//! SBP L4: which answers are translated, and the cost of translations.
 
 use bowline_gateway::config::{Config, Price};
 use bowline_gateway::{Gateway, StartError};

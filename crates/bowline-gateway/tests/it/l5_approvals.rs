@@ -1,4 +1,4 @@
-//! Tools that ask first, tools that are denied, and devices that come back in the middle.
+//! Tools that need an approval, denied tools, and devices that reconnect during a call.
 
 use std::time::Duration;
 
@@ -135,8 +135,8 @@ async fn sbp_l5_01_what_is_denied_is_not_even_offered() {
     assert!(!upstream.calls()[0].body["tools"].to_string().contains("camera"));
 }
 
-/// The gateway stops while a question is open; the next one asks it again, under the same name, and
-/// a yes given in between counts.
+/// The gateway stops while an approval is pending; the next one asks again with the same approval
+/// id, and an approval given in between counts.
 #[tokio::test]
 async fn sbp_l2_14_a_question_outlives_restarts_and_the_call_is_made_once() {
     let mut bench = Bench::with(asks).await;
@@ -164,7 +164,7 @@ async fn sbp_l2_14_a_question_outlives_restarts_and_the_call_is_made_once() {
     assert_eq!(log.last().unwrap().1, "The tool answered: a dog");
 }
 
-/// A process that went away after the device was called: nobody knows whether it did it.
+/// The gateway was killed after the device was called: whether the tool ran is unknown.
 #[tokio::test]
 async fn sbp_l2_14_a_call_that_was_on_its_way_is_lost_unless_it_may_be_made_again() {
     for again in [false, true] {
@@ -201,7 +201,7 @@ async fn sbp_l2_14_a_call_that_was_on_its_way_is_lost_unless_it_may_be_made_agai
     }
 }
 
-/// Files as they are now; a log that is half written is read as what it says so far.
+/// Copies the files as they are now; a partly written log is read up to its last complete record.
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     for name in ["bowline.db", "bowline.db-wal"] {
         std::fs::copy(from.join(name), to.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! SBP L5: tools on the user's device are the agent's.
+//! SBP L5: agents can call tools on the user's device.
 
 use std::time::Duration;
 
@@ -172,7 +172,8 @@ async fn g9_an_answer_over_a_mebibyte_is_an_error_and_a_cancel_ends_the_wait() {
     assert!(last_results.last().unwrap()["message"].to_string().contains("cancelled"));
 }
 
-/// With this store there is one replica: whoever waits for a result is where its surface is.
+/// With this store there is one replica, so the caller that waits for a result is in the process
+/// that holds the surface's socket.
 #[tokio::test]
 async fn sbp_l5_05_no_second_gateway_can_hold_a_surface_of_the_same_sessions() {
     let bench = Bench::start().await;

@@ -1,5 +1,5 @@
-//! SBP L5: surfaces that mean harm with their tools. What they send is bounded, and nobody else
-//! notices.
+//! SBP L5: malicious tool declarations and results of surfaces are bounded, and affect no other
+//! client.
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use crate::bench::{Bench, Phone, Session, eventually, hello, list, turn};
 use crate::upstream::MockUpstream;
 
-/// The largest answer of a tool, in bytes of JSON.
+/// The largest result of a tool, in bytes of JSON.
 const LARGEST: usize = 1 << 20;
 
 fn asking(session: &Session, tool: &str) -> Value {

@@ -1,4 +1,4 @@
-//! A gateway that wants a key, and calls with that key or with a session's token.
+//! A gateway that requires an API key, and requests with that key or a session's token.
 
 use bowline_gateway::config::Config;
 use reqwest::Method;

@@ -1,4 +1,4 @@
-//! Calls of MCP servers' tools that a crash of the gateway interrupted.
+//! MCP tool calls that a crash of the gateway interrupted.
 
 use bowline_sbp::completion::ToolCall;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::mcp_southbound::{notes, program};
 use crate::memory::killed_while_acting;
 use crate::python::place;
 
-/// What the log says came of an interrupted call of this tool, and what the tool did.
+/// The logged result of an interrupted call of this tool, and what the tool wrote to its file.
 async fn after_a_crash_in(tool: &str, idempotent: &[&str]) -> (String, String) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("notes").display().to_string();

@@ -1,4 +1,4 @@
-//! An agent's memory: written by the model and by its owner, and there in later conversations.
+//! An agent's memories: written by the model and over HTTP, and recalled in later conversations.
 
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ async fn another_agents_memory_takes_more_than_a_sessions_token() {
     assert!(bundle(key).await.to_string().contains("safe"));
 }
 
-/// A store as a gateway leaves it that was killed between this call of a tool and its result.
+/// The store of a gateway that was killed between this tool call and its result.
 pub(crate) async fn killed_while_acting(
     call: ToolCall,
 ) -> (Arc<Sqlite>, tempfile::TempDir, Session) {

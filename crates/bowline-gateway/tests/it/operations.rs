@@ -1,4 +1,4 @@
-//! For those who run a gateway: health, metrics, documents, a good stop, and silence about secrets.
+//! Operations: health, metrics, documentation, graceful stop, and no secrets in logs.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ async fn metrics_count_and_name_nobody() {
     }
 }
 
-/// Method and path of everything the document describes.
+/// Method and path of every operation in the OpenAPI document.
 fn documented(document: &Value) -> Vec<(Method, String)> {
     let paths = document["paths"].as_object().unwrap().iter();
     let mut all = Vec::new();
@@ -68,7 +68,7 @@ fn documented(document: &Value) -> Vec<(Method, String)> {
     all
 }
 
-/// A question in a session.
+/// A request in a session.
 async fn asked_in(bench: &Bench, session: &Session) -> String {
     let id = ApprovalId(uuid::Uuid::now_v7());
     let at = jiff::Timestamp::now();
@@ -243,7 +243,7 @@ async fn g16_a_turn_that_outlasts_the_stop_is_taken_up_by_the_next_start() {
     assert_eq!(bench.log(&session).await[1].1, "go on", "by the built-in agent this time");
 }
 
-/// Strings that must never be in a log. Unique, so that a neighbour's logs cannot matter.
+/// Strings that must never be logged. Unique, so that logs of other tests cannot match.
 const CANARIES: [&str; 8] = [
     "canary-in-a-message",
     "canary-in-an-answer",
@@ -255,7 +255,7 @@ const CANARIES: [&str; 8] = [
     "canary-in-an-upstreams-error",
 ];
 
-/// Looks at every log line; keeps those with a canary, and counts those of the gateway.
+/// Checks every log line: keeps those with a canary, and counts those of the gateway.
 #[derive(Clone, Default)]
 struct Watch {
     caught: Arc<Mutex<Vec<String>>>,

@@ -1,5 +1,5 @@
-//! What users see when the owner of their session has a bad moment: its store refuses, or somebody
-//! else takes the session.
+//! What clients see when the actor that owns their session fails: its store refuses commits, or
+//! another replica takes the lease.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A surface, by hand: its side of the socket, frame by frame.
+//! A surface for tests: the client side of the WebSocket, frame by frame.
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::bench::{Bench, DEADLINE, Session};
 
-/// A surface's side of a socket, by hand.
+/// The client side of a surface's WebSocket.
 pub(crate) struct Phone {
     pub(crate) socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
 }
@@ -18,7 +18,7 @@ impl Phone {
         self.socket.send(Packet::text(frame.to_string())).await.unwrap();
     }
 
-    /// The next JSON frame. Pings are answered by the library on the way.
+    /// The next JSON frame. The library answers pings meanwhile.
     pub(crate) async fn next(&mut self) -> Value {
         match self.packet().await {
             Packet::Text(text) => serde_json::from_str(&text).unwrap(),
@@ -38,7 +38,7 @@ impl Phone {
         }
     }
 
-    /// Reads frames until one of that type, which is given too.
+    /// Reads frames up to and including the first of that type.
     pub(crate) async fn until(&mut self, kind: &str) -> Vec<Value> {
         let mut seen = Vec::new();
         loop {
@@ -51,7 +51,7 @@ impl Phone {
         }
     }
 
-    /// The close code; frames before it are passed over.
+    /// The close code; frames before it are skipped.
     pub(crate) async fn closed(&mut self) -> u16 {
         loop {
             match self.packet().await {
@@ -61,7 +61,7 @@ impl Phone {
         }
     }
 
-    /// Answers pings, and so confirms what came, until the gateway has nothing pending.
+    /// Answers pings, which confirms what was delivered, until nothing is pending.
     pub(crate) async fn confirm(&mut self, bench: &Bench, session: &Session) {
         let read = async {
             loop {
@@ -77,7 +77,7 @@ impl Phone {
     }
 }
 
-/// The text of a live turn, put together from its chunks.
+/// The text of a live turn, assembled from its chunks.
 pub(crate) fn joined(frames: &[Value]) -> String {
     let mut text = String::new();
     for chunk in frames.iter().filter(|frame| frame["type"] == "TURN_CHUNK") {

@@ -1,16 +1,16 @@
-//! The real SDKs of others, which speak Python.
+//! Runs third-party SDKs, which are Python packages.
 
 use std::path::PathBuf;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A place among the tests that run Python: all at once, they would keep each other from starting.
+/// A permit for tests that run Python: too many at once would slow each other's start too much.
 pub(crate) async fn place() -> SemaphorePermit<'static> {
     static PLACES: Semaphore = Semaphore::const_new(2);
     PLACES.acquire().await.unwrap()
 }
 
-/// The interpreter that `make tools` puts the SDKs into.
+/// The interpreter for which `make tools` installs the SDKs.
 pub(crate) fn python() -> PathBuf {
     let python = std::env::var_os("BOWLINE_TEST_PYTHON").map(PathBuf::from).unwrap_or_else(|| {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/python/bin/python"))
@@ -19,7 +19,7 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
-/// A program that lies beside these tests.
+/// A script in this directory.
 pub(crate) fn beside(file: &str) -> String {
     format!("{}/tests/it/{file}", env!("CARGO_MANIFEST_DIR"))
 }

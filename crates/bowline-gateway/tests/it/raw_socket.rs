@@ -1,4 +1,4 @@
-//! A WebSocket client that writes exactly the bytes it is told to, right or wrong.
+//! A WebSocket client that writes exact bytes, valid or not.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +12,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 const FINAL: u8 = 0x80;
-/// Any will do, as long as no byte of it is 0: a byte that is not unmasked must show.
+/// The mask. No byte of it is 0, so that a byte that was not unmasked is noticed.
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// One frame of a client.
@@ -37,7 +37,7 @@ impl Frame {
         Self::new(BINARY, payload)
     }
 
-    /// The next piece of a message.
+    /// A continuation frame.
     pub(crate) fn next(payload: impl Into<Vec<u8>>) -> Self {
         Self::new(0, payload)
     }
@@ -58,13 +58,13 @@ impl Frame {
         Self::new(CLOSE, payload)
     }
 
-    /// More pieces follow.
+    /// Without FIN: more fragments follow.
     pub(crate) fn unfinished(mut self) -> Self {
         self.head &= !FINAL;
         self
     }
 
-    /// With these of the three bits that nobody has given a meaning.
+    /// With these reserved bits set.
     pub(crate) fn reserved(mut self, bits: u8) -> Self {
         self.head |= bits << 4;
         self
@@ -75,7 +75,7 @@ impl Frame {
         self
     }
 
-    /// One message in pieces of that size.
+    /// One message in fragments of that size.
     pub(crate) fn pieces(self, size: usize) -> Vec<Self> {
         let opcode = self.head & 0x0f;
         let mut pieces: Vec<_> = self.payload.chunks(size).map(Self::next).collect();
@@ -98,7 +98,7 @@ impl Frame {
         bytes
     }
 
-    /// What stands before a payload of that length, whether it comes or not.
+    /// The header of a frame with a payload of that length, whether or not the payload follows.
     pub(crate) fn header(&self, length: u64) -> Vec<u8> {
         let flag = if self.is_masked { 0x80 } else { 0 };
         let mut bytes = vec![self.head];
@@ -120,7 +120,7 @@ impl Frame {
     }
 }
 
-/// How the bytes are cut on their way. A receiver must not care.
+/// How the bytes are split into writes. A receiver must not depend on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cut {
     Nowhere,
@@ -128,12 +128,12 @@ pub(crate) enum Cut {
     Every(usize),
 }
 
-/// What the gateway said.
+/// What the gateway sent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
     Frame(Value),
     Pong(Vec<u8>),
-    /// With its code, if it has one.
+    /// A close frame, with its code if it has one.
     Close(Option<u16>),
     /// The connection has ended.
     End,
@@ -145,7 +145,7 @@ pub(crate) struct RawSocket {
 }
 
 impl RawSocket {
-    /// Upgrades with these headers besides the necessary ones; gives the gateway's answer, too.
+    /// Upgrades with these headers besides the required ones; also returns the gateway's response.
     pub(crate) async fn open(bench: &Bench, session: &Session, headers: &str) -> (Self, String) {
         let request = format!(
             "GET /v1/sbp/ws/{} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
@@ -167,7 +167,7 @@ impl RawSocket {
         (socket, String::from_utf8(answer).unwrap())
     }
 
-    /// A surface that has been welcomed, and gets whole turns.
+    /// An attached surface that gets whole turns.
     pub(crate) async fn attach(bench: &Bench, session: &Session) -> Self {
         let (mut socket, _) = Self::open(bench, session, "").await;
         socket.greet(session).await;
@@ -183,7 +183,8 @@ impl RawSocket {
         }
     }
 
-    /// Writes frames. The gateway may have hung up on an earlier one; what it said will tell.
+    /// Writes frames. A write error is ignored: the gateway may have closed after an earlier frame,
+    /// which the reads show.
     pub(crate) async fn write(&mut self, frames: &[Frame], cut: Cut) {
         let frames = frames.iter().map(Frame::bytes);
         match cut {
@@ -205,7 +206,7 @@ impl RawSocket {
         let _ = self.stream.write_all(bytes).await;
     }
 
-    /// The next thing that the gateway says; its pings are passed over.
+    /// The next frame of the gateway; pings are skipped.
     pub(crate) async fn next(&mut self) -> Heard {
         loop {
             let Some((head, payload)) = self.frame().await else { return Heard::End };
@@ -223,7 +224,7 @@ impl RawSocket {
         }
     }
 
-    /// The words of the next whole turn.
+    /// The text of the next whole turn.
     pub(crate) async fn turn(&mut self) -> String {
         loop {
             match self.next().await {
@@ -257,7 +258,7 @@ impl RawSocket {
         Some(self.unread.drain(..count).collect())
     }
 
-    /// Reads on; false at the end, however it ends.
+    /// Reads more bytes; false at the end, however it ends.
     async fn more(&mut self) -> bool {
         let read = self.stream.read_buf(&mut self.unread);
         let read = tokio::time::timeout(DEADLINE, read).await.expect("nothing came in time");

@@ -1,4 +1,4 @@
-//! Hands for sessions that travel: export, import, hand over, fork, and bundles made by hand.
+//! Helpers for roaming tests: export, import, handoff, fork, and hand-made bundles.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::bench::{Answer, Bench, Session, answer, eventually};
 pub(crate) const IMPORT: &str = "/v1/sbp/sessions/import";
 
 impl Bench {
-    /// The next gateway on the same data, which is closed in between.
+    /// Restarts the gateway on the same data.
     pub(crate) async fn reopened(self) -> Self {
         self.reopened_with(|_| {}).await
     }
@@ -32,7 +32,7 @@ impl Bench {
         Bench::on(store, folder, change).await
     }
 
-    /// A session with so many turns: "echo 1" and "1", "echo 2" and "2", …
+    /// A session with that many turns: "echo 1" and "1", "echo 2" and "2", …
     pub(crate) async fn session_with(&self, turns: usize) -> Session {
         let session = self.session().await;
         self.grow(&session, 1..=turns).await;
@@ -50,7 +50,7 @@ impl Bench {
         self.post(&of(session, "export"), body).await
     }
 
-    /// Its token, fresh.
+    /// Exports the session and returns the roaming token.
     pub(crate) async fn token_of(&self, session: &Session) -> String {
         let exported = self.export(session, json!({})).await;
         assert_eq!(exported.status, 201, "{}", exported.text);
@@ -61,7 +61,7 @@ impl Bench {
         self.get(&format!("/v1/sbp/token/{token}")).await
     }
 
-    /// Everything it is, as a bundle made now.
+    /// Exports the session and returns the bundle.
     pub(crate) async fn bundle_of(&self, session: &Session) -> String {
         let exported = self.export(session, json!({})).await;
         assert_eq!(exported.status, 201, "{}", exported.text);
@@ -79,7 +79,7 @@ impl Bench {
         self.import(json!({ "roaming_token": token })).await
     }
 
-    /// Carried here by hand, as it is.
+    /// Imports a bundle as it is.
     pub(crate) async fn import_bundle(&self, bundle: &str) -> Answer {
         self.import_bytes(carried(bundle).into_bytes()).await
     }
@@ -103,7 +103,7 @@ impl Bench {
         lineage.body
     }
 
-    /// The words of a session's log.
+    /// The texts of a session's log.
     pub(crate) async fn words(&self, session: &Session) -> Vec<String> {
         self.log(session).await.into_iter().map(|(_, text)| text).collect()
     }
@@ -114,7 +114,7 @@ impl Bench {
         keys.into_iter().next_back().unwrap()
     }
 
-    /// The token's claims with another lifetime, signed as this gateway would: it ended so many
+    /// The token's claims with another expiry, signed with this gateway's key: it expired that many
     /// seconds ago.
     pub(crate) async fn expired(&self, token: &str, ago: i64) -> String {
         let key = self.signing_key().await;
@@ -138,20 +138,20 @@ pub(crate) fn names(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// The new session of a fork's answer.
+/// The new session in the response of a fork.
 pub(crate) fn forked(answer: &Answer) -> Session {
     assert_eq!(answer.status, 201, "{}", answer.text);
     let field = |name: &str| text(&answer.body[name]);
     Session { id: field("fork_session_id"), token: field("session_token") }
 }
 
-/// The new session of an import's or handoff's answer.
+/// The new session in the response of an import or handoff.
 pub(crate) fn made(answer: &Answer) -> Session {
     assert_eq!(answer.status, 201, "{}", answer.text);
     Session::of(&answer.body)
 }
 
-/// The body that brings a bundle.
+/// The request body of an import with a bundle.
 pub(crate) fn carried(bundle: &str) -> String {
     format!(r#"{{"bundle": {bundle}}}"#)
 }
@@ -168,13 +168,13 @@ pub(crate) fn parsed(text: &str) -> bowline_pyjson::Value<'_> {
     bowline_pyjson::Value::parse(text).unwrap()
 }
 
-/// What a bundle says at this place, in canonical form.
+/// The canonical JSON at this path of a bundle.
 pub(crate) fn part(bundle: &bowline_pyjson::Value<'_>, path: &[&str]) -> String {
     let found = path.iter().try_fold(bundle, |value, name| value.get(name));
     found.unwrap_or_else(|| panic!("no {path:?}")).to_canonical()
 }
 
-/// A small bundle from elsewhere.
+/// A small bundle of another gateway.
 pub(crate) const STRANGER: &str = r#"{
     "sbp_version": "1.0", "exported_at": "2026-03-14T09:00:00Z", "label": "from afar",
     "session": {"id": "ses_1", "agent_external_id": "navigator", "status": "running",

@@ -1,4 +1,4 @@
-//! G3 for sessions that travel: asked again under the same key, the same session again.
+//! G3 for roaming: a repeated request with the same idempotency key gets the same session.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::roaming::{IMPORT, STRANGER, of, sealed, text};
 
 const KEY: [(&str, &str); 1] = [("Idempotency-Key", "the-key")];
 
-/// What is asked, and the same with another body.
+/// A request, and the same request with another body.
 struct Asked {
     path: String,
     body: Value,
@@ -18,7 +18,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// One of each kind.
+    /// One request of each kind.
     async fn all(bench: &Bench) -> Vec<Self> {
         let session = bench.session_with(2).await;
         let token = bench.token_of(&session).await;

@@ -1,4 +1,4 @@
-//! What a session and its relatives cost, as its lineage tells it (SBP-L3-12).
+//! The costs of a session and its related sessions in its lineage (SBP-L3-12).
 
 use bowline_gateway::config::Price;
 use reqwest::Method;
@@ -9,8 +9,8 @@ use crate::locked::{by_key, by_token, lock};
 use crate::roaming::{forked, made, of};
 use crate::upstream::MockUpstream;
 
-/// What a session and its branch cost, in turns of the scripted upstream: 0.001 USD, 1000 tokens in
-/// and 100 out each.
+/// The costs of a session and its branch, as a number of turns of the scripted upstream: 0.001 USD,
+/// 1000 prompt and 100 completion tokens each.
 fn spent(lineage: &Value, session: &Session) -> (u64, u64, u64) {
     let costs = list(&lineage["sessions"]);
     let cost = costs.iter().find(|cost| cost["session_id"] == session.id.as_str());

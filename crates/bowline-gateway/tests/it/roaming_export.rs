@@ -1,4 +1,4 @@
-//! SBP L3: leaving. Exports, their tokens and bundles, and the keys behind the tokens.
+//! SBP L3: exports, their tokens and bundles, and the signing keys of tokens.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,7 +20,7 @@ fn time(value: &Value) -> Timestamp {
     value.as_str().unwrap().parse().unwrap()
 }
 
-/// What the token's two readable parts say.
+/// The token's decoded header and claims.
 fn parts(token: &str) -> [Value; 2] {
     let mut parts = token.split('.').take(2).map(|part| {
         let json = URL_SAFE_NO_PAD.decode(part).unwrap();

@@ -1,4 +1,4 @@
-//! SBP L3: splitting. Forks share a past and nothing else.
+//! SBP L3: forks share the history up to the fork point and nothing else.
 
 use reqwest::Method;
 use serde_json::{Value, json};

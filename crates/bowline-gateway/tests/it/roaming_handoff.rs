@@ -1,4 +1,5 @@
-//! SBP L3: changing hands. One goes on, the other takes no more turns, and everyone is told.
+//! SBP L3: handoffs. The new session goes on, the old one accepts no more turns, and its surfaces
+//! are told.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! SBP L3: arriving. What an import restores, from a token and from a bundle carried by hand.
+//! SBP L3: what an import restores, from a token and from a bundle file.
 
 use bowline_gateway::config::Price;
 use bowline_sbp::cid::Cid;
@@ -14,7 +14,7 @@ use crate::bench::{Bench, Session, list, turn, user};
 use crate::roaming::{STRANGER, made, names, of, parsed, part, sealed, text};
 use crate::upstream::MockUpstream;
 
-/// A session with a picture, a tool's call and its result, of two models, with costs.
+/// A session with an image, a tool call and its result, two models and costs.
 async fn rich(bench: &Bench) -> Session {
     let session = bench.session().await;
     let mut body = turn(&session, "gpt-x", "");
@@ -210,7 +210,7 @@ async fn sbp_l3_08_memory_of_another_make_is_carried_on_untouched() {
     }
 }
 
-/// All that other houses may put into a bundle.
+/// A bundle with everything that other implementations may put into one.
 const ODD: &str = r#"{
     "sbp_version": "1.7", "future": [1e400, -0.0, 1E5, "\ud800", "\u0000", {"n": null}],
     "exported_at": "2026-03-14T09:00:00Z", "label": null,

@@ -1,5 +1,5 @@
-//! G7, G8: many at once. One token makes one session, one session has one successor, and what was
-//! acknowledged is never lost.
+//! G7, G8: concurrent requests. One token makes one session, one session has one successor, and
+//! nothing acknowledged is lost.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ fn is_soak() -> bool {
     std::env::var_os("BOWLINE_SOAK").is_some()
 }
 
-/// How many of something: a few, or many in a soak.
+/// A number of repetitions: small, or large in a soak.
 fn scale(short: usize, soak: usize) -> usize {
     if is_soak() { soak } else { short }
 }
 
-/// Requests that start together, and what became of each, in their order.
+/// Starts requests at the same time; returns their responses, in order.
 async fn at_once(
     bench: &Bench,
     requests: Vec<(Method, String, Value)>,

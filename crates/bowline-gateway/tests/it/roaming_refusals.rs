@@ -1,4 +1,4 @@
-//! SBP L3: what is refused, with which code, and that nothing of it is stored.
+//! SBP L3: which requests are refused, with which code, and that nothing of them is stored.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::roaming::{IMPORT, STRANGER, made, of, sealed, text};
 
 const UNKNOWN: &str = "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
 
-/// Every route of a session that travels, and a body it would take.
+/// Every roaming route, with a valid body.
 fn routes() -> Vec<(Method, &'static str, Value)> {
     vec![
         (Method::POST, "export", json!({})),
@@ -54,7 +54,7 @@ async fn sbp_l3_01_a_bundle_is_only_found_under_its_own_session() {
     }
 }
 
-/// Values of every kind, some of them right by chance.
+/// Values of every JSON type; some may be valid.
 const VALUES: [&str; 16] = [
     "null",
     "true",
@@ -113,7 +113,7 @@ async fn sbp_l3_01_wrong_types_in_any_field_are_the_callers_mistake() {
     }
 }
 
-/// Every place in a document: how to get there.
+/// The paths of all values in a document.
 fn places(value: &Value, here: Vec<String>, found: &mut Vec<Vec<String>>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), value)).collect(),
@@ -127,7 +127,7 @@ fn places(value: &Value, here: Vec<String>, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The document with something else at that place.
+/// The document with another value at that path.
 fn with(text: &str, place: &[String], value: &'static str) -> String {
     let mut document = bowline_pyjson::Value::parse(text).unwrap();
     let mut at = &mut document;

@@ -1,4 +1,4 @@
-//! SBP L3: whoever changes a token or a bundle on the way, in any byte, gets nothing.
+//! SBP L3: a token or bundle with any changed byte is refused.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

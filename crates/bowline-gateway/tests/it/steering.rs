@@ -1,4 +1,4 @@
-//! Stop and steer: cancel from anywhere, input over the socket.
+//! Cancel from any client, and user messages over the WebSocket.
 
 use serde_json::json;
 

@@ -1,24 +1,24 @@
 //! A scripted OpenAI-compatible server. The model's name says how it behaves.
 //!
 //! - `m`, or anything else: answers "answer N" to the Nth call, streamed if asked
-//! - `gated`: streams what the test pushes through [`MockUpstream::gate`], piece by piece
+//! - `gated`: streams what the test sends through [`MockUpstream::gate`], chunk by chunk
 //! - `status-NNN`, `status-NNN-…`: answers that status with an OpenAI-shaped error that quotes
 //!   the model's name
 //! - `flaky`: 503 first, then as `m`
-//! - `nonsense`: 200 with something that is no completion
-//! - `broken`: streams one piece and cuts the connection
+//! - `nonsense`: 200 with a body that is no completion
+//! - `broken`: streams one chunk and closes the connection
 //! - `whole`: as `m`, and never streamed
-//! - `hang`: takes the call and never says a word
-//! - `tools`: asks for the tool `look_up`, and once its result is there says what it got
-//! - `remembers`: says "One moment. ", asks for the tool `remember` with what it was told (and for
-//!   `look_up`, if it was told to do both), and once its result is there says what it got
-//! - `calls`: asks for the tools whose calls the last message lists as JSON, in two fragments each,
-//!   all first ones before all second ones, and once there are results says what it got
-//! - `remembers-then-502`: as `remembers`, but refuses to go on once there is a result
-//! - `half-call`: streams a word and half a call of `remember`, and cuts the connection
-//! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], whose spelling no serialiser would choose
+//! - `hang`: accepts the request and never answers
+//! - `tools`: calls the tool `look_up`, and repeats its result as the answer
+//! - `remembers`: says "One moment. ", calls the tool `remember` with the user's text (and
+//!   `look_up`, if the text asks for both), and repeats the result as the answer
+//! - `calls`: makes the tool calls that the last message lists as JSON, in two fragments each, all
+//!   first fragments before all second ones, and repeats the results as the answer
+//! - `remembers-then-502`: as `remembers`, but answers 502 once there is a result
+//! - `half-call`: streams a word and half a call of `remember`, and closes the connection
+//! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], with formatting that no serialiser produces
 //!
-//! Every answer counts 1000 tokens in and 100 out.
+//! Every answer reports 1000 prompt tokens and 100 completion tokens.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +35,7 @@ use tokio::sync::mpsc;
 
 use crate::bench::eventually;
 
-/// A completion with odd spaces, numbers, escapes and an unknown field.
+/// A completion with unusual spaces, numbers, escapes and an unknown field.
 pub(crate) const ODD: &str = r#"{ "id" :"x","model":"odd",  "choices":[{"index":0,"finish_reason":"stop",
  "message":{"role":"assistant","content":"\u00e9","n":1.50e+2}} ] ,"new_field":12345678901234567890123 }
 "#;
@@ -57,7 +57,7 @@ struct Mock {
     gates: Mutex<Vec<mpsc::UnboundedReceiver<Piece>>>,
 }
 
-/// What the gateway sent.
+/// A request that the gateway sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
@@ -77,7 +77,7 @@ impl Call {
     }
 }
 
-/// A piece of a gated stream.
+/// A chunk of a gated stream.
 pub(crate) enum Piece {
     Text(String),
     Cut,
@@ -108,12 +108,12 @@ impl MockUpstream {
         self.state.calls.lock().unwrap().clone()
     }
 
-    /// Forgets the calls so far: a long test would drown in them.
+    /// Drops the recorded calls: a long test would run out of memory.
     pub(crate) fn forget(&self) {
         self.state.calls.lock().unwrap().clear();
     }
 
-    /// Waits until that many calls have come.
+    /// Waits until that many calls were received.
     pub(crate) async fn until_calls(&self, count: usize) {
         eventually(&format!("{count} calls"), async || self.calls().len() >= count).await;
     }
@@ -287,7 +287,7 @@ fn calls(body: &Value) -> Response {
     stream(events)
 }
 
-/// Calls the camera as long as it may.
+/// Calls the tool `surface_camera` in every round in which tools are allowed.
 fn calls_for_ever(body: &Value) -> Response {
     let delta = match body["tool_choice"] != "none" {
         true => json!({ "tool_calls": [{ "index": 0, "id": "call_0", "type": "function",

@@ -1,13 +1,12 @@
 //! RFC 6455 on a surface's socket, frame by frame.
 //!
-//! The tables follow the Autobahn test suite and carry its case numbers; `make autobahn` runs
-//! the suite itself. It expects an echo, and a gateway does not echo. What shows here that a
-//! message arrived whole is what the gateway answers at once: a `PING` of the protocol, padded to
-//! the wanted size in a field that nobody reads, is answered with `PONG`, and any other message
-//! with one `PROTOCOL_ERROR`. That no byte changed on the way is shown by the built-in agent,
-//! which says what it is told.
+//! The tables follow the Autobahn test suite and carry its case numbers; `make autobahn` runs the
+//! suite itself. Autobahn expects an echo server, which a gateway is not. That a message arrived
+//! whole is shown by the gateway's immediate answer: a `PING` of the protocol, padded to the wanted
+//! size in an unknown field, is answered with `PONG`, and any other message with one
+//! `PROTOCOL_ERROR`. That no byte changed is shown by the built-in agent, which repeats the text.
 //!
-//! Each row is run with its bytes in one piece, cut between frames, and cut everywhere.
+//! Each row is run with its bytes in one write, split between frames, and split into small pieces.
 
 use serde_json::json;
 
@@ -17,7 +16,7 @@ use crate::raw_socket::{Cut, Frame, Heard, RawSocket};
 /// How a connection ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ends {
-    /// It does not, until we close it; the gateway answers the close.
+    /// It stays open until the client closes it; the gateway answers the close.
     Open,
     /// By the gateway's close with this code.
     With(u16),
@@ -71,7 +70,7 @@ fn answer() -> Heard {
     Heard::Frame(json!({ "type": "PONG" }))
 }
 
-/// What text gets that is no frame of the protocol.
+/// The answer to a text that is no frame of the protocol.
 pub(crate) fn not_json() -> Heard {
     let detail = "the frame is not a JSON object";
     Heard::Frame(json!({ "type": "PROTOCOL_ERROR", "detail": detail }))
@@ -316,7 +315,7 @@ async fn ws_autobahn_9_and_10_large_messages_however_they_are_cut() {
     assert!(socket.turn().await == long, "the words came back changed");
 }
 
-/// What the built-in agent says back.
+/// The text that the built-in agent repeats.
 pub(crate) fn said(words: &str) -> Frame {
     let content = format!("echo {words}");
     let frame = json!({ "type": "USER_MESSAGE", "content": content, "client_turn_id": "c1" });

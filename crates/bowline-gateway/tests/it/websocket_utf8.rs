@@ -1,4 +1,4 @@
-//! UTF-8 on a surface's socket: Autobahn's sixth family, see [`crate::websocket`].
+//! UTF-8 on a surface's socket: section 6 of the Autobahn suite, see [`crate::websocket`].
 
 use crate::bench::Bench;
 use crate::raw_socket::{Cut, Frame, RawSocket};
@@ -6,7 +6,7 @@ use crate::websocket::{Case, Ends, not_json, run, said};
 
 const NOT_UTF8: Ends = Ends::With(1007);
 
-/// Greek, two bytes a letter and three for one: some cuts are between letters, some are not.
+/// Greek text with letters of two and three bytes: some splits are inside a letter.
 const GREEK: &str = "κόσμε";
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -41,7 +41,7 @@ async fn ws_autobahn_6_1_to_6_4_fragments_and_where_they_are_cut() {
     .await;
 }
 
-/// Stricter than the suite asks: wrong text ends the socket before its message is whole.
+/// Stricter than the suite requires: invalid text closes the socket before its message is complete.
 #[tokio::test]
 async fn ws_autobahn_6_4_a_wrong_fragment_is_not_waited_out() {
     let unfinished = vec![Frame::text(GREEK).unfinished(), Frame::next(bytes("ff")).unfinished()];

@@ -1,4 +1,4 @@
-//! What an earlier process wrote: commits under a lease of its own, before it died.
+//! Commits of an earlier process, under its own lease, before it crashed.
 
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::lifecycle::Status;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-/// Writes as a process that is gone afterwards.
+/// Commits as a process that has crashed afterwards.
 pub(crate) async fn by_a_dead_process(
     store: &Sqlite,
     session: SessionId,
@@ -38,7 +38,7 @@ pub(crate) async fn by_a_dead_process(
     store.retire(owner).await.unwrap();
 }
 
-/// A turn that it had begun, for the `attempt`th time.
+/// A turn that it had started for the `attempt`th time.
 pub(crate) fn begun(id: TurnId, request: &Value, attempt: u32) -> Write {
     let turn = TurnRow {
         id,
@@ -53,7 +53,7 @@ pub(crate) fn begun(id: TurnId, request: &Value, attempt: u32) -> Write {
     Write::Accept { turn, key: None }
 }
 
-/// Entries that it appended for a turn that goes on.
+/// Entries that it appended for a turn that has not ended.
 pub(crate) fn appended(head: &mut Head, turn_id: TurnId, entries: Vec<NewEntry>) -> Write {
     let place = |entry| {
         head.last_seq += 1;

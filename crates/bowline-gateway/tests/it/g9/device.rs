@@ -1,5 +1,5 @@
-//! A device that does with calls what devices do: it answers, late or twice or with nonsense or in
-//! another's name, or goes away in the middle, and sometimes comes back.
+//! A device with random faults: it answers late, twice, with garbage or for another device's call,
+//! or disconnects during a call and sometimes reconnects.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use super::plan::{Deed, LARGEST_MESSAGE, Leave, Plan, payload};
 use crate::bench::{Bench, Phone, Session};
 use crate::garbage::Chance;
 
-/// Calls that some device was sent lately, and in which session: for others to answer.
+/// Recent calls of all devices with their sessions, so that other devices can answer them.
 pub(super) type Heard = Mutex<VecDeque<(String, String)>>;
 
 pub(super) struct Device {
@@ -23,14 +23,14 @@ pub(super) struct Device {
     heard: Arc<Heard>,
     chance: Chance,
     phone: Option<Phone>,
-    /// What is done in the present turn.
+    /// The plan of the current turn.
     plan: Plan,
     turn: usize,
-    /// Calls that will be answered when nobody waits for them any more.
+    /// Calls that are answered only after they have timed out.
     owed: Vec<String>,
-    /// Calls on which it went away.
+    /// Calls on which it disconnected.
     left: HashSet<String>,
-    /// Calls that came again after it had gone away on them.
+    /// Calls that were sent again after it had disconnected on them.
     pub(super) again: usize,
 }
 
@@ -45,7 +45,7 @@ impl Device {
         Self { bench, session, heard, chance, phone: None, plan, turn: 0, owed, left, again: 0 }
     }
 
-    /// Is there for a turn, and answers what it still owes from earlier ones.
+    /// Runs for one turn, and sends the late answers of earlier turns.
     pub(super) async fn prepare(&mut self, turn: usize, plan: Plan) {
         (self.turn, self.plan) = (turn, plan);
         if self.phone.is_none() {
@@ -56,8 +56,8 @@ impl Device {
         }
     }
 
-    /// Does what it does until the turn is over. An attachment that was begun is brought to its end:
-    /// given up on halfway, it might arrive after the next one and take its place.
+    /// Follows the plan until the turn is over. An attach in progress is always completed: an
+    /// abandoned one might replace the next attachment.
     pub(super) async fn serve(&mut self, over: &CancellationToken) {
         while !over.is_cancelled() {
             let Some(phone) = &mut self.phone else {
@@ -139,7 +139,7 @@ impl Device {
         self.say(&result).await;
     }
 
-    /// Remembers the call for others; gives some of theirs.
+    /// Publishes the call for other devices; returns some of theirs.
     fn listen(&self, id: &str) -> Vec<String> {
         let mut heard = self.heard.lock().unwrap();
         if heard.len() > 64 {
@@ -176,7 +176,7 @@ impl Device {
         self.pack(Packet::text(frame.to_string())).await;
     }
 
-    /// A socket that has gone is one more way to go away.
+    /// A closed socket counts as a disconnect.
     async fn pack(&mut self, packet: Packet) {
         let Some(phone) = &mut self.phone else { return };
         if phone.socket.send(packet).await.is_err() {

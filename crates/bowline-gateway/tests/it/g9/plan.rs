@@ -1,4 +1,4 @@
-//! What a device will do in one turn, and what may come of each call then.
+//! The plan of a device for one turn, and the allowed outcomes of each call.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::garbage::Chance;
 
-/// The time of a call that is meant to be answered. Nothing here takes that long.
+/// The timeout of a call that will be answered; nothing here takes that long.
 pub(super) const QUICK: Duration = Duration::from_secs(12);
-/// The time of a call that nobody will answer.
+/// The timeout of a call that will not be answered.
 pub(super) const HASTY: Duration = Duration::from_millis(30);
 /// The largest message of a surface in this test.
 pub(super) const LARGEST_MESSAGE: usize = 64 << 10;
@@ -17,17 +17,17 @@ pub(super) const LARGEST_MESSAGE: usize = 64 << 10;
 pub(super) enum Deed {
     Answer,
     Fail,
-    /// Once the turn is over.
+    /// Answers after the turn is over.
     Late,
     Never,
-    /// The second answer is another one.
+    /// Answers twice; the second answer differs.
     Twice,
-    /// Nonsense first, then the answer.
+    /// Sends garbage first, then the answer.
     Garbage,
-    /// Answers others' calls and calls that nobody made, then its own.
+    /// Answers calls of other devices and unknown calls, then its own.
     Stranger,
     Cancel,
-    /// Goes away; when it is asked again, it answers.
+    /// Disconnects; when the call is sent again, it answers.
     Leave(Leave),
 }
 
@@ -55,7 +55,7 @@ impl End {
     pub(super) const ALL: [End; 5] =
         [End::Result, End::Error, End::Timeout, End::Gone, End::Cancelled];
 
-    /// What the log says of a call; none if it says something that cannot be.
+    /// The outcome of a call from its log entry; `None` if the text is unknown.
     fn of(content: &str, turn: usize, call: usize) -> Option<Self> {
         if content == payload(turn, call) {
             return Some(End::Result);
@@ -83,9 +83,9 @@ pub(super) struct Call {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Plan {
     pub(super) calls: Vec<Call>,
-    /// Whether a device that goes away comes back before the turn is over.
+    /// Whether a device that disconnects reconnects before the turn is over.
     pub(super) returns: bool,
-    /// Whether the gateway waits for it.
+    /// Whether the gateway waits for it (`tools.wait_for_surface`).
     waits: bool,
 }
 
@@ -132,13 +132,13 @@ impl Plan {
         json!(calls.collect::<Vec<_>>()).to_string()
     }
 
-    /// By when all of it must have ended (G9).
+    /// The deadline of the whole turn (G9).
     pub(super) fn deadline(&self) -> Duration {
         let longest = if self.calls.iter().all(|call| call.hasty) { HASTY } else { QUICK };
         longest + Duration::from_secs(5)
     }
 
-    /// How a call ended, by what the log says; an error if it cannot have ended so.
+    /// How a call ended according to the log; an error if the plan does not allow that outcome.
     pub(super) fn end(&self, turn: usize, n: usize, content: &str) -> Result<End, String> {
         let call = &self.calls[n];
         let end = End::of(content, turn, n).filter(|end| self.may_end(call, *end));
