@@ -1,12 +1,15 @@
 //! The HTTP handlers: parse the request, ask the engine or the session actor, render the response.
 
+mod answer;
 pub(crate) mod approvals;
 mod body;
+mod caller;
 pub(crate) mod completions;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub(crate) mod guard;
+mod idempotency;
 pub(crate) mod mcp;
 pub(crate) mod memory;
 mod openapi;
@@ -15,6 +18,7 @@ mod passthrough;
 pub(crate) mod roaming;
 pub(crate) mod sessions;
 pub(crate) mod spec;
+mod sse;
 pub(crate) mod surfaces;
 
 pub(crate) use self::body::credentials;
@@ -24,16 +28,18 @@ pub use self::openapi::document;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bowline_sbp::id::SessionId;
+use bowline_sbp::error::Failure;
+use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::session::Submit;
 use bowline_store::Session;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::Credentials;
+use crate::auth::{Credentials, hash_token};
 use crate::config::{SessionMode, WireVersion};
 use crate::engine::Engine;
-use crate::session::LiveSessions;
+use crate::session::{Accepted, LiveSessions};
 use crate::translate::Translation;
 
 /// The state shared by all handlers.
@@ -51,6 +57,18 @@ pub(crate) struct App {
     pub(crate) surfaces: TaskTracker,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) translation: Translation,
+}
+
+impl App {
+    /// Creates a session with its first turn.
+    async fn first_turn(
+        &self,
+        agent_id: AgentId,
+        submit: Submit,
+    ) -> Result<(Accepted, SessionId), Failure> {
+        let token_hash = |id| hash_token(&self.engine.access.token_for(id));
+        self.sessions.first_turn(agent_id, token_hash, submit).await
+    }
 }
 
 /// The session, if it exists and the caller may use it. Callers without access to the gateway do

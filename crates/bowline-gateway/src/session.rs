@@ -7,6 +7,7 @@
 
 mod driver;
 mod effects;
+mod first_turn;
 mod handle;
 mod history;
 mod registry;

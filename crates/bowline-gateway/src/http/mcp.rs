@@ -22,7 +22,7 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use self::host::Host;
-use super::completions::token_as_session;
+use super::caller::token_as_session;
 use super::error::ApiError;
 use super::{App, body};
 use crate::auth::{Credentials, Denied, TOKEN_PREFIX};

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::body::ChatBody;
-use super::completions::event_stream;
 use super::error::ApiError;
+use super::sse::event_stream;
 use crate::engine::Engine;
 use crate::meters;
 use crate::model::{Call, Model, Reply};

@@ -21,8 +21,8 @@ use bowline_store::IdempotencyKey;
 use jiff::SignedDuration;
 use sha2::{Digest, Sha256};
 
-use super::completions::{named_key, new_scope};
 use super::error::ApiError;
+use super::idempotency::{named_key, new_scope};
 use super::sessions::Named;
 use super::{App, body, find};
 use crate::engine::{Handoff, Source};

@@ -25,8 +25,9 @@ use uuid::Uuid;
 
 use super::App;
 use super::body;
-use super::completions::{agent, named_key, new_scope};
+use super::caller::agent;
 use super::error::ApiError;
+use super::idempotency::{named_key, new_scope};
 use crate::auth::{SHORTEST_TOKEN, hash_token};
 use crate::clock;
 use crate::session::refused;

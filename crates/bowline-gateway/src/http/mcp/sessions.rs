@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Reach;
-use crate::http::completions::open;
 use crate::http::sessions::{message, view};
 use crate::http::{ApiError, App};
 use crate::session::Accepted;
@@ -179,8 +178,8 @@ async fn send(
     };
     let (accepted, handle, after) = match (reach, asked.session_id) {
         (Reach::All, None) => {
-            let opened = open(app, AgentId::fallback(), submit).await;
-            let (accepted, id) = opened.map_err(|error| error.message().to_owned())?;
+            let opened = app.first_turn(AgentId::fallback(), submit).await;
+            let (accepted, id) = opened.map_err(|failure| failure.message)?;
             (accepted, app.sessions.handle(id), 0)
         }
         (_, id) => {

@@ -1,0 +1,160 @@
+//! A turn's answer over HTTP: whole, streamed, or not run.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bowline_sbp::completion::{as_chunk, with_field};
+use bowline_sbp::error::Code;
+use bowline_sbp::session::{Done, Outcome};
+use bowline_store::Session;
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::body::SESSION_TOKEN;
+use super::error::ApiError;
+use super::sse::{DONE, event, event_stream};
+use crate::engine::info;
+use crate::session::{Outcomes, TextBuffer};
+
+/// The source of a streamed answer.
+pub(super) enum Answering {
+    Live { text: Arc<TextBuffer>, outcome: Outcomes },
+    Done(Box<Done>),
+}
+
+pub(super) fn whole(
+    done: Done,
+    token: Option<String>,
+    is_prompt: bool,
+) -> Result<Response, ApiError> {
+    let sbp = done.info.to_json(token.as_deref());
+    let completion = if is_prompt { as_text(&done.completion) } else { None };
+    let body = with_field(completion.as_deref().unwrap_or(&done.completion), "sbp", &sbp);
+    let body = body.ok_or_else(|| {
+        ApiError::new(Code::Upstream, "the upstream's answer is not a JSON object")
+    })?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// A completion or chunk in the legacy form for requests with `prompt`: the text is in
+/// `choices[].text` (SBP-L1-02).
+fn as_text(completion: &str) -> Option<String> {
+    let mut object: Value = serde_json::from_str(completion).ok()?;
+    object["object"] = "text_completion".into();
+    for choice in object["choices"].as_array_mut()? {
+        let said = ["message", "delta"].iter().find_map(|part| choice.get(part)?.get("content"));
+        choice["text"] = said.filter(|said| said.is_string()).cloned().unwrap_or("".into());
+    }
+    Some(object.to_string())
+}
+
+/// A reader of a running turn's chunks.
+struct Reading {
+    text: Arc<TextBuffer>,
+    grew: watch::Receiver<()>,
+    outcome: Outcomes,
+    ended: Option<Outcome>,
+    /// The number of chunks that were read.
+    read: usize,
+}
+
+impl Reading {
+    /// Waits until there is more, or the turn has ended.
+    async fn more(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            ended = &mut self.outcome => self.ended = Some(ended),
+            _ = self.grew.changed() => {}
+        }
+    }
+}
+
+pub(super) async fn streamed(
+    answer: Answering,
+    token: Option<String>,
+    is_prompt: bool,
+) -> Result<Response, ApiError> {
+    let event = move |chunk: &str| {
+        let text = if is_prompt { as_text(chunk) } else { None };
+        event(text.as_deref().unwrap_or(chunk))
+    };
+    let (text, outcome) = match answer {
+        Answering::Live { text, outcome } => (text, outcome),
+        Answering::Done(done) => {
+            let body = event(&closing(&done, token)) + DONE;
+            return Ok(event_stream(Body::from(body)));
+        }
+    };
+    let grew = text.subscribe();
+    let mut reading = Reading { text, grew, outcome, ended: None, read: 0 };
+    // Wait for the first chunk: until then, a failure can still be sent as an HTTP status.
+    while reading.text.chunks(0).is_empty() && reading.ended.is_none() {
+        reading.more().await;
+    }
+    if let Some(Err(failure)) = reading.ended.as_ref().filter(|_| reading.text.chunks(0).is_empty())
+    {
+        return Err(failure.clone().into());
+    }
+    let events = stream::unfold(Some(reading), move |state| {
+        let token = token.clone();
+        async move {
+            let mut reading = state?;
+            loop {
+                // `ended` is set before this read, so no chunk can follow the ones read after it.
+                let chunks = reading.text.chunks(reading.read);
+                if !chunks.is_empty() {
+                    reading.read += chunks.len();
+                    let text = chunks.iter().map(|chunk| event(&String::from_utf8_lossy(chunk)));
+                    let text = Bytes::from(text.collect::<String>());
+                    return Some((Ok::<_, std::io::Error>(text), Some(reading)));
+                }
+                match reading.ended.take() {
+                    Some(Ok(done)) => {
+                        let text = event(&closing(&done, token)) + DONE;
+                        return Some((Ok(Bytes::from(text)), None));
+                    }
+                    Some(Err(failure)) => {
+                        let text = event(&ApiError::from(failure).to_json());
+                        return Some((Ok(Bytes::from(text)), None));
+                    }
+                    None => reading.more().await,
+                }
+            }
+        }
+    });
+    Ok(event_stream(Body::from_stream(events)))
+}
+
+/// The last data chunk: it carries `sbp` (SBP-L1-10).
+fn closing(done: &Done, token: Option<String>) -> String {
+    let chunk = done.closing.clone().or_else(|| as_chunk(&done.completion));
+    let chunk = chunk.unwrap_or_else(|| "{}".into());
+    with_field(&chunk, "sbp", &done.info.to_json(token.as_deref())).unwrap_or(chunk)
+}
+
+/// The response for a suspended session; nothing is run (SBP-L2-15).
+pub(super) fn suspended(session: &Session) -> Response {
+    let mut sbp = info(session);
+    sbp.cost_usd = 0.0;
+    sbp.resume_available = true;
+    sbp.resume_prompt = Some(format!(
+        "This session stopped after step {} and waits. Send sbp.session_id to go on with it, or \
+         sbp.force_new_session to start afresh.",
+        session.step_count
+    ));
+    (StatusCode::ACCEPTED, axum::Json(json!({ "sbp": sbp }))).into_response()
+}
+
+pub(super) fn with_token(mut response: Response, token: Option<String>) -> Response {
+    if let Some(token) = token.and_then(|token| HeaderValue::from_str(&token).ok()) {
+        response.headers_mut().insert(SESSION_TOKEN, token);
+    }
+    response
+}

@@ -1,0 +1,77 @@
+//! Who calls: credentials, the session that a token opens, the agent that is named.
+
+use axum::http::HeaderMap;
+use bowline_sbp::error::Code;
+use bowline_sbp::id::AgentId;
+use bowline_store::Session;
+
+use super::error::ApiError;
+use crate::auth::{Credentials, Denied, SHORTEST_TOKEN, TOKEN_PREFIX};
+use crate::engine::Engine;
+
+/// The caller, as identified by the request's headers.
+pub(super) struct Caller {
+    pub(super) credentials: Credentials,
+    /// The session that its token opens.
+    pub(super) session: Option<Box<Session>>,
+    /// The token came as a bearer key. An SDK cannot send `sbp`, so this also resumes a suspended
+    /// session (SBP-L2-15).
+    pub(super) as_bearer: bool,
+}
+
+impl Caller {
+    pub(super) async fn identify(
+        engine: &Engine,
+        credentials: Credentials,
+    ) -> Result<Self, ApiError> {
+        let as_bearer = credentials.session_token.is_none();
+        let credentials = token_as_session(engine, credentials);
+        let session = match &credentials.session_token {
+            None => None,
+            Some(token) => engine.session_by_token(token).await?,
+        };
+        match session {
+            Some(session) => Ok(Self { credentials, session: Some(Box::new(session)), as_bearer }),
+            // What looked like a token may be the key of another service; an open gateway accepts
+            // any key.
+            None if as_bearer && !credentials.session_token.as_deref().is_some_and(is_ours) => {
+                let bearer = credentials.bearer.or(credentials.session_token);
+                let credentials = Credentials { bearer, session_token: None };
+                engine.access.may_use(&credentials)?;
+                Ok(Self { credentials, session: None, as_bearer })
+            }
+            // An API key may create a session, even with an unknown session token beside it.
+            None => match engine.access.may_use(&credentials) {
+                Ok(()) if !as_bearer => Ok(Self { credentials, session: None, as_bearer }),
+                _ => Err(Denied::Wrong.into()),
+            },
+        }
+    }
+}
+
+/// Whether a token has the form of this gateway's tokens.
+fn is_ours(token: &str) -> bool {
+    token.starts_with(TOKEN_PREFIX)
+}
+
+/// An SDK can only set its API key, so a bearer that is no API key counts as a session token.
+/// Tokens that callers chose themselves have no fixed form.
+pub(super) fn token_as_session(engine: &Engine, mut credentials: Credentials) -> Credentials {
+    let is_token =
+        |bearer: &&mut String| bearer.len() >= SHORTEST_TOKEN && !engine.access.is_key(bearer);
+    if credentials.session_token.is_none() && credentials.bearer.as_mut().filter(is_token).is_some()
+    {
+        credentials.session_token = credentials.bearer.take();
+    }
+    credentials
+}
+
+/// The agent from the `X-Agent-ID` header (SBP-L1-05).
+pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
+    let Some(value) = headers.get("x-agent-id") else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let agent = text.parse().map_err(|error| {
+        ApiError::new(Code::InvalidRequest, format!("X-Agent-ID: {error}")).param("X-Agent-ID")
+    })?;
+    Ok(Some(agent))
+}
