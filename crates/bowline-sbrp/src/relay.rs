@@ -2,14 +2,17 @@
 //!
 //! Two machines. A [`Pair`] is one client's session and knows when it pauses, resumes and ends. A
 //! [`Berth`] is one daemon id with all its pairs: it knows which connections are current, so that
-//! the late news of an old one changes nothing. Frames that are merely passed on ask
-//! [`Berth::route_from_client`] and [`Berth::route_from_daemon`], which change nothing either.
+//! the late news of an old one changes nothing. Frames that are merely passed on do not ask it:
+//! they go by the [`ClientRoute`]s that it hands out, and a daemon's by a [`RouteCache`] of what
+//! [`Berth::route_from_daemon`] has answered.
 
 mod berth;
 mod pair;
+mod route;
 
-pub use berth::{Action, Berth, Event, Link, Route};
+pub use berth::{Action, Berth, CloseReason, Event};
 pub use pair::{Pair, PairAction, PairEvent, PairState};
+pub use route::{ClientRoute, Link, Rejected, Route, RouteCache};
 
 /// How long a session waits for its daemon (SBRP-RELAY-09).
 pub const DEFAULT_GRACE: std::time::Duration = std::time::Duration::from_secs(30);

@@ -24,16 +24,16 @@ use bowline_net::Stream;
 use bowline_net::rate::{Bucket, Rate};
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::id::SessionId;
+use bowline_sbrp::relay::{Link, RouteCache};
 use futures_util::FutureExt as _;
 use tokio::time::Sleep;
 
 use super::Shared;
 use super::config::Limits;
-use super::line::Ending;
+use super::line::{Ending, Line};
 use super::welcome::Mooring;
 use super::ws::decode::Decoder;
 use super::ws::encode;
-use forward::Routes;
 use outbound::Outbound;
 use pulse::{Due, Pulse};
 
@@ -68,12 +68,12 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) enum Who {
     Client { session: SessionId },
-    Daemon { routes: Routes },
+    Daemon { routes: RouteCache<Arc<Line>> },
 }
 
 impl Who {
     pub(crate) fn daemon() -> Self {
-        Self::Daemon { routes: Routes::default() }
+        Self::Daemon { routes: RouteCache::default() }
     }
 
     fn role(&self) -> Role {
@@ -97,7 +97,7 @@ enum Hold {
     No,
     /// The receiver has no room; it wakes us, and knows us since that drain.
     Full {
-        receiver: bowline_sbrp::relay::Link,
+        receiver: Link,
         drains: u64,
     },
     /// The receiver is about to go, and we are about to be told.

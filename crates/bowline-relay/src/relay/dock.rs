@@ -8,12 +8,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::Signal;
 use bowline_sbrp::id::{DaemonId, SessionId};
 use bowline_sbrp::relay::{Action, Berth, Event, Link, PairState, Route};
 
-use super::line::{Ending, Line, Peer};
+use super::line::{Ending, Line};
 use super::meters::{Census, Meters};
 
 #[derive(Debug)]
@@ -26,8 +25,6 @@ pub(crate) struct Dock {
 struct State {
     berth: Berth,
     lines: HashMap<Link, Arc<Line>>,
-    /// How many sessions the daemon may carry.
-    sessions: u64,
     /// Somebody waits for the next deadline already.
     timed: bool,
     /// Taken off the map: whoever still holds it asks the map again.
@@ -38,25 +35,10 @@ struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Retired;
 
-/// Where a daemon's message goes.
-#[derive(Debug)]
-pub(crate) enum Where {
-    To(Arc<Line>),
-    Refuse(ControlCode),
-    /// Nowhere: the daemon's connection is no longer the current one.
-    Stale,
-}
-
 impl Dock {
     pub(crate) fn new(daemon: DaemonId, grace: Duration) -> Self {
         let berth = Berth::new(grace);
-        let state = State {
-            berth,
-            lines: HashMap::new(),
-            sessions: u64::MAX,
-            timed: false,
-            retired: false,
-        };
+        let state = State { berth, lines: HashMap::new(), timed: false, retired: false };
         Self { daemon, state: Mutex::new(state) }
     }
 
@@ -73,16 +55,15 @@ impl Dock {
         &self,
         line: &Arc<Line>,
         resumable: bool,
-        sessions: u64,
+        max_sessions: u64,
         meters: &Meters,
     ) -> Result<(), Retired> {
         let mut state = self.lock();
         if state.retired {
             return Err(Retired);
         }
-        state.sessions = sessions;
         state.lines.insert(line.link, Arc::clone(line));
-        state.handle(Event::DaemonArrived { link: line.link, resumable }, meters);
+        state.handle(Event::DaemonArrived { link: line.link, resumable, max_sessions }, meters);
         Ok(())
     }
 
@@ -97,19 +78,8 @@ impl Dock {
         if state.retired {
             return Err(Retired);
         }
-        let full = state.berth.pairs().len() as u64 >= state.sessions;
-        if full && state.berth.daemon().is_some() {
-            line.tell(ControlCode::Forbidden, None);
-            line.close(Ending::Told(ControlCode::Forbidden));
-            return Ok(());
-        }
         state.lines.insert(line.link, Arc::clone(line));
         state.handle(Event::ClientArrived { link: line.link, session }, meters);
-        if line.is_open()
-            && let Some(daemon) = state.daemon_line()
-        {
-            line.pair_with(Peer::Paired(daemon));
-        }
         Ok(())
     }
 
@@ -141,16 +111,10 @@ impl Dock {
     }
 
     /// Where a daemon's message of this session goes.
-    pub(crate) fn client_of(&self, link: Link, session: SessionId) -> Where {
+    pub(crate) fn client_of(&self, link: Link, session: SessionId) -> Route<Arc<Line>> {
         let state = self.lock();
-        match state.berth.route_from_daemon(link, session) {
-            Route::To(client) => match state.lines.get(&client) {
-                Some(line) => Where::To(Arc::clone(line)),
-                None => Where::Stale,
-            },
-            Route::Refuse(code) => Where::Refuse(code),
-            Route::Stale => Where::Stale,
-        }
+        let route = state.berth.route_from_daemon(link, session);
+        route.look_up(|client| state.lines.get(&client).cloned())
     }
 
     pub(crate) fn is_online(&self) -> bool {
@@ -210,46 +174,25 @@ impl Dock {
 }
 
 impl State {
-    fn daemon_line(&self) -> Option<Arc<Line>> {
-        self.berth.daemon().and_then(|link| self.lines.get(&link)).cloned()
-    }
-
+    /// Has the table decide, and carries out what it says.
     fn handle(&mut self, event: Event, meters: &Meters) {
         let Ok(actions) = self.berth.handle(event, Instant::now()) else {
             meters.impossible();
             return;
         };
-        // A close that follows a code is that code's; one that stands alone replaces.
-        let mut told: HashMap<Link, ControlCode> = HashMap::new();
         for action in actions {
+            let (Action::Reroute { link, .. }
+            | Action::Tell { link, .. }
+            | Action::Close { link, .. }) = action;
+            let Some(line) = self.lines.get(&link) else { continue };
             match action {
-                Action::Tell { link, code, session } => {
-                    told.insert(link, code);
-                    self.tell(link, code, session);
+                Action::Reroute { route, tell, .. } => {
+                    let daemon = route.daemon().and_then(|link| self.lines.get(&link));
+                    line.reroute(route, daemon.cloned(), tell);
                 }
-                Action::Close { link } => {
-                    if let Some(line) = self.lines.get(&link) {
-                        line.close(told.get(&link).map_or(Ending::Replaced, |c| Ending::Told(*c)));
-                    }
-                }
+                Action::Tell { code, session, .. } => line.tell(code, session),
+                Action::Close { reason, .. } => line.close(reason.into()),
             }
-        }
-    }
-
-    fn tell(&self, link: Link, code: ControlCode, session: Option<SessionId>) {
-        let Some(line) = self.lines.get(&link) else { return };
-        let standing = match (line.role, code) {
-            (Role::Client, ControlCode::SessionPaused) => Some(Peer::Paused),
-            (Role::Client, ControlCode::SessionPending) => Some(Peer::Pending),
-            (Role::Client, ControlCode::SessionResumed) => self.daemon_line().map(Peer::Paired),
-            (Role::Client, ControlCode::SessionExpired | ControlCode::DaemonNotFound) => {
-                Some(Peer::Nobody)
-            }
-            _ => None,
-        };
-        match standing {
-            Some(peer) => line.tell_standing(peer, code, session),
-            None => line.tell(code, session),
         }
     }
 }

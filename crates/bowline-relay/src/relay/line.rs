@@ -1,4 +1,4 @@
-//! One connection as the others see it: a bounded queue, and whom it is paired with.
+//! One connection as the others see it: a bounded queue, and the route of a client.
 //!
 //! Everything that has to happen in one order happens under one short lock per connection: what a
 //! peer sends, what the relay says, and whether that peer may send at all. So nothing of a daemon
@@ -16,7 +16,7 @@ use std::task::Waker;
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::Frame;
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::Link;
+use bowline_sbrp::relay::{ClientRoute, CloseReason, Link, Route};
 
 use super::spare;
 use super::ws::encode;
@@ -54,14 +54,13 @@ pub(crate) enum Ending {
     Restart,
 }
 
-/// Whom a client's frames go to, and whose it takes.
-#[derive(Debug, Clone)]
-pub(crate) enum Peer {
-    /// Not a client, or not yet, or no longer.
-    Nobody,
-    Paired(Arc<Line>),
-    Paused,
-    Pending,
+impl From<CloseReason> for Ending {
+    fn from(reason: CloseReason) -> Self {
+        match reason {
+            CloseReason::Told(code) => Self::Told(code),
+            CloseReason::Replaced => Self::Replaced,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -74,7 +73,10 @@ pub(crate) struct Queue {
     blocked: bool,
     open: bool,
     ending: Option<Ending>,
-    peer: Peer,
+    /// Of a client, as its daemon's table has handed it out. A daemon's stays closed.
+    route: ClientRoute,
+    /// The line of the daemon in that route.
+    daemon: Option<Arc<Line>>,
     owner: Option<Waker>,
     /// Senders that wait for room.
     waiting: Vec<Waker>,
@@ -105,7 +107,8 @@ impl Line {
                 blocked: false,
                 open: true,
                 ending: None,
-                peer: Peer::Nobody,
+                route: ClientRoute::Closed,
+                daemon: None,
                 owner: None,
                 waiting: Vec::new(),
                 drains: 0,
@@ -147,12 +150,21 @@ impl Line {
         queue.wake(None);
     }
 
-    /// Says how the session stands now; what the daemon sends from here on comes after that.
-    pub(crate) fn tell_standing(&self, peer: Peer, code: ControlCode, session: Option<SessionId>) {
+    /// Changes a client's route, and tells it so under the same lock: what its daemon sends from
+    /// here on comes after that.
+    pub(crate) fn reroute(
+        &self,
+        route: ClientRoute,
+        daemon: Option<Arc<Line>>,
+        tell: Option<(ControlCode, SessionId)>,
+    ) {
         let mut queue = self.lock();
-        queue.peer = peer;
-        self.tell_locked(&mut queue, code, session);
-        queue.wake(None);
+        queue.route = route;
+        queue.daemon = daemon;
+        if let Some((code, session)) = tell {
+            self.tell_locked(&mut queue, code, Some(session));
+            queue.wake(None);
+        }
     }
 
     fn tell_locked(&self, queue: &mut Queue, code: ControlCode, session: Option<SessionId>) {
@@ -173,22 +185,19 @@ impl Line {
         queue.wake(None);
     }
 
-    /// Whom a message of this client goes to. If the daemon is away, the client is told so in the
-    /// same breath: a moment later it might be back, and its client would believe the older news.
-    pub(crate) fn peer_or_tell(&self, session: SessionId) -> Peer {
+    /// Where a message of this client goes. If it is refused and the client stays, the client is
+    /// told so under the same lock: a moment later the daemon might be back, and its client would
+    /// believe the older news.
+    pub(crate) fn route(&self, token: SessionId, session: SessionId) -> Route<Arc<Line>> {
         let mut queue = self.lock();
-        let code = match &queue.peer {
-            Peer::Paused => ControlCode::SessionPaused,
-            Peer::Pending => ControlCode::SessionPending,
-            peer => return peer.clone(),
-        };
-        self.tell_locked(&mut queue, code, Some(session));
-        queue.wake(None);
-        queue.peer.clone()
-    }
-
-    pub(crate) fn pair_with(&self, peer: Peer) {
-        self.lock().peer = peer;
+        let route = queue.route.route(token, session);
+        if let Route::Refuse(code) = route
+            && !route.closes(self.role)
+        {
+            self.tell_locked(&mut queue, code, Some(session));
+            queue.wake(None);
+        }
+        route.look_up(|_| queue.daemon.clone())
     }
 
     /// Messages and bytes that wait.
@@ -203,15 +212,10 @@ impl Line {
 }
 
 impl Queue {
-    /// Whether it takes messages from this connection: a daemon from any of its clients, a client
-    /// from the daemon it is paired with at this moment.
+    /// Whether it takes messages from this connection. A daemon takes what its clients' routes
+    /// send it; a client's route says whose it accepts.
     pub(crate) fn takes_from(&self, sender: Link, receiver: Role) -> bool {
-        self.open
-            && match (&self.peer, receiver) {
-                (_, Role::Daemon) => true,
-                (Peer::Paired(daemon), Role::Client) => daemon.link == sender,
-                _ => false,
-            }
+        self.open && (receiver == Role::Daemon || self.route.accepts(sender))
     }
 
     /// Appends a message of the relay's own.
@@ -305,7 +309,8 @@ impl Queue {
     /// Nobody may send any more; those who wait for room learn it.
     pub(crate) fn shut(&mut self) -> Vec<Waker> {
         self.open = false;
-        self.peer = Peer::Nobody;
+        self.route = ClientRoute::Closed;
+        self.daemon = None;
         self.drains += 1;
         std::mem::take(&mut self.waiting)
     }

@@ -58,10 +58,10 @@ impl Inbound {
     /// Judges a message from `sender`. The order of checks is that of SBRP-RELAY-05; what a
     /// signal says is read last.
     pub fn read(sender: Role, message: Bytes) -> Result<Self, Violation> {
-        let (header, kind) = Header::check(&message)?;
-        if !kind.allowed_from(sender) {
-            return Err(Violation::DisallowedSender(header.session));
+        if let Glance::Forward { session } = Glance::at(sender, &message, message.len())? {
+            return Ok(Self::Forward { session, message });
         }
+        let (header, kind) = Header::check(&message)?;
         let payload = &message[HEADER_LEN..];
         match kind {
             FrameType::Ping => Beat::decode(payload).map(Self::Ping),
@@ -70,11 +70,11 @@ impl Inbound {
                 let session = header.session.ok_or(Violation::InvalidSessionId)?;
                 Ok(Self::Signal { session, signal: Signal::decode(payload)? })
             }
-            FrameType::HandshakeInit | FrameType::HandshakeAccept | FrameType::Data => {
-                let session = header.session.ok_or(Violation::InvalidSessionId)?;
-                Ok(Self::Forward { session, message })
-            }
-            FrameType::Control => Err(Violation::DisallowedSender(header.session)),
+            // The header's verdict has dealt with these.
+            FrameType::HandshakeInit
+            | FrameType::HandshakeAccept
+            | FrameType::Data
+            | FrameType::Control => Err(Violation::DisallowedSender(header.session)),
         }
     }
 }

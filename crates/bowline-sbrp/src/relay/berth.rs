@@ -12,21 +12,19 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::pair::{Pair, PairAction, PairEvent, PairState};
-use crate::control::{ControlCode, Role};
+use super::route::{ClientRoute, Link, Route};
+use crate::control::ControlCode;
 use crate::frame::{Signal, SignalKind};
 use crate::id::SessionId;
 use crate::impossible::Impossible;
 
-/// One accepted connection. Numbers are never reused while the relay runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Link(pub u64);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A daemon's connection was authenticated.
+    /// A daemon's connection was authenticated; it may carry so many sessions.
     DaemonArrived {
         link: Link,
         resumable: bool,
+        max_sessions: u64,
     },
     DaemonLeft {
         link: Link,
@@ -53,25 +51,39 @@ pub enum Event {
 /// To be carried out in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    Tell { link: Link, code: ControlCode, session: Option<SessionId> },
-    Close { link: Link },
+    /// A client's route changes, and the client is told of it. Both take effect at once: nothing
+    /// may be queued for the client, or taken from it, between the two.
+    Reroute {
+        link: Link,
+        route: ClientRoute,
+        tell: Option<(ControlCode, SessionId)>,
+    },
+    Tell {
+        link: Link,
+        code: ControlCode,
+        session: Option<SessionId>,
+    },
+    Close {
+        link: Link,
+        reason: CloseReason,
+    },
 }
 
-/// Where a frame goes.
+/// Why the table ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
-    /// To this connection, unchanged.
-    To(Link),
-    /// Nowhere; its sender is told why (SBRP-RELAY-19), and closed if the code says so.
-    Refuse(ControlCode),
-    /// Nowhere and nobody: its sender is not a current connection.
-    Stale,
+pub enum CloseReason {
+    /// It was told this code, which closes.
+    Told(ControlCode),
+    /// The same daemon has connected anew (SBRP-RELAY-18).
+    Replaced,
 }
 
 #[derive(Debug)]
 pub struct Berth {
     grace: Duration,
     daemon: Option<Link>,
+    /// How many sessions the daemon may carry.
+    max_sessions: u64,
     pairs: BTreeMap<SessionId, Moored>,
 }
 
@@ -84,19 +96,20 @@ struct Moored {
 
 impl Berth {
     pub fn new(grace: Duration) -> Self {
-        Self { grace, daemon: None, pairs: BTreeMap::new() }
+        Self { grace, daemon: None, max_sessions: 0, pairs: BTreeMap::new() }
     }
 
     pub fn handle(&mut self, event: Event, now: Instant) -> Result<Vec<Action>, Impossible> {
         match event {
             Event::DaemonArrived { link, .. } if self.daemon == Some(link) => Ok(vec![]),
-            Event::DaemonArrived { link, resumable } => {
+            Event::DaemonArrived { link, resumable, max_sessions } => {
                 let mut actions = Vec::new();
                 if let Some(old) = self.daemon {
-                    actions.push(Action::Close { link: old });
+                    actions.push(Action::Close { link: old, reason: CloseReason::Replaced });
                     actions.extend(self.each(PairEvent::DaemonLost, now)?);
                 }
                 self.daemon = Some(link);
+                self.max_sessions = max_sessions;
                 actions.extend(self.each(PairEvent::DaemonReturned { resumable }, now)?);
                 Ok(actions)
             }
@@ -130,28 +143,39 @@ impl Berth {
 
     /// A client's arrival: paired, or told why not and closed.
     fn pair(&mut self, link: Link, session: SessionId) -> Vec<Action> {
-        let refuse =
-            |code, session| vec![Action::Tell { link, code, session }, Action::Close { link }];
+        let refuse = |code, session| {
+            let reason = CloseReason::Told(code);
+            vec![Action::Tell { link, code, session }, Action::Close { link, reason }]
+        };
         if self.pairs.contains_key(&session) {
             return refuse(ControlCode::Forbidden, None);
         }
-        if self.daemon.is_none() {
+        let Some(daemon) = self.daemon else {
             return refuse(ControlCode::DaemonOffline, Some(session));
+        };
+        if self.pairs.len() as u64 >= self.max_sessions {
+            return refuse(ControlCode::Forbidden, None);
         }
         self.pairs.insert(session, Moored { client: link, pair: Pair::new(self.grace) });
-        vec![]
+        vec![Action::Reroute { link, route: ClientRoute::Paired(daemon), tell: None }]
     }
 
-    /// Sends everybody away. What their connections still say is then news of old ones.
+    /// Closes everybody. Events of their connections that still come are those of old ones.
     fn give_up(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (session, Moored { client: link, .. }) in std::mem::take(&mut self.pairs) {
-            let (code, session) = (ControlCode::DaemonNotFound, Some(session));
-            actions.extend([Action::Tell { link, code, session }, Action::Close { link }]);
+            let code = ControlCode::DaemonNotFound;
+            let (route, tell) = (ClientRoute::Closed, Some((code, session)));
+            let reason = CloseReason::Told(code);
+            actions.extend([Action::Reroute { link, route, tell }, Action::Close { link, reason }]);
         }
         if let Some(link) = self.daemon.take() {
             let code = ControlCode::Unauthorized;
-            actions.extend([Action::Tell { link, code, session: None }, Action::Close { link }]);
+            let reason = CloseReason::Told(code);
+            actions.extend([
+                Action::Tell { link, code, session: None },
+                Action::Close { link, reason },
+            ]);
         }
         actions
     }
@@ -176,36 +200,34 @@ impl Berth {
         };
         let (client, daemon) = (*client, self.daemon);
         let actions = pair.handle(event, now)?;
+        let route = route(pair, daemon);
         if pair.state() == PairState::Closed {
             self.pairs.remove(&session);
         }
-        let session = Some(session);
         let actions = actions.into_iter().filter_map(|action| match action {
-            PairAction::TellClient(code) => Some(Action::Tell { link: client, code, session }),
-            PairAction::TellDaemon(code) => daemon.map(|link| Action::Tell { link, code, session }),
-            PairAction::CloseClient => Some(Action::Close { link: client }),
+            PairAction::TellClient(code) => {
+                Some(Action::Reroute { link: client, route, tell: Some((code, session)) })
+            }
+            PairAction::TellDaemon(code) => {
+                daemon.map(|link| Action::Tell { link, code, session: Some(session) })
+            }
+            PairAction::CloseClient(code) => {
+                Some(Action::Close { link: client, reason: CloseReason::Told(code) })
+            }
         });
         Ok(actions.collect())
     }
 
-    /// Where a frame of this session goes that came over this connection. For a client, `session`
-    /// is what its frame's header says; `token` is what its token said (SBRP-RELAY-06).
-    pub fn route_from_client(&self, link: Link, token: SessionId, session: SessionId) -> Route {
-        if session != token {
-            return Route::Refuse(ControlCode::SessionNotFound);
-        }
-        match (self.pairs.get(&session), self.daemon) {
-            (Some(moored), _) if moored.client != link => Route::Stale,
-            (None, _) => Route::Stale,
-            (Some(moored), daemon) => match (moored.pair.state(), daemon) {
-                (PairState::Paired, Some(daemon)) => Route::To(daemon),
-                (PairState::Pending { .. }, _) => Route::Refuse(ControlCode::SessionPending),
-                _ => Route::Refuse(ControlCode::SessionPaused),
-            },
+    /// The route of a client's connection: what the actions so far have told its relay.
+    pub fn client_route(&self, link: Link, session: SessionId) -> ClientRoute {
+        match self.pairs.get(&session) {
+            Some(moored) if moored.client == link => route(&moored.pair, self.daemon),
+            _ => ClientRoute::Closed,
         }
     }
 
-    /// The same for a daemon's frame. Before its ready there is no session to it.
+    /// Where a daemon's frame goes, for a connection that does not know or no longer knows it.
+    /// Before its ready there is no session to it.
     pub fn route_from_daemon(&self, link: Link, session: SessionId) -> Route {
         if self.daemon != Some(link) {
             return Route::Stale;
@@ -246,10 +268,13 @@ impl Berth {
     }
 }
 
-impl Route {
-    /// Whether the sender's connection ends with this refusal.
-    pub fn closes(self, sender: Role) -> bool {
-        matches!(self, Self::Refuse(code) if code.closes(sender))
+/// What the state of a pair means for frames.
+fn route(pair: &Pair, daemon: Option<Link>) -> ClientRoute {
+    match (pair.state(), daemon) {
+        (PairState::Paired, Some(daemon)) => ClientRoute::Paired(daemon),
+        (PairState::Paired, None) | (PairState::Paused { .. }, _) => ClientRoute::Paused,
+        (PairState::Pending { .. }, _) => ClientRoute::Pending,
+        (PairState::Closed, _) => ClientRoute::Closed,
     }
 }
 

@@ -53,7 +53,8 @@ pub enum PairEvent {
 pub enum PairAction {
     TellClient(ControlCode),
     TellDaemon(ControlCode),
-    CloseClient,
+    /// After this code.
+    CloseClient(ControlCode),
 }
 
 impl Pair {
@@ -74,7 +75,7 @@ impl Pair {
         use PairAction::*;
         use PairEvent::*;
         use PairState::*;
-        let expired = || vec![TellClient(SessionExpired), CloseClient];
+        let expired = || vec![TellClient(SessionExpired), CloseClient(SessionExpired)];
 
         let (next, actions) = match (self.state, event) {
             (Paired, DaemonLost) => {
@@ -154,6 +155,7 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(30);
+    const EXPIRED: [PairAction; 2] = [TellClient(SessionExpired), CloseClient(SessionExpired)];
     const BACK: PairEvent = DaemonReturned { resumable: true };
 
     /// A pair after these events, all at once.
@@ -184,11 +186,8 @@ mod tests {
         let over = start + GRACE;
         let early = over - Duration::from_nanos(1);
         for (events, told) in [
-            (&[DaemonLost][..], vec![TellClient(SessionExpired), CloseClient]),
-            (
-                &[DaemonLost, BACK],
-                vec![TellClient(SessionExpired), CloseClient, TellDaemon(SessionEnded)],
-            ),
+            (&[DaemonLost][..], EXPIRED.to_vec()),
+            (&[DaemonLost, BACK], [EXPIRED.as_slice(), &[TellDaemon(SessionEnded)]].concat()),
         ] {
             let mut pair = after(start, events);
             assert_eq!(pair.handle(Tick, early), Ok(vec![]), "an early timer is ignored");
@@ -211,7 +210,7 @@ mod tests {
         let start = Instant::now();
         for events in [&[][..], &[DaemonLost, BACK]] {
             let mut pair = after(start, events);
-            let told = vec![TellClient(SessionExpired), CloseClient];
+            let told = EXPIRED.to_vec();
             assert_eq!(pair.handle(DaemonClosed, start), Ok(told));
             assert_eq!(pair.state(), PairState::Closed);
         }
@@ -222,7 +221,7 @@ mod tests {
         let start = Instant::now();
         let mut pair = after(start, &[DaemonLost]);
         let told = pair.handle(DaemonReturned { resumable: false }, start);
-        assert_eq!(told, Ok(vec![TellClient(SessionExpired), CloseClient]));
+        assert_eq!(told, Ok(EXPIRED.to_vec()));
     }
 
     #[test]

@@ -142,16 +142,7 @@ impl Relay {
         let mut state = self.state.lock().unwrap();
         let grace = state.grace;
         let berth = state.berths.entry(daemon.to_owned()).or_insert_with(|| Berth::new(grace));
-        // The only question a berth answers about its daemon: where a frame of a client that is
-        // not there would go.
-        let probe = SessionId::from_wire(u64::MAX).unwrap();
-        let link = Link(0);
-        let arrived = berth.handle(Event::ClientArrived { link, session: probe }, Instant::now());
-        let online = arrived.unwrap().is_empty();
-        if online {
-            let _ = berth.handle(Event::ClientLeft { link, session: probe }, Instant::now());
-        }
-        online
+        berth.daemon().is_some()
     }
 
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
@@ -233,7 +224,9 @@ impl Relay {
                     let berth = state.berths.get_mut(&token.daemon);
                     match (token.session, berth) {
                         (_, None) => Route::Stale,
-                        (Some(own), Some(berth)) => berth.route_from_client(link, own, session),
+                        (Some(own), Some(berth)) => {
+                            berth.client_route(link, own).route(own, session)
+                        }
                         (None, Some(berth)) => berth.route_from_daemon(link, session),
                     }
                 };
@@ -263,7 +256,12 @@ impl Relay {
         for action in actions {
             match action {
                 Action::Tell { link, code, session } => self.tell(link, code, session),
-                Action::Close { link } => {
+                Action::Reroute { link, tell, .. } => {
+                    if let Some((code, session)) = tell {
+                        self.tell(link, code, Some(session));
+                    }
+                }
+                Action::Close { link, .. } => {
                     let role = self.state.lock().unwrap().links.get(&link).map(|one| one.0);
                     let code = match role {
                         Some(Role::Daemon) => self.replaced_code.load(Ordering::SeqCst) as u16,
@@ -312,7 +310,7 @@ impl Token {
                 (Event::ClientArrived { link, session }, Event::ClientLeft { link, session })
             }
             None => (
-                Event::DaemonArrived { link, resumable: self.resumable },
+                Event::DaemonArrived { link, resumable: self.resumable, max_sessions: u64::MAX },
                 Event::DaemonLeft { link },
             ),
         }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use bowline_sbrp::control::ControlCode;
 use bowline_sbrp::frame::{Frame, Glance, Inbound, Violation};
 use bowline_sbrp::id::SessionId;
+use bowline_sbrp::relay::{Rejected, Route};
 use bytes::Bytes;
 
 use super::forward::{self, Sender, Stop};
 use super::{Connection, End, Hold, Who};
-use crate::relay::dock::Where;
-use crate::relay::line::{Line, Peer};
+use crate::relay::line::Line;
 use crate::relay::ws::decode::Item;
 use crate::relay::ws::encode;
 use crate::relay::ws::fault::Fault;
@@ -23,15 +23,6 @@ use crate::relay::ws::mask::Masked;
 const OWN_WORDS: usize = 64;
 /// The pause between two warnings of one connection.
 const WARN_EVERY: Duration = Duration::from_secs(1);
-
-/// Where messages of a session go.
-enum Receiver {
-    Line(Arc<Line>),
-    /// Nowhere, and the sender was told so (SBRP-RELAY-19).
-    Told,
-    /// Nowhere; the sender is about to be told why, or closed.
-    Soon,
-}
 
 impl Connection {
     /// A whole message, and with it those behind it that go the same way. Gives the bytes and the
@@ -54,8 +45,7 @@ impl Connection {
             self.for_relay(message)?;
             return Ok((used, 1));
         };
-        // Twice, because a daemon may know a client that has gone and come again.
-        for _ in 0..2 {
+        for first in [true, false] {
             let sender = self.sender(before, cx);
             let known = match &self.mooring.who {
                 Who::Daemon { routes } => routes.find(session),
@@ -63,14 +53,17 @@ impl Connection {
             };
             let run = match known {
                 Some(to) => forward::run(sender, session, to, rest, most, wakes),
-                None => match self.receiver(session)? {
-                    Receiver::Line(to) => forward::run(sender, session, &to, rest, most, wakes),
-                    Receiver::Told => {
+                None => match self.route(session) {
+                    Route::To(to) => forward::run(sender, session, &to, rest, most, wakes),
+                    Route::Refuse(code) if code.closes(role) => {
+                        return Err(told(code, Some(session)));
+                    }
+                    Route::Refuse(_) => {
                         self.shared.meters.discarded();
                         self.hold_if_wordy();
                         return Ok((used, 1));
                     }
-                    Receiver::Soon => {
+                    Route::Stale => {
                         self.hold = Hold::Lifecycle;
                         return Ok((0, 0));
                     }
@@ -79,14 +72,22 @@ impl Connection {
             self.passed.0 += run.frames;
             self.passed.1 += run.bytes;
             match run.stop {
-                Stop::Done => {}
+                Stop::Rejected if run.frames == 0 => match Rejected::after(role, first) {
+                    Rejected::Wait => self.hold = Hold::Lifecycle,
+                    Rejected::RouteAgain => {
+                        self.forget(session);
+                        continue;
+                    }
+                    Rejected::Discard => {
+                        self.forget(session);
+                        break;
+                    }
+                },
                 Stop::Full { receiver, drains } => self.hold = Hold::Full { receiver, drains },
-                Stop::Gone if run.frames == 0 && self.was_stale(session) => continue,
-                Stop::Gone => {}
+                Stop::Done | Stop::Rejected => {}
             }
             return Ok((run.used, run.frames));
         }
-        // Its receiver ends, and everybody concerned is about to be told.
         self.shared.meters.discarded();
         Ok((used, 1))
     }
@@ -121,47 +122,29 @@ impl Connection {
         }
     }
 
-    /// Who receives messages of this session now. A daemon asks for those it does not know.
-    fn receiver(&mut self, session: SessionId) -> Result<Receiver, End> {
+    /// Where messages of this session go: a client's by the route beside its queue, a daemon's by
+    /// the table. A refused sender that stays has been told.
+    fn route(&mut self, session: SessionId) -> Route<Arc<Line>> {
+        let line = &self.mooring.line;
         match &mut self.mooring.who {
-            Who::Client { session: own } if *own != session => {
-                Err(told(ControlCode::SessionNotFound, Some(session)))
-            }
-            Who::Client { .. } => Ok(match self.mooring.line.peer_or_tell(session) {
-                Peer::Paired(daemon) => Receiver::Line(daemon),
-                Peer::Paused | Peer::Pending => Receiver::Told,
-                // Refused or over: it is being closed.
-                Peer::Nobody => Receiver::Soon,
-            }),
+            Who::Client { session: token } => line.route(*token, session),
             Who::Daemon { routes } => {
-                Ok(match self.mooring.dock.client_of(self.mooring.line.link, session) {
-                    Where::To(line) => {
-                        routes.learn(session, Arc::clone(&line));
-                        Receiver::Line(line)
+                let route = self.mooring.dock.client_of(line.link, session);
+                match &route {
+                    Route::To(to) => routes.learn(session, Arc::clone(to), |to| to.is_open()),
+                    Route::Refuse(code) if !code.closes(line.role) => {
+                        line.tell(*code, Some(session));
                     }
-                    Where::Refuse(code) => {
-                        self.mooring.line.tell(code, Some(session));
-                        Receiver::Told
-                    }
-                    // Replaced: it is being closed.
-                    Where::Stale => Receiver::Soon,
-                })
+                    Route::Refuse(_) | Route::Stale => {}
+                }
+                route
             }
         }
     }
 
-    /// Whether a receiver that takes nothing may merely be out of date. If it is not, the sender
-    /// waits for what it is about to be told.
-    fn was_stale(&mut self, session: SessionId) -> bool {
-        match &mut self.mooring.who {
-            Who::Daemon { routes } => {
-                routes.forget(session);
-                true
-            }
-            Who::Client { .. } => {
-                self.hold = Hold::Lifecycle;
-                false
-            }
+    fn forget(&mut self, session: SessionId) {
+        if let Who::Daemon { routes } = &mut self.mooring.who {
+            routes.forget(session);
         }
     }
 

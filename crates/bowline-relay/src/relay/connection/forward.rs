@@ -4,9 +4,6 @@
 //! once, into the buffer that the receiver's writer hands to its socket, under one lock of that
 //! receiver alone.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::task::Waker;
 
 use bowline_sbrp::control::Role;
@@ -48,8 +45,8 @@ pub(super) enum Stop {
     Done,
     /// The receiver has no room, and wakes the sender when it has.
     Full { receiver: Link, drains: u64 },
-    /// The receiver takes nothing from this sender.
-    Gone,
+    /// The receiver takes nothing from this sender now.
+    Rejected,
 }
 
 /// Passes on the messages of `session` at the beginning of the input, `most` at most.
@@ -66,7 +63,7 @@ pub(super) fn run(
     let decoder = Decoder::default();
     let mut queue = to.lock();
     if !queue.takes_from(sender.link, to.role) {
-        run.stop = Stop::Gone;
+        run.stop = Stop::Rejected;
         return run;
     }
     while run.frames < most.min(RUN) {
@@ -86,7 +83,7 @@ pub(super) fn run(
                 break;
             }
             Pushed::TooSlow => {
-                run.stop = Stop::Gone;
+                run.stop = Stop::Rejected;
                 break;
             }
         }
@@ -96,81 +93,4 @@ pub(super) fn run(
     }
     queue.wake(Some(wakes));
     run
-}
-
-/// Where a daemon's sessions are, as far as it has sent to them. Asked without any lock; what is
-/// out of date shows when it is used.
-#[derive(Debug, Default)]
-pub(crate) struct Routes {
-    lines: HashMap<SessionId, Arc<Line>, BuildHasherDefault<Mix>>,
-    tidy_at: usize,
-}
-
-impl Routes {
-    pub(super) fn find(&self, session: SessionId) -> Option<&Arc<Line>> {
-        self.lines.get(&session)
-    }
-
-    pub(super) fn learn(&mut self, session: SessionId, line: Arc<Line>) {
-        if self.lines.len() >= self.tidy_at.max(64) {
-            self.lines.retain(|_, line| line.is_open());
-            self.tidy_at = self.lines.len() * 2;
-        }
-        self.lines.insert(session, line);
-    }
-
-    pub(super) fn forget(&mut self, session: SessionId) {
-        self.lines.remove(&session);
-    }
-}
-
-/// Session ids are random and from tokens: one multiplication spreads them well enough.
-#[derive(Debug, Default)]
-struct Mix(u64);
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::relay::line::Room;
-
-    fn line(link: u64) -> Arc<Line> {
-        Arc::new(Line::new(Link(link), Role::Client, Room { frames: 8, bytes: 8 }))
-    }
-
-    fn sid(id: u64) -> SessionId {
-        SessionId::from_wire(id).unwrap()
-    }
-
-    #[test]
-    fn routes_of_closed_lines_do_not_pile_up() {
-        let mut routes = Routes::default();
-        let open = line(1);
-        routes.learn(sid(1), Arc::clone(&open));
-        for id in 2..10_000 {
-            let gone = line(id);
-            gone.lock().shut();
-            routes.learn(sid(id), gone);
-            assert!(routes.lines.len() <= 130);
-        }
-        assert!(routes.find(sid(1)).is_some());
-        routes.forget(sid(1));
-        assert!(routes.find(sid(1)).is_none());
-    }
 }

@@ -63,13 +63,14 @@ fn the_relays_own_words_are_bounded_too() {
 #[test]
 fn sbrp_relay_18_a_client_takes_from_the_daemon_it_is_paired_with() {
     let line = line(Role::Client, 8, 1 << 20);
-    let daemon = Arc::new(Line::new(Link(9), Role::Daemon, Room { frames: 8, bytes: 8 }));
     assert!(!line.lock().takes_from(Link(9), Role::Client));
-    line.pair_with(Peer::Paired(daemon));
+    line.reroute(ClientRoute::Paired(Link(9)), None, None);
     assert!(line.lock().takes_from(Link(9), Role::Client));
     assert!(!line.lock().takes_from(Link(8), Role::Client));
-    line.tell_standing(Peer::Paused, ControlCode::SessionPaused, SessionId::from_wire(1));
+    let told = (ControlCode::SessionPaused, SessionId::from_wire(1).unwrap());
+    line.reroute(ClientRoute::Paused, None, Some(told));
     assert!(!line.lock().takes_from(Link(9), Role::Client));
+    assert_eq!(line.depth().0, 1, "and it is told");
 }
 
 #[test]
@@ -88,10 +89,22 @@ fn a_sender_waits_once_for_the_same_room() {
 fn sbrp_relay_19_who_is_told_of_a_pause_is_in_one() {
     let line = line(Role::Client, 8, 1 << 20);
     let session = SessionId::from_wire(1).unwrap();
-    for (peer, told) in [(Peer::Paused, 1), (Peer::Pending, 1), (Peer::Nobody, 0)] {
-        line.pair_with(peer);
+    for (route, told) in
+        [(ClientRoute::Paused, 1), (ClientRoute::Pending, 1), (ClientRoute::Closed, 0)]
+    {
+        line.reroute(route, None, None);
         let before = line.depth().0;
-        line.peer_or_tell(session);
+        assert!(!matches!(line.route(session, session), Route::To(_)));
         assert_eq!(line.depth().0 - before, told);
     }
+}
+
+#[test]
+fn sbrp_relay_06_who_is_closed_for_a_foreign_session_is_told_by_its_own_connection() {
+    let line = line(Role::Client, 8, 1 << 20);
+    let [own, foreign] = [1, 2].map(|id| SessionId::from_wire(id).unwrap());
+    line.reroute(ClientRoute::Paused, None, None);
+    let route = line.route(own, foreign);
+    assert!(matches!(route, Route::Refuse(ControlCode::SessionNotFound)));
+    assert_eq!(line.depth().0, 0, "once, as its last word");
 }

@@ -1,44 +1,54 @@
 //! The world's relay: it reads, asks the machine, and passes on.
 
+use std::collections::BTreeSet;
+
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::{Frame, Inbound};
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::impossible::Impossible;
-use bowline_sbrp::relay::{self, Link, Route};
+use bowline_sbrp::relay::{self, ClientRoute, Link, PairState, Rejected, Route};
 use bytes::Bytes;
 
 use super::World;
-use crate::socket::{Item, Owner};
+use crate::socket::{Item, Owner, Routed};
 
 impl World {
-    /// The relay reads one message, or notices that there will be none.
+    /// The relay reads one message, hands on one that it has read, or notices that there will be
+    /// none.
     pub(super) fn up(&mut self, link: Link) -> bool {
         let Some(socket) = self.sockets.get_mut(&link).filter(|socket| socket.relay_open) else {
             return false;
         };
-        let owner = socket.owner;
+        let (owner, closing) = (socket.owner, socket.closing);
         if !socket.arrived {
             socket.arrived = true;
             socket.down.push_back(Item::Open);
             self.relay(match owner {
-                Owner::Daemon => relay::Event::DaemonArrived { link, resumable: self.resumable },
+                Owner::Daemon => relay::Event::DaemonArrived {
+                    link,
+                    resumable: self.resumable,
+                    max_sessions: u64::MAX,
+                },
                 Owner::Client { session, .. } => relay::Event::ClientArrived { link, session },
             });
+        } else if let Some(routed) = socket.routed.take() {
+            self.hand_on(link, owner, routed);
         } else if let Some(message) = socket.up.pop_front() {
             self.message(link, owner, message);
         } else if !socket.end_open {
             self.relay_notices(link);
-        } else {
+        } else if !closing {
             return false;
+        }
+        // A connection that is closed in the meantime reads no further.
+        if closing {
+            self.relay_notices(link);
         }
         true
     }
 
     fn message(&mut self, link: Link, owner: Owner, message: Bytes) {
-        let role = match owner {
-            Owner::Daemon => Role::Daemon,
-            Owner::Client { .. } => Role::Client,
-        };
+        let role = role(owner);
         match Inbound::read(role, message) {
             Ok(Inbound::Ping(beat)) => self.send_down(link, Frame::Pong(beat).encode()),
             Ok(Inbound::Pong(_)) => {}
@@ -46,23 +56,68 @@ impl World {
                 self.relay(relay::Event::Signalled { link, session, signal });
             }
             Ok(Inbound::Forward { session, message }) => {
-                let route = match owner {
-                    Owner::Daemon => self.berth.route_from_daemon(link, session),
-                    Owner::Client { session: token, .. } => {
-                        self.berth.route_from_client(link, token, session)
-                    }
-                };
-                match route {
-                    Route::To(other) => self.send_down(other, message),
-                    Route::Refuse(code) => self.refuse(link, role, code, Some(session)),
-                    Route::Stale => {}
-                }
+                self.route(link, owner, session, message, true);
             }
             Err(violation) => {
                 assert!(!self.honest, "{violation}");
                 let (code, session) = violation.answer();
                 self.refuse(link, role, code, session);
             }
+        }
+    }
+
+    /// Routes a frame as the running relay does: a client's by the route beside its queue, a
+    /// daemon's by what its connection remembers, and by the table if that is nothing.
+    fn route(&mut self, link: Link, owner: Owner, session: SessionId, message: Bytes, first: bool) {
+        let socket = &self.sockets[&link];
+        let route = match owner {
+            Owner::Client { session: token, .. } => socket.route.route(token, session),
+            Owner::Daemon => match socket.cache.find(session) {
+                Some(to) => Route::To(*to),
+                None => self.ask_table(link, session),
+            },
+        };
+        let socket = self.sockets.get_mut(&link).unwrap();
+        match route {
+            Route::To(to) => socket.routed = Some(Routed { session, message, to, first }),
+            Route::Refuse(code) => self.refuse(link, role(owner), code, Some(session)),
+            // It waits, and is lost with its connection, which is being closed.
+            Route::Stale => assert!(socket.closing, "a current connection is stale: {owner:?}"),
+        }
+    }
+
+    fn ask_table(&mut self, daemon: Link, session: SessionId) -> Route {
+        let route = self.berth.route_from_daemon(daemon, session);
+        if let Route::To(to) = route {
+            let open = self.sockets.iter().filter(|(_, socket)| socket.takes());
+            let open: BTreeSet<_> = open.map(|(link, _)| *link).collect();
+            let cache = &mut self.sockets.get_mut(&daemon).unwrap().cache;
+            cache.learn(session, to, |to| open.contains(to));
+        }
+        route
+    }
+
+    /// Between reading and this, anything may have happened: the receiver decides.
+    fn hand_on(&mut self, link: Link, owner: Owner, routed: Routed) {
+        let Routed { session, message, to, first } = routed;
+        let accepts = self.sockets.get(&to).is_some_and(|receiver| {
+            receiver.takes() && (owner != Owner::Daemon || receiver.route.accepts(link))
+        });
+        if accepts {
+            // What a client accepts from its daemon, the table would have let through.
+            if owner == Owner::Daemon {
+                let asked = self.berth.route_from_daemon(link, session);
+                assert_eq!(asked, Route::To(to), "in {session}");
+            }
+            return self.send_down(to, message);
+        }
+        match Rejected::after(role(owner), first) {
+            Rejected::Wait => self.sockets.get_mut(&link).unwrap().up.push_front(message),
+            Rejected::RouteAgain => {
+                self.sockets.get_mut(&link).unwrap().cache.forget(session);
+                self.route(link, owner, session, message, false);
+            }
+            Rejected::Discard => {}
         }
     }
 
@@ -86,6 +141,8 @@ impl World {
             return;
         };
         socket.relay_open = false;
+        socket.routed = None;
+        socket.route = ClientRoute::Closed;
         let arrived = socket.arrived;
         let owner = socket.owner;
         if arrived {
@@ -101,10 +158,36 @@ impl World {
         let actions = self.possible(actions);
         for action in actions {
             match action {
+                relay::Action::Reroute { link, route, tell } => {
+                    if let Some(socket) = self.sockets.get_mut(&link) {
+                        socket.route = route;
+                    }
+                    if let Some((code, session)) = tell {
+                        self.send_down(link, Frame::control(code, Some(session)).encode());
+                    }
+                }
                 relay::Action::Tell { link, code, session } => {
                     self.send_down(link, Frame::control(code, session).encode());
                 }
-                relay::Action::Close { link } => self.relay_notices(link),
+                relay::Action::Close { link, .. } => {
+                    if let Some(socket) = self.sockets.get_mut(&link) {
+                        socket.closing = true;
+                    }
+                }
+            }
+        }
+        self.check_routes();
+    }
+
+    /// What was handed out is what the table says.
+    fn check_routes(&self) {
+        for (link, socket) in self.sockets.iter().filter(|(_, socket)| socket.relay_open) {
+            if let Owner::Client { session, .. } = socket.owner {
+                assert_eq!(socket.route, self.berth.client_route(*link, session), "of {link:?}");
+                if let Some(daemon) = socket.route.daemon() {
+                    assert_eq!(self.berth.state(session), Some(PairState::Paired));
+                    assert_eq!(self.berth.daemon(), Some(daemon));
+                }
             }
         }
     }
@@ -120,5 +203,12 @@ impl World {
                 T::default()
             }
         }
+    }
+}
+
+fn role(owner: Owner) -> Role {
+    match owner {
+        Owner::Daemon => Role::Daemon,
+        Owner::Client { .. } => Role::Client,
     }
 }

@@ -1,0 +1,231 @@
+//! Where a frame goes, as small values that a relay keeps beside its connections.
+//!
+//! Apart from the table of pairs, because frames that are merely passed on must not wait for it:
+//! the table hands out a [`ClientRoute`] with every change, and the relay keeps it under the lock
+//! of that client's queue. A daemon's connection remembers in a [`RouteCache`] where its sessions
+//! are. Both kinds of frames are then routed without the table, by the code in this file.
+//!
+//! Invariants
+//! - A client's route is that of the table whenever nobody is changing the table.
+//! - A cached receiver may be out of date; it then refuses the frame, and the table is asked.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::control::{ControlCode, Role};
+use crate::id::SessionId;
+
+/// One accepted connection. Numbers are never reused while the relay runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Link(pub u64);
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route<T = Link> {
+    /// To this connection, unchanged.
+    To(T),
+    /// Nowhere; its sender is told why (SBRP-RELAY-19), and closed if the code says so.
+    Refuse(ControlCode),
+    /// Nowhere and nobody: its sender is not a current connection.
+    Stale,
+}
+
+impl<T> Route<T> {
+    /// Whether the sender's connection ends with this refusal.
+    pub fn closes(&self, sender: Role) -> bool {
+        matches!(self, Self::Refuse(code) if code.closes(sender))
+    }
+
+    /// The same with the receiver looked up; one that is not there any more has left.
+    pub fn look_up<U>(self, find: impl FnOnce(T) -> Option<U>) -> Route<U> {
+        match self {
+            Self::To(to) => find(to).map_or(Route::Stale, Route::To),
+            Self::Refuse(code) => Route::Refuse(code),
+            Self::Stale => Route::Stale,
+        }
+    }
+}
+
+/// How one client's session stands for frames: where the client's go, and whose it accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientRoute {
+    /// Frames pass between the client and this connection of its daemon.
+    Paired(Link),
+    /// The daemon is gone.
+    Paused,
+    /// The daemon is back and has not said yet whether it still knows the session.
+    Pending,
+    /// There is no session: not yet, not any more, or it was refused.
+    #[default]
+    Closed,
+}
+
+impl ClientRoute {
+    /// Where a frame of the client goes. `token` is the session that its token names, `session`
+    /// the one in the header of the frame (SBRP-RELAY-06).
+    #[inline]
+    pub fn route(self, token: SessionId, session: SessionId) -> Route {
+        if session != token {
+            return Route::Refuse(ControlCode::SessionNotFound);
+        }
+        match self {
+            Self::Paired(daemon) => Route::To(daemon),
+            Self::Paused => Route::Refuse(ControlCode::SessionPaused),
+            Self::Pending => Route::Refuse(ControlCode::SessionPending),
+            Self::Closed => Route::Stale,
+        }
+    }
+
+    /// Whether the client accepts a frame that this connection sends: only from the daemon it is
+    /// paired with at this moment (SBRP-RELAY-18).
+    #[inline]
+    pub fn accepts(self, daemon: Link) -> bool {
+        self == Self::Paired(daemon)
+    }
+
+    /// The connection that the client is paired with.
+    pub fn daemon(self) -> Option<Link> {
+        match self {
+            Self::Paired(daemon) => Some(daemon),
+            Self::Paused | Self::Pending | Self::Closed => None,
+        }
+    }
+}
+
+/// What becomes of a frame whose receiver did not accept it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejected {
+    /// It waits: its sender is about to be told how the session stands, or closed.
+    Wait,
+    /// The receiver may be out of date: forget it and route the frame again.
+    RouteAgain,
+    /// The receiver is ending, and everybody concerned is about to be told.
+    Discard,
+}
+
+impl Rejected {
+    /// By who sent it, and by whether this was the first try. A daemon's frame must not wait: the
+    /// frames of its other sessions are behind it.
+    pub fn after(sender: Role, first: bool) -> Self {
+        match (sender, first) {
+            (Role::Client, _) => Self::Wait,
+            (Role::Daemon, true) => Self::RouteAgain,
+            (Role::Daemon, false) => Self::Discard,
+        }
+    }
+}
+
+/// The receivers of a daemon's sessions, as far as it has sent to them.
+#[derive(Debug)]
+pub struct RouteCache<T> {
+    receivers: HashMap<SessionId, T, BuildHasherDefault<Mix>>,
+    /// From this many on, those that have left are removed first.
+    tidy_at: usize,
+}
+
+impl<T> RouteCache<T> {
+    const TIDY_AT_LEAST: usize = 64;
+
+    #[inline]
+    pub fn find(&self, session: SessionId) -> Option<&T> {
+        self.receivers.get(&session)
+    }
+
+    /// Remembers a receiver. `is_open` tells which of the others are still worth remembering.
+    pub fn learn(&mut self, session: SessionId, to: T, is_open: impl Fn(&T) -> bool) {
+        if self.receivers.len() >= self.tidy_at.max(Self::TIDY_AT_LEAST) {
+            self.receivers.retain(|_, to| is_open(to));
+            self.tidy_at = self.receivers.len() * 2;
+        }
+        self.receivers.insert(session, to);
+    }
+
+    pub fn forget(&mut self, session: SessionId) {
+        self.receivers.remove(&session);
+    }
+}
+
+impl<T> Default for RouteCache<T> {
+    fn default() -> Self {
+        Self { receivers: HashMap::default(), tidy_at: 0 }
+    }
+}
+
+/// Session ids are random and from tokens: one multiplication spreads them well enough.
+#[derive(Debug, Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sid(id: u64) -> SessionId {
+        SessionId::from_wire(id).unwrap()
+    }
+
+    #[test]
+    fn sbrp_relay_06_a_foreign_session_is_refused_however_the_own_one_stands() {
+        use ClientRoute::*;
+        for route in [Paired(Link(9)), Paused, Pending, Closed] {
+            let refused = route.route(sid(1), sid(2));
+            assert_eq!(refused, Route::Refuse(ControlCode::SessionNotFound));
+            assert!(refused.closes(Role::Client));
+        }
+    }
+
+    #[test]
+    fn sbrp_relay_18_a_client_accepts_from_the_daemon_it_is_paired_with() {
+        assert!(ClientRoute::Paired(Link(9)).accepts(Link(9)));
+        assert!(!ClientRoute::Paired(Link(9)).accepts(Link(8)));
+        for route in [ClientRoute::Paused, ClientRoute::Pending, ClientRoute::Closed] {
+            assert!(!route.accepts(Link(9)));
+        }
+    }
+
+    #[test]
+    fn a_clients_frame_waits_and_a_daemons_is_routed_once_more() {
+        for first in [true, false] {
+            assert_eq!(Rejected::after(Role::Client, first), Rejected::Wait);
+        }
+        assert_eq!(Rejected::after(Role::Daemon, true), Rejected::RouteAgain);
+        assert_eq!(Rejected::after(Role::Daemon, false), Rejected::Discard);
+    }
+
+    #[test]
+    fn a_receiver_that_left_makes_a_route_stale() {
+        assert_eq!(Route::To(Link(1)).look_up(|link| Some(link.0)), Route::To(1));
+        assert_eq!(Route::To(Link(1)).look_up(|_| None::<u64>), Route::Stale);
+        let refuse = Route::<Link>::Refuse(ControlCode::SessionPaused);
+        assert_eq!(refuse.look_up(|link| Some(link.0)), Route::Refuse(ControlCode::SessionPaused));
+    }
+
+    #[test]
+    fn routes_of_closed_connections_do_not_pile_up() {
+        let mut cache = RouteCache::default();
+        let is_open = |id: &u64| *id == 1;
+        for id in 1..10_000 {
+            cache.learn(sid(id), id, is_open);
+            assert!(cache.receivers.len() <= 130);
+        }
+        assert_eq!(cache.find(sid(1)), Some(&1));
+        cache.forget(sid(1));
+        assert_eq!(cache.find(sid(1)), None);
+    }
+}
