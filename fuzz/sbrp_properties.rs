@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use bowline_relay::relay::fuzz::{Reader, Seen};
+use bowline_relay::relay::fuzz::{FuzzReader, Seen};
 use bowline_sbrp::control::Role;
 use bowline_sbrp::frame::{Frame, HEADER_LEN, Inbound, MAX_FRAME};
 use bowline_sbrp::token::{Admission, KeySet, Relay, TokenError, TokenSigner};
@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 pub(super) fn sbrp_frame(bytes: &[u8]) -> bool {
     let Some((&how, bytes)) = bytes.split_first() else { return false };
     let role = if how & 1 == 0 { Role::Client } else { Role::Daemon };
-    let seen = Reader::new(role).read(bytes);
-    let mut reader = Reader::new(role);
+    let seen = FuzzReader::new(role).read(bytes);
+    let mut reader = FuzzReader::new(role);
     let piece = usize::from(how >> 1) + 1;
     let pieces: Vec<Seen> = bytes.chunks(piece).flat_map(|piece| reader.read(piece)).collect();
     assert_eq!(pieces, seen, "in pieces of {piece}");

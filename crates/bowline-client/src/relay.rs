@@ -20,13 +20,13 @@ mod client;
 mod control_plane;
 mod daemon;
 mod identity_file;
-mod link;
+mod liveness;
 mod pins;
-mod pulse;
 mod random;
+mod reasons;
 mod session;
+mod socket;
 pub mod tunnel;
-mod why;
 
 use std::time::Duration;
 
@@ -36,10 +36,10 @@ pub use client::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
 pub use control_plane::{ControlError, ControlPlane};
 pub use daemon::{DaemonClosed, DaemonConfig, DaemonEvent, RelayDaemon};
 pub use identity_file::{IdentityError, load_or_create};
+pub use liveness::LivenessConfig;
 pub use pins::{PinError, Pins};
-pub use pulse::Watch;
+pub use reasons::{LossReason, SessionEnd};
 pub use session::{SendError, Session};
-pub use why::{End, Why};
 
 /// How long to wait before connecting again.
 const RECONNECT: Backoff =

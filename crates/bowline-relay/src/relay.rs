@@ -1,38 +1,40 @@
 //! The server that forwards sealed frames between clients and daemons.
 //!
-//! The path of a frame: [`connection`] reads it, judges it by its header, and unmasks it into the
-//! receiver's queue ([`line`]), whose own connection writes it out with all that has gathered. The
-//! path of a connection: [`serve`] accepts it, [`http`] has its token judged ([`keys`]) and
-//! upgrades it, [`welcome`] gives it a place at its daemon's [`dock`], until it leaves or
-//! [`revocations`] has it sent away. Who is paired with whom is decided by the protocol crate; here
-//! it is carried out.
+//! The path of a frame: [`connection`] reads it, checks its header, and unmasks it into the
+//! receiver's queue ([`outbound_queue`]), which the receiver's own task writes to its socket. The
+//! path of a connection: [`serve`] accepts it, [`http`] has its token checked ([`keys`]) and
+//! upgrades it, and [`membership`] adds it to its daemon's [`daemon_slot`], until it leaves or
+//! [`revocations`] closes it.
 //!
-//! A relay holds no key that signs: of the token module it uses only what judges.
+//! Who is paired with whom, where a frame goes and what is refused is decided by
+//! [`bowline_sbrp::relay`]; here it is carried out.
+//!
+//! A relay holds no key that signs: of the token module it uses only what verifies.
 
-mod annex;
-mod arrivals;
-mod bound;
+mod buffer_pool;
 pub mod config;
 mod connection;
-mod dock;
+mod connection_rate;
+mod daemon_slot;
+mod daemon_table;
 pub mod fuzz;
-mod harbour;
 mod http;
 mod issuer;
 mod keys;
-mod line;
+mod local_control;
+mod membership;
 mod meters;
+mod outbound_queue;
 mod revocations;
 mod serve;
-mod spare;
-mod welcome;
+mod server;
 mod ws;
 
-use bound::Shared;
+use server::Shared;
 
-pub use bound::{Bound, Relay, StartError};
-pub use config::Config;
+pub use config::RelayConfig;
 pub use issuer::BadIssuer;
+pub use server::{BoundRelay, Relay, RelayStartError};
 
 #[cfg(test)]
 mod tests {

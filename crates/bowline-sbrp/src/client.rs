@@ -9,14 +9,14 @@
 //!   with what it has (SBRP-CLIENT-05).
 //! - What is not sent is given back, never dropped silently.
 
-mod held;
+mod send_queue;
 mod state;
 
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use state::State;
+use state::ClientState;
 
 use crate::control::{Code, ControlCode, SdkCode};
 use crate::frame::Frame;
@@ -26,7 +26,7 @@ use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
 
 #[derive(Debug)]
-pub enum Event {
+pub enum ClientInput {
     /// The program wants a session, or the wait before the next try is over.
     Connect,
     /// The relay let us in with a token for this session.
@@ -49,7 +49,7 @@ pub enum Event {
 
 /// To be carried out in order.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ClientAction {
     /// Get a new token and connect with it.
     Connect,
     /// The same, after a wait.
@@ -66,7 +66,7 @@ pub enum Action {
     Refused(SdkCode),
     /// Messages that no one has seen, for the program to send again or to give up.
     Unsent(Vec<Plaintext>),
-    Failed(Failure),
+    Failed(ClientFailure),
 }
 
 /// For the user's eyes.
@@ -82,7 +82,7 @@ pub enum Notice {
 
 /// Why a session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum ClientFailure {
     /// Show both fingerprints; go on only if the user approves (SBRP-CLIENT-02).
     KeyChanged(Box<KeyChange>),
     Sdk(SdkCode),
@@ -93,18 +93,24 @@ pub enum Failure {
 pub struct Client {
     daemon: DaemonId,
     trust: Trust,
-    state: State,
+    state: ClientState,
 }
 
 impl Client {
     pub fn new(daemon: DaemonId, trust: Trust) -> Self {
-        Self { daemon, trust, state: State::Idle }
+        Self { daemon, trust, state: ClientState::Idle }
     }
 
-    pub fn handle(&mut self, event: Event, now: Instant) -> Result<Vec<Action>, Impossible> {
+    pub fn handle(
+        &mut self,
+        event: ClientInput,
+        now: Instant,
+    ) -> Result<Vec<ClientAction>, Impossible> {
         match event {
-            Event::Frame(Frame::Ping(beat)) => Ok(vec![Action::Send(Frame::Pong(beat).encode())]),
-            Event::Frame(Frame::Pong(_)) => Ok(vec![]),
+            ClientInput::Frame(Frame::Ping(ping)) => {
+                Ok(vec![ClientAction::Send(Frame::Pong(ping).encode())])
+            }
+            ClientInput::Frame(Frame::Pong(_)) => Ok(vec![]),
             event => self.step(event, now),
         }
     }
@@ -116,7 +122,7 @@ impl Client {
 
     /// Whether a message that is handed over now is sent now.
     pub fn is_active(&self) -> bool {
-        matches!(self.state, State::Active { .. })
+        matches!(self.state, ClientState::Active { .. })
     }
 
     /// The session of the current connection.
@@ -127,7 +133,7 @@ impl Client {
     /// When `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Handshaking { until, .. } => Some(until),
+            ClientState::Handshaking { until, .. } => Some(until),
             _ => None,
         }
     }

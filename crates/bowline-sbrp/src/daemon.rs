@@ -1,6 +1,6 @@
 //! The daemon's side: many sessions over one connection to the relay.
 //!
-//! A [`Session`] is the table of one session; a [`Daemon`] hands each event to the session it
+//! A [`DaemonSession`] is the table of one session; a [`Daemon`] hands each event to the session it
 //! concerns. Pure: ephemerals, which are random, come with the events that need them.
 //!
 //! Invariants
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-pub use session::{Session, SessionAction, SessionEvent};
+pub use session::{DaemonSession, SessionAction, SessionInput};
 
 use crate::control::{Code, ControlCode, SdkCode};
 use crate::frame::{Frame, Reason, Signal};
@@ -27,10 +27,10 @@ use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
 
 #[derive(Debug)]
-pub enum Event {
+pub enum DaemonInput {
     /// The relay has let us in.
-    LinkUp,
-    LinkLost,
+    Connected,
+    Disconnected,
     Frame(Frame),
     /// The program takes an offered session.
     Answer {
@@ -54,7 +54,7 @@ pub enum Event {
 
 /// To be carried out in order.
 #[derive(Debug)]
-pub enum Action {
+pub enum DaemonAction {
     Send(Bytes),
     /// A client asks for a session: answer or close it, within the handshake's time.
     Offer(SessionId),
@@ -84,7 +84,7 @@ pub struct Daemon {
     resumable: bool,
     most_sessions: usize,
     connected: bool,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, DaemonSession>,
 }
 
 impl Daemon {
@@ -104,58 +104,62 @@ impl Daemon {
     /// `state_lost` on the first connection (SBRP-DAEMON-05).
     pub fn having_forgotten(mut self, sessions: impl IntoIterator<Item = SessionId>) -> Self {
         for session in sessions {
-            self.sessions.entry(session).or_insert_with(Session::forgotten);
+            self.sessions.entry(session).or_insert_with(DaemonSession::forgotten);
         }
         self
     }
 
-    pub fn handle(&mut self, event: Event, now: Instant) -> Result<Vec<Action>, Impossible> {
+    pub fn handle(
+        &mut self,
+        input: DaemonInput,
+        now: Instant,
+    ) -> Result<Vec<DaemonAction>, Impossible> {
         let impossible = |event| Err(Impossible { state: "connected", event });
-        match (self.connected, event) {
-            (false, Event::LinkUp) => {
+        match (self.connected, input) {
+            (false, DaemonInput::Connected) => {
                 self.connected = true;
-                self.each(now, || SessionEvent::LinkUp)
+                self.each(now, || SessionInput::Connected)
             }
-            (true, Event::LinkUp) => impossible("a second connection"),
-            (true, Event::LinkLost) => {
+            (true, DaemonInput::Connected) => impossible("a second connection"),
+            (true, DaemonInput::Disconnected) => {
                 self.connected = false;
                 let resumable = self.resumable;
-                self.each(now, || SessionEvent::LinkLost { resumable })
+                self.each(now, || SessionInput::Disconnected { resumable })
             }
-            (true, Event::Frame(frame)) => self.frame(frame, now),
-            (false, Event::LinkLost | Event::Frame(_)) => {
+            (true, DaemonInput::Frame(frame)) => self.frame(frame, now),
+            (false, DaemonInput::Disconnected | DaemonInput::Frame(_)) => {
                 Err(Impossible { state: "not connected", event: "something from the relay" })
             }
-            (_, Event::Answer { session, ephemeral }) => {
-                self.one(session, SessionEvent::Answer { ephemeral }, now)
+            (_, DaemonInput::Answer { session, ephemeral }) => {
+                self.one(session, SessionInput::Answer { ephemeral }, now)
             }
-            (_, Event::Send { session, plaintext }) => {
-                self.one(session, SessionEvent::Send(plaintext), now)
+            (_, DaemonInput::Send { session, plaintext }) => {
+                self.one(session, SessionInput::Send(plaintext), now)
             }
-            (_, Event::Close { session, reason }) => {
-                self.one(session, SessionEvent::Close(reason), now)
+            (_, DaemonInput::Close { session, reason }) => {
+                self.one(session, SessionInput::Close(reason), now)
             }
-            (_, Event::Stop) => self.each(now, || SessionEvent::Close(Reason::Shutdown)),
-            (_, Event::Tick) => self.each(now, || SessionEvent::Tick),
+            (_, DaemonInput::Stop) => self.each(now, || SessionInput::Close(Reason::Shutdown)),
+            (_, DaemonInput::Tick) => self.each(now, || SessionInput::Tick),
         }
     }
 
-    fn frame(&mut self, frame: Frame, now: Instant) -> Result<Vec<Action>, Impossible> {
+    fn frame(&mut self, frame: Frame, now: Instant) -> Result<Vec<DaemonAction>, Impossible> {
         match frame {
             Frame::HandshakeInit { session, payload } => self.init(session, payload, now),
-            Frame::Data { session, payload } => self.one(session, SessionEvent::Data(payload), now),
+            Frame::Data { session, payload } => self.one(session, SessionInput::Data(payload), now),
             Frame::Control { session: Some(session), control } => match control.code {
                 Code::Known(
                     ControlCode::SessionEnded
                     | ControlCode::SessionNotFound
                     | ControlCode::SessionExpired,
                 ) if self.sessions.contains_key(&session) => {
-                    self.one(session, SessionEvent::Ended, now)
+                    self.one(session, SessionInput::Ended, now)
                 }
-                code => Ok(vec![Action::Told(code)]),
+                code => Ok(vec![DaemonAction::Told(code)]),
             },
-            Frame::Control { session: None, control } => Ok(vec![Action::Told(control.code)]),
-            Frame::Ping(beat) => Ok(vec![Action::Send(Frame::Pong(beat).encode())]),
+            Frame::Control { session: None, control } => Ok(vec![DaemonAction::Told(control.code)]),
+            Frame::Ping(ping) => Ok(vec![DaemonAction::Send(Frame::Pong(ping).encode())]),
             Frame::Pong(_) => Ok(vec![]),
             Frame::HandshakeAccept { .. } | Frame::Signal { .. } => {
                 Err(Impossible { state: "connected", event: "a frame that daemons send" })
@@ -168,27 +172,27 @@ impl Daemon {
         session: SessionId,
         payload: Bytes,
         now: Instant,
-    ) -> Result<Vec<Action>, Impossible> {
+    ) -> Result<Vec<DaemonAction>, Impossible> {
         if self.sessions.contains_key(&session) {
             return Err(Impossible { state: "in session", event: "a second handshake" });
         }
         if self.sessions.len() >= self.most_sessions {
             let signal = Signal::close(Reason::Policy);
-            return Ok(vec![Action::Send(Frame::Signal { session, signal }.encode())]);
+            return Ok(vec![DaemonAction::Send(Frame::Signal { session, signal }.encode())]);
         }
-        self.sessions.insert(session, Session::offered(payload, now));
-        Ok(vec![Action::Offer(session)])
+        self.sessions.insert(session, DaemonSession::offered(payload, now));
+        Ok(vec![DaemonAction::Offer(session)])
     }
 
     fn each(
         &mut self,
         now: Instant,
-        event: impl Fn() -> SessionEvent,
-    ) -> Result<Vec<Action>, Impossible> {
+        input: impl Fn() -> SessionInput,
+    ) -> Result<Vec<DaemonAction>, Impossible> {
         let sessions: Vec<_> = self.sessions.keys().copied().collect();
         let mut actions = Vec::new();
         for session in sessions {
-            actions.extend(self.one(session, event(), now)?);
+            actions.extend(self.one(session, input(), now)?);
         }
         Ok(actions)
     }
@@ -196,29 +200,29 @@ impl Daemon {
     fn one(
         &mut self,
         id: SessionId,
-        event: SessionEvent,
+        input: SessionInput,
         now: Instant,
-    ) -> Result<Vec<Action>, Impossible> {
+    ) -> Result<Vec<DaemonAction>, Impossible> {
         let Some(session) = self.sessions.get_mut(&id) else {
-            return Err(Impossible { state: "not in this session", event: event.name() });
+            return Err(Impossible { state: "not in this session", event: input.name() });
         };
-        let actions = session.handle(event, id, &self.id, &self.identity, now)?;
+        let actions = session.handle(input, id, &self.id, &self.identity, now)?;
         if session.is_closed() {
             self.sessions.remove(&id);
         }
         let named = |action| match action {
-            SessionAction::Send(frame) => Action::Send(frame),
-            SessionAction::Tell(progress) => Action::Session(id, progress),
+            SessionAction::Send(frame) => DaemonAction::Send(frame),
+            SessionAction::Tell(progress) => DaemonAction::Session(id, progress),
         };
         Ok(actions.into_iter().map(named).collect())
     }
 
     /// When `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.sessions.values().filter_map(Session::deadline).min()
+        self.sessions.values().filter_map(DaemonSession::deadline).min()
     }
 
-    pub fn session(&self, id: SessionId) -> Option<&Session> {
+    pub fn session(&self, id: SessionId) -> Option<&DaemonSession> {
         self.sessions.get(&id)
     }
 }

@@ -16,8 +16,8 @@ mod payload;
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 pub use header::{FrameType, HEADER_LEN, Header, MAX_FRAME, MAX_PAYLOAD, Violation};
-pub use inbound::{Glance, Inbound};
-pub use payload::{Beat, Control, Reason, Signal, SignalKind};
+pub use inbound::{HeaderVerdict, Inbound};
+pub use payload::{Control, PingPayload, Reason, Signal, SignalKind};
 
 use crate::id::SessionId;
 
@@ -28,8 +28,8 @@ pub enum Frame {
     HandshakeAccept { session: SessionId, payload: Bytes },
     Data { session: SessionId, payload: Bytes },
     Signal { session: SessionId, signal: Signal },
-    Ping(Beat),
-    Pong(Beat),
+    Ping(PingPayload),
+    Pong(PingPayload),
     Control { session: Option<SessionId>, control: Control },
 }
 
@@ -46,8 +46,8 @@ impl Frame {
             FrameType::Signal => {
                 Self::Signal { session: session()?, signal: Signal::decode(&payload)? }
             }
-            FrameType::Ping => Self::Ping(Beat::decode(&payload)?),
-            FrameType::Pong => Self::Pong(Beat::decode(&payload)?),
+            FrameType::Ping => Self::Ping(PingPayload::decode(&payload)?),
+            FrameType::Pong => Self::Pong(PingPayload::decode(&payload)?),
             FrameType::Control => {
                 Self::Control { session: header.session, control: Control::decode(&payload)? }
             }
@@ -70,8 +70,8 @@ impl Frame {
             Self::Signal { session, signal } => {
                 message(FrameType::Signal, Some(*session), &signal.encode())
             }
-            Self::Ping(beat) => message(FrameType::Ping, None, beat.as_bytes()),
-            Self::Pong(beat) => message(FrameType::Pong, None, beat.as_bytes()),
+            Self::Ping(ping) => message(FrameType::Ping, None, ping.as_bytes()),
+            Self::Pong(ping) => message(FrameType::Pong, None, ping.as_bytes()),
             Self::Control { session, control } => {
                 message(FrameType::Control, *session, &control.encode())
             }

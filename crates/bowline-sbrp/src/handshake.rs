@@ -15,7 +15,7 @@ mod ephemeral;
 mod transcript;
 
 pub use client::{AwaitAccept, Established, KeyChange, Trust, VerifiedIdentity};
-pub use daemon::{Answer, answer};
+pub use daemon::{HandshakeAnswer, answer};
 pub use ephemeral::Ephemeral;
 
 use crate::control::{ControlCode, SdkCode};

@@ -20,11 +20,11 @@ const CONTEXT: &[u8] = b"sbrp-v1-revoked";
 
 /// The document, as it is published.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Document {
+pub struct RevocationList {
     daemons: Vec<String>,
 }
 
-impl Document {
+impl RevocationList {
     pub fn of<'a>(daemons: impl IntoIterator<Item = &'a DaemonId>) -> Self {
         let daemons = daemons.into_iter().map(|daemon| URL_SAFE_NO_PAD.encode(mark(daemon)));
         Self { daemons: daemons.collect() }
@@ -44,7 +44,7 @@ impl Revoked {
     /// Reads the document. An entry that is no hash spoils the whole list: half a list would let
     /// somebody in.
     pub fn from_json(json: &[u8]) -> Result<Self, BadList> {
-        let document: Document = serde_json::from_slice(json).map_err(|_| BadList)?;
+        let document: RevocationList = serde_json::from_slice(json).map_err(|_| BadList)?;
         let marks = document.daemons.iter().map(|text| {
             let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadList)?;
             bytes.try_into().map_err(|_| BadList)
@@ -78,14 +78,14 @@ mod tests {
         DaemonId::new(text)
     }
 
-    fn read(document: &Document) -> Revoked {
+    fn read(document: &RevocationList) -> Revoked {
         Revoked::from_json(&serde_json::to_vec(document).unwrap()).unwrap()
     }
 
     #[test]
     fn a_list_names_those_it_was_made_of_and_nobody_else() {
         let (lost, stolen, mine) = (id("d_lost"), id("d_stolen"), id("d_mine"));
-        let document = Document::of([&lost, &stolen]);
+        let document = RevocationList::of([&lost, &stolen]);
         let text = serde_json::to_string(&document).unwrap();
         assert!(!text.contains("lost") && !text.contains("stolen"), "{text}");
         let revoked = read(&document);
@@ -95,8 +95,10 @@ mod tests {
 
     #[test]
     fn only_a_new_name_adds_something() {
-        let (one, both) =
-            (read(&Document::of([&id("a")])), read(&Document::of([&id("a"), &id("b")])));
+        let (one, both) = (
+            read(&RevocationList::of([&id("a")])),
+            read(&RevocationList::of([&id("a"), &id("b")])),
+        );
         assert!(both.adds_to(&one) && one.adds_to(&Revoked::default()));
         assert!(!one.adds_to(&both) && !one.adds_to(&one));
     }

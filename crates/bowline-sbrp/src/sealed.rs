@@ -14,7 +14,7 @@ mod window;
 
 use aws_lc_rs::aead::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 
-pub use opener::{OpenError, Opened, Opener};
+pub use opener::{Opened, Opener, UnsealError};
 pub use plaintext::Plaintext;
 pub use sealer::{MAX_PLAINTEXT, SealError, Sealer};
 pub use window::ReplayWindow;

@@ -14,7 +14,7 @@ mod issue;
 mod keys;
 
 pub use check::{Admission, ClientPass, DaemonPass, Relay};
-pub use issue::{Presence, Session, TokenSigner, jwk};
+pub use issue::{PresenceGrant, SessionGrant, TokenSigner, jwk};
 pub use keys::{KeySet, KeySetError};
 
 const TYPE: &str = "sbrp-relay+jwt";

@@ -80,8 +80,8 @@ impl From<StartError> for Failure {
     }
 }
 
-impl From<bowline_relay::relay::StartError> for Failure {
-    fn from(error: bowline_relay::relay::StartError) -> Self {
+impl From<bowline_relay::relay::RelayStartError> for Failure {
+    fn from(error: bowline_relay::relay::RelayStartError) -> Self {
         let hint = error.hint();
         Failure::new(error).hint(hint)
     }

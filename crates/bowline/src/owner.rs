@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bowline_client::relay::{ClientClosed, ControlError, ControlPlane, DaemonClosed, Pins, Why};
+use bowline_client::relay::{
+    ClientClosed, ControlError, ControlPlane, DaemonClosed, LossReason, Pins,
+};
 use bowline_sbrp::api::DaemonView;
 use bowline_sbrp::control::{Code, ControlCode};
 
@@ -112,7 +114,7 @@ impl From<ClientClosed> for Failure {
                 Failure::new(closed).hint("somebody may be in between; try another network")
             }
             ClientClosed::Relay(code @ Code::Known(ControlCode::DaemonNotFound)) => {
-                lost(Why::Told(code))
+                lost(LossReason::Told(code))
             }
             ClientClosed::Relay(_) | ClientClosed::Stopped => Failure::new(closed),
         }
@@ -120,17 +122,19 @@ impl From<ClientClosed> for Failure {
 }
 
 /// A loss that a command does not wait out.
-pub(crate) fn lost(why: Why) -> Failure {
-    match why {
-        Why::Control(error) => error.into(),
-        Why::Told(Code::Known(ControlCode::DaemonOffline)) => Failure::new("the daemon is offline")
-            .hint("start it on its machine with `bowline daemon`"),
-        Why::Told(Code::Known(ControlCode::DaemonNotFound)) => {
+pub(crate) fn lost(reason: LossReason) -> Failure {
+    match reason {
+        LossReason::Control(error) => error.into(),
+        LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
+            Failure::new("the daemon is offline")
+                .hint("start it on its machine with `bowline daemon`")
+        }
+        LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {
             Failure::new("the daemon was revoked").hint("`bowline daemons` shows those you have")
         }
-        Why::Told(Code::Known(ControlCode::SessionExpired)) => {
+        LossReason::Told(Code::Known(ControlCode::SessionExpired)) => {
             Failure::new("the daemon refused or closed the session").hint("try again")
         }
-        why => Failure::new(why).hint("try again"),
+        reason => Failure::new(reason).hint("try again"),
     }
 }

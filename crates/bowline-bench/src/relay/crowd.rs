@@ -19,10 +19,10 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     let relay = MeasuredServer::relay(issuer)?;
     let mut open = Vec::new();
     // What is made once is made now.
-    moor(&relay, issuer, DAEMONS, 1, &mut open)?;
+    connect_all(&relay, issuer, DAEMONS, 1, &mut open)?;
     let before = relay.process.memory()?;
     for daemon in 0..DAEMONS {
-        moor(&relay, issuer, daemon, CLIENTS, &mut open)?;
+        connect_all(&relay, issuer, daemon, CLIENTS, &mut open)?;
     }
     let grown = relay.process.memory()? - before;
     let pairs = held(&relay, "bowline_relay_pairs{state=\"paired\"}")? - 1.0;
@@ -34,7 +34,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
 }
 
 /// A daemon and its clients, each of which has said something and heard something.
-fn moor(
+fn connect_all(
     relay: &MeasuredServer,
     issuer: &Issuer,
     daemon: u64,
@@ -44,8 +44,8 @@ fn moor(
     let name = format!("daemon-{daemon}");
     let shape = Shape::relayed(1024);
     let mut arrived = vec![0; shape.arrives];
-    let mut moored = wire::connect(relay.address, &issuer.daemon(&name))?;
-    wire::upgraded(&mut moored)?;
+    let mut socket = wire::connect(relay.address, &issuer.daemon(&name))?;
+    wire::upgraded(&mut socket)?;
     wire::until_online(relay.address, &issuer.daemon(&name))?;
     for client in 0..clients {
         let session = issuer::session(daemon * CLIENTS + client + 1)?;
@@ -53,12 +53,12 @@ fn moor(
         wire::upgraded(&mut stream)?;
         let frame = shape.frame(session);
         stream.write_all(&frame)?;
-        moored.read_exact(&mut arrived).context("a client's frame did not arrive")?;
-        moored.write_all(&frame)?;
+        socket.read_exact(&mut arrived).context("a client's frame did not arrive")?;
+        socket.write_all(&frame)?;
         stream.read_exact(&mut arrived).context("a daemon's frame did not arrive")?;
         open.push(stream);
     }
-    open.push(moored);
+    open.push(socket);
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     let relay = MeasuredServer::relay(issuer)?;
     let mut daemons = Vec::new();
     for number in 0..DAEMONS {
-        daemons.push(DaemonEnd::moor(&relay, issuer, number)?);
+        daemons.push(EchoDaemon::connect(&relay, issuer, number)?);
     }
     let mut rates = Vec::new();
     for round in 0..ROUNDS as u64 {
@@ -58,13 +58,13 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
 }
 
 /// A daemon's end, as far as handshakes go.
-struct DaemonEnd {
+struct EchoDaemon {
     id: DaemonId,
     key: IdentityKey,
 }
 
-impl DaemonEnd {
-    fn moor(relay: &MeasuredServer, issuer: &Issuer, number: usize) -> Result<Self> {
+impl EchoDaemon {
+    fn connect(relay: &MeasuredServer, issuer: &Issuer, number: usize) -> Result<Self> {
         let id = DaemonId::new(format!("daemon-{number}"));
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)?;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use anyhow::{Context, Result};
 use bowline_sbrp::id::{DaemonId, SessionId};
-use bowline_sbrp::token::{Presence, Session, TokenSigner};
+use bowline_sbrp::token::{PresenceGrant, SessionGrant, TokenSigner};
 use serde_json::json;
 
 use crate::load::since_epoch;
@@ -41,7 +41,7 @@ impl Issuer {
 
     pub(super) fn daemon(&self, daemon: &str) -> String {
         let now = since_epoch().as_secs();
-        self.signer.presence(&Presence {
+        self.signer.presence(&PresenceGrant {
             daemon: DaemonId::new(daemon),
             resumable: true,
             region: None,
@@ -53,7 +53,7 @@ impl Issuer {
 
     pub(super) fn client(&self, daemon: &str, session: SessionId) -> String {
         let now = since_epoch().as_secs();
-        self.signer.session(&Session {
+        self.signer.session(&SessionGrant {
             daemon: DaemonId::new(daemon),
             user: format!("user-{session}"),
             session,

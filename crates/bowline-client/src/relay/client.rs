@@ -10,8 +10,8 @@
 //!   Each comes as a [`Session`] of its own, so that nothing is sent to the wrong one.
 //! - A paused session goes on as it was, or ends visibly if anything was lost (SBRP-CLIENT-05).
 
+mod connection;
 mod driver;
-mod talk;
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::control_plane::{ControlError, ControlPlane};
+use super::liveness::LivenessConfig;
 use super::pins::{PinError, Pins};
-use super::pulse::Watch;
+use super::reasons::{LossReason, sentence, told};
 use super::session::Session;
-use super::why::{Why, sentence, told};
-use driver::Driver;
+use driver::ClientDriver;
 
 /// Which daemon to reach, and what is known of it.
 #[derive(Debug, Clone)]
@@ -37,13 +37,13 @@ pub struct ClientConfig {
     pub control: ControlPlane,
     pub daemon: DaemonId,
     pub pins: Pins,
-    pub watch: Watch,
+    pub liveness: LivenessConfig,
     approved: Option<Trust>,
 }
 
 impl ClientConfig {
     pub fn new(control: ControlPlane, daemon: DaemonId, pins: Pins) -> Self {
-        Self { control, daemon, pins, watch: Watch::default(), approved: None }
+        Self { control, daemon, pins, liveness: LivenessConfig::default(), approved: None }
     }
 
     /// The user compared both fingerprints and wants the new key. It still has to prove itself, and
@@ -74,7 +74,7 @@ pub enum ClientEvent {
     /// The daemon's key could not be kept: the next start will trust anew (SBRP-CLIENT-08).
     NotPinned(PinError),
     /// There is no session now; the next attempt begins after `retry_in`.
-    Lost { why: Why, retry_in: Duration },
+    Lost { reason: LossReason, retry_in: Duration },
     /// The client is over. Nothing follows.
     Closed(ClientClosed),
 }
@@ -122,7 +122,7 @@ impl RelayClient {
     pub fn connect(config: ClientConfig) -> Self {
         let (given, events) = mpsc::channel(EVENTS);
         let stop = CancellationToken::new();
-        let driver = Driver::new(config, given, stop.clone());
+        let driver = ClientDriver::new(config, given, stop.clone());
         Self { events, stop, task: tokio::spawn(driver.run()) }
     }
 

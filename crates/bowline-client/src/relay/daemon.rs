@@ -23,10 +23,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::control_plane::{ControlError, ControlPlane};
-use super::pulse::Watch;
+use super::liveness::LivenessConfig;
+use super::reasons::LossReason;
 use super::session::Session;
-use super::why::Why;
-use driver::Driver;
+use driver::DaemonDriver;
 
 /// What a daemon needs to know.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct DaemonConfig {
     pub resumable: bool,
     /// More clients are turned away; 64 by default.
     pub most_sessions: usize,
-    pub watch: Watch,
+    pub liveness: LivenessConfig,
     /// How often a replaced daemon looks whether it may come back; 30 s by default.
     pub replaced_wait: Duration,
 }
@@ -52,7 +52,7 @@ impl DaemonConfig {
             name: None,
             resumable: true,
             most_sessions: 64,
-            watch: Watch::default(),
+            liveness: LivenessConfig::default(),
             replaced_wait: Duration::from_secs(30),
         }
     }
@@ -68,7 +68,7 @@ pub enum DaemonEvent {
     /// A client is there, and the handshake is done.
     SessionOpened(Session),
     /// The connection is gone; the next attempt begins after `retry_in`. Sessions wait.
-    Lost { why: Why, retry_in: Duration },
+    Lost { reason: LossReason, retry_in: Duration },
     /// Another process with the same identity is connected, and the sessions are over. This one looks again after `look_in`,
     /// and comes back when the other is gone.
     Replaced { look_in: Duration },
@@ -99,7 +99,7 @@ impl RelayDaemon {
     pub fn start(config: DaemonConfig) -> Self {
         let (given, events) = mpsc::channel(EVENTS);
         let stop = CancellationToken::new();
-        let driver = Driver::new(config, given, stop.clone());
+        let driver = DaemonDriver::new(config, given, stop.clone());
         Self { events, stop, task: tokio::spawn(driver.run()) }
     }
 

@@ -3,12 +3,12 @@
 use bowline_sbrp::handshake::Ephemeral;
 use zeroize::Zeroizing;
 
-use super::why::Why;
+use super::reasons::LossReason;
 
 /// A key pair for one handshake.
-pub(super) fn ephemeral() -> Result<Ephemeral, Why> {
+pub(super) fn ephemeral() -> Result<Ephemeral, LossReason> {
     let mut bytes = Zeroizing::new([0; 32]);
-    getrandom::fill(bytes.as_mut()).map_err(|_| Why::NoEntropy)?;
+    getrandom::fill(bytes.as_mut()).map_err(|_| LossReason::NoEntropy)?;
     Ok(Ephemeral::from_random(bytes))
 }
 

@@ -1,6 +1,6 @@
 //! One sealed session, as a program holds it; the same at both ends.
 //!
-//! A [`Session`] is a handle; the driver that owns the connection holds its [`Mooring`]. Messages
+//! A [`Session`] is a handle; the driver that owns the connection holds its [`SessionFeed`]. Messages
 //! go to the driver over one bounded queue and come back over one whose bound is in bytes.
 //!
 //! Invariants
@@ -19,7 +19,7 @@ use bowline_sbrp::identity::Fingerprint;
 use bowline_sbrp::sealed::{MAX_PLAINTEXT, Opened, Plaintext};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::why::End;
+use super::reasons::SessionEnd;
 
 /// A session that is established, or was. Dropping it ends it.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub struct Session {
     fingerprint: Fingerprint,
     outgoing: mpsc::Sender<Outgoing>,
     inbox: mpsc::UnboundedReceiver<Incoming>,
-    fate: watch::Receiver<Option<End>>,
-    _drop: Leave,
+    end: watch::Receiver<Option<SessionEnd>>,
+    _drop: DropNotice,
 }
 
 /// Why a message was not taken.
@@ -41,7 +41,7 @@ pub enum SendError {
     #[error("there is no room for more messages now")]
     Full,
     #[error(transparent)]
-    Ended(#[from] End),
+    Ended(#[from] SessionEnd),
 }
 
 impl Session {
@@ -91,8 +91,8 @@ impl Session {
     }
 
     /// Why the session is over, if it is.
-    pub fn end(&self) -> Option<End> {
-        self.fate.borrow().clone()
+    pub fn end(&self) -> Option<SessionEnd> {
+        self.end.borrow().clone()
     }
 
     fn outgoing(&self, message: Vec<u8>) -> Result<Outgoing, SendError> {
@@ -105,13 +105,13 @@ impl Session {
         }
     }
 
-    fn ended(&self) -> End {
-        self.end().unwrap_or(End::Here)
+    fn ended(&self) -> SessionEnd {
+        self.end().unwrap_or(SessionEnd::Here)
     }
 
     pub(super) fn into_parts(self) -> Parts {
-        let Self { id, outgoing, inbox, fate, _drop, .. } = self;
-        Parts { id, outgoing, inbox, fate, _drop }
+        let Self { id, outgoing, inbox, end, _drop, .. } = self;
+        Parts { id, outgoing, inbox, end, _drop }
     }
 }
 
@@ -129,15 +129,15 @@ pub(super) struct Parts {
     pub(super) id: SessionId,
     pub(super) outgoing: mpsc::Sender<Outgoing>,
     pub(super) inbox: mpsc::UnboundedReceiver<Incoming>,
-    pub(super) fate: watch::Receiver<Option<End>>,
-    pub(super) _drop: Leave,
+    pub(super) end: watch::Receiver<Option<SessionEnd>>,
+    pub(super) _drop: DropNotice,
 }
 
 /// Tells the driver that a handle is gone.
 #[derive(Debug)]
-pub(super) struct Leave(SessionId, mpsc::UnboundedSender<SessionId>);
+pub(super) struct DropNotice(SessionId, mpsc::UnboundedSender<SessionId>);
 
-impl Drop for Leave {
+impl Drop for DropNotice {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
     }
@@ -157,45 +157,45 @@ pub(super) enum Incoming {
     Resumed,
 }
 
-/// The queues of a driver, out of which it makes sessions.
+/// The queues of a driver, from which it makes session handles.
 #[derive(Debug)]
-pub(super) struct Quay {
+pub(super) struct SessionFactory {
     outgoing: mpsc::Sender<Outgoing>,
-    leaves: mpsc::UnboundedSender<SessionId>,
+    drops: mpsc::UnboundedSender<SessionId>,
 }
 
-impl Quay {
+impl SessionFactory {
     /// With the ends that the driver reads. The second queue holds one entry a session, so it is
     /// bounded by their number.
     pub(super) fn new() -> (Self, mpsc::Receiver<Outgoing>, mpsc::UnboundedReceiver<SessionId>) {
         let (outgoing, sent) = mpsc::channel(OUTGOING);
-        let (leaves, left) = mpsc::unbounded_channel();
-        (Self { outgoing, leaves }, sent, left)
+        let (drops, left) = mpsc::unbounded_channel();
+        (Self { outgoing, drops }, sent, left)
     }
 
-    pub(super) fn moor(&self, id: SessionId, fingerprint: Fingerprint) -> (Session, Mooring) {
+    pub(super) fn open(&self, id: SessionId, fingerprint: Fingerprint) -> (Session, SessionFeed) {
         // Bounded by the room that each message needs.
         let (tell, inbox) = mpsc::unbounded_channel();
-        let (fate, told) = watch::channel(None);
+        let (end, told) = watch::channel(None);
         let session = Session {
             id,
             fingerprint,
             outgoing: self.outgoing.clone(),
             inbox,
-            fate: told,
-            _drop: Leave(id, self.leaves.clone()),
+            end: told,
+            _drop: DropNotice(id, self.drops.clone()),
         };
         let room = Arc::new(Semaphore::new(ROOM));
-        (session, Mooring { inbox: tell, room, fate, next: 0 })
+        (session, SessionFeed { inbox: tell, room, end, next: 0 })
     }
 }
 
 /// The driver's end of a session.
 #[derive(Debug)]
-pub(super) struct Mooring {
+pub(super) struct SessionFeed {
     inbox: mpsc::UnboundedSender<Incoming>,
     room: Arc<Semaphore>,
-    fate: watch::Sender<Option<End>>,
+    end: watch::Sender<Option<SessionEnd>>,
     /// The number that the next message must have.
     next: u64,
 }
@@ -209,7 +209,7 @@ pub(super) enum Undelivered {
     Full(Plaintext),
 }
 
-impl Mooring {
+impl SessionFeed {
     pub(super) fn deliver(&mut self, opened: Opened) -> Result<(), Undelivered> {
         if opened.seq != self.next {
             return Err(Undelivered::Gap);
@@ -227,7 +227,7 @@ impl Mooring {
 
     /// Delivers what there was no room for.
     pub(super) fn put(&self, message: Plaintext, room: OwnedSemaphorePermit) {
-        // If the handle is gone, the driver hears it from its [`Leave`].
+        // If the handle is gone, the driver hears it from its [`DropNotice`].
         let _ = self.inbox.send(Incoming::Message(message, room));
     }
 
@@ -239,8 +239,8 @@ impl Mooring {
         let _ = self.inbox.send(Incoming::Resumed);
     }
 
-    pub(super) fn end(self, end: End) {
-        self.fate.send_replace(Some(end));
+    pub(super) fn end(self, end: SessionEnd) {
+        self.end.send_replace(Some(end));
     }
 }
 
@@ -263,11 +263,11 @@ mod tests {
 
     use super::*;
 
-    fn moored() -> (Session, Mooring, mpsc::Receiver<Outgoing>) {
-        let (quay, sent, _) = Quay::new();
+    fn session_and_feed() -> (Session, SessionFeed, mpsc::Receiver<Outgoing>) {
+        let (factory, sent, _) = SessionFactory::new();
         let id = SessionId::from_wire(7).unwrap();
-        let (session, mooring) = quay.moor(id, Fingerprint::of(&[0; 32]));
-        (session, mooring, sent)
+        let (session, feed) = factory.open(id, Fingerprint::of(&[0; 32]));
+        (session, feed, sent)
     }
 
     fn opened(seq: u64, length: usize) -> Opened {
@@ -276,34 +276,34 @@ mod tests {
 
     #[tokio::test]
     async fn messages_come_in_order_and_a_gap_is_noticed() {
-        let (mut session, mut mooring, _sent) = moored();
-        mooring.deliver(opened(0, 1)).unwrap();
-        mooring.deliver(opened(1, 1)).unwrap();
-        assert_eq!(mooring.deliver(opened(3, 1)), Err(Undelivered::Gap));
+        let (mut session, mut feed, _sent) = session_and_feed();
+        feed.deliver(opened(0, 1)).unwrap();
+        feed.deliver(opened(1, 1)).unwrap();
+        assert_eq!(feed.deliver(opened(3, 1)), Err(Undelivered::Gap));
         assert_eq!(session.recv().await, Some(vec![0]));
         assert_eq!(session.recv().await, Some(vec![1]));
-        mooring.end(End::Left);
-        assert_eq!((session.recv().await, session.end()), (None, Some(End::Left)));
-        assert_eq!(session.send(vec![]).await, Err(SendError::Ended(End::Left)));
+        feed.end(SessionEnd::Left);
+        assert_eq!((session.recv().await, session.end()), (None, Some(SessionEnd::Left)));
+        assert_eq!(session.send(vec![]).await, Err(SendError::Ended(SessionEnd::Left)));
     }
 
     #[tokio::test]
     async fn what_is_not_read_is_bounded_in_bytes_and_in_number() {
         for (length, most) in [(60_000, 17), (1, 256)] {
-            let (mut session, mut mooring, _sent) = moored();
+            let (mut session, mut feed, _sent) = session_and_feed();
             for seq in 0..most {
-                mooring.deliver(opened(seq, length)).unwrap();
+                feed.deliver(opened(seq, length)).unwrap();
             }
-            let full = mooring.deliver(opened(most, length));
+            let full = feed.deliver(opened(most, length));
             assert!(matches!(full, Err(Undelivered::Full(_))), "{length}");
             session.recv().await.unwrap();
-            mooring.deliver(opened(most + 1, length)).unwrap();
+            feed.deliver(opened(most + 1, length)).unwrap();
         }
     }
 
     #[tokio::test]
     async fn sbrp_client_05_what_waits_to_be_sent_is_bounded() {
-        let (session, _mooring, mut sent) = moored();
+        let (session, _mooring, mut sent) = session_and_feed();
         for _ in 0..OUTGOING {
             session.try_send(vec![1]).unwrap();
         }

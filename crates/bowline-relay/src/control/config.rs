@@ -18,7 +18,7 @@ const LONGEST_PRESENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// What one control plane is.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ControlConfig {
     /// The folder of the registry; made if it is missing. Only its owner may open it.
     pub data: PathBuf,
     /// What tokens name as their issuer; relays fetch the key set below it. Without a slash at
@@ -31,7 +31,7 @@ pub struct Config {
     /// How long a presence token is good for, one minute to one day; one hour by default. A
     /// revoked daemon may reconnect for as long at a relay that cannot fetch the list of those.
     pub presence_ttl: Duration,
-    pub limits: Limits,
+    pub limits: ControlLimits,
 }
 
 /// Where a control plane of its own listens.
@@ -55,7 +55,7 @@ impl Listen {
 
 /// How much, how many, how long, how often.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ControlLimits {
     /// The largest request head, in bytes.
     pub request_head: usize,
     /// The largest request body, in bytes.
@@ -89,7 +89,7 @@ pub struct Limits {
     pub list_timeout: Duration,
 }
 
-impl Limits {
+impl ControlLimits {
     pub(super) fn door(&self) -> DoorLimits {
         DoorLimits {
             connections: self.connections,
@@ -101,7 +101,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for ControlLimits {
     fn default() -> Self {
         let rate = |burst, every| Rate { burst, every };
         Self {
@@ -137,7 +137,7 @@ pub enum BadConfig {
     Region,
 }
 
-impl Config {
+impl ControlConfig {
     /// With defaults for all that has one.
     pub fn new(data: impl Into<PathBuf>, issuer: &str, relay_url: Url) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl Config {
             relay_url,
             region: None,
             presence_ttl: Duration::from_secs(3600),
-            limits: Limits::default(),
+            limits: ControlLimits::default(),
         }
     }
 
@@ -174,8 +174,8 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn config(issuer: &str, relay: &str) -> Config {
-        Config::new("/nowhere", issuer, relay.parse().unwrap())
+    fn config(issuer: &str, relay: &str) -> ControlConfig {
+        ControlConfig::new("/nowhere", issuer, relay.parse().unwrap())
     }
 
     #[test]

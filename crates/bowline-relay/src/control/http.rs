@@ -1,4 +1,4 @@
-//! The API over HTTP: parse, ask the desk, render.
+//! The API over HTTP: parse, ask the issuer, render.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,16 +21,16 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::api_key::KeyHash;
-use super::desk::{Asker, Desk};
+use super::issuer::{ApiCaller, TokenIssuer};
 use super::meters;
-use super::refused::Refused;
+use super::request_error::RequestError;
 
 /// How long relays may go without asking for the key set again, in seconds (SBRP-TOKEN: 5 min).
 const KEY_SET_AGE: &str = "public, max-age=300";
 
 /// What is the control plane's alone, so that it may stand beside a relay's addresses.
-pub(super) fn router(desk: Arc<Desk>) -> Router {
-    let observed = middleware::from_fn_with_state(Arc::clone(&desk), observe);
+pub(super) fn router(issuer: Arc<TokenIssuer>) -> Router {
+    let observed = middleware::from_fn_with_state(Arc::clone(&issuer), observe);
     Router::new()
         .route("/api/daemons/register", post(register))
         .route("/api/daemons/{id}/presence", post(renew))
@@ -39,15 +39,15 @@ pub(super) fn router(desk: Arc<Desk>) -> Router {
         .route("/api/sessions", post(open_session))
         .route("/.well-known/jwks.json", get(jwks))
         .route(revocation::PATH, get(revoked))
-        .method_not_allowed_fallback(async || Refused::WrongMethod)
-        .with_state(desk)
+        .method_not_allowed_fallback(async || RequestError::WrongMethod)
+        .with_state(issuer)
         .layer(observed)
 }
 
 /// With what a server of its own has besides.
-pub(super) fn served(desk: Arc<Desk>) -> Router {
+pub(super) fn served(issuer: Arc<TokenIssuer>) -> Router {
     let metrics = meters::handle();
-    let observed = middleware::from_fn_with_state(Arc::clone(&desk), observe);
+    let observed = middleware::from_fn_with_state(Arc::clone(&issuer), observe);
     let around = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -55,80 +55,82 @@ pub(super) fn served(desk: Arc<Desk>) -> Router {
             "/metrics",
             get(async move || ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.render())),
         )
-        .fallback(async || Refused::Nowhere)
-        .with_state(Arc::clone(&desk))
+        .fallback(async || RequestError::Nowhere)
+        .with_state(Arc::clone(&issuer))
         .layer(observed);
-    router(desk).merge(around)
+    router(issuer).merge(around)
 }
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4";
 
 async fn register(
-    State(desk): State<Arc<Desk>>,
+    State(issuer): State<Arc<TokenIssuer>>,
     from: From,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<Registered>), Refused> {
-    let asked = Register::read(&read(body, &desk).await?)?;
-    let shown = asked.api_key.as_deref().or_else(|| bearer(&headers)).ok_or(Refused::NoKey)?;
-    let asker = Asker { from: from.0, key: KeyHash::of(shown) };
-    let (created, registered) = desk.register(asker, asked).await?;
+) -> Result<(StatusCode, Json<Registered>), RequestError> {
+    let asked = Register::read(&read(body, &issuer).await?)?;
+    let shown = asked.api_key.as_deref().or_else(|| bearer(&headers)).ok_or(RequestError::NoKey)?;
+    let caller = ApiCaller { from: from.0, key: KeyHash::of(shown) };
+    let (created, registered) = issuer.register(caller, asked).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(registered)))
 }
 
 async fn renew(
-    State(desk): State<Arc<Desk>>,
+    State(issuer): State<Arc<TokenIssuer>>,
     from: From,
     headers: HeaderMap,
     Path(id): Path<String>,
-) -> Result<Json<Registered>, Refused> {
-    Ok(Json(desk.renew(asker(from, &headers)?, id).await?))
+) -> Result<Json<Registered>, RequestError> {
+    Ok(Json(issuer.renew(caller(from, &headers)?, id).await?))
 }
 
 async fn revoke(
-    State(desk): State<Arc<Desk>>,
+    State(issuer): State<Arc<TokenIssuer>>,
     from: From,
     headers: HeaderMap,
     Path(id): Path<String>,
-) -> Result<StatusCode, Refused> {
-    desk.revoke(asker(from, &headers)?, id).await?;
+) -> Result<StatusCode, RequestError> {
+    issuer.revoke(caller(from, &headers)?, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn daemons(
-    State(desk): State<Arc<Desk>>,
+    State(issuer): State<Arc<TokenIssuer>>,
     from: From,
     headers: HeaderMap,
-) -> Result<Json<Vec<DaemonView>>, Refused> {
-    Ok(Json(desk.daemons(asker(from, &headers)?).await?))
+) -> Result<Json<Vec<DaemonView>>, RequestError> {
+    Ok(Json(issuer.daemons(caller(from, &headers)?).await?))
 }
 
 async fn open_session(
-    State(desk): State<Arc<Desk>>,
+    State(issuer): State<Arc<TokenIssuer>>,
     from: From,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<SessionOpened>, Refused> {
-    let asker = asker(from, &headers)?;
-    let asked = OpenSession::read(&read(body, &desk).await?)?;
-    Ok(Json(desk.open_session(asker, asked.daemon_id).await?))
+) -> Result<Json<SessionOpened>, RequestError> {
+    let caller = caller(from, &headers)?;
+    let asked = OpenSession::read(&read(body, &issuer).await?)?;
+    Ok(Json(issuer.open_session(caller, asked.daemon_id).await?))
 }
 
-async fn jwks(State(desk): State<Arc<Desk>>) -> Result<impl IntoResponse, Refused> {
-    Ok(([(header::CACHE_CONTROL, KEY_SET_AGE)], Json(desk.jwks().await?)))
+async fn jwks(State(issuer): State<Arc<TokenIssuer>>) -> Result<impl IntoResponse, RequestError> {
+    Ok(([(header::CACHE_CONTROL, KEY_SET_AGE)], Json(issuer.jwks().await?)))
 }
 
-async fn revoked(State(desk): State<Arc<Desk>>) -> Result<Json<revocation::Document>, Refused> {
-    Ok(Json(desk.revoked().await?))
+async fn revoked(
+    State(issuer): State<Arc<TokenIssuer>>,
+) -> Result<Json<revocation::RevocationList>, RequestError> {
+    Ok(Json(issuer.revoked().await?))
 }
 
 async fn healthz() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-async fn readyz(State(desk): State<Arc<Desk>>) -> Response {
-    match desk.check().await {
+async fn readyz(State(issuer): State<Arc<TokenIssuer>>) -> Response {
+    match issuer.check().await {
         Ok(()) => Json(json!({ "status": "ready" })).into_response(),
         Err(_) => {
             let why = json!({ "status": "not ready", "why": "the database cannot be written" });
@@ -150,9 +152,9 @@ impl<S: Sync> FromRequestParts<S> for From {
     }
 }
 
-fn asker(From(from): From, headers: &HeaderMap) -> Result<Asker, Refused> {
-    let shown = bearer(headers).ok_or(Refused::NoKey)?;
-    Ok(Asker { from, key: KeyHash::of(shown) })
+fn caller(From(from): From, headers: &HeaderMap) -> Result<ApiCaller, RequestError> {
+    let shown = bearer(headers).ok_or(RequestError::NoKey)?;
+    Ok(ApiCaller { from, key: KeyHash::of(shown) })
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -162,25 +164,25 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// A whole body, bounded in size and time.
-async fn read(body: Body, desk: &Desk) -> Result<Bytes, Refused> {
-    let limits = desk.limits();
+async fn read(body: Body, issuer: &TokenIssuer) -> Result<Bytes, RequestError> {
+    let limits = issuer.limits();
     let read = body::read(body, limits.request_body, limits.body_timeout).await;
     read.map_err(|error| match error {
-        BodyError::TooLarge { most } => Refused::TooLarge(most),
-        BodyError::BrokenOff | BodyError::TooSlow => Refused::BrokenOff,
+        BodyError::TooLarge { most } => RequestError::TooLarge(most),
+        BodyError::BrokenOff | BodyError::TooSlow => RequestError::BrokenOff,
     })
 }
 
 /// Counts and logs each request: its route, never its head or body. No answer is for a cache unless
 /// it says so, because most hold a token.
-async fn observe(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+async fn observe(State(issuer): State<Arc<TokenIssuer>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     if let Some(Counted(code)) = response.extensions().get() {
-        desk.count_refusal(code);
+        issuer.count_refusal(code);
     }
     let headers = response.headers_mut();
     headers

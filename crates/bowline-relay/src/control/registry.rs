@@ -20,9 +20,9 @@ mod users;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use super::api_key::KeyHash;
-pub use audit::{Event, Record};
-pub use daemons::{Daemon, Listed, Renewed};
-pub use file::{FILE, OpenError};
+pub use audit::{AuditEvent, Record};
+pub use daemons::{DaemonRecord, Listed, Renewed};
+pub use file::{FILE, RegistryOpenError};
 pub use keys::{Replaced, Rotated, Signing};
 pub use users::{RevokedUser, User};
 

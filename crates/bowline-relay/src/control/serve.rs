@@ -8,19 +8,19 @@ use bowline_net::loopback::is_loopback;
 use bowline_net::{Door, DoorError};
 use tokio_util::sync::CancellationToken;
 
-use super::config::{BadConfig, Limits, Listen};
-use super::registry::OpenError;
+use super::config::{BadConfig, ControlLimits, Listen};
+use super::registry::RegistryOpenError;
 
 /// How long connections may take to finish once told to stop.
 const LAST_CALL: Duration = Duration::from_secs(5);
 
 /// Why a control plane did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
+pub enum ControlStartError {
     #[error(transparent)]
     Config(#[from] BadConfig),
     #[error(transparent)]
-    Registry(#[from] OpenError),
+    Registry(#[from] RegistryOpenError),
     #[error("{address} can be reached from outside, and API keys would travel in the clear")]
     Plain { address: SocketAddr },
     #[error(transparent)]
@@ -32,10 +32,10 @@ pub enum StartError {
 }
 
 /// Takes the address: with a certificate, on loopback, or where the caller insists.
-pub async fn open_door(listen: &Listen, limits: &Limits) -> Result<Door, StartError> {
+pub async fn open_door(listen: &Listen, limits: &ControlLimits) -> Result<Door, ControlStartError> {
     let Listen { address, tls, insecure_plain, trusted_proxies } = listen.clone();
     if tls.is_none() && !is_loopback(address.ip()) && !insecure_plain {
-        return Err(StartError::Plain { address });
+        return Err(ControlStartError::Plain { address });
     }
     Ok(Door::open(address, tls, trusted_proxies, limits.door()).await?)
 }

@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use url::Url;
 
-use super::config::Config;
-use super::serve::StartError;
+use super::config::ControlConfig;
+use super::serve::ControlStartError;
 
 /// The largest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 4 << 10;
@@ -25,26 +25,26 @@ const LONGEST_ANSWER: usize = 4 << 10;
 const PER_LIST: usize = 16;
 
 /// Whether a daemon is connected to a relay in this process.
-pub type Neighbour = Arc<dyn Fn(&DaemonId) -> bool + Send + Sync>;
+pub type LocalPresence = Arc<dyn Fn(&DaemonId) -> bool + Send + Sync>;
 
-/// How daemons are asked after.
-pub(super) enum Window {
-    /// At a relay somewhere, with a token for each.
-    Relay(RelayWindow),
-    /// Next door.
-    Beside(Neighbour),
+/// How to learn whether daemons are connected.
+pub(super) enum StatusSource {
+    /// At a relay over the network, with a token for each daemon.
+    Relay(RelayStatusClient),
+    /// At the relay in this process.
+    Local(LocalPresence),
 }
 
-impl std::fmt::Debug for Window {
+impl std::fmt::Debug for StatusSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Relay(_) => "Relay",
-            Self::Beside(_) => "Beside",
+            Self::Local(_) => "Local",
         })
     }
 }
 
-impl Window {
+impl StatusSource {
     /// One answer for each daemon, in their order.
     pub(super) async fn ask(
         &self,
@@ -53,7 +53,7 @@ impl Window {
     ) -> Vec<DaemonStatus> {
         match self {
             Self::Relay(relay) => relay.ask(daemons.iter().map(token).collect()).await,
-            Self::Beside(is_here) => {
+            Self::Local(is_here) => {
                 let status = |here| if here { DaemonStatus::Online } else { DaemonStatus::Offline };
                 daemons.iter().map(|daemon| status(is_here(daemon))).collect()
             }
@@ -63,7 +63,7 @@ impl Window {
 
 /// Where the relay answers.
 #[derive(Debug)]
-pub(super) struct RelayWindow {
+pub(super) struct RelayStatusClient {
     client: reqwest::Client,
     url: Url,
     /// Over all lists.
@@ -71,11 +71,12 @@ pub(super) struct RelayWindow {
     list_timeout: Duration,
 }
 
-impl RelayWindow {
-    pub(super) fn new(config: &Config) -> Result<Self, StartError> {
+impl RelayStatusClient {
+    pub(super) fn new(config: &ControlConfig) -> Result<Self, ControlStartError> {
         let limits = &config.limits;
         let client = outbound::client(&config.relay_url).timeout(limits.question_timeout);
-        let client = client.build().map_err(|error| StartError::Client(error.to_string()))?;
+        let client =
+            client.build().map_err(|error| ControlStartError::Client(error.to_string()))?;
         Ok(Self {
             client,
             url: status_url(&config.relay_url),

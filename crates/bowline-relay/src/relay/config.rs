@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The relay's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct RelayConfig {
     /// Where to listen. Anything but loopback needs `tls`, or `insecure_plain`.
     pub listen: SocketAddr,
     /// The control plane whose tokens count: their `iss`, and where its keys are
@@ -30,11 +30,11 @@ pub struct Config {
     /// How long a session waits for its daemon (SBRP-RELAY-09).
     #[serde(with = "duration")]
     pub grace: Duration,
-    pub keys: Keys,
-    pub limits: Limits,
+    pub keys: KeyConfig,
+    pub limits: RelayLimits,
 }
 
-impl Default for Config {
+impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8090)),
@@ -44,8 +44,8 @@ impl Default for Config {
             insecure_plain: false,
             trusted_proxies: Vec::new(),
             grace: bowline_sbrp::relay::DEFAULT_GRACE,
-            keys: Keys::default(),
-            limits: Limits::default(),
+            keys: KeyConfig::default(),
+            limits: RelayLimits::default(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl Default for Config {
 /// How the control plane's keys, and its list of revoked daemons, are kept (G15).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Keys {
+pub struct KeyConfig {
     /// How long fetched keys count without asking again. At most five minutes, whatever it says.
     #[serde(with = "duration")]
     pub max_age: Duration,
@@ -74,7 +74,7 @@ pub struct Keys {
     pub body: usize,
 }
 
-impl Default for Keys {
+impl Default for KeyConfig {
     fn default() -> Self {
         Self {
             max_age: Duration::from_secs(300),
@@ -90,7 +90,7 @@ impl Default for Keys {
 /// How much, how many, how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct RelayLimits {
     /// Connections open at once; more wait for one to close.
     pub connections: usize,
     /// The same for one address; more are closed at once. This machine and trusted proxies are
@@ -137,7 +137,7 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Limits {
+impl RelayLimits {
     pub(crate) fn door(&self) -> DoorLimits {
         DoorLimits {
             connections: self.connections,
@@ -149,7 +149,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for RelayLimits {
     fn default() -> Self {
         Self {
             connections: 100_000,
@@ -179,28 +179,28 @@ mod tests {
 
     #[test]
     fn the_defaults_are_the_promised_bounds() {
-        let limits = Limits::default();
+        let limits = RelayLimits::default();
         assert_eq!((limits.queue_frames, limits.queue_bytes), (256, 1 << 20));
         assert_eq!(limits.request_head, 16 << 10);
         assert_eq!(limits.header_timeout, Duration::from_secs(5));
         assert_eq!(limits.write_timeout, Duration::from_secs(10));
         assert!(limits.drain < Duration::from_secs(30));
-        let keys = Keys::default();
+        let keys = KeyConfig::default();
         assert_eq!(keys.max_age, Duration::from_secs(300));
         assert_eq!(keys.retry_every, Duration::from_secs(10));
-        assert_eq!(Config::default().grace, Duration::from_secs(30));
+        assert_eq!(RelayConfig::default().grace, Duration::from_secs(30));
     }
 
     #[test]
     fn settings_read_as_people_write_them() {
-        let config: Config = serde_json::from_str(
+        let config: RelayConfig = serde_json::from_str(
             r#"{"grace": "3s", "limits": {"rate_frames": 7}, "tls": {"cert": "c", "key": "k"}}"#,
         )
         .unwrap();
         assert_eq!((config.grace, config.limits.rate_frames), (Duration::from_secs(3), 7));
         assert_eq!(config.tls, Some(Tls::new("c".into(), "k".into())));
         let back = serde_json::to_string(&config).unwrap();
-        assert_eq!(serde_json::from_str::<Config>(&back).unwrap(), config);
-        assert!(serde_json::from_str::<Config>(r#"{"grce": "3s"}"#).is_err());
+        assert_eq!(serde_json::from_str::<RelayConfig>(&back).unwrap(), config);
+        assert!(serde_json::from_str::<RelayConfig>(r#"{"grce": "3s"}"#).is_err());
     }
 }

@@ -1,17 +1,18 @@
-//! One connection's task: reads and passes on, writes what waits, keeps time, and says goodbye.
+//! One connection's task: reads and forwards messages, writes its queue, keeps its timers, and
+//! closes.
 //!
 //! One task and one poll for both directions: a connection that says nothing costs a small struct
-//! and a timer, and no buffer. Reading never waits for writing; it does wait for whoever is to
-//! receive (see [`inbound`]), and that is how a fast sender is held back.
+//! and a timer, and no buffer. Reading never waits for writing; it does wait for room in the
+//! receiver's queue (see [`inbound`]), and that is how a fast sender is held back.
 
+mod close;
 mod dispatch;
-mod farewell;
 mod forward;
+mod idle_timer;
 mod inbound;
-mod outbound;
-mod pulse;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -24,32 +25,32 @@ use bowline_net::Stream;
 use bowline_net::rate::{Bucket, Rate};
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::{Link, RouteCache};
+use bowline_sbrp::relay::{ConnectionId, RouteCache};
 use futures_util::FutureExt as _;
 use tokio::time::Sleep;
 
 use super::Shared;
-use super::config::Limits;
-use super::line::{Ending, Line};
-use super::welcome::Mooring;
+use super::config::RelayLimits;
+use super::membership::Membership;
+use super::outbound_queue::{CloseCause, OutboundQueue};
 use super::ws::decode::Decoder;
 use super::ws::encode;
-use outbound::Outbound;
-use pulse::{Due, Pulse};
+use idle_timer::{Due, IdleTimer};
+use writer::SocketWriter;
 
-/// A connection that was let in.
+/// A connection whose token was accepted.
 pub(crate) struct Connection {
     stream: Stream,
-    mooring: Mooring,
+    membership: Membership,
     shared: Arc<Shared>,
-    outbound: Outbound,
+    writer: SocketWriter,
     /// Bytes that came and were not taken yet: part of a message, or messages that wait.
     input: Vec<u8>,
     /// The input can be looked at again without more bytes.
     again: bool,
-    /// How many bytes the input needs before there is anything to say about it.
+    /// How many bytes the input needs before the next frame can be read.
     needs: usize,
-    /// The last read took all there was room for: more is coming.
+    /// The last read filled its buffer: more is there to read.
     rushing: bool,
     decoder: Decoder,
     /// A message that came in parts and could not be passed on yet.
@@ -60,18 +61,18 @@ pub(crate) struct Connection {
     bucket: Bucket,
     /// When the sender was last told of the rate.
     warned: Option<Instant>,
-    pulse: Pulse,
+    idle: IdleTimer,
     timer: Pin<Box<Sleep>>,
 }
 
 /// Whose connection it is.
 #[derive(Debug)]
-pub(crate) enum Who {
+pub(crate) enum Side {
     Client { session: SessionId },
-    Daemon { routes: RouteCache<Arc<Line>> },
+    Daemon { routes: RouteCache<Arc<OutboundQueue>> },
 }
 
-impl Who {
+impl Side {
     pub(crate) fn daemon() -> Self {
         Self::Daemon { routes: RouteCache::default() }
     }
@@ -95,14 +96,14 @@ impl Who {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
     No,
-    /// The receiver has no room; it wakes us, and knows us since that drain.
+    /// The receiver's queue is full. It wakes this task, which it knows since that drain.
     Full {
-        receiver: Link,
+        receiver: ConnectionId,
         drains: u64,
     },
-    /// The receiver is about to go, and we are about to be told.
+    /// The receiver is ending, and this connection is about to be told or closed.
     Lifecycle,
-    /// Too much that we said ourselves still waits to be written.
+    /// Too many of the relay's own messages still wait to be written.
     Own,
     /// Too many messages (SBRP-RELAY-07).
     Rate {
@@ -112,18 +113,18 @@ enum Hold {
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ConnectionEnd {
     /// It broke a rule: what it is told, and the close code.
     Refused { code: ControlCode, session: Option<SessionId>, close: u16 },
-    /// Somebody else decided.
-    Ended(Ending),
-    /// The other side said goodbye.
+    /// Another task closed it.
+    Ended(CloseCause),
+    /// The peer sent a close frame.
     Closed(Option<u16>),
-    /// It does not take what it is sent.
+    /// Its socket takes too little for too long.
     Slow,
-    /// The socket is gone, or nobody is behind it.
+    /// The socket is gone, or the peer does not answer pings.
     Lost,
-    /// A defect of ours.
+    /// A defect of the relay.
     Panicked,
 }
 
@@ -131,15 +132,15 @@ impl Connection {
     pub(crate) fn new(
         stream: Stream,
         read_ahead: &[u8],
-        mooring: Mooring,
+        membership: Membership,
         shared: Arc<Shared>,
     ) -> Self {
         let now = Instant::now();
         let limits = &shared.config.limits;
         Self {
             stream,
-            mooring,
-            outbound: Outbound::default(),
+            membership,
+            writer: SocketWriter::default(),
             input: read_ahead.to_vec(),
             again: !read_ahead.is_empty(),
             needs: 0,
@@ -150,7 +151,7 @@ impl Connection {
             passed: (0, 0),
             bucket: Bucket::new(Rate::per_second(limits.rate_frames), now),
             warned: None,
-            pulse: Pulse::new(now),
+            idle: IdleTimer::new(now),
             timer: Box::pin(tokio::time::sleep_until((now + limits.ping_every).into())),
             shared,
         }
@@ -163,23 +164,24 @@ impl Connection {
         let end = ran.unwrap_or_else(|_| {
             self.shared.meters.panicked();
             tracing::error!("a connection ended by a defect of the relay");
-            End::Panicked
+            ConnectionEnd::Panicked
         });
-        self.mooring.leave(&self.shared);
+        self.membership.leave(&self.shared);
         let patience = self.limits().farewell;
-        let _ = tokio::time::timeout(patience, self.farewell(end)).await;
+        let _ = tokio::time::timeout(patience, self.close(end)).await;
     }
 
-    fn limits(&self) -> &Limits {
+    fn limits(&self) -> &RelayLimits {
         &self.shared.config.limits
     }
 
-    /// Writes, reads and looks at the clock, each once. Whoever has more to do comes again after
-    /// the others: a receiver writes while what it was handed is still in the processor's cache,
-    /// and nobody who always has something to say escapes the clock by it.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        if let Poll::Ready(written) = self.outbound.poll(&mut self.stream, &self.mooring.line, cx) {
-            return Poll::Ready(written.map_or(End::Lost, End::Ended));
+    /// Writes, reads and checks the timers, each once. A task with more to do is polled again after
+    /// the others: so a receiver writes while its input is still in the processor's cache, and a
+    /// connection that always has input cannot starve its own timers.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        if let Poll::Ready(written) = self.writer.poll(&mut self.stream, &self.membership.queue, cx)
+        {
+            return Poll::Ready(written.map_or(ConnectionEnd::Lost, ConnectionEnd::Ended));
         }
         let took_in = match self.poll_inbound(cx) {
             Poll::Ready(Err(end)) => return Poll::Ready(end),
@@ -194,25 +196,25 @@ impl Connection {
     }
 
     /// Does what is due; pending when nothing is.
-    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         let now = Instant::now();
         let limits = &self.shared.config.limits;
         if self.hold != Hold::No {
-            // Who is not listened to cannot be dead.
-            self.pulse.heard(now);
+            // While its input is held, silence says nothing about the peer.
+            self.idle.heard(now);
         }
-        let mut due = match self.pulse.due(now, limits.ping_every, limits.pong_timeout) {
+        let mut due = match self.idle.due(now, limits.ping_every, limits.pong_timeout) {
             Due::At(at) => at,
-            Due::Dead => return Poll::Ready(Err(End::Lost)),
+            Due::Dead => return Poll::Ready(Err(ConnectionEnd::Lost)),
             Due::Ping => {
-                self.mooring.line.lock().append(encode::ping);
+                self.membership.queue.lock().append(encode::ping);
                 return Poll::Ready(Ok(()));
             }
         };
-        if let Some(blocked) = self.outbound.blocked_since() {
+        if let Some(blocked) = self.writer.blocked_since() {
             let deadline = blocked + limits.write_timeout;
             if now >= deadline {
-                return Poll::Ready(Err(End::Slow));
+                return Poll::Ready(Err(ConnectionEnd::Slow));
             }
             due = due.min(deadline);
         }

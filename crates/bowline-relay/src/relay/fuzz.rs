@@ -1,11 +1,10 @@
-//! The reading side of a connection without its socket, for those who throw random bytes at it;
-//! no part of the API.
+//! The reading side of a connection without its socket, for fuzzing; not part of the API.
 
 use bowline_sbrp::control::{ControlCode, Role};
-use bowline_sbrp::frame::{Glance, Violation};
+use bowline_sbrp::frame::{HeaderVerdict, Violation};
 use bowline_sbrp::id::SessionId;
 
-use super::ws::decode::{Decoder, Item, Next};
+use super::ws::decode::{Decoded, Decoder, Item};
 use super::ws::encode;
 use super::ws::mask::Masked;
 
@@ -39,14 +38,14 @@ pub enum Seen {
 
 /// One connection's input, as it comes.
 #[derive(Debug)]
-pub struct Reader {
+pub struct FuzzReader {
     role: Role,
     decoder: Decoder,
     input: Vec<u8>,
     over: bool,
 }
 
-impl Reader {
+impl FuzzReader {
     pub fn new(role: Role) -> Self {
         Self { role, decoder: Decoder::default(), input: Vec::new(), over: false }
     }
@@ -60,15 +59,15 @@ impl Reader {
         while !self.over {
             let rest = &input[at..];
             let used = match self.decoder.look(rest) {
-                Ok(Next::Needs(needs)) => {
+                Ok(Decoded::Needs(needs)) => {
                     assert!(needs > rest.len(), "it waits for what it has");
                     break;
                 }
-                Ok(Next::Message { message, used }) => {
+                Ok(Decoded::Message { message, used }) => {
                     seen.push(self.message(message));
                     used
                 }
-                Ok(Next::Other { head, used }) => {
+                Ok(Decoded::Other { head, used }) => {
                     match self.decoder.take(head, rest) {
                         Ok(Item::Part) => {}
                         Ok(Item::Gathered(whole)) => {
@@ -102,13 +101,13 @@ impl Reader {
         let mut message = Vec::new();
         masked.append_to(&mut message);
         let (start, known) = masked.start();
-        match Glance::at(self.role, &start[..known], masked.len()) {
-            Ok(Glance::Forward { session }) => {
+        match HeaderVerdict::at(self.role, &start[..known], masked.len()) {
+            Ok(HeaderVerdict::Forward { session }) => {
                 let mut written = Vec::new();
                 encode::forward(masked, &mut written);
                 Seen::Forward { session, message, written }
             }
-            Ok(Glance::Relay) => Seen::Relay { message },
+            Ok(HeaderVerdict::Relay) => Seen::Relay { message },
             Err(violation) => refused(violation, Some(message)),
         }
     }

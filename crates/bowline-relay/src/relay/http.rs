@@ -21,15 +21,19 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::keys::Refused;
+use super::keys::AdmitError;
+use super::membership::{self, Membership};
 use super::meters::reason;
-use super::welcome::{self, Mooring};
 use super::ws::upgrade::{self, NoUpgrade};
 
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
 /// Answers one request.
-pub(crate) async fn answer(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Answer {
+pub(crate) async fn answer(
+    shared: Arc<Shared>,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> HttpResponse {
     let known = matches!(
         request.uri().path(),
         "/" | "/relay" | "/status" | "/healthz" | "/readyz" | "/metrics"
@@ -40,29 +44,31 @@ pub(crate) async fn answer(shared: Arc<Shared>, peer: Peer, request: Request<Inc
     match request.uri().path() {
         "/" | "/relay" => connect(shared, peer, request).await,
         "/status" => status(&shared, &request).await,
-        "/healthz" => {
-            say(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
-        }
+        "/healthz" => json_response(
+            StatusCode::OK,
+            &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }),
+        ),
         "/readyz" => match shared.why_not_ready() {
-            None => say(StatusCode::OK, &json!({ "status": "ready" })),
-            Some(why) => {
-                say(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "not ready", "why": why }))
-            }
+            None => json_response(StatusCode::OK, &json!({ "status": "ready" })),
+            Some(why) => json_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &json!({ "status": "not ready", "why": why }),
+            ),
         },
         "/metrics" => {
-            let page = shared.meters.render(&shared.harbour.census());
+            let page = shared.meters.render(&shared.daemons.gauges());
             body(StatusCode::OK, "text/plain; version=0.0.4", page.into())
         }
-        _ => match &shared.annex {
-            Some(annex) => annex.answer(request.map(Body::new), Some(peer)).await,
+        _ => match &shared.local_control {
+            Some(local_control) => local_control.answer(request.map(Body::new), Some(peer)).await,
             None => refuse(StatusCode::NOT_FOUND, "not_found", "a relay is at /relay"),
         },
     }
 }
 
 /// A token, then an upgrade, then a connection.
-async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>) -> Answer {
-    if !shared.arrivals.admit(peer.address, Instant::now()) {
+async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>) -> HttpResponse {
+    if !shared.connection_rate.admit(peer.address, Instant::now()) {
         shared.meters.turned_away();
         let why = "too many new connections; come again in a moment";
         let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why);
@@ -93,8 +99,8 @@ async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>
     };
     let upgraded = hyper::upgrade::on(&mut request);
     let tasks = shared.connections.clone();
-    let mooring = Mooring::take(&shared, admission);
-    tasks.spawn(welcome::serve(shared, upgraded, mooring, peer.place));
+    let membership = Membership::join(&shared, admission);
+    tasks.spawn(membership::serve(shared, upgraded, membership, peer.place));
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();
@@ -105,20 +111,20 @@ async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>
 }
 
 /// Whether the token's daemon is here.
-async fn status(shared: &Shared, request: &Request<Incoming>) -> Answer {
+async fn status(shared: &Shared, request: &Request<Incoming>) -> HttpResponse {
     let daemon = match judge(shared, bearer(request)).await {
         Ok(Admission::Daemon(pass)) => pass.daemon,
         Ok(Admission::Client(pass)) => pass.daemon,
         Err(refusal) => return refusal,
     };
-    let daemon = match shared.harbour.is_online(&daemon) {
+    let daemon = match shared.daemons.is_online(&daemon) {
         true => DaemonStatus::Online,
         false => DaemonStatus::Offline,
     };
-    say(StatusCode::OK, &RelayStatus { daemon })
+    json_response(StatusCode::OK, &RelayStatus { daemon })
 }
 
-async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answer> {
+async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, HttpResponse> {
     let Some(token) = token else {
         shared.meters.rejected("missing");
         let why = "a token is needed: ?token=… or Authorization: Bearer …";
@@ -131,7 +137,7 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answ
             Err(refused("revoked", StatusCode::UNAUTHORIZED, "the daemon was revoked"))
         }
         Ok(admission) => Ok(admission),
-        Err(Refused::Token(error)) => {
+        Err(AdmitError::Token(error)) => {
             shared.meters.rejected(reason(error));
             let status = match error.status() {
                 403 => StatusCode::FORBIDDEN,
@@ -139,7 +145,7 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answ
             };
             Err(refused(reason(error), status, &error.to_string()))
         }
-        Err(Refused::NoKeys) => {
+        Err(AdmitError::NoKeys) => {
             shared.meters.rejected("no_keys");
             let why = "the issuer's keys are not available; come again later";
             Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", why))
@@ -148,13 +154,13 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Answ
 }
 
 /// Why a token is not taken.
-fn refused(reason: &str, status: StatusCode, message: &str) -> Answer {
+fn refused(reason: &str, status: StatusCode, message: &str) -> HttpResponse {
     let code = match status {
         StatusCode::FORBIDDEN => "forbidden",
         _ => "unauthorized",
     };
     let detail = json!({ "code": code, "reason": reason, "message": message });
-    say(status, &json!({ "error": detail }))
+    json_response(status, &json!({ "error": detail }))
 }
 
 /// Browsers cannot set headers on a WebSocket, so the query is a place, too.
@@ -170,17 +176,17 @@ fn bearer(request: &Request<Incoming>) -> Option<String> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
-fn refuse(status: StatusCode, code: &str, message: &str) -> Answer {
+fn refuse(status: StatusCode, code: &str, message: &str) -> HttpResponse {
     let error: Value = json!({ "error": { "code": code, "message": message } });
-    say(status, &error)
+    json_response(status, &error)
 }
 
-fn say(status: StatusCode, value: &impl serde::Serialize) -> Answer {
+fn json_response(status: StatusCode, value: &impl serde::Serialize) -> HttpResponse {
     let text = serde_json::to_vec(value).unwrap_or_default();
     body(status, "application/json", text.into())
 }
 
-fn body(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
+fn body(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpResponse {
     let mut answer = Response::new(Full::new(bytes));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -1,15 +1,15 @@
 //! The control plane as a relay sees it: a place where documents are published.
 //!
-//! Over the network, or next door in the same process. No redirect is followed, no answer may be
-//! long, and nothing travels in the open beyond this machine.
+//! Over the network, or in the same process. No redirect is followed, answers are bounded, and
+//! plain HTTP is used on this machine only.
 
 use bowline_net::outbound::{self, FetchError};
 use bytes::Bytes;
 use reqwest::Client;
 use url::Url;
 
-use super::annex::Annex;
-use super::config::Keys;
+use super::config::KeyConfig;
+use super::local_control::LocalControl;
 
 /// Why an issuer cannot be asked for anything.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,24 +26,24 @@ pub enum BadIssuer {
 #[derive(Debug, Clone)]
 pub(crate) enum Issuer {
     /// At that address.
-    Afar { url: Url, http: Client },
+    Remote { url: Url, http: Client },
     /// In this process, which keeps its own bound on what it answers.
-    Beside(Annex),
+    Local(LocalControl),
 }
 
 impl Issuer {
-    pub(crate) fn new(issuer: &str, rules: &Keys) -> Result<Self, BadIssuer> {
+    pub(crate) fn new(issuer: &str, rules: &KeyConfig) -> Result<Self, BadIssuer> {
         let url = base(issuer)?;
         let http = outbound::client(&url).timeout(rules.timeout).pool_max_idle_per_host(0);
         let http = http.build().map_err(|error| BadIssuer::Url(error.to_string()))?;
-        Ok(Self::Afar { url, http })
+        Ok(Self::Remote { url, http })
     }
 
     /// What is published at that path below the issuer, if it has at most so many bytes.
     pub(crate) async fn fetch(&self, path: &str, most: usize) -> Result<Bytes, FetchError> {
         match self {
-            Self::Beside(annex) => annex.fetch(path).await,
-            Self::Afar { url, http } => outbound::fetch(http, below(url, path), most).await,
+            Self::Local(local_control) => local_control.fetch(path).await,
+            Self::Remote { url, http } => outbound::fetch(http, below(url, path), most).await,
         }
     }
 }

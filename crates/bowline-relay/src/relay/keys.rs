@@ -12,17 +12,17 @@ use bowline_net::outbound::FetchError;
 use bowline_sbrp::token::{Admission, KeySet, KeySetError, Relay, TokenError};
 use tokio::sync::Mutex;
 
-use super::config::Keys;
+use super::config::KeyConfig;
 use super::issuer::Issuer;
 use cache::{Cache, Standing};
 
 const JWKS: &str = "/.well-known/jwks.json";
 
-/// Why nobody can be judged, or why not this one.
+/// Why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AdmitError {
     Token(TokenError),
-    /// There are no keys to judge with; coming again later helps.
+    /// There are no keys to verify it with; trying again later may help.
     NoKeys,
 }
 
@@ -46,7 +46,12 @@ pub(crate) struct Keyring {
 
 impl Keyring {
     /// Judges tokens of the issuer of that name, with the keys that it publishes.
-    pub(crate) fn new(name: &str, region: Option<String>, rules: &Keys, issuer: Issuer) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        region: Option<String>,
+        rules: &KeyConfig,
+        issuer: Issuer,
+    ) -> Self {
         let relay = Relay { issuer: name.to_owned(), region };
         let cache = RwLock::new(Cache::new(rules));
         Self { relay, issuer, body: rules.body, cache, fetching: Mutex::new(()) }
@@ -54,11 +59,11 @@ impl Keyring {
 
     /// Judges a token; `wall` is in seconds since 1970. Keys that are too old, and a key that is
     /// not known, are asked for first.
-    pub(crate) async fn admit(&self, token: &str, wall: u64) -> Result<Admission, Refused> {
-        let judge = |keys: &KeySet| self.relay.admit(token, keys, wall).map_err(Refused::Token);
+    pub(crate) async fn admit(&self, token: &str, wall: u64) -> Result<Admission, AdmitError> {
+        let judge = |keys: &KeySet| self.relay.admit(token, keys, wall).map_err(AdmitError::Token);
         if let Standing::Good(keys) = self.standing() {
             match judge(&keys) {
-                Err(Refused::Token(TokenError::UnknownKey)) => {}
+                Err(AdmitError::Token(TokenError::UnknownKey)) => {}
                 judged => return judged,
             }
         }
@@ -68,7 +73,7 @@ impl Keyring {
             Standing::Nothing => {
                 // What no key could make good is refused for what it is.
                 match judge(&KeySet::default()) {
-                    Err(Refused::Token(TokenError::UnknownKey)) => Err(Refused::NoKeys),
+                    Err(AdmitError::Token(TokenError::UnknownKey)) => Err(AdmitError::NoKeys),
                     judged => judged,
                 }
             }

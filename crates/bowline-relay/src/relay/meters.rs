@@ -24,7 +24,7 @@ pub(crate) struct Meters {
 
 /// What is found by walking the sessions.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Census {
+pub(crate) struct Gauges {
     pub(crate) paired: usize,
     pub(crate) paused: usize,
     pub(crate) pending: usize,
@@ -63,11 +63,11 @@ impl<K: Ord + Copy> Named<K> {
 }
 
 impl Meters {
-    pub(crate) fn came(&self, role: Role) {
+    pub(crate) fn connected(&self, role: Role) {
         self.connections.of(role).fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn went(&self, role: Role) {
+    pub(crate) fn disconnected(&self, role: Role) {
         self.connections.of(role).fetch_sub(1, Relaxed);
     }
 
@@ -108,7 +108,7 @@ impl Meters {
     }
 
     /// Everything as text for Prometheus.
-    pub(crate) fn render(&self, census: &Census) -> String {
+    pub(crate) fn render(&self, gauges: &Gauges) -> String {
         let mut page = Page(String::with_capacity(4096));
         let role = |clients: u64, daemons: u64| {
             vec![("role=\"client\"".into(), clients), ("role=\"daemon\"".into(), daemons)]
@@ -117,12 +117,12 @@ impl Meters {
         let rows = role(open(&self.connections.client), open(&self.connections.daemon));
         page.put("relay_connections", "gauge", "Open connections", rows);
         let states =
-            [("paired", census.paired), ("paused", census.paused), ("pending", census.pending)];
+            [("paired", gauges.paired), ("paused", gauges.paused), ("pending", gauges.pending)];
         let states = states.map(|(name, count)| (format!("state=\"{name}\""), count as u64));
         page.put("relay_pairs", "gauge", "Sessions by state", states.into());
         for (name, help, value) in [
-            ("relay_queued_frames", "Messages that wait to be written", census.queued_frames),
-            ("relay_queued_bytes", "Bytes that wait to be written", census.queued_bytes),
+            ("relay_queued_frames", "Messages that wait to be written", gauges.queued_frames),
+            ("relay_queued_bytes", "Bytes that wait to be written", gauges.queued_bytes),
         ] {
             page.put(name, "gauge", help, vec![(String::new(), value as u64)]);
         }
@@ -201,11 +201,11 @@ mod tests {
     #[test]
     fn the_page_is_what_prometheus_reads() {
         let meters = Meters::default();
-        meters.came(Role::Client);
+        meters.connected(Role::Client);
         meters.forwarded(Role::Daemon, 3, 99);
         meters.closed(1012);
         meters.rejected(reason(TokenError::Expired));
-        let page = meters.render(&Census { paused: 2, queued_bytes: 5, ..Census::default() });
+        let page = meters.render(&Gauges { paused: 2, queued_bytes: 5, ..Gauges::default() });
         for line in [
             "bowline_relay_connections{role=\"client\"} 1",
             "bowline_relay_pairs{state=\"paused\"} 2",

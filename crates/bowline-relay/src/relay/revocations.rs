@@ -1,8 +1,8 @@
-//! Whom the control plane has taken out of force, and seeing to it that they go.
+//! The control plane's list of revoked daemons: fetched regularly, and enforced.
 //!
-//! A token says what was so when it was signed, and an open connection outlives its token. So the
-//! list is fetched again and again; whoever it names is sent away and not let in. While it cannot
-//! be had, the last one counts. A control plane that publishes none is asked rarely.
+//! A token says what was so when it was signed, and an open connection outlives its token. So
+//! daemons on the list are closed and not admitted again. While the list cannot be fetched, the
+//! last one counts. A control plane that publishes none is asked rarely.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use bowline_net::outbound::FetchError;
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::revocation::{BadList, PATH, Revoked};
 
-use super::config::Keys;
-use super::harbour::Harbour;
+use super::config::KeyConfig;
+use super::daemon_table::DaemonTable;
 use super::issuer::Issuer;
 use super::meters::Meters;
 
@@ -40,36 +40,36 @@ enum Untaken {
 }
 
 impl Revocations {
-    pub(crate) fn new(rules: &Keys, issuer: Issuer) -> Self {
+    pub(crate) fn new(rules: &KeyConfig, issuer: Issuer) -> Self {
         let every = match issuer {
-            Issuer::Beside(_) => rules.revoked_every.min(NEXT_DOOR),
-            Issuer::Afar { .. } => rules.revoked_every,
+            Issuer::Local(_) => rules.revoked_every.min(NEXT_DOOR),
+            Issuer::Remote { .. } => rules.revoked_every,
         };
         let every = every.max(SHORTEST);
         let rarely = rules.max_age.max(every);
         Self { issuer, every, rarely, list: RwLock::default() }
     }
 
-    /// Whether this daemon was taken out of force.
+    /// Whether this daemon was revoked.
     pub(crate) fn contains(&self, daemon: &DaemonId) -> bool {
         self.list().contains(daemon)
     }
 
-    /// Keeps the list up to date and has its daemons sent away. Never returns.
-    pub(crate) async fn watch(self: Arc<Self>, harbour: Arc<Harbour>, meters: Arc<Meters>) {
+    /// Keeps the list up to date and closes the connections of daemons on it. Never returns.
+    pub(crate) async fn watch(self: Arc<Self>, daemons: Arc<DaemonTable>, meters: Arc<Meters>) {
         let mut failing = false;
         loop {
             let (pause, failed) = match self.fetch().await {
                 Ok(list) => {
                     if self.replace(list) {
-                        harbour.send_away(&self.list(), &meters);
+                        daemons.close_revoked(&self.list(), &meters);
                     }
                     (self.every, None)
                 }
                 Err(Untaken::Issuer(FetchError::Status(404))) => (self.rarely, None),
                 Err(error) => (self.every, Some(error)),
             };
-            // Told once an outage, not once a fetch.
+            // Logged once per outage, not once per fetch.
             if let (false, Some(error)) = (failing, &failed) {
                 tracing::warn!(%error, "the list of revoked daemons could not be fetched");
             }
@@ -82,7 +82,7 @@ impl Revocations {
         Ok(Revoked::from_json(&self.issuer.fetch(PATH, LONGEST).await?)?)
     }
 
-    /// Takes the list; whether it names somebody new. Who comes from here on is judged by it.
+    /// Replaces the list; whether the new one names further daemons.
     fn replace(&self, list: Revoked) -> bool {
         let mut known = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let news = list.adds_to(&known);

@@ -9,7 +9,7 @@ use bowline_net::{Door, Peer};
 use hyper::Request;
 use hyper::body::Incoming;
 
-use super::line::Ending;
+use super::outbound_queue::CloseCause;
 use super::{Shared, http};
 
 /// How long requests under way may take once all connections have ended.
@@ -44,7 +44,7 @@ async fn drain(shared: &Shared) {
     let ended = async {
         // Again and again: somebody may have been on its way in.
         loop {
-            shared.harbour.close_all(Ending::Restart);
+            shared.daemons.close_all(CloseCause::Restart);
             let pause = Duration::from_millis(100);
             if tokio::time::timeout(pause, shared.connections.wait()).await.is_ok() {
                 break;

@@ -1,4 +1,3 @@
-mod berths;
 mod bounds;
 mod canary;
 mod codes;
@@ -8,6 +7,7 @@ mod keys;
 mod load;
 mod memory;
 mod operations;
+mod pairing;
 mod peer;
 mod pings;
 mod revoked;

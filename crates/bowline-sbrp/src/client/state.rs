@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::held::Held;
-use super::{Action, Client, Event, Failure, Notice, worth_a_new_try};
+use super::send_queue::SendQueue;
+use super::{Client, ClientAction, ClientFailure, ClientInput, Notice, worth_a_new_try};
 use crate::control::{Code, ControlCode, SdkCode};
 use crate::frame::Frame;
 use crate::handshake::{AwaitAccept, Established, HandshakeError, TIME_LIMIT, Trust};
@@ -12,7 +12,7 @@ use crate::impossible::Impossible;
 use crate::sealed::{Channel, MAX_PLAINTEXT, Plaintext};
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ClientState {
     Idle,
     Connecting,
     Handshaking {
@@ -28,13 +28,13 @@ pub(super) enum State {
     Paused {
         session: SessionId,
         channel: Box<Channel>,
-        held: Held,
+        queued: SendQueue,
     },
     /// The daemon is back and has not said yet whether it knows us.
     Pending {
         session: SessionId,
         channel: Box<Channel>,
-        held: Held,
+        queued: SendQueue,
     },
     /// The session is over; a new one follows.
     Reconnecting,
@@ -43,8 +43,9 @@ pub(super) enum State {
 
 /// An event with frames taken apart: what the table's rows are about.
 #[derive(Debug)]
-enum Input {
-    Event(Event),
+enum RowInput {
+    /// No frame.
+    Plain(ClientInput),
     Accept(bytes::Bytes),
     Data(bytes::Bytes),
     /// A control code that ends nothing.
@@ -56,28 +57,32 @@ enum Input {
 }
 
 impl Client {
-    pub(super) fn step(&mut self, event: Event, now: Instant) -> Result<Vec<Action>, Impossible> {
-        use Action as A;
+    pub(super) fn step(
+        &mut self,
+        event: ClientInput,
+        now: Instant,
+    ) -> Result<Vec<ClientAction>, Impossible> {
+        use ClientAction as A;
+        use ClientInput as E;
+        use ClientState::*;
         use ControlCode::{SessionPaused, SessionPending, SessionResumed};
-        use Event as E;
-        use Input as I;
-        use State::*;
+        use RowInput as I;
         let input = self.read(event);
-        if let I::Event(E::Send(message)) = &input
+        if let I::Plain(E::Send(message)) = &input
             && message.len() > MAX_PLAINTEXT
         {
             return Err(Impossible { state: self.state(), event: "a message past the limit" });
         }
 
         let (next, actions) = match (std::mem::replace(&mut self.state, Closed), input) {
-            (Idle | Reconnecting, I::Event(E::Connect)) => (Connecting, vec![A::Connect]),
+            (Idle | Reconnecting, I::Plain(E::Connect)) => (Connecting, vec![A::Connect]),
 
-            (Connecting, I::Event(E::Opened { session, ephemeral })) => {
+            (Connecting, I::Plain(E::Opened { session, ephemeral })) => {
                 let (waiting, init) = AwaitAccept::start(session, self.daemon.clone(), ephemeral);
                 let (waiting, until) = (Box::new(waiting), now + TIME_LIMIT);
                 (Handshaking { session, waiting, until }, vec![A::Send(init.encode())])
             }
-            (Connecting, I::Event(E::Unreachable)) => (Reconnecting, vec![A::ConnectLater]),
+            (Connecting, I::Plain(E::Unreachable)) => (Reconnecting, vec![A::ConnectLater]),
 
             (Handshaking { session, waiting, .. }, I::Accept(payload)) => {
                 match waiting.accept(&payload, &self.trust) {
@@ -85,7 +90,7 @@ impl Client {
                     Err(error) => (Closed, failed(error)),
                 }
             }
-            (Handshaking { until, .. }, I::Event(E::Tick)) if now >= until => (
+            (Handshaking { until, .. }, I::Plain(E::Tick)) if now >= until => (
                 Reconnecting,
                 vec![A::Refused(SdkCode::HandshakeTimeout), A::CloseSocket, A::ConnectLater],
             ),
@@ -98,37 +103,37 @@ impl Client {
                 (state, vec![A::Show(Notice::Told(code))])
             }
 
-            (Active { session, mut channel }, I::Event(E::Send(message))) => {
+            (Active { session, mut channel }, I::Plain(E::Send(message))) => {
                 match channel.sealer.seal(&message) {
                     Ok(frame) => (Active { session, channel }, vec![A::Send(frame)]),
                     Err(_) => (Reconnecting, exhausted(vec![message])),
                 }
             }
             (Active { session, channel }, I::Told(Code::Known(SessionPaused))) => {
-                (Paused { session, channel, held: Held::default() }, show(Notice::Paused))
+                (Paused { session, channel, queued: SendQueue::default() }, show(Notice::Paused))
             }
 
-            (Paused { session, channel, held }, I::Told(Code::Known(SessionPending))) => {
-                (Pending { session, channel, held }, show(Notice::Pending))
+            (Paused { session, channel, queued }, I::Told(Code::Known(SessionPending))) => {
+                (Pending { session, channel, queued }, show(Notice::Pending))
             }
-            (Pending { session, channel, held }, I::Told(Code::Known(SessionPaused))) => {
-                (Paused { session, channel, held }, show(Notice::Paused))
+            (Pending { session, channel, queued }, I::Told(Code::Known(SessionPaused))) => {
+                (Paused { session, channel, queued }, show(Notice::Paused))
             }
-            (Pending { session, channel, held }, I::Told(Code::Known(SessionResumed))) => {
-                flush(session, channel, held)
+            (Pending { session, channel, queued }, I::Told(Code::Known(SessionResumed))) => {
+                flush(session, channel, queued)
             }
             // Told a second time: that is the answer to a frame that was still on its way.
             (state @ Paused { .. }, I::Told(Code::Known(SessionPaused)))
             | (state @ Pending { .. }, I::Told(Code::Known(SessionPending))) => {
                 (state, show(Notice::Discarded))
             }
-            (Paused { session, channel, mut held }, I::Event(E::Send(message))) => {
-                let unsent = held.push(message).err();
-                (Paused { session, channel, held }, give_back(unsent))
+            (Paused { session, channel, mut queued }, I::Plain(E::Send(message))) => {
+                let unsent = queued.push(message).err();
+                (Paused { session, channel, queued }, give_back(unsent))
             }
-            (Pending { session, channel, mut held }, I::Event(E::Send(message))) => {
-                let unsent = held.push(message).err();
-                (Pending { session, channel, held }, give_back(unsent))
+            (Pending { session, channel, mut queued }, I::Plain(E::Send(message))) => {
+                let unsent = queued.push(message).err();
+                (Pending { session, channel, queued }, give_back(unsent))
             }
 
             (mut state @ (Active { .. } | Paused { .. } | Pending { .. }), I::Data(payload)) => {
@@ -149,24 +154,24 @@ impl Client {
                     let then = [A::Show(Notice::Told(code)), A::CloseSocket, A::ConnectLater];
                     (Reconnecting, unsent.into_iter().chain(then).collect())
                 } else {
-                    let then = [A::CloseSocket, A::Failed(Failure::Relay(code))];
+                    let then = [A::CloseSocket, A::Failed(ClientFailure::Relay(code))];
                     (Closed, unsent.into_iter().chain(then).collect())
                 }
             }
             (
                 state @ (Handshaking { .. } | Active { .. } | Paused { .. } | Pending { .. }),
-                I::Event(E::Lost { session }),
+                I::Plain(E::Lost { session }),
             ) if state.session() == Some(session) => {
                 (Reconnecting, state.into_unsent().into_iter().chain([A::ConnectLater]).collect())
             }
             // The end of an older connection, or of one that we closed.
-            (state, I::Event(E::Lost { .. })) => (state, vec![]),
-            (state, I::Event(E::Close)) => {
+            (state, I::Plain(E::Lost { .. })) => (state, vec![]),
+            (state, I::Plain(E::Close)) => {
                 let open = matches!(state, Connecting) || state.session().is_some();
                 let close = open.then_some(A::CloseSocket);
                 (Closed, state.into_unsent().into_iter().chain(close).collect())
             }
-            (state, I::Event(E::Tick)) => (state, vec![]),
+            (state, I::Plain(E::Tick)) => (state, vec![]),
 
             (state, input) => {
                 let impossible = Impossible { state: state.name(), event: input.name() };
@@ -179,80 +184,93 @@ impl Client {
     }
 
     /// Takes a frame apart, and tells ours from others.
-    fn read(&self, event: Event) -> Input {
+    fn read(&self, event: ClientInput) -> RowInput {
         let ours = self.session();
         match event {
-            Event::Frame(Frame::HandshakeAccept { session, payload }) if ours == Some(session) => {
-                Input::Accept(payload)
+            ClientInput::Frame(Frame::HandshakeAccept { session, payload })
+                if ours == Some(session) =>
+            {
+                RowInput::Accept(payload)
             }
-            Event::Frame(Frame::Data { session, payload }) if ours == Some(session) => {
-                Input::Data(payload)
+            ClientInput::Frame(Frame::Data { session, payload }) if ours == Some(session) => {
+                RowInput::Data(payload)
             }
-            Event::Frame(Frame::Control { session, control })
+            ClientInput::Frame(Frame::Control { session, control })
                 if session.is_none() || session == ours =>
             {
                 match control.code.is_terminal() {
-                    true => Input::Ended(control.code),
-                    false => Input::Told(control.code),
+                    true => RowInput::Ended(control.code),
+                    false => RowInput::Told(control.code),
                 }
             }
-            Event::Frame(_) => Input::Foreign,
-            event => Input::Event(event),
+            ClientInput::Frame(_) => RowInput::Foreign,
+            event => RowInput::Plain(event),
         }
     }
 
     /// The identity that proved itself is the one that counts from now on.
-    fn established(&mut self, session: SessionId, done: Established) -> (State, Vec<Action>) {
+    fn established(
+        &mut self,
+        session: SessionId,
+        done: Established,
+    ) -> (ClientState, Vec<ClientAction>) {
         self.trust = Trust::Key(*done.identity.key());
         let channel = Box::new(done.channel);
-        (State::Active { session, channel }, vec![Action::Pin(done.identity), Action::Established])
+        (
+            ClientState::Active { session, channel },
+            vec![ClientAction::Pin(done.identity), ClientAction::Established],
+        )
     }
 }
 
-fn failed(error: HandshakeError) -> Vec<Action> {
+fn failed(error: HandshakeError) -> Vec<ClientAction> {
     let failure = match error {
-        HandshakeError::KeyChanged(change) => Failure::KeyChanged(change),
-        other => Failure::Sdk(other.code()),
+        HandshakeError::KeyChanged(change) => ClientFailure::KeyChanged(change),
+        other => ClientFailure::Sdk(other.code()),
     };
-    vec![Action::CloseSocket, Action::Failed(failure)]
+    vec![ClientAction::CloseSocket, ClientAction::Failed(failure)]
 }
 
 /// The last number is used: a new session is needed (SBRP-CRYPTO-06).
-fn exhausted(unsent: Vec<Plaintext>) -> Vec<Action> {
+fn exhausted(unsent: Vec<Plaintext>) -> Vec<ClientAction> {
     vec![
-        Action::Refused(SdkCode::SequenceError),
-        Action::Unsent(unsent),
-        Action::CloseSocket,
-        Action::ConnectLater,
+        ClientAction::Refused(SdkCode::SequenceError),
+        ClientAction::Unsent(unsent),
+        ClientAction::CloseSocket,
+        ClientAction::ConnectLater,
     ]
 }
 
 /// Sends what waited, with the keys and numbers there are.
-fn flush(session: SessionId, mut channel: Box<Channel>, held: Held) -> (State, Vec<Action>) {
+fn flush(
+    session: SessionId,
+    mut channel: Box<Channel>,
+    queued: SendQueue,
+) -> (ClientState, Vec<ClientAction>) {
     let mut actions = show(Notice::Resumed);
-    let mut waiting = held.into_messages().into_iter();
+    let mut waiting = queued.into_messages().into_iter();
     while let Some(message) = waiting.next() {
         match channel.sealer.seal(&message) {
-            Ok(frame) => actions.push(Action::Send(frame)),
+            Ok(frame) => actions.push(ClientAction::Send(frame)),
             Err(_) => {
                 let unsent = std::iter::once(message).chain(waiting).collect();
                 actions.extend(exhausted(unsent));
-                return (State::Reconnecting, actions);
+                return (ClientState::Reconnecting, actions);
             }
         }
     }
-    (State::Active { session, channel }, actions)
+    (ClientState::Active { session, channel }, actions)
 }
 
-fn show(notice: Notice) -> Vec<Action> {
-    vec![Action::Show(notice)]
+fn show(notice: Notice) -> Vec<ClientAction> {
+    vec![ClientAction::Show(notice)]
 }
 
-fn give_back(unsent: Option<Plaintext>) -> Vec<Action> {
-    unsent.map(|message| Action::Unsent(vec![message])).into_iter().collect()
+fn give_back(unsent: Option<Plaintext>) -> Vec<ClientAction> {
+    unsent.map(|message| ClientAction::Unsent(vec![message])).into_iter().collect()
 }
 
-impl State {
+impl ClientState {
     pub(super) fn session(&self) -> Option<SessionId> {
         match self {
             Self::Handshaking { session, .. }
@@ -263,24 +281,24 @@ impl State {
         }
     }
 
-    fn open(&mut self, payload: &[u8]) -> Action {
+    fn open(&mut self, payload: &[u8]) -> ClientAction {
         match self {
             Self::Active { channel, .. }
             | Self::Paused { channel, .. }
             | Self::Pending { channel, .. } => match channel.opener.open(payload) {
-                Ok(opened) => Action::Deliver(opened),
-                Err(error) => Action::Refused(error.code()),
+                Ok(opened) => ClientAction::Deliver(opened),
+                Err(error) => ClientAction::Refused(error.code()),
             },
-            _ => Action::Refused(SdkCode::DecryptFailed),
+            _ => ClientAction::Refused(SdkCode::DecryptFailed),
         }
     }
 
     /// What waited in a state that ends.
-    fn into_unsent(self) -> Option<Action> {
+    fn into_unsent(self) -> Option<ClientAction> {
         match self {
-            Self::Paused { held, .. } | Self::Pending { held, .. } => {
-                let messages = held.into_messages();
-                (!messages.is_empty()).then_some(Action::Unsent(messages))
+            Self::Paused { queued, .. } | Self::Pending { queued, .. } => {
+                let messages = queued.into_messages();
+                (!messages.is_empty()).then_some(ClientAction::Unsent(messages))
             }
             _ => None,
         }
@@ -310,17 +328,17 @@ impl State {
     }
 }
 
-impl Input {
+impl RowInput {
     fn name(&self) -> &'static str {
         match self {
-            Self::Event(Event::Connect) => "a wish to connect",
-            Self::Event(Event::Opened { .. }) => "a connection",
-            Self::Event(Event::Unreachable) => "a failure to connect",
-            Self::Event(Event::Frame(_)) | Self::Foreign => "a frame that is not for us",
-            Self::Event(Event::Lost { .. }) => "the loss of the connection",
-            Self::Event(Event::Send(_)) => "a message to send",
-            Self::Event(Event::Close) => "a wish to close",
-            Self::Event(Event::Tick) => "a timer",
+            Self::Plain(ClientInput::Connect) => "a wish to connect",
+            Self::Plain(ClientInput::Opened { .. }) => "a connection",
+            Self::Plain(ClientInput::Unreachable) => "a failure to connect",
+            Self::Plain(ClientInput::Frame(_)) | Self::Foreign => "a frame that is not for us",
+            Self::Plain(ClientInput::Lost { .. }) => "the loss of the connection",
+            Self::Plain(ClientInput::Send(_)) => "a message to send",
+            Self::Plain(ClientInput::Close) => "a wish to close",
+            Self::Plain(ClientInput::Tick) => "a timer",
             Self::Accept(_) => "an accept",
             Self::Data(_) => "data",
             Self::Told(_) => "a notice",

@@ -23,32 +23,32 @@ fn identity(seed: u8) -> IdentitySecret {
     IdentitySecret::from_seed(&[seed; 32])
 }
 
-fn told(code: ControlCode) -> Event {
-    Event::Frame(Frame::control(code, Some(sid(1))))
+fn told(code: ControlCode) -> ClientInput {
+    ClientInput::Frame(Frame::control(code, Some(sid(1))))
 }
 
-fn say(text: &str) -> Event {
-    Event::Send(text.as_bytes().to_vec().into())
+fn say(text: &str) -> ClientInput {
+    ClientInput::Send(text.as_bytes().to_vec().into())
 }
 
 /// A client that waits for its accept, and the init it sent.
 fn handshaking(trust: Trust, now: Instant) -> (Client, Bytes) {
     let mut client = Client::new(DaemonId::new("d_1"), trust);
-    assert_eq!(client.handle(Event::Connect, now), Ok(vec![Action::Connect]));
-    let opened = Event::Opened { session: sid(1), ephemeral: ephemeral(2) };
+    assert_eq!(client.handle(ClientInput::Connect, now), Ok(vec![ClientAction::Connect]));
+    let opened = ClientInput::Opened { session: sid(1), ephemeral: ephemeral(2) };
     let actions = client.handle(opened, now).unwrap();
-    let [Action::Send(init)] = &actions[..] else { panic!("{actions:?}") };
+    let [ClientAction::Send(init)] = &actions[..] else { panic!("{actions:?}") };
     let init = init.clone();
     (client, init)
 }
 
 /// The daemon's answer to that init.
-fn accept(init: &Bytes, key: &IdentitySecret) -> (Event, Channel) {
+fn accept(init: &Bytes, key: &IdentitySecret) -> (ClientInput, Channel) {
     let Ok(Frame::HandshakeInit { session, payload }) = Frame::decode(init.clone()) else {
         panic!()
     };
     let done = answer(session, &payload, &DaemonId::new("d_1"), key, ephemeral(3)).unwrap();
-    (Event::Frame(done.accept), done.channel)
+    (ClientInput::Frame(done.accept), done.channel)
 }
 
 fn active(now: Instant) -> (Client, Channel) {
@@ -60,9 +60,9 @@ fn active(now: Instant) -> (Client, Channel) {
 }
 
 /// What the daemon reads of these actions.
-fn heard(channel: &mut Channel, actions: &[Action]) -> Vec<Vec<u8>> {
+fn heard(channel: &mut Channel, actions: &[ClientAction]) -> Vec<Vec<u8>> {
     let frames = actions.iter().filter_map(|action| match action {
-        Action::Send(frame) => Some(frame),
+        ClientAction::Send(frame) => Some(frame),
         _ => None,
     });
     frames.map(|frame| channel.opener.open_frame(frame).unwrap().plaintext.to_vec()).collect()
@@ -73,17 +73,21 @@ fn sbrp_client_01_the_first_identity_that_proves_itself_is_pinned() {
     let now = Instant::now();
     let (mut client, init) = handshaking(Trust::FirstUse, now);
     let actions = client.handle(accept(&init, &identity(1)).0, now).unwrap();
-    let [Action::Pin(pinned), Action::Established] = &actions[..] else { panic!("{actions:?}") };
+    let [ClientAction::Pin(pinned), ClientAction::Established] = &actions[..] else {
+        panic!("{actions:?}")
+    };
     assert_eq!(pinned.key(), &identity(1).public());
 
     // From now on no other key will do, in the next session either.
     client.handle(told(ControlCode::SessionExpired), now).unwrap();
-    client.handle(Event::Connect, now).unwrap();
-    let opened = Event::Opened { session: sid(2), ephemeral: ephemeral(4) };
+    client.handle(ClientInput::Connect, now).unwrap();
+    let opened = ClientInput::Opened { session: sid(2), ephemeral: ephemeral(4) };
     let actions = client.handle(opened, now).unwrap();
-    let [Action::Send(init)] = &actions[..] else { panic!("{actions:?}") };
+    let [ClientAction::Send(init)] = &actions[..] else { panic!("{actions:?}") };
     let actions = client.handle(accept(init, &identity(9)).0, now).unwrap();
-    let [Action::CloseSocket, Action::Failed(Failure::KeyChanged(change))] = &actions[..] else {
+    let [ClientAction::CloseSocket, ClientAction::Failed(ClientFailure::KeyChanged(change))] =
+        &actions[..]
+    else {
         panic!("{actions:?}")
     };
     assert_eq!(change.pinned(), identity(1).public().fingerprint());
@@ -95,16 +99,17 @@ fn sbrp_client_01_the_first_identity_that_proves_itself_is_pinned() {
 fn sbrp_client_01_a_signature_that_fails_pins_nothing() {
     let now = Instant::now();
     let (mut client, init) = handshaking(Trust::FirstUse, now);
-    let Event::Frame(Frame::HandshakeAccept { session, payload }) = accept(&init, &identity(1)).0
+    let ClientInput::Frame(Frame::HandshakeAccept { session, payload }) =
+        accept(&init, &identity(1)).0
     else {
         panic!()
     };
     let mut payload = payload.to_vec();
     payload[127] ^= 1;
     let forged = Frame::HandshakeAccept { session, payload: payload.into() };
-    let failed = Action::Failed(Failure::Sdk(SdkCode::HandshakeFailed));
-    let actions = client.handle(Event::Frame(forged), now);
-    assert_eq!(actions, Ok(vec![Action::CloseSocket, failed]));
+    let failed = ClientAction::Failed(ClientFailure::Sdk(SdkCode::HandshakeFailed));
+    let actions = client.handle(ClientInput::Frame(forged), now);
+    assert_eq!(actions, Ok(vec![ClientAction::CloseSocket, failed]));
     assert_eq!(client.trust, Trust::FirstUse);
 }
 
@@ -112,21 +117,21 @@ fn sbrp_client_01_a_signature_that_fails_pins_nothing() {
 fn sbrp_client_04_a_new_connection_is_a_new_session_with_new_keys() {
     let now = Instant::now();
     let (mut client, mut old) = active(now);
-    let lost = client.handle(Event::Lost { session: sid(1) }, now);
-    assert_eq!(lost, Ok(vec![Action::ConnectLater]));
+    let lost = client.handle(ClientInput::Lost { session: sid(1) }, now);
+    assert_eq!(lost, Ok(vec![ClientAction::ConnectLater]));
     assert!(client.handle(say("too early"), now).is_err());
-    assert_eq!(client.handle(Event::Connect, now), Ok(vec![Action::Connect]));
-    let opened = Event::Opened { session: sid(2), ephemeral: ephemeral(5) };
+    assert_eq!(client.handle(ClientInput::Connect, now), Ok(vec![ClientAction::Connect]));
+    let opened = ClientInput::Opened { session: sid(2), ephemeral: ephemeral(5) };
     let actions = client.handle(opened, now).unwrap();
-    let [Action::Send(init)] = &actions[..] else { panic!("{actions:?}") };
+    let [ClientAction::Send(init)] = &actions[..] else { panic!("{actions:?}") };
     client.handle(accept(init, &identity(1)).0, now).unwrap();
     // The old daemon's frames and the old connection's end mean nothing any more.
     let stale = Frame::decode(old.sealer.seal(b"old").unwrap()).unwrap();
-    assert!(client.handle(Event::Frame(stale), now).is_err());
-    assert_eq!(client.handle(Event::Lost { session: sid(1) }, now), Ok(vec![]));
+    assert!(client.handle(ClientInput::Frame(stale), now).is_err());
+    assert_eq!(client.handle(ClientInput::Lost { session: sid(1) }, now), Ok(vec![]));
     assert_eq!((client.state(), client.session()), ("active", Some(sid(2))));
     let actions = client.handle(say("new"), now).unwrap();
-    let [Action::Send(frame)] = &actions[..] else { panic!("{actions:?}") };
+    let [ClientAction::Send(frame)] = &actions[..] else { panic!("{actions:?}") };
     assert!(old.opener.open_frame(frame).is_err());
 }
 
@@ -136,12 +141,12 @@ fn sbrp_client_05_what_is_sent_in_a_pause_waits_and_goes_out_in_order() {
     let (mut client, mut daemon) = active(now);
     let sent = client.handle(say("0"), now).unwrap();
     assert_eq!(heard(&mut daemon, &sent), [b"0"]);
-    assert_eq!(client.handle(told(PAUSED), now), Ok(vec![Action::Show(Notice::Paused)]));
+    assert_eq!(client.handle(told(PAUSED), now), Ok(vec![ClientAction::Show(Notice::Paused)]));
     assert_eq!(client.handle(say("1"), now), Ok(vec![]));
-    assert_eq!(client.handle(told(PENDING), now), Ok(vec![Action::Show(Notice::Pending)]));
+    assert_eq!(client.handle(told(PENDING), now), Ok(vec![ClientAction::Show(Notice::Pending)]));
     assert_eq!(client.handle(say("2"), now), Ok(vec![]));
     let resumed = client.handle(told(RESUMED), now).unwrap();
-    assert_eq!(resumed[0], Action::Show(Notice::Resumed));
+    assert_eq!(resumed[0], ClientAction::Show(Notice::Resumed));
     assert_eq!(heard(&mut daemon, &resumed), [b"1", b"2"]);
     assert_eq!(heard(&mut daemon, &client.handle(say("3"), now).unwrap()), [b"3"]);
 }
@@ -156,8 +161,8 @@ fn sbrp_client_05_an_expired_session_gives_back_what_waited() {
         }
         client.handle(say("1"), now).unwrap();
         let actions = client.handle(told(ControlCode::SessionExpired), now).unwrap();
-        assert_eq!(actions[0], Action::Unsent(vec![b"1".to_vec().into()]));
-        assert_eq!(actions[2..], [Action::CloseSocket, Action::ConnectLater]);
+        assert_eq!(actions[0], ClientAction::Unsent(vec![b"1".to_vec().into()]));
+        assert_eq!(actions[2..], [ClientAction::CloseSocket, ClientAction::ConnectLater]);
         assert_eq!(client.state(), "reconnecting");
     }
 }
@@ -171,7 +176,7 @@ fn sbrp_client_05_a_full_queue_gives_the_message_back() {
         assert_eq!(client.handle(say("x"), now), Ok(vec![]));
     }
     let full = client.handle(say("y"), now);
-    assert_eq!(full, Ok(vec![Action::Unsent(vec![b"y".to_vec().into()])]));
+    assert_eq!(full, Ok(vec![ClientAction::Unsent(vec![b"y".to_vec().into()])]));
 }
 
 #[test]
@@ -180,7 +185,7 @@ fn sbrp_relay_19_a_second_notice_means_a_discarded_message() {
     let (mut client, _) = active(now);
     for code in [PAUSED, PENDING] {
         client.handle(told(code), now).unwrap();
-        assert_eq!(client.handle(told(code), now), Ok(vec![Action::Show(Notice::Discarded)]));
+        assert_eq!(client.handle(told(code), now), Ok(vec![ClientAction::Show(Notice::Discarded)]));
     }
 }
 
@@ -190,9 +195,9 @@ fn sbrp_client_06_a_handshake_ends_after_thirty_seconds() {
     let (mut client, _) = handshaking(Trust::FirstUse, start);
     assert_eq!(client.deadline(), Some(start + TIME_LIMIT));
     let early = start + TIME_LIMIT - Duration::from_nanos(1);
-    assert_eq!(client.handle(Event::Tick, early), Ok(vec![]));
-    let late = client.handle(Event::Tick, start + TIME_LIMIT).unwrap();
-    assert_eq!(late[0], Action::Refused(SdkCode::HandshakeTimeout));
+    assert_eq!(client.handle(ClientInput::Tick, early), Ok(vec![]));
+    let late = client.handle(ClientInput::Tick, start + TIME_LIMIT).unwrap();
+    assert_eq!(late[0], ClientAction::Refused(SdkCode::HandshakeTimeout));
     assert_eq!(client.state(), "reconnecting");
 }
 
@@ -205,7 +210,7 @@ fn sbrp_client_05_a_session_that_resumes_without_us_is_given_up_at_once() {
         assert_eq!(client.state(), "handshaking");
     }
     let actions = client.handle(told(RESUMED), now).unwrap();
-    assert_eq!(actions[1..], [Action::CloseSocket, Action::ConnectLater]);
+    assert_eq!(actions[1..], [ClientAction::CloseSocket, ClientAction::ConnectLater]);
     assert_eq!(client.state(), "reconnecting");
 }
 
@@ -214,7 +219,7 @@ fn sbrp_client_07_text_changes_nothing() {
     let now = Instant::now();
     let text = |code, text: &str| {
         let control = crate::frame::Control::with_text(code, text);
-        Event::Frame(Frame::Control { session: Some(sid(1)), control })
+        ClientInput::Frame(Frame::Control { session: Some(sid(1)), control })
     };
     let (mut client, _) = active(now);
     client.handle(text(PAUSED, "session_expired"), now).unwrap();
@@ -229,13 +234,13 @@ fn sbrp_client_09_nothing_is_sealed_before_the_handshake_is_done() {
     let mut client = Client::new(DaemonId::new("d_1"), Trust::FirstUse);
     let refused = |state| Err(Impossible { state, event: "a message to send" });
     assert_eq!(client.handle(say("x"), now), refused("idle"));
-    client.handle(Event::Connect, now).unwrap();
+    client.handle(ClientInput::Connect, now).unwrap();
     assert_eq!(client.handle(say("x"), now), refused("connecting"));
     let (mut client, _) = handshaking(Trust::FirstUse, now);
     assert_eq!(client.handle(say("x"), now), refused("handshaking"));
     // Nor is anything opened.
     let payload = Bytes::from_static(&[0; 28]);
-    let data = Event::Frame(Frame::Data { session: sid(1), payload });
+    let data = ClientInput::Frame(Frame::Data { session: sid(1), payload });
     assert!(client.handle(data, now).is_err());
 }
 
@@ -258,12 +263,12 @@ fn a_failed_decryption_is_told_and_moves_nothing() {
     let good = daemon.sealer.seal(b"hello").unwrap();
     let mut bad = good.to_vec();
     *bad.last_mut().unwrap() ^= 1;
-    let frame = |bytes: Bytes| Event::Frame(Frame::decode(bytes).unwrap());
-    let refused = Ok(vec![Action::Refused(SdkCode::DecryptFailed)]);
+    let frame = |bytes: Bytes| ClientInput::Frame(Frame::decode(bytes).unwrap());
+    let refused = Ok(vec![ClientAction::Refused(SdkCode::DecryptFailed)]);
     assert_eq!(client.handle(frame(bad.into()), now), refused);
     let opened = Opened { seq: 0, plaintext: b"hello".to_vec().into() };
-    assert_eq!(client.handle(frame(good.clone()), now), Ok(vec![Action::Deliver(opened)]));
-    let replayed = Ok(vec![Action::Refused(SdkCode::SequenceError)]);
+    assert_eq!(client.handle(frame(good.clone()), now), Ok(vec![ClientAction::Deliver(opened)]));
+    let replayed = Ok(vec![ClientAction::Refused(SdkCode::SequenceError)]);
     assert_eq!(client.handle(frame(good), now), replayed);
 }
 
@@ -273,8 +278,8 @@ fn sbrp_crypto_06_an_exhausted_session_makes_way_for_a_new_one() {
     let (mut client, _) = active(now);
     client.state.channel().sealer.skip_to(u64::MAX);
     let actions = client.handle(say("x"), now).unwrap();
-    assert_eq!(actions[0], Action::Refused(SdkCode::SequenceError));
-    assert_eq!(actions[1], Action::Unsent(vec![b"x".to_vec().into()]));
+    assert_eq!(actions[0], ClientAction::Refused(SdkCode::SequenceError));
+    assert_eq!(actions[1], ClientAction::Unsent(vec![b"x".to_vec().into()]));
     assert_eq!(client.state(), "reconnecting");
 
     // The same in the middle of a flush: what fits is sent, the rest is given back.
@@ -285,7 +290,7 @@ fn sbrp_crypto_06_an_exhausted_session_makes_way_for_a_new_one() {
     client.handle(say("2"), now).unwrap();
     client.state.channel().sealer.skip_to(u64::MAX - 1);
     let actions = client.handle(told(RESUMED), now).unwrap();
-    assert_eq!(actions[3], Action::Unsent(vec![b"2".to_vec().into()]));
+    assert_eq!(actions[3], ClientAction::Unsent(vec![b"2".to_vec().into()]));
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn sbrp_crypto_10_no_action_or_state_shows_plaintext() {
     let shown = format!("{event:?}");
     client.handle(event, now).unwrap();
     let state = format!("{client:?}");
-    let actions = format!("{:?}", client.handle(Event::Close, now).unwrap());
+    let actions = format!("{:?}", client.handle(ClientInput::Close, now).unwrap());
     for shown in [shown, state, actions] {
         assert!(!shown.contains("attack") && !shown.contains("97, 116, 116"), "{shown}");
     }
@@ -318,21 +323,21 @@ fn frames_of_others_are_typed_errors_and_change_nothing() {
         Frame::HandshakeAccept { session: sid(1), payload },
         Frame::Signal { session: sid(1), signal: crate::frame::Signal::READY },
     ] {
-        assert!(client.handle(Event::Frame(frame.clone()), now).is_err(), "{frame:?}");
+        assert!(client.handle(ClientInput::Frame(frame.clone()), now).is_err(), "{frame:?}");
         assert_eq!(client.state(), "active");
         assert!(client.is_active());
     }
-    assert_eq!(client.handle(Event::Close, now), Ok(vec![Action::CloseSocket]));
-    assert!(client.handle(Event::Connect, now).is_err(), "closed is closed");
+    assert_eq!(client.handle(ClientInput::Close, now), Ok(vec![ClientAction::CloseSocket]));
+    assert!(client.handle(ClientInput::Connect, now).is_err(), "closed is closed");
 }
 
 #[test]
 fn closing_gives_up_a_connection_that_is_being_made() {
     let now = Instant::now();
     let mut client = Client::new(DaemonId::new("d_1"), Trust::FirstUse);
-    client.handle(Event::Connect, now).unwrap();
-    assert_eq!(client.handle(Event::Close, now), Ok(vec![Action::CloseSocket]));
-    let opened = Event::Opened { session: sid(1), ephemeral: ephemeral(2) };
+    client.handle(ClientInput::Connect, now).unwrap();
+    assert_eq!(client.handle(ClientInput::Close, now), Ok(vec![ClientAction::CloseSocket]));
+    let opened = ClientInput::Opened { session: sid(1), ephemeral: ephemeral(2) };
     assert!(client.handle(opened, now).is_err());
 }
 
@@ -340,7 +345,7 @@ fn closing_gives_up_a_connection_that_is_being_made() {
 fn a_message_past_the_limit_is_refused_at_once() {
     let now = Instant::now();
     let (mut client, _) = active(now);
-    let long = Event::Send(vec![0; crate::sealed::MAX_PLAINTEXT + 1].into());
+    let long = ClientInput::Send(vec![0; crate::sealed::MAX_PLAINTEXT + 1].into());
     assert!(client.handle(long, now).is_err());
     assert_eq!(client.state(), "active");
 }

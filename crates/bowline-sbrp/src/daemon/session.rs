@@ -14,10 +14,10 @@ use crate::impossible::Impossible;
 use crate::sealed::{Channel, Plaintext, SealError};
 
 #[derive(Debug)]
-pub struct Session(State);
+pub struct DaemonSession(SessionState);
 
 #[derive(Debug)]
-enum State {
+enum SessionState {
     /// A client asked; the program has not answered yet.
     Handshaking {
         init: Bytes,
@@ -30,7 +30,7 @@ enum State {
 }
 
 #[derive(Debug)]
-pub enum SessionEvent {
+pub enum SessionInput {
     Answer {
         ephemeral: Ephemeral,
     },
@@ -40,10 +40,10 @@ pub enum SessionEvent {
     Close(Reason),
     /// The relay's word that the client is gone (SBRP-DAEMON-03).
     Ended,
-    LinkLost {
+    Disconnected {
         resumable: bool,
     },
-    LinkUp,
+    Connected,
     Tick,
 }
 
@@ -55,29 +55,29 @@ pub enum SessionAction {
 
 use SessionAction::{Send, Tell};
 
-impl Session {
+impl DaemonSession {
     pub(super) fn offered(init: Bytes, now: Instant) -> Self {
-        Self(State::Handshaking { init, until: now + TIME_LIMIT })
+        Self(SessionState::Handshaking { init, until: now + TIME_LIMIT })
     }
 
     pub(super) fn forgotten() -> Self {
-        Self(State::Reconnecting(Err(Reason::StateLost)))
+        Self(SessionState::Reconnecting(Err(Reason::StateLost)))
     }
 
     pub(super) fn handle(
         &mut self,
-        event: SessionEvent,
+        input: SessionInput,
         id: SessionId,
         daemon: &DaemonId,
         identity: &IdentitySecret,
         now: Instant,
     ) -> Result<Vec<SessionAction>, Impossible> {
-        use SessionEvent as E;
-        use State::*;
+        use SessionInput as E;
+        use SessionState::*;
         let close = |reason| Send(signal(id, Signal::close(reason)));
         let ended = |fault| Tell(Progress::Ended(fault));
 
-        let (next, actions) = match (std::mem::replace(&mut self.0, Closed), event) {
+        let (next, actions) = match (std::mem::replace(&mut self.0, Closed), input) {
             (Handshaking { init, .. }, E::Answer { ephemeral }) => {
                 match handshake::answer(id, &init, daemon, identity, ephemeral) {
                     Ok(done) => (
@@ -90,7 +90,7 @@ impl Session {
             (Handshaking { until, .. }, E::Tick) if now >= until => {
                 (Closed, vec![close(Reason::Error), ended(Some(SdkCode::HandshakeTimeout))])
             }
-            (Handshaking { .. }, E::LinkLost { resumable: true }) => {
+            (Handshaking { .. }, E::Disconnected { resumable: true }) => {
                 (Reconnecting(Err(Reason::StateLost)), vec![ended(None)])
             }
 
@@ -111,18 +111,18 @@ impl Session {
                     (Closed, vec![close(Reason::Error), ended(Some(SdkCode::SequenceError))])
                 }
             },
-            (Active(channel), E::LinkLost { resumable: true }) => {
+            (Active(channel), E::Disconnected { resumable: true }) => {
                 (Reconnecting(Ok(channel)), vec![Tell(Progress::Suspended)])
             }
 
-            (Reconnecting(Ok(channel)), E::LinkUp) if channel.can_resume() => {
+            (Reconnecting(Ok(channel)), E::Connected) if channel.can_resume() => {
                 (Active(channel), vec![Send(signal(id, Signal::READY)), Tell(Progress::Resumed)])
             }
-            (Reconnecting(Ok(_)), E::LinkUp) => {
+            (Reconnecting(Ok(_)), E::Connected) => {
                 (Closed, vec![close(Reason::StateLost), ended(None)])
             }
             // The program has heard the end of it already.
-            (Reconnecting(Err(reason)), E::LinkUp) => (Closed, vec![close(reason)]),
+            (Reconnecting(Err(reason)), E::Connected) => (Closed, vec![close(reason)]),
             (Reconnecting(Ok(_)), E::Close(reason)) => {
                 (Reconnecting(Err(reason)), vec![ended(None)])
             }
@@ -131,7 +131,7 @@ impl Session {
             (Handshaking { .. } | Active(_), E::Close(reason)) => {
                 (Closed, vec![close(reason), ended(None)])
             }
-            (Handshaking { .. } | Active(_), E::LinkLost { resumable: false }) => {
+            (Handshaking { .. } | Active(_), E::Disconnected { resumable: false }) => {
                 (Closed, vec![ended(None)])
             }
             (Handshaking { .. } | Active(_) | Reconnecting(_), E::Ended) => {
@@ -142,10 +142,10 @@ impl Session {
             }
             // A stop while the connection is away closes what waits to be closed anyway.
             (state @ Reconnecting(Err(_)), E::Close(_)) => (state, vec![]),
-            (state @ Reconnecting(_), E::LinkLost { .. }) => (state, vec![]),
+            (state @ Reconnecting(_), E::Disconnected { .. }) => (state, vec![]),
 
-            (state, event) => {
-                let impossible = Impossible { state: state.name(), event: event.name() };
+            (state, input) => {
+                let impossible = Impossible { state: state.name(), event: input.name() };
                 self.0 = state;
                 return Err(impossible);
             }
@@ -155,16 +155,16 @@ impl Session {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.0, State::Closed)
+        matches!(self.0, SessionState::Closed)
     }
 
     pub fn is_active(&self) -> bool {
-        matches!(self.0, State::Active(_))
+        matches!(self.0, SessionState::Active(_))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.0 {
-            State::Handshaking { until, .. } => Some(until),
+            SessionState::Handshaking { until, .. } => Some(until),
             _ => None,
         }
     }
@@ -172,7 +172,7 @@ impl Session {
     #[cfg(test)]
     pub(super) fn channel(&mut self) -> &mut Channel {
         match &mut self.0 {
-            State::Active(channel) | State::Reconnecting(Ok(channel)) => channel,
+            SessionState::Active(channel) | SessionState::Reconnecting(Ok(channel)) => channel,
             other => panic!("no channel while {}", other.name()),
         }
     }
@@ -182,7 +182,7 @@ fn signal(session: SessionId, signal: Signal) -> Bytes {
     Frame::Signal { session, signal }.encode()
 }
 
-impl State {
+impl SessionState {
     fn name(&self) -> &'static str {
         match self {
             Self::Handshaking { .. } => "handshaking",
@@ -193,7 +193,7 @@ impl State {
     }
 }
 
-impl SessionEvent {
+impl SessionInput {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Answer { .. } => "an answer",
@@ -201,8 +201,8 @@ impl SessionEvent {
             Self::Send(_) => "a message to send",
             Self::Close(_) => "a wish to close",
             Self::Ended => "the client's end",
-            Self::LinkLost { .. } => "the loss of the connection",
-            Self::LinkUp => "a connection",
+            Self::Disconnected { .. } => "the loss of the connection",
+            Self::Connected => "a connection",
             Self::Tick => "a timer",
         }
     }

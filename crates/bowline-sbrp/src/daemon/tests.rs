@@ -25,13 +25,13 @@ fn new(resumable: bool) -> Daemon {
 
 fn connected(now: Instant) -> Daemon {
     let mut daemon = new(true);
-    assert!(daemon.handle(Event::LinkUp, now).unwrap().is_empty());
+    assert!(daemon.handle(DaemonInput::Connected, now).unwrap().is_empty());
     daemon
 }
 
-fn init(session: SessionId, seed: u8) -> (AwaitAccept, Event) {
+fn init(session: SessionId, seed: u8) -> (AwaitAccept, DaemonInput) {
     let (waiting, frame) = AwaitAccept::start(session, DaemonId::new("d_1"), ephemeral(seed));
-    (waiting, Event::Frame(frame))
+    (waiting, DaemonInput::Frame(frame))
 }
 
 /// Offers, answers and gives back the client's end.
@@ -39,10 +39,12 @@ fn establish(daemon: &mut Daemon, session: SessionId, now: Instant) -> Channel {
     let seed = session.to_wire() as u8;
     let (waiting, init) = init(session, 20 + seed);
     let offered = daemon.handle(init, now).unwrap();
-    assert!(matches!(offered[..], [Action::Offer(id)] if id == session));
-    let answer = Event::Answer { session, ephemeral: ephemeral(40 + seed) };
+    assert!(matches!(offered[..], [DaemonAction::Offer(id)] if id == session));
+    let answer = DaemonInput::Answer { session, ephemeral: ephemeral(40 + seed) };
     let answered = daemon.handle(answer, now).unwrap();
-    let [Action::Send(accept), Action::Session(_, Progress::Established)] = &answered[..] else {
+    let [DaemonAction::Send(accept), DaemonAction::Session(_, Progress::Established)] =
+        &answered[..]
+    else {
         panic!("{answered:?}")
     };
     let Ok(Frame::HandshakeAccept { payload, .. }) = Frame::decode(accept.clone()) else {
@@ -51,14 +53,14 @@ fn establish(daemon: &mut Daemon, session: SessionId, now: Instant) -> Channel {
     waiting.accept(&payload, &Trust::FirstUse).unwrap().channel
 }
 
-fn control(code: ControlCode, session: SessionId) -> Event {
-    Event::Frame(Frame::control(code, Some(session)))
+fn control(code: ControlCode, session: SessionId) -> DaemonInput {
+    DaemonInput::Frame(Frame::control(code, Some(session)))
 }
 
 /// The signals among the actions.
-fn signals(actions: &[Action]) -> Vec<(SessionId, SignalKind, Reason)> {
+fn signals(actions: &[DaemonAction]) -> Vec<(SessionId, SignalKind, Reason)> {
     let sent = actions.iter().filter_map(|action| match action {
-        Action::Send(frame) => Frame::decode(frame.clone()).ok(),
+        DaemonAction::Send(frame) => Frame::decode(frame.clone()).ok(),
         _ => None,
     });
     sent.filter_map(|frame| match frame {
@@ -68,18 +70,18 @@ fn signals(actions: &[Action]) -> Vec<(SessionId, SignalKind, Reason)> {
     .collect()
 }
 
-fn progress(actions: &[Action]) -> Vec<&Progress> {
+fn progress(actions: &[DaemonAction]) -> Vec<&Progress> {
     actions
         .iter()
         .filter_map(|action| match action {
-            Action::Session(_, progress) => Some(progress),
+            DaemonAction::Session(_, progress) => Some(progress),
             _ => None,
         })
         .collect()
 }
 
-fn data(frame: Bytes) -> Event {
-    Event::Frame(Frame::decode(frame).unwrap())
+fn data(frame: Bytes) -> DaemonInput {
+    DaemonInput::Frame(Frame::decode(frame).unwrap())
 }
 
 #[test]
@@ -97,14 +99,14 @@ fn sbrp_daemon_02_sessions_have_nothing_in_common() {
     let Ok(Frame::Data { payload, .. }) = Frame::decode(ann.sealer.seal(b"two").unwrap()) else {
         panic!()
     };
-    let moved = Event::Frame(Frame::Data { session: sid(2), payload });
+    let moved = DaemonInput::Frame(Frame::Data { session: sid(2), payload });
     let heard = daemon.handle(moved, now).unwrap();
     assert_eq!(progress(&heard), [&Progress::Refused(SdkCode::DecryptFailed)]);
     daemon.handle(control(ControlCode::SessionEnded, sid(1)), now).unwrap();
     assert!(daemon.session(sid(1)).is_none());
-    let back = Event::Send { session: sid(2), plaintext: b"still here".to_vec().into() };
+    let back = DaemonInput::Send { session: sid(2), plaintext: b"still here".to_vec().into() };
     let sent = daemon.handle(back, now).unwrap();
-    let [Action::Send(frame)] = &sent[..] else { panic!("{sent:?}") };
+    let [DaemonAction::Send(frame)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(&bob.opener.open_frame(frame).unwrap().plaintext[..], b"still here");
 }
 
@@ -124,7 +126,7 @@ fn sbrp_daemon_03_three_codes_end_one_session() {
         // Once more, for a session that is gone: news, not an error.
         assert!(matches!(
             daemon.handle(control(code, sid(1)), now).unwrap()[..],
-            [Action::Told(_)]
+            [DaemonAction::Told(_)]
         ));
     }
 }
@@ -136,11 +138,11 @@ fn sbrp_daemon_04_an_offer_that_nobody_answers_ends_after_thirty_seconds() {
     daemon.handle(init(sid(1), 2).1, start).unwrap();
     assert_eq!(daemon.deadline(), Some(start + TIME_LIMIT));
     let early = start + TIME_LIMIT - Duration::from_nanos(1);
-    assert!(daemon.handle(Event::Tick, early).unwrap().is_empty());
-    let late = daemon.handle(Event::Tick, start + TIME_LIMIT).unwrap();
+    assert!(daemon.handle(DaemonInput::Tick, early).unwrap().is_empty());
+    let late = daemon.handle(DaemonInput::Tick, start + TIME_LIMIT).unwrap();
     assert_eq!(signals(&late), [(sid(1), SignalKind::Close, Reason::Error)]);
     assert_eq!(progress(&late), [&Progress::Ended(Some(SdkCode::HandshakeTimeout))]);
-    let answer = Event::Answer { session: sid(1), ephemeral: ephemeral(3) };
+    let answer = DaemonInput::Answer { session: sid(1), ephemeral: ephemeral(3) };
     assert!(daemon.handle(answer, start + TIME_LIMIT).is_err());
 }
 
@@ -152,12 +154,12 @@ fn sbrp_daemon_05_crypto_09_a_lost_connection_resumes_with_the_same_keys_and_num
     let old = client.sealer.seal(b"before").unwrap();
     daemon.handle(data(old.clone()), now).unwrap();
 
-    let lost = daemon.handle(Event::LinkLost, now).unwrap();
+    let lost = daemon.handle(DaemonInput::Disconnected, now).unwrap();
     assert_eq!(progress(&lost), [&Progress::Suspended]);
-    let early = Event::Send { session: sid(1), plaintext: Plaintext::default() };
+    let early = DaemonInput::Send { session: sid(1), plaintext: Plaintext::default() };
     assert!(daemon.handle(early, now).is_err(), "not while the connection is away");
 
-    let up = daemon.handle(Event::LinkUp, now).unwrap();
+    let up = daemon.handle(DaemonInput::Connected, now).unwrap();
     assert_eq!(signals(&up), [(sid(1), SignalKind::Ready, Reason::None)]);
     let replayed = daemon.handle(data(old), now).unwrap();
     assert_eq!(progress(&replayed), [&Progress::Refused(SdkCode::SequenceError)]);
@@ -175,8 +177,8 @@ fn sbrp_daemon_05_what_cannot_resume_is_closed_as_lost() {
     daemon.sessions.get_mut(&sid(1)).unwrap().channel().sealer.skip_to(u64::MAX);
     // An offer that was not answered yet has nothing to resume.
     daemon.handle(init(sid(3), 4).1, now).unwrap();
-    daemon.handle(Event::LinkLost, now).unwrap();
-    let up = daemon.handle(Event::LinkUp, now).unwrap();
+    daemon.handle(DaemonInput::Disconnected, now).unwrap();
+    let up = daemon.handle(DaemonInput::Connected, now).unwrap();
     let expected = [
         (sid(1), SignalKind::Close, Reason::StateLost),
         (sid(2), SignalKind::Ready, Reason::None),
@@ -188,7 +190,7 @@ fn sbrp_daemon_05_what_cannot_resume_is_closed_as_lost() {
 #[test]
 fn sbrp_daemon_05_after_a_restart_all_sessions_are_closed_as_lost() {
     let mut daemon = new(true).having_forgotten([sid(1), sid(2)]);
-    let up = daemon.handle(Event::LinkUp, Instant::now()).unwrap();
+    let up = daemon.handle(DaemonInput::Connected, Instant::now()).unwrap();
     let lost = |id| (sid(id), SignalKind::Close, Reason::StateLost);
     assert_eq!(signals(&up), [lost(1), lost(2)]);
     assert!(daemon.session(sid(1)).is_none());
@@ -198,11 +200,11 @@ fn sbrp_daemon_05_after_a_restart_all_sessions_are_closed_as_lost() {
 fn sbrp_daemon_05_without_the_scope_sessions_end_with_the_connection() {
     let now = Instant::now();
     let mut daemon = new(false);
-    daemon.handle(Event::LinkUp, now).unwrap();
+    daemon.handle(DaemonInput::Connected, now).unwrap();
     establish(&mut daemon, sid(1), now);
-    let lost = daemon.handle(Event::LinkLost, now).unwrap();
+    let lost = daemon.handle(DaemonInput::Disconnected, now).unwrap();
     assert_eq!(progress(&lost), [&Progress::Ended(None)]);
-    assert!(daemon.handle(Event::LinkUp, now).unwrap().is_empty());
+    assert!(daemon.handle(DaemonInput::Connected, now).unwrap().is_empty());
 }
 
 #[test]
@@ -211,10 +213,10 @@ fn sbrp_daemon_06_reasons_fit() {
     let mut daemon = connected(now);
     establish(&mut daemon, sid(1), now);
     establish(&mut daemon, sid(2), now);
-    let refused = Event::Close { session: sid(1), reason: Reason::Policy };
+    let refused = DaemonInput::Close { session: sid(1), reason: Reason::Policy };
     let closed = daemon.handle(refused, now).unwrap();
     assert_eq!(signals(&closed), [(sid(1), SignalKind::Close, Reason::Policy)]);
-    let stopped = daemon.handle(Event::Stop, now).unwrap();
+    let stopped = daemon.handle(DaemonInput::Stop, now).unwrap();
     assert_eq!(signals(&stopped), [(sid(2), SignalKind::Close, Reason::Shutdown)]);
 }
 
@@ -223,10 +225,10 @@ fn a_wish_to_close_survives_the_loss_of_the_connection() {
     let now = Instant::now();
     let mut daemon = connected(now);
     establish(&mut daemon, sid(1), now);
-    daemon.handle(Event::LinkLost, now).unwrap();
-    let close = Event::Close { session: sid(1), reason: Reason::Policy };
+    daemon.handle(DaemonInput::Disconnected, now).unwrap();
+    let close = DaemonInput::Close { session: sid(1), reason: Reason::Policy };
     assert_eq!(progress(&daemon.handle(close, now).unwrap()), [&Progress::Ended(None)]);
-    let up = daemon.handle(Event::LinkUp, now).unwrap();
+    let up = daemon.handle(DaemonInput::Connected, now).unwrap();
     assert_eq!(signals(&up), [(sid(1), SignalKind::Close, Reason::Policy)]);
 }
 
@@ -257,7 +259,7 @@ fn sbrp_crypto_06_an_exhausted_session_ends() {
     let mut daemon = connected(now);
     establish(&mut daemon, sid(1), now);
     daemon.sessions.get_mut(&sid(1)).unwrap().channel().sealer.skip_to(u64::MAX);
-    let send = Event::Send { session: sid(1), plaintext: Plaintext::default() };
+    let send = DaemonInput::Send { session: sid(1), plaintext: Plaintext::default() };
     let sent = daemon.handle(send, now).unwrap();
     assert_eq!(signals(&sent), [(sid(1), SignalKind::Close, Reason::Error)]);
     assert_eq!(progress(&sent), [&Progress::Ended(Some(SdkCode::SequenceError))]);
@@ -268,8 +270,10 @@ fn a_bad_handshake_closes_its_session() {
     let now = Instant::now();
     let mut daemon = connected(now);
     let payload = Bytes::from_static(&[0; 31]);
-    daemon.handle(Event::Frame(Frame::HandshakeInit { session: sid(1), payload }), now).unwrap();
-    let answer = Event::Answer { session: sid(1), ephemeral: ephemeral(3) };
+    daemon
+        .handle(DaemonInput::Frame(Frame::HandshakeInit { session: sid(1), payload }), now)
+        .unwrap();
+    let answer = DaemonInput::Answer { session: sid(1), ephemeral: ephemeral(3) };
     let answered = daemon.handle(answer, now).unwrap();
     assert_eq!(signals(&answered), [(sid(1), SignalKind::Close, Reason::Error)]);
     assert_eq!(progress(&answered), [&Progress::Ended(Some(SdkCode::HandshakeFailed))]);
@@ -279,13 +283,14 @@ fn a_bad_handshake_closes_its_session() {
 fn what_does_not_fit_the_state_is_a_typed_error() {
     let now = Instant::now();
     let mut daemon = new(true);
-    let ping = || Event::Frame(Frame::Ping(crate::frame::Beat::new(b"12345678").unwrap()));
+    let ping =
+        || DaemonInput::Frame(Frame::Ping(crate::frame::PingPayload::new(b"12345678").unwrap()));
     assert!(daemon.handle(ping(), now).is_err(), "nothing comes without a connection");
-    daemon.handle(Event::LinkUp, now).unwrap();
+    daemon.handle(DaemonInput::Connected, now).unwrap();
     let pong = daemon.handle(ping(), now).unwrap();
-    assert!(matches!(&pong[..], [Action::Send(frame)] if frame[0] == 0x11));
-    let signal = Event::Frame(Frame::Signal { session: sid(1), signal: Signal::READY });
-    for event in [Event::LinkUp, signal] {
+    assert!(matches!(&pong[..], [DaemonAction::Send(frame)] if frame[0] == 0x11));
+    let signal = DaemonInput::Frame(Frame::Signal { session: sid(1), signal: Signal::READY });
+    for event in [DaemonInput::Connected, signal] {
         assert!(daemon.handle(event, now).is_err());
     }
     let shown = format!("{daemon:?}");

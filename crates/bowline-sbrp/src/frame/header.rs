@@ -49,7 +49,7 @@ impl FrameType {
     #[inline]
     fn max_payload(self) -> usize {
         match self {
-            Self::Ping | Self::Pong => super::Beat::MAX,
+            Self::Ping | Self::Pong => super::PingPayload::MAX,
             _ => MAX_PAYLOAD,
         }
     }

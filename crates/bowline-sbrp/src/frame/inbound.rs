@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::header::{FrameType, HEADER_LEN, Header, Violation};
-use super::payload::{Beat, Signal};
+use super::payload::{PingPayload, Signal};
 use crate::control::Role;
 use crate::id::SessionId;
 
@@ -18,21 +18,21 @@ pub enum Inbound {
     /// For the relay: the daemon says how a session stands.
     Signal { session: SessionId, signal: Signal },
     /// To be answered with a pong of the same bytes (SBRP-RELAY-14).
-    Ping(Beat),
+    Ping(PingPayload),
     /// Proof of life, nothing more.
-    Pong(Beat),
+    Pong(PingPayload),
 }
 
 /// What can be said of a message by its first 13 bytes and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Glance {
+pub enum HeaderVerdict {
     /// For the other end, as it came.
     Forward { session: SessionId },
     /// For the relay itself: to be read with [`Inbound::read`].
     Relay,
 }
 
-impl Glance {
+impl HeaderVerdict {
     /// Judges a message from `sender` before its payload is at hand: a relay that forwards needs
     /// no more. `start` is the message, or at least its header; `total` its length. Refuses what
     /// [`Inbound::read`] refuses, but for the words of a signal.
@@ -58,14 +58,16 @@ impl Inbound {
     /// Judges a message from `sender`. The order of checks is that of SBRP-RELAY-05; what a
     /// signal says is read last.
     pub fn read(sender: Role, message: Bytes) -> Result<Self, Violation> {
-        if let Glance::Forward { session } = Glance::at(sender, &message, message.len())? {
+        if let HeaderVerdict::Forward { session } =
+            HeaderVerdict::at(sender, &message, message.len())?
+        {
             return Ok(Self::Forward { session, message });
         }
         let (header, kind) = Header::check(&message)?;
         let payload = &message[HEADER_LEN..];
         match kind {
-            FrameType::Ping => Beat::decode(payload).map(Self::Ping),
-            FrameType::Pong => Beat::decode(payload).map(Self::Pong),
+            FrameType::Ping => PingPayload::decode(payload).map(Self::Ping),
+            FrameType::Pong => PingPayload::decode(payload).map(Self::Pong),
             FrameType::Signal => {
                 let session = header.session.ok_or(Violation::InvalidSessionId)?;
                 Ok(Self::Signal { session, signal: Signal::decode(payload)? })

@@ -69,12 +69,12 @@ impl Signal {
 
 /// What a ping carries and its pong gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Beat {
-    bytes: [u8; Beat::MAX],
+pub struct PingPayload {
+    bytes: [u8; PingPayload::MAX],
     length: u8,
 }
 
-impl Beat {
+impl PingPayload {
     pub(super) const MAX: usize = 8;
 
     /// The bytes, unless they are more than eight.

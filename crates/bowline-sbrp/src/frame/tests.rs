@@ -62,8 +62,8 @@ fn sbrp_relay_04_who_may_send_what() {
         (Frame::HandshakeAccept { session, payload: payload.clone() }, false, true),
         (Frame::Data { session, payload }, true, true),
         (Frame::Signal { session, signal: Signal::READY }, false, true),
-        (Frame::Ping(Beat::default()), true, true),
-        (Frame::Pong(Beat::default()), true, true),
+        (Frame::Ping(PingPayload::default()), true, true),
+        (Frame::Pong(PingPayload::default()), true, true),
         (Frame::control(ControlCode::SessionPaused, Some(session)), false, false),
     ];
     for (frame, client, daemon) in frames {
@@ -116,9 +116,9 @@ fn sbrp_relay_14_relay_16_daemon_06_payloads_have_the_vectors_bytes() {
                     assert_eq!(Frame::control(code, session).encode(), bytes);
                 }
             }
-            Frame::Ping(beat) => {
-                assert_eq!(beat.as_bytes(), vectors::hex(&row, "payload_hex"));
-                assert_eq!(Frame::Pong(beat).encode(), vectors::hex(&row, "pong_frame_hex"));
+            Frame::Ping(ping) => {
+                assert_eq!(ping.as_bytes(), vectors::hex(&row, "payload_hex"));
+                assert_eq!(Frame::Pong(ping).encode(), vectors::hex(&row, "pong_frame_hex"));
             }
             other => panic!("{other:?}"),
         }
@@ -156,8 +156,10 @@ fn control_text_is_cut_between_characters() {
 fn any_frame() -> impl Strategy<Value = Frame> {
     let session = || (1..=u64::MAX).prop_map(|id| SessionId::from_wire(id).unwrap());
     let payload = || prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
-    let beat =
-        || prop::collection::vec(any::<u8>(), 0..=8).prop_map(|bytes| Beat::new(&bytes).unwrap());
+    let ping = || {
+        prop::collection::vec(any::<u8>(), 0..=8)
+            .prop_map(|bytes| PingPayload::new(&bytes).unwrap())
+    };
     let reason = prop::sample::select(vec![
         Reason::None,
         Reason::StateLost,
@@ -175,8 +177,8 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             .prop_map(|(session, payload)| Frame::HandshakeAccept { session, payload }),
         (session(), payload()).prop_map(|(session, payload)| Frame::Data { session, payload }),
         (session(), signal).prop_map(|(session, signal)| Frame::Signal { session, signal }),
-        beat().prop_map(Frame::Ping),
-        beat().prop_map(Frame::Pong),
+        ping().prop_map(Frame::Ping),
+        ping().prop_map(Frame::Pong),
         (prop::option::of(session()), control)
             .prop_map(|(session, control)| Frame::Control { session, control }),
     ]
@@ -213,14 +215,14 @@ proptest! {
         bytes.resize(bytes.len() + more, 0);
         for role in [Role::Client, Role::Daemon] {
             let start = &bytes[..HEADER_LEN];
-            match (Glance::at(role, start, bytes.len()), Inbound::read(role, bytes.clone().into())) {
-                (Ok(Glance::Forward { session }), Ok(Inbound::Forward { session: read, .. })) => {
+            match (HeaderVerdict::at(role, start, bytes.len()), Inbound::read(role, bytes.clone().into())) {
+                (Ok(HeaderVerdict::Forward { session }), Ok(Inbound::Forward { session: read, .. })) => {
                     prop_assert_eq!(session, read);
                 }
                 (Err(seen), Err(read)) => prop_assert_eq!(seen, read),
-                (Ok(Glance::Relay), Ok(Inbound::Forward { .. })) => prop_assert!(false),
+                (Ok(HeaderVerdict::Relay), Ok(Inbound::Forward { .. })) => prop_assert!(false),
                 // What a signal says is read last.
-                (Ok(Glance::Relay), Ok(_) | Err(Violation::MalformedFrame)) => {}
+                (Ok(HeaderVerdict::Relay), Ok(_) | Err(Violation::MalformedFrame)) => {}
                 other => prop_assert!(false, "{:?}", other),
             }
         }

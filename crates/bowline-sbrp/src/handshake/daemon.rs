@@ -12,7 +12,7 @@ use crate::sealed::{Channel, Direction};
 
 /// The daemon's half is done: send the frame, keep the channel.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HandshakeAnswer {
     pub accept: Frame,
     pub channel: Channel,
 }
@@ -24,7 +24,7 @@ pub fn answer(
     daemon: &DaemonId,
     identity: &IdentitySecret,
     ephemeral: Ephemeral,
-) -> Result<Answer, HandshakeError> {
+) -> Result<HandshakeAnswer, HandshakeError> {
     let client_ephemeral: [u8; INIT_LEN] =
         init.try_into().map_err(|_| HandshakeError::Malformed)?;
     let daemon_ephemeral = ephemeral.public();
@@ -34,7 +34,7 @@ pub fn answer(
     let channel = transcript.keys(&shared, &signature).channel(session, Direction::DaemonToClient);
     let public = identity.public();
     let payload = [public.as_bytes().as_slice(), &daemon_ephemeral, &signature].concat();
-    Ok(Answer {
+    Ok(HandshakeAnswer {
         accept: Frame::HandshakeAccept { session, payload: Bytes::from(payload) },
         channel,
     })

@@ -79,7 +79,7 @@ fn sbrp_crypto_01_both_frames_have_the_vectors_bytes_and_both_ends_agree() {
             &identity(&row),
             ephemeral(&row, "daemon"),
         );
-        let Answer { accept, channel: mut at_daemon } = answer.unwrap();
+        let HandshakeAnswer { accept, channel: mut at_daemon } = answer.unwrap();
         assert_eq!(accept.encode(), vectors::hex(&row, "handshake_accept_frame_hex"));
         assert_eq!(payload(&accept), vectors::hex(&row, "handshake_accept_payload_hex"));
 

@@ -42,8 +42,8 @@ impl Transcript<'_> {
     }
 
     /// Both keys, from the secret that only the two ends share.
-    pub(super) fn keys(&self, shared: &[u8; 32], signature: &[u8; 64]) -> Keys {
-        let mut keys = Keys(Zeroizing::new([0; 64]));
+    pub(super) fn keys(&self, shared: &[u8; 32], signature: &[u8; 64]) -> SessionKeys {
+        let mut keys = SessionKeys(Zeroizing::new([0; 64]));
         Hkdf::<Sha256>::new(Some(&self.salt(signature)), shared)
             .expand(KEYS, keys.0.as_mut())
             .expect("64 bytes are within what HKDF gives");
@@ -52,9 +52,9 @@ impl Transcript<'_> {
 }
 
 /// Client to daemon, then daemon to client.
-pub(super) struct Keys(Zeroizing<[u8; 64]>);
+pub(super) struct SessionKeys(Zeroizing<[u8; 64]>);
 
-impl Keys {
+impl SessionKeys {
     pub(super) fn of(&self, direction: Direction) -> &[u8; 32] {
         let (first, rest) = self.0.split_first_chunk::<32>().expect("64 bytes hold 32");
         match direction {

@@ -36,7 +36,7 @@ pub enum PairState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PairEvent {
+pub enum PairInput {
     DaemonLost,
     DaemonReturned {
         resumable: bool,
@@ -68,16 +68,16 @@ impl Pair {
 
     pub fn handle(
         &mut self,
-        event: PairEvent,
+        input: PairInput,
         now: Instant,
     ) -> Result<Vec<PairAction>, Impossible> {
         use ControlCode::*;
         use PairAction::*;
-        use PairEvent::*;
+        use PairInput::*;
         use PairState::*;
         let expired = || vec![TellClient(SessionExpired), CloseClient(SessionExpired)];
 
-        let (next, actions) = match (self.state, event) {
+        let (next, actions) = match (self.state, input) {
             (Paired, DaemonLost) => {
                 (Paused { grace_ends: now + self.grace }, vec![TellClient(SessionPaused)])
             }
@@ -106,7 +106,7 @@ impl Pair {
 
             (Paused { .. } | Pending { .. }, Tick) => (self.state, vec![]),
 
-            (state, event) => return Err(Impossible { state: state.name(), event: event.name() }),
+            (state, input) => return Err(Impossible { state: state.name(), event: input.name() }),
         };
         self.state = next;
         Ok(actions)
@@ -134,7 +134,7 @@ impl PairState {
     }
 }
 
-impl PairEvent {
+impl PairInput {
     fn name(self) -> &'static str {
         match self {
             Self::DaemonLost => "the daemon's loss",
@@ -151,18 +151,18 @@ impl PairEvent {
 mod tests {
     use super::ControlCode::*;
     use super::PairAction::*;
-    use super::PairEvent::*;
+    use super::PairInput::*;
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(30);
     const EXPIRED: [PairAction; 2] = [TellClient(SessionExpired), CloseClient(SessionExpired)];
-    const BACK: PairEvent = DaemonReturned { resumable: true };
+    const BACK: PairInput = DaemonReturned { resumable: true };
 
     /// A pair after these events, all at once.
-    fn after(start: Instant, events: &[PairEvent]) -> Pair {
+    fn after(start: Instant, inputs: &[PairInput]) -> Pair {
         let mut pair = Pair::new(GRACE);
-        for event in events {
-            pair.handle(*event, start).unwrap();
+        for input in inputs {
+            pair.handle(*input, start).unwrap();
         }
         pair
     }
@@ -185,11 +185,11 @@ mod tests {
         let start = Instant::now();
         let over = start + GRACE;
         let early = over - Duration::from_nanos(1);
-        for (events, told) in [
+        for (inputs, told) in [
             (&[DaemonLost][..], EXPIRED.to_vec()),
             (&[DaemonLost, BACK], [EXPIRED.as_slice(), &[TellDaemon(SessionEnded)]].concat()),
         ] {
-            let mut pair = after(start, events);
+            let mut pair = after(start, inputs);
             assert_eq!(pair.handle(Tick, early), Ok(vec![]), "an early timer is ignored");
             assert_eq!(pair.handle(Tick, over), Ok(told));
             assert_eq!(pair.state(), PairState::Closed);
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn sbrp_relay_03_close_expires_the_session_wherever_it_stands() {
         let start = Instant::now();
-        for events in [&[][..], &[DaemonLost, BACK]] {
-            let mut pair = after(start, events);
+        for inputs in [&[][..], &[DaemonLost, BACK]] {
+            let mut pair = after(start, inputs);
             let told = EXPIRED.to_vec();
             assert_eq!(pair.handle(DaemonClosed, start), Ok(told));
             assert_eq!(pair.state(), PairState::Closed);
@@ -227,12 +227,12 @@ mod tests {
     #[test]
     fn sbrp_relay_12_a_client_that_leaves_is_told_to_a_daemon_that_is_there() {
         let start = Instant::now();
-        for (events, told) in [
+        for (inputs, told) in [
             (&[][..], vec![TellDaemon(SessionEnded)]),
             (&[DaemonLost], vec![]),
             (&[DaemonLost, BACK], vec![TellDaemon(SessionEnded)]),
         ] {
-            assert_eq!(after(start, events).handle(ClientGone, start), Ok(told), "{events:?}");
+            assert_eq!(after(start, inputs).handle(ClientGone, start), Ok(told), "{inputs:?}");
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
             // "Daemon gone → session_paused to each client", those that wait included.
             ("pending", "paused"),
         ];
-        let events = [
+        let inputs = [
             DaemonLost,
             BACK,
             DaemonReturned { resumable: false },
@@ -259,13 +259,13 @@ mod tests {
             Tick,
         ];
         for path in [&[][..], &[DaemonLost], &[DaemonLost, BACK], &[ClientGone]] {
-            for event in events {
+            for input in inputs {
                 let mut pair = after(start, path);
                 let from = pair.state();
-                let done = pair.handle(event, start + GRACE);
+                let done = pair.handle(input, start + GRACE);
                 let to = pair.state();
                 let step = (from.name(), to.name());
-                assert!(from == to || named.contains(&step), "{step:?} by {event:?}");
+                assert!(from == to || named.contains(&step), "{step:?} by {input:?}");
                 if done.is_err() || from == PairState::Closed {
                     assert_eq!(from, to);
                     assert!(done.is_err(), "a closed pair emits nothing");

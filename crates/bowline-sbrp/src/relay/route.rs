@@ -17,11 +17,11 @@ use crate::id::SessionId;
 
 /// One accepted connection. Numbers are never reused while the relay runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Link(pub u64);
+pub struct ConnectionId(pub u64);
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route<T = Link> {
+pub enum Route<T = ConnectionId> {
     /// To this connection, unchanged.
     To(T),
     /// Nowhere; its sender is told why (SBRP-RELAY-19), and closed if the code says so.
@@ -50,7 +50,7 @@ impl<T> Route<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientRoute {
     /// Frames pass between the client and this connection of its daemon.
-    Paired(Link),
+    Paired(ConnectionId),
     /// The daemon is gone.
     Paused,
     /// The daemon is back and has not said yet whether it still knows the session.
@@ -79,12 +79,12 @@ impl ClientRoute {
     /// Whether the client accepts a frame that this connection sends: only from the daemon it is
     /// paired with at this moment (SBRP-RELAY-18).
     #[inline]
-    pub fn accepts(self, daemon: Link) -> bool {
+    pub fn accepts(self, daemon: ConnectionId) -> bool {
         self == Self::Paired(daemon)
     }
 
     /// The connection that the client is paired with.
-    pub fn daemon(self) -> Option<Link> {
+    pub fn daemon(self) -> Option<ConnectionId> {
         match self {
             Self::Paired(daemon) => Some(daemon),
             Self::Paused | Self::Pending | Self::Closed => None,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn sbrp_relay_06_a_foreign_session_is_refused_however_the_own_one_stands() {
         use ClientRoute::*;
-        for route in [Paired(Link(9)), Paused, Pending, Closed] {
+        for route in [Paired(ConnectionId(9)), Paused, Pending, Closed] {
             let refused = route.route(sid(1), sid(2));
             assert_eq!(refused, Route::Refuse(ControlCode::SessionNotFound));
             assert!(refused.closes(Role::Client));
@@ -192,10 +192,10 @@ mod tests {
 
     #[test]
     fn sbrp_relay_18_a_client_accepts_from_the_daemon_it_is_paired_with() {
-        assert!(ClientRoute::Paired(Link(9)).accepts(Link(9)));
-        assert!(!ClientRoute::Paired(Link(9)).accepts(Link(8)));
+        assert!(ClientRoute::Paired(ConnectionId(9)).accepts(ConnectionId(9)));
+        assert!(!ClientRoute::Paired(ConnectionId(9)).accepts(ConnectionId(8)));
         for route in [ClientRoute::Paused, ClientRoute::Pending, ClientRoute::Closed] {
-            assert!(!route.accepts(Link(9)));
+            assert!(!route.accepts(ConnectionId(9)));
         }
     }
 
@@ -210,10 +210,16 @@ mod tests {
 
     #[test]
     fn a_receiver_that_left_makes_a_route_stale() {
-        assert_eq!(Route::To(Link(1)).look_up(|link| Some(link.0)), Route::To(1));
-        assert_eq!(Route::To(Link(1)).look_up(|_| None::<u64>), Route::Stale);
-        let refuse = Route::<Link>::Refuse(ControlCode::SessionPaused);
-        assert_eq!(refuse.look_up(|link| Some(link.0)), Route::Refuse(ControlCode::SessionPaused));
+        assert_eq!(
+            Route::To(ConnectionId(1)).look_up(|connection| Some(connection.0)),
+            Route::To(1)
+        );
+        assert_eq!(Route::To(ConnectionId(1)).look_up(|_| None::<u64>), Route::Stale);
+        let refuse = Route::<ConnectionId>::Refuse(ControlCode::SessionPaused);
+        assert_eq!(
+            refuse.look_up(|connection| Some(connection.0)),
+            Route::Refuse(ControlCode::SessionPaused)
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Opened {
 
 /// Why a message was not opened. Nothing moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum UnsealError {
     #[error("the message is shorter than a nonce and a tag")]
     Malformed,
     #[error("the message was sealed for the other direction")]
@@ -32,7 +32,7 @@ pub enum OpenError {
     Forged,
 }
 
-impl OpenError {
+impl UnsealError {
     /// What the user's program is told.
     pub fn code(self) -> SdkCode {
         match self {
@@ -64,26 +64,26 @@ impl Opener {
 
     /// Opens the payload of a Data frame. The window is asked first, because that is cheap, and
     /// moved last, because only the tag proves that the number is the peer's (SBRP-CRYPTO-07).
-    pub fn open(&mut self, payload: &[u8]) -> Result<Opened, OpenError> {
+    pub fn open(&mut self, payload: &[u8]) -> Result<Opened, UnsealError> {
         let (nonce, sealed) =
-            payload.split_first_chunk::<NONCE_LEN>().ok_or(OpenError::Malformed)?;
-        let (text, tag) = sealed.split_last_chunk::<TAG_LEN>().ok_or(OpenError::Malformed)?;
+            payload.split_first_chunk::<NONCE_LEN>().ok_or(UnsealError::Malformed)?;
+        let (text, tag) = sealed.split_last_chunk::<TAG_LEN>().ok_or(UnsealError::Malformed)?;
         let [d0, d1, d2, d3, seq @ ..] = *nonce;
         if u32::from_be_bytes([d0, d1, d2, d3]) != self.direction as u32 {
-            return Err(OpenError::WrongDirection);
+            return Err(UnsealError::WrongDirection);
         }
         let seq = u64::from_be_bytes(seq);
         if seq == u64::MAX {
-            return Err(OpenError::Unsendable);
+            return Err(UnsealError::Unsendable);
         }
         if !self.window.is_fresh(seq) {
-            return Err(OpenError::Replayed);
+            return Err(UnsealError::Replayed);
         }
         let mut plaintext = vec![0; text.len()];
         let nonce = Nonce::assume_unique_for_key(*nonce);
         self.key
             .open_separate_gather(nonce, Aad::empty(), text, tag, &mut plaintext)
-            .map_err(|_| OpenError::Forged)?;
+            .map_err(|_| UnsealError::Forged)?;
         self.window.record(seq);
         Ok(Opened { seq, plaintext: plaintext.into() })
     }
@@ -94,7 +94,7 @@ impl Opener {
 
     /// Opens a whole Data frame, for tests.
     #[cfg(test)]
-    pub(crate) fn open_frame(&mut self, frame: &[u8]) -> Result<Opened, OpenError> {
+    pub(crate) fn open_frame(&mut self, frame: &[u8]) -> Result<Opened, UnsealError> {
         self.open(&frame[crate::frame::HEADER_LEN..])
     }
 }

@@ -59,7 +59,7 @@ fn sbrp_crypto_05_06_every_data_frame_of_the_vectors_byte_for_byte() {
         assert_eq!(hash(text), row["ciphertext_sha256"]);
 
         assert_eq!(opener.open(payload), Ok(Opened { seq, plaintext: plaintext.into() }));
-        assert_eq!(opener.open(payload), Err(OpenError::Replayed));
+        assert_eq!(opener.open(payload), Err(UnsealError::Replayed));
     }
 }
 
@@ -74,8 +74,8 @@ fn sbrp_crypto_07_08_every_bad_data_frame_of_the_vectors_is_refused_and_moves_no
         let refused = opener.open(&payload).unwrap_err();
         assert_eq!(opener.window(), &before, "{}", row["id"]);
         match (vectors::text(&row, "expect"), vectors::text(&row, "id")) {
-            ("implementation_choice", "seq-max") => assert_eq!(refused, OpenError::Unsendable),
-            ("implementation_choice", _) => assert_eq!(refused, OpenError::WrongDirection),
+            ("implementation_choice", "seq-max") => assert_eq!(refused, UnsealError::Unsendable),
+            ("implementation_choice", _) => assert_eq!(refused, UnsealError::WrongDirection),
             (expected, _) => assert_eq!(refused.name(), expected, "{}", row["id"]),
         }
     }

@@ -16,7 +16,7 @@ use crate::identity::{IdentityKey, IdentitySecret};
 
 /// How a daemon shows itself to a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Presence {
+pub struct PresenceGrant {
     pub daemon: DaemonId,
     /// Whether its sessions outlive its connection.
     pub resumable: bool,
@@ -29,7 +29,7 @@ pub struct Presence {
 
 /// How a client gets to one daemon, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct SessionGrant {
     pub daemon: DaemonId,
     pub user: String,
     pub session: SessionId,
@@ -63,11 +63,11 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     region: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lim: Option<Limits>,
+    lim: Option<LimitClaims>,
 }
 
 #[derive(Serialize)]
-struct Limits {
+struct LimitClaims {
     concurrent_sessions: NonZeroU64,
 }
 
@@ -85,7 +85,7 @@ impl TokenSigner {
         }
     }
 
-    pub fn presence(&self, presence: &Presence) -> String {
+    pub fn presence(&self, presence: &PresenceGrant) -> String {
         let daemon = presence.daemon.as_str();
         self.sign(&Claims {
             iss: &self.issuer,
@@ -101,11 +101,11 @@ impl TokenSigner {
             region: presence.region.as_deref(),
             lim: presence
                 .concurrent_sessions
-                .map(|concurrent_sessions| Limits { concurrent_sessions }),
+                .map(|concurrent_sessions| LimitClaims { concurrent_sessions }),
         })
     }
 
-    pub fn session(&self, session: &Session) -> String {
+    pub fn session(&self, session: &SessionGrant) -> String {
         self.sign(&Claims {
             iss: &self.issuer,
             aud: AUDIENCE,

@@ -30,12 +30,12 @@ pub enum KeySetError {
 }
 
 #[derive(Deserialize)]
-struct Document {
-    keys: Vec<Entry>,
+struct Jwks {
+    keys: Vec<Jwk>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct Jwk {
     kty: String,
     crv: Option<String>,
     alg: Option<String>,
@@ -47,8 +47,7 @@ impl KeySet {
     /// Reads `/.well-known/jwks.json`. Keys for other purposes are passed over; one that claims
     /// ours and is unfit spoils the whole set, since its publisher cannot be relied on.
     pub fn from_jwks(json: &[u8]) -> Result<Self, KeySetError> {
-        let document: Document =
-            serde_json::from_slice(json).map_err(|_| KeySetError::Malformed)?;
+        let document: Jwks = serde_json::from_slice(json).map_err(|_| KeySetError::Malformed)?;
         let mut keys = HashMap::new();
         for entry in document.keys {
             let ours = entry.kty == "OKP"

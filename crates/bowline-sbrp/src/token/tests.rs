@@ -29,8 +29,8 @@ fn admit(token: &str) -> Result<Admission, TokenError> {
     relay().admit(token, &keys(), NOW)
 }
 
-fn session() -> Session {
-    Session {
+fn session() -> SessionGrant {
+    SessionGrant {
         daemon: DaemonId::new("d_1"),
         user: "u_1".into(),
         session: "AAALOnPOL_I".parse().unwrap(),
@@ -40,8 +40,8 @@ fn session() -> Session {
     }
 }
 
-fn presence() -> Presence {
-    Presence {
+fn presence() -> PresenceGrant {
+    PresenceGrant {
         daemon: DaemonId::new("d_1"),
         resumable: true,
         region: Some("eu".into()),
@@ -99,7 +99,7 @@ fn sbrp_relay_01_a_clients_token_says_who_goes_where() {
 #[test]
 fn sbrp_daemon_05_a_daemons_token_says_whether_it_resumes() {
     for resumable in [true, false] {
-        let token = signer("a", 1).presence(&Presence { resumable, ..presence() });
+        let token = signer("a", 1).presence(&PresenceGrant { resumable, ..presence() });
         let daemon = DaemonId::new("d_1");
         let concurrent_sessions = NonZeroU64::new(8);
         let pass = DaemonPass { daemon, resumable, concurrent_sessions };

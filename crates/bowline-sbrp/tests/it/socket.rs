@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::{ClientRoute, Link, RouteCache};
+use bowline_sbrp::relay::{ClientRoute, ConnectionId, RouteCache};
 use bytes::Bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Item {
 pub(crate) struct Routed {
     pub(crate) session: SessionId,
     pub(crate) message: Bytes,
-    pub(crate) to: Link,
+    pub(crate) to: ConnectionId,
     /// Whether this is the first receiver that was found for it.
     pub(crate) first: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Socket {
     /// Of a client: what the relay keeps beside its queue.
     pub(crate) route: ClientRoute,
     /// Of a daemon: what its connection remembers.
-    pub(crate) cache: RouteCache<Link>,
+    pub(crate) cache: RouteCache<ConnectionId>,
     pub(crate) routed: Option<Routed>,
     pub(crate) up: VecDeque<Bytes>,
     pub(crate) down: VecDeque<Item>,

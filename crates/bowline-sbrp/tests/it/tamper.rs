@@ -29,7 +29,9 @@ impl World {
     pub(crate) fn tamper(&mut self, how: Tamper, socket: u8, at: u8, detail: u8) {
         let archived = self.archived(detail);
         let ephemeral = self.ephemeral();
-        let Some(socket) = self.pick(socket).and_then(|link| self.sockets.get_mut(&link)) else {
+        let Some(socket) =
+            self.pick(socket).and_then(|connection| self.sockets.get_mut(&connection))
+        else {
             return;
         };
         let session = match socket.owner {

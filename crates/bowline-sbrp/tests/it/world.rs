@@ -9,13 +9,13 @@ mod relay;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bowline_sbrp::client::{self, Client};
-use bowline_sbrp::daemon::{self, Daemon};
+use bowline_sbrp::client::{Client, ClientInput};
+use bowline_sbrp::daemon::{Daemon, DaemonInput};
 use bowline_sbrp::frame::Reason;
 use bowline_sbrp::handshake::{Ephemeral, Trust};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentitySecret;
-use bowline_sbrp::relay::{Berth, DEFAULT_GRACE, Event as RelayEvent, Link};
+use bowline_sbrp::relay::{ConnectionId, DEFAULT_GRACE, PairTable, TableInput};
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
@@ -61,11 +61,11 @@ pub(crate) struct World {
     resumable: bool,
     honest: bool,
     count: u64,
-    pub(crate) sockets: BTreeMap<Link, Socket>,
-    berth: Berth,
+    pub(crate) sockets: BTreeMap<ConnectionId, Socket>,
+    table: PairTable,
     daemon: Daemon,
-    daemon_socket: Option<Link>,
-    clients: Vec<(Client, Option<Link>)>,
+    daemon_socket: Option<ConnectionId>,
+    clients: Vec<(Client, Option<ConnectionId>)>,
     ledger: Ledger,
     resumed: usize,
     archive: Vec<Bytes>,
@@ -87,7 +87,7 @@ impl World {
             honest,
             count: 0,
             sockets: BTreeMap::new(),
-            berth: Berth::new(DEFAULT_GRACE),
+            table: PairTable::new(DEFAULT_GRACE),
             daemon: Daemon::new(daemon_id(), identity(), resumable, 64),
             daemon_socket: None,
             clients: (0..CLIENTS).map(|_| (Client::new(daemon_id(), trust), None)).collect(),
@@ -103,28 +103,28 @@ impl World {
             Op::DaemonConnect if self.daemon_socket.is_some() => {}
             Op::DaemonConnect | Op::DaemonDoubles => self.daemon_connect(),
             Op::Up(at) => {
-                let _moved = self.pick(at).is_some_and(|link| self.up(link));
+                let _moved = self.pick(at).is_some_and(|connection| self.up(connection));
             }
             Op::Down(at) => {
-                let _moved = self.pick(at).is_some_and(|link| self.down(link));
+                let _moved = self.pick(at).is_some_and(|connection| self.down(connection));
             }
             Op::Flow(rounds) => {
                 let _moved = (0..=rounds % 4).all(|_| self.flow());
             }
             Op::CutAtEnd(at, rest) => {
-                if let Some(link) = self.pick(at) {
-                    let socket = self.sockets.get_mut(&link).unwrap();
+                if let Some(connection) = self.pick(at) {
+                    let socket = self.sockets.get_mut(&connection).unwrap();
                     socket.up.truncate(usize::from(rest) % 4);
                     socket.down.clear();
-                    self.end_notices(link);
+                    self.end_notices(connection);
                 }
             }
             Op::CutAtRelay(at, rest) => {
-                if let Some(link) = self.pick(at) {
-                    let socket = self.sockets.get_mut(&link).unwrap();
+                if let Some(connection) = self.pick(at) {
+                    let socket = self.sockets.get_mut(&connection).unwrap();
                     socket.down.truncate(usize::from(rest) % 4);
                     socket.up.clear();
-                    self.relay_notices(link);
+                    self.relay_notices(connection);
                 }
             }
             Op::ClientSays(at) => drop(self.client_says(usize::from(at) % CLIENTS)),
@@ -138,7 +138,7 @@ impl World {
                 let session = self.clients[usize::from(at) % CLIENTS].0.session();
                 if let Some(session) = session.filter(|id| self.daemon.session(*id).is_some()) {
                     let reason = Reason::Policy;
-                    self.daemon(daemon::Event::Close { session, reason });
+                    self.daemon(DaemonInput::Close { session, reason });
                 }
             }
             Op::Wait(seconds) => self.wait(u64::from(seconds % 20)),
@@ -166,9 +166,9 @@ impl World {
 
     /// Every socket is read from at both sides; whether anything came.
     fn flow(&mut self) -> bool {
-        let links: Vec<_> = self.sockets.keys().copied().collect();
-        links.into_iter().fold(false, |moved, link| {
-            let (up, down) = (self.up(link), self.down(link));
+        let connections: Vec<_> = self.sockets.keys().copied().collect();
+        connections.into_iter().fold(false, |moved, connection| {
+            let (up, down) = (self.up(connection), self.down(connection));
             moved | up | down
         })
     }
@@ -195,7 +195,7 @@ impl World {
         self.resumed
     }
 
-    pub(crate) fn pick(&self, at: u8) -> Option<Link> {
+    pub(crate) fn pick(&self, at: u8) -> Option<ConnectionId> {
         let many = self.sockets.len();
         (many > 0).then(|| *self.sockets.keys().nth(usize::from(at) % many).unwrap())
     }
@@ -223,16 +223,16 @@ impl World {
         Ephemeral::from_random(bytes)
     }
 
-    fn open(&mut self, owner: impl FnOnce(u64) -> Owner) -> Link {
+    fn open(&mut self, owner: impl FnOnce(u64) -> Owner) -> ConnectionId {
         let number = self.fresh();
-        self.sockets.insert(Link(number), Socket::new(owner(number)));
-        Link(number)
+        self.sockets.insert(ConnectionId(number), Socket::new(owner(number)));
+        ConnectionId(number)
     }
 
-    fn send_up(&mut self, link: Option<Link>, frame: Bytes) {
+    fn send_up(&mut self, connection: Option<ConnectionId>, frame: Bytes) {
         self.ledger.sent(&frame);
         self.archive.push(frame.clone());
-        if let Some(socket) = link.and_then(|link| self.sockets.get_mut(&link)) {
+        if let Some(socket) = connection.and_then(|connection| self.sockets.get_mut(&connection)) {
             socket.send_up(frame);
         }
     }
@@ -241,15 +241,15 @@ impl World {
         self.now += Duration::from_secs(seconds);
         let now = self.now;
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
-        if due(self.berth.deadline()) {
-            self.relay(RelayEvent::Tick);
+        if due(self.table.deadline()) {
+            self.relay(TableInput::Tick);
         }
         if due(self.daemon.deadline()) {
-            self.daemon(daemon::Event::Tick);
+            self.daemon(DaemonInput::Tick);
         }
         for at in 0..CLIENTS {
             if due(self.clients[at].0.deadline()) {
-                self.client(at, client::Event::Tick);
+                self.client(at, ClientInput::Tick);
             }
         }
     }

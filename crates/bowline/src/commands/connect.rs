@@ -42,7 +42,7 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
         match client.next().await {
             Some(ClientEvent::Closed(ClientClosed::KeyChanged(change))) => break change,
             Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
-            Some(ClientEvent::Lost { why, .. }) => return Err(owner::lost(why)),
+            Some(ClientEvent::Lost { reason, .. }) => return Err(owner::lost(reason)),
             Some(ClientEvent::Established { .. }) | None => {
                 note!("the daemon shows the key that is pinned; there is nothing to approve");
                 client.close().await;
@@ -130,8 +130,8 @@ impl Told<'_> {
             ClientEvent::NotPinned(error) => {
                 ("warning", format!("the daemon's key is not pinned: {error}"))
             }
-            ClientEvent::Lost { why, retry_in } => {
-                ("lost", format!("{why}; again in {:.1} s", retry_in.as_secs_f64()))
+            ClientEvent::Lost { reason, retry_in } => {
+                ("lost", format!("{reason}; again in {:.1} s", retry_in.as_secs_f64()))
             }
             ClientEvent::Closed(_) => return,
         };
@@ -153,7 +153,7 @@ async fn measure(
     let (session, relay) = loop {
         match client.next().await {
             Some(ClientEvent::Established { session, relay, .. }) => break (session, relay),
-            Some(ClientEvent::Lost { why, .. }) => return Err(owner::lost(why)),
+            Some(ClientEvent::Lost { reason, .. }) => return Err(owner::lost(reason)),
             Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
             Some(ClientEvent::NotPinned(error)) => {
                 note!("warning: the daemon's key is not pinned: {error}");

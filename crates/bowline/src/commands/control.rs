@@ -9,8 +9,8 @@ mod user;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bowline_relay::control::StartError;
-use bowline_relay::control::registry::{self, OpenError, Registry};
+use bowline_relay::control::ControlStartError;
+use bowline_relay::control::registry::{self, Registry, RegistryOpenError};
 
 use crate::cli::control::{ControlArgs, ControlCommand};
 use crate::failure::Failure;
@@ -33,45 +33,45 @@ fn registry(data: &Path) -> Result<Registry, Failure> {
     Registry::open_existing(data).map_err(|error| unopened(error, data))
 }
 
-fn unopened(error: OpenError, data: &Path) -> Failure {
+fn unopened(error: RegistryOpenError, data: &Path) -> Failure {
     let hint = match &error {
-        OpenError::Missing { .. } => {
+        RegistryOpenError::Missing { .. } => {
             "make its first user with `bowline control user add NAME`, or name another folder with \
              --data"
                 .into()
         }
-        OpenError::Folder { .. } => {
+        RegistryOpenError::Folder { .. } => {
             "check that the folder exists and is yours, or choose another with --data".into()
         }
-        OpenError::Exposed { path, .. } => {
+        RegistryOpenError::Exposed { path, .. } => {
             let mode = if Path::new(path) == data { 700 } else { 600 };
             format!(
                 "if nobody has opened it: chmod {mode} {path}; otherwise also run `bowline control \
                  rotate --compromised`"
             )
         }
-        OpenError::NewerSchema { .. } => {
+        RegistryOpenError::NewerSchema { .. } => {
             "a newer bowline wrote it; run that version, or use another folder with --data".into()
         }
-        OpenError::Foreign { .. } => "choose an empty folder with --data".into(),
-        OpenError::Database(_) => {
+        RegistryOpenError::Foreign { .. } => "choose an empty folder with --data".into(),
+        RegistryOpenError::Database(_) => {
             "check the disk; if the file is damaged, restore it from a backup".into()
         }
     };
     Failure::new(error).hint(hint)
 }
 
-pub(super) fn not_started(error: StartError, data: &Path) -> Failure {
+pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
     let hint = match &error {
-        StartError::Registry(error) => return unopened(error.clone(), data),
-        StartError::Config(_) => "see `bowline control --help` for what it looks like".into(),
-        StartError::Plain { .. } => {
+        ControlStartError::Registry(error) => return unopened(error.clone(), data),
+        ControlStartError::Config(_) => "see `bowline control --help` for what it looks like".into(),
+        ControlStartError::Plain { .. } => {
             "add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that does TLS, or say \
              --insecure-plain if the proxy is elsewhere"
                 .into()
         }
-        StartError::Door(error) => error.hint("127.0.0.1:7000"),
-        StartError::Thread(_) | StartError::Client(_) => "check the limits of this machine".into(),
+        ControlStartError::Door(error) => error.hint("127.0.0.1:7000"),
+        ControlStartError::Thread(_) | ControlStartError::Client(_) => "check the limits of this machine".into(),
     };
     Failure::new(error).hint(hint)
 }

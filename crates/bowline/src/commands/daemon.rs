@@ -77,9 +77,9 @@ impl Teller {
             ),
             DaemonEvent::Registered { daemon } => self.welcome(daemon.as_str()),
             DaemonEvent::Online { relay } => self.tell("online", &[("relay", relay)]),
-            DaemonEvent::Lost { why, retry_in } => {
+            DaemonEvent::Lost { reason, retry_in } => {
                 let retry_in = format!("{:.1} s", retry_in.as_secs_f64());
-                self.tell("lost", &[("why", why), ("again in", &retry_in)]);
+                self.tell("lost", &[("why", reason), ("again in", &retry_in)]);
             }
             DaemonEvent::Replaced { .. } => self.tell(
                 "replaced",

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bowline_net::descriptors;
-use bowline_relay::control::{self, Control};
-use bowline_relay::relay::config::{Keys, Limits};
-use bowline_relay::relay::{Bound, Config, Relay};
+use bowline_relay::control::{Control, ControlConfig};
+use bowline_relay::relay::config::{KeyConfig, RelayLimits};
+use bowline_relay::relay::{BoundRelay, Relay, RelayConfig};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
     descriptors::raise();
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
     let announce = args.json;
-    let beside = args.with_control.then(|| Beside {
+    let local = args.with_control.then(|| LocalControl {
         data: args.data.clone().unwrap_or_else(|| paths::data().join("control")),
         url: args.url.clone(),
         region: args.region.clone(),
@@ -32,8 +32,8 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
     let bound = Relay::bind(config(args)).await?;
     // Before it says that it is ready: whoever reads that may tell it to stop.
     let signals = Signals::new()?;
-    let bound = match beside {
-        Some(beside) => beside.open(bound, announce)?,
+    let bound = match local {
+        Some(local) => local.open(bound, announce)?,
         None => {
             greet(&bound, announce);
             bound
@@ -61,14 +61,14 @@ impl Signals {
 }
 
 /// A control plane in the same process, at the same address.
-struct Beside {
+struct LocalControl {
     data: PathBuf,
     url: Option<Url>,
     region: Option<String>,
 }
 
-impl Beside {
-    fn open(self, bound: Bound, announce: bool) -> Result<Bound, Failure> {
+impl LocalControl {
+    fn open(self, bound: BoundRelay, announce: bool) -> Result<BoundRelay, Failure> {
         let url = match self.url {
             Some(url) => url,
             None => {
@@ -79,11 +79,11 @@ impl Beside {
         };
         let relay_url = relay_url(&url)?;
         let issuer = url.as_str().trim_end_matches('/').to_owned();
-        let mut config = control::Config::new(&self.data, &issuer, relay_url.clone());
+        let mut config = ControlConfig::new(&self.data, &issuer, relay_url.clone());
         config.region = self.region;
-        let control = Control::open_beside(config, Arc::new(bound.presence()))
+        let control = Control::open_with_relay(config, Arc::new(bound.presence()))
             .map_err(|error| not_started(error, &self.data))?;
-        let bound = bound.beside(&issuer, control.router());
+        let bound = bound.with_control(&issuer, control.router());
         if announce {
             let (url, pid) = (relay_url.as_str(), std::process::id());
             say!("{}", json!({ "url": url, "control": issuer, "data": self.data, "pid": pid }));
@@ -115,8 +115,8 @@ fn relay_url(url: &Url) -> Result<Url, Failure> {
 }
 
 /// The settings that these arguments mean.
-fn config(args: RelayArgs) -> Config {
-    Config {
+fn config(args: RelayArgs) -> RelayConfig {
+    RelayConfig {
         listen: args.listen,
         // With a control plane beside it, that one counts.
         issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
@@ -125,24 +125,24 @@ fn config(args: RelayArgs) -> Config {
         insecure_plain: args.insecure_plain,
         trusted_proxies: args.trusted_proxies,
         grace: args.grace,
-        keys: Keys {
+        keys: KeyConfig {
             stale_for: args.keys_stale,
             revoked_every: args.revoked_every,
-            ..Keys::default()
+            ..KeyConfig::default()
         },
-        limits: Limits {
+        limits: RelayLimits {
             connections: args.connections,
             connections_per_address: args.connections_per_address,
             rate_frames: args.rate_frames,
             rate_connections: args.rate_connections,
             rate_connections_ip: args.rate_connections_ip,
             ping_every: args.ping_every,
-            ..Limits::default()
+            ..RelayLimits::default()
         },
     }
 }
 
-fn greet(bound: &Bound, announce: bool) {
+fn greet(bound: &BoundRelay, announce: bool) {
     let scheme = if bound.is_tls() { "wss" } else { "ws" };
     let url = format!("{scheme}://{}/relay", bound.local_addr());
     match announce {
@@ -152,7 +152,7 @@ fn greet(bound: &Bound, announce: bool) {
 }
 
 /// Serves until a signal, then lets all connections end.
-async fn run_until_told(bound: Bound, signals: Signals) -> Result<ExitCode, Failure> {
+async fn run_until_told(bound: BoundRelay, signals: Signals) -> Result<ExitCode, Failure> {
     let Signals { mut terminate, mut interrupt } = signals;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = bound.run(stopped);

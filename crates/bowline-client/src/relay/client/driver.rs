@@ -1,29 +1,29 @@
 //! Keeps a client reaching its daemon: tokens, connections, the waits between them, and the pin.
 
-use bowline_sbrp::client::{Client, Event};
+use bowline_sbrp::client::{Client, ClientInput};
 use bowline_sbrp::handshake::{Trust, VerifiedIdentity};
 use bowline_sbrp::id::SessionId;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::talk::{Ending, STOPPED, Talk};
+use super::connection::{ClientConnection, ClientDisconnect, STOPPED};
 use super::{ClientClosed, ClientConfig, ClientEvent};
 use crate::relay::control_plane::ControlError;
-use crate::relay::link::Link;
 use crate::relay::pins::PinError;
 use crate::relay::random::dice;
-use crate::relay::why::Why;
+use crate::relay::reasons::LossReason;
+use crate::relay::socket::RelaySocket;
 use crate::relay::{RECONNECT, STEADY, address};
 
 /// The client's task.
-pub(super) struct Driver {
+pub(super) struct ClientDriver {
     pub(super) config: ClientConfig,
     events: mpsc::Sender<ClientEvent>,
     pub(super) stop: CancellationToken,
 }
 
-impl Driver {
+impl ClientDriver {
     pub(super) fn new(
         config: ClientConfig,
         events: mpsc::Sender<ClientEvent>,
@@ -33,11 +33,11 @@ impl Driver {
     }
 
     pub(super) async fn run(self) {
-        let closed = self.stay().await;
+        let closed = self.reconnect_loop().await;
         let _ = self.events.send(ClientEvent::Closed(closed)).await;
     }
 
-    async fn stay(&self) -> ClientClosed {
+    async fn reconnect_loop(&self) -> ClientClosed {
         let trust = match self.trust().await {
             Ok(trust) => trust,
             Err(error) => return ClientClosed::Pins(error),
@@ -46,31 +46,32 @@ impl Driver {
         let mut first_use = trust == Trust::FirstUse;
         let mut attempt = 0;
         loop {
-            let _ = machine.handle(Event::Connect, now());
+            let _ = machine.handle(ClientInput::Connect, now());
             let since = Instant::now();
             let ending = match self.stop.run_until_cancelled(self.dial()).await {
                 None => STOPPED,
-                Some(Err(why)) => {
-                    let _ = machine.handle(Event::Unreachable, now());
-                    why.into()
+                Some(Err(reason)) => {
+                    let _ = machine.handle(ClientInput::Unreachable, now());
+                    reason.into()
                 }
-                Some(Ok((session, relay, link))) => {
-                    let talk = Talk::new(self, &mut machine, session, relay, &mut first_use);
-                    talk.run(link).await
+                Some(Ok((session, relay, socket))) => {
+                    let connection =
+                        ClientConnection::new(self, &mut machine, session, relay, &mut first_use);
+                    connection.run(socket).await
                 }
             };
-            let why = match ending {
-                Ending::Final(closed) => return closed,
-                Ending::Lost(why) => why,
+            let reason = match ending {
+                ClientDisconnect::Final(closed) => return closed,
+                ClientDisconnect::Lost(reason) => reason,
             };
             if since.elapsed() >= STEADY {
                 attempt = 0;
             }
             let retry_in = RECONNECT.delay(attempt, dice());
             attempt = attempt.saturating_add(1);
-            tracing::debug!(%why, ?retry_in, "session lost");
+            tracing::debug!(%reason, ?retry_in, "session lost");
             let waiting = async {
-                self.tell(ClientEvent::Lost { why, retry_in }).await;
+                self.tell(ClientEvent::Lost { reason, retry_in }).await;
                 sleep(retry_in).await;
             };
             if self.stop.run_until_cancelled(waiting).await.is_none() {
@@ -80,13 +81,13 @@ impl Driver {
     }
 
     /// A new token, and a connection with it (SBRP-CLIENT-04).
-    async fn dial(&self) -> Result<(SessionId, String, Link), Why> {
+    async fn dial(&self) -> Result<(SessionId, String, RelaySocket), LossReason> {
         let opened = self.config.control.open_session(&self.config.daemon).await?;
         let session = opened.session_id.parse();
         let session = session.map_err(|_| ControlError::Unreadable)?;
-        let link = Link::open(&opened.relay_url, &opened.token).await?;
+        let socket = RelaySocket::open(&opened.relay_url, &opened.token).await?;
         let relay = opened.relay_url.parse().map(|url| address::host(&url));
-        Ok((session, relay.unwrap_or_default(), link))
+        Ok((session, relay.unwrap_or_default(), socket))
     }
 
     pub(super) async fn tell(&self, event: ClientEvent) {

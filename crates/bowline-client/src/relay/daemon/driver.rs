@@ -11,29 +11,29 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::presence::{Presence, Registrar, keep_fresh};
-use super::sessions::Sessions;
+use super::sessions::DaemonSessions;
 use super::{DaemonClosed, DaemonConfig, DaemonEvent};
 use crate::relay::control_plane::ControlError;
-use crate::relay::link::Link;
 use crate::relay::random::dice;
-use crate::relay::why::{End, Why};
+use crate::relay::reasons::{LossReason, SessionEnd};
+use crate::relay::socket::RelaySocket;
 use crate::relay::{RECONNECT, REPLACED, STEADY, address};
 
 /// The daemon's task, before it knows its id.
-pub(super) struct Driver {
+pub(super) struct DaemonDriver {
     config: DaemonConfig,
-    news: News,
+    sink: EventSink,
 }
 
-/// What reaches the program, and what comes from it.
-struct News {
+/// Where the program is told of events, and how it stops the daemon.
+struct EventSink {
     events: mpsc::Sender<DaemonEvent>,
     stop: CancellationToken,
 }
 
-impl News {
+impl EventSink {
     fn tell(&self, event: DaemonEvent) {
-        // News that nobody takes are left out; sessions are not told this way.
+        // Events that do not fit the queue are dropped; sessions are not announced this way.
         let _ = self.events.try_send(event);
     }
 
@@ -43,25 +43,27 @@ impl News {
     }
 }
 
-impl Driver {
+impl DaemonDriver {
     pub(super) fn new(
         config: DaemonConfig,
         events: mpsc::Sender<DaemonEvent>,
         stop: CancellationToken,
     ) -> Self {
-        Self { config, news: News { events, stop } }
+        Self { config, sink: EventSink { events, stop } }
     }
 
     pub(super) async fn run(self) {
-        let Self { config, news } = self;
-        let events = news.events.clone();
+        let Self { config, sink } = self;
+        let events = sink.events.clone();
         let registrar = Registrar {
             control: config.control.clone(),
             key: config.identity.public(),
             name: config.name.clone(),
         };
-        let closed = match register(&registrar, &news).await {
-            Ok(presence) => Berthed::new(config, registrar, presence, news).stay().await,
+        let closed = match register(&registrar, &sink).await {
+            Ok(presence) => {
+                DaemonConnector::new(config, registrar, presence, sink).reconnect_loop().await
+            }
             Err(closed) => closed,
         };
         let _ = events.send(DaemonEvent::Closed(closed)).await;
@@ -69,11 +71,11 @@ impl Driver {
 }
 
 /// Registers until it works, or never will.
-async fn register(registrar: &Registrar, news: &News) -> Result<Presence, DaemonClosed> {
+async fn register(registrar: &Registrar, sink: &EventSink) -> Result<Presence, DaemonClosed> {
     let mut attempt = 0;
     loop {
         let asking = registrar.register(false);
-        let answer = news.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)?;
+        let answer = sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)?;
         let error = match answer {
             Ok(presence) => return Ok(presence),
             Err(error) if error.may_pass() => error,
@@ -81,85 +83,91 @@ async fn register(registrar: &Registrar, news: &News) -> Result<Presence, Daemon
         };
         let retry_in = RECONNECT.delay(attempt, dice());
         attempt = attempt.saturating_add(1);
-        news.tell(DaemonEvent::Lost { why: Why::Control(error), retry_in });
-        news.unless_stopped(sleep(retry_in)).await.ok_or(DaemonClosed::Stopped)?;
+        sink.tell(DaemonEvent::Lost { reason: LossReason::Control(error), retry_in });
+        sink.unless_stopped(sleep(retry_in)).await.ok_or(DaemonClosed::Stopped)?;
     }
 }
 
-/// How often a replaced daemon looks in vain before it goes and sees.
+/// How many lookups of a replaced daemon may fail before it reconnects anyway.
 const PATIENT_LOOKS: u32 = 20;
 
-/// A daemon that has an id, connected or on its way back.
-struct Berthed {
+/// A registered daemon: connected, or about to reconnect.
+struct DaemonConnector {
     id: DaemonId,
     registrar: Registrar,
     resumable: bool,
     replaced_wait: Duration,
-    sessions: Sessions,
+    sessions: DaemonSessions,
     presence: watch::Sender<Presence>,
-    /// Another process was the daemon meanwhile: what the relay keeps is that one's.
+    /// Another process was connected as this daemon: the sessions at the relay belong to it.
     outlived: bool,
-    news: News,
+    sink: EventSink,
     _keeping: AbortOnDropHandle<()>,
     _upgrading: Option<AbortOnDropHandle<()>>,
 }
 
 /// How a connection ended.
-enum Ending {
+enum DaemonDisconnect {
     Stopped,
-    Lost(Why),
+    Lost(LossReason),
 }
 
-impl Berthed {
-    fn new(config: DaemonConfig, registrar: Registrar, presence: Presence, news: News) -> Self {
+impl DaemonConnector {
+    fn new(
+        config: DaemonConfig,
+        registrar: Registrar,
+        presence: Presence,
+        sink: EventSink,
+    ) -> Self {
         let id = DaemonId::new(presence.registered.daemon_id.clone());
-        news.tell(DaemonEvent::Registered { daemon: id.clone() });
+        sink.tell(DaemonEvent::Registered { daemon: id.clone() });
         let presence = watch::Sender::new(presence);
         let keeping = keep_fresh(registrar.control.clone(), id.clone(), presence.clone());
-        let DaemonConfig { identity, resumable, most_sessions, watch, replaced_wait, .. } = config;
+        let DaemonConfig { identity, resumable, most_sessions, liveness, replaced_wait, .. } =
+            config;
         let machine = Daemon::new(id.clone(), identity, resumable, most_sessions);
         let fingerprint = registrar.key.fingerprint();
         Self {
-            sessions: Sessions::new(machine, fingerprint, watch, news.events.clone()),
+            sessions: DaemonSessions::new(machine, fingerprint, liveness, sink.events.clone()),
             id,
             registrar,
             resumable,
             replaced_wait,
             presence,
             outlived: false,
-            news,
+            sink,
             _keeping: AbortOnDropHandle::new(tokio::spawn(keeping)),
             _upgrading: None,
         }
     }
 
-    async fn stay(mut self) -> DaemonClosed {
+    async fn reconnect_loop(mut self) -> DaemonClosed {
         let mut attempt = 0;
         loop {
             let opened = match self.open().await {
                 Ok(opened) => opened,
                 Err(closed) => return self.close(closed),
             };
-            let why = match opened {
-                Ok(link) => {
+            let reason = match opened {
+                Ok(socket) => {
                     let since = Instant::now();
-                    let ending = self.converse(link).await;
+                    let ending = self.serve(socket).await;
                     if since.elapsed() >= STEADY {
                         attempt = 0;
                     }
                     match ending {
-                        Ending::Stopped => return self.close(DaemonClosed::Stopped),
-                        Ending::Lost(why) => why,
+                        DaemonDisconnect::Stopped => return self.close(DaemonClosed::Stopped),
+                        DaemonDisconnect::Lost(reason) => reason,
                     }
                 }
-                Err(why) => why,
+                Err(reason) => reason,
             };
             let retry_in = RECONNECT.delay(attempt, dice());
             attempt = attempt.saturating_add(1);
-            tracing::debug!(%why, ?retry_in, "relay lost");
-            let closed_by_relay = matches!(why, Why::Closed(_));
-            let replaced = why == Why::Closed(REPLACED);
-            self.news.tell(DaemonEvent::Lost { why, retry_in });
+            tracing::debug!(%reason, ?retry_in, "relay lost");
+            let closed_by_relay = matches!(reason, LossReason::Closed(_));
+            let replaced = reason == LossReason::Closed(REPLACED);
+            self.sink.tell(DaemonEvent::Lost { reason, retry_in });
             if self.away(retry_in).await.is_none() {
                 return self.close(DaemonClosed::Stopped);
             }
@@ -176,11 +184,11 @@ impl Berthed {
         let mut told = false;
         let mut unanswered = 0;
         loop {
-            match self.news.unless_stopped(self.registrar.is_online(&self.id)).await? {
+            match self.sink.unless_stopped(self.registrar.is_online(&self.id)).await? {
                 Some(false) => return Some(()),
                 Some(true) => replaced = true,
-                // Nobody can say. One that was not told to have been replaced goes on; one that was
-                // must not take that for leave to fight, nor stay away for ever.
+                // The control plane does not know. A daemon that was not told that it was replaced
+                // reconnects; one that was waits, but not for ever.
                 None if !replaced || unanswered == PATIENT_LOOKS => return Some(()),
                 None => unanswered += 1,
             }
@@ -188,10 +196,10 @@ impl Berthed {
             if !told {
                 told = true;
                 tracing::warn!("another process has this daemon's identity and is connected");
-                self.news.tell(DaemonEvent::Replaced { look_in });
+                self.sink.tell(DaemonEvent::Replaced { look_in });
                 // That one has ended our sessions, as one that starts anew does.
                 self.outlived = true;
-                self.sessions.forget(&End::Left);
+                self.sessions.forget(&SessionEnd::Left);
             }
             self.away(look_in).await?;
         }
@@ -200,37 +208,37 @@ impl Berthed {
     /// Waits without a connection. None if stopped.
     async fn away(&mut self, time: Duration) -> Option<()> {
         let waiting = self.sessions.away(Instant::now() + time);
-        self.news.stop.run_until_cancelled(waiting).await
+        self.sink.stop.run_until_cancelled(waiting).await
     }
 
     /// A connection, with a token that is good as far as we know.
-    async fn open(&mut self) -> Result<Result<Link, Why>, DaemonClosed> {
+    async fn open(&mut self) -> Result<Result<RelaySocket, LossReason>, DaemonClosed> {
         let (over, resumable) = {
             let presence = self.presence.borrow();
             (presence.is_over(), presence.resumable && !self.outlived)
         };
         if self.outlived || over {
-            if let Err(why) = self.register_anew(resumable).await? {
-                return Ok(Err(why));
+            if let Err(reason) = self.register_anew(resumable).await? {
+                return Ok(Err(reason));
             }
             self.outlived = false;
         }
         let Registered { relay_url, presence_token, .. } =
             self.presence.borrow().registered.clone();
-        let opening = Link::open(&relay_url, &presence_token);
-        let link = self.news.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
-        if let Err(Why::Refused(401 | 403)) = link {
+        let opening = RelaySocket::open(&relay_url, &presence_token);
+        let socket = self.sink.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
+        if let Err(LossReason::Refused(401 | 403)) = socket {
             // The token may have been revoked, or the relay's keys changed.
-            if let Err(why) = self.register_anew(resumable).await? {
-                return Ok(Err(why));
+            if let Err(reason) = self.register_anew(resumable).await? {
+                return Ok(Err(reason));
             }
         }
-        if link.is_ok() {
+        if socket.is_ok() {
             let relay = relay_url.parse().map(|url| address::host(&url));
-            self.news.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
+            self.sink.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
             self.upgrade();
         }
-        Ok(link)
+        Ok(socket)
     }
 
     /// From now on there are sessions to resume: the next connection needs a token that says so.
@@ -254,38 +262,38 @@ impl Berthed {
         self._upgrading = Some(AbortOnDropHandle::new(tokio::spawn(upgrading)));
     }
 
-    async fn register_anew(&self, resumable: bool) -> Result<Result<(), Why>, DaemonClosed> {
+    async fn register_anew(&self, resumable: bool) -> Result<Result<(), LossReason>, DaemonClosed> {
         let asking = self.registrar.register(resumable);
-        match self.news.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
+        match self.sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
             Ok(presence) if presence.registered.daemon_id == self.id.as_str() => {
                 self.presence.send_replace(presence);
                 Ok(Ok(()))
             }
             // Another id would be another daemon: handshakes are bound to it.
             Ok(_) => Err(DaemonClosed::Control(ControlError::Unreadable)),
-            Err(error) if error.may_pass() => Ok(Err(Why::Control(error))),
+            Err(error) if error.may_pass() => Ok(Err(LossReason::Control(error))),
             Err(error) => Err(DaemonClosed::Control(error)),
         }
     }
 
     /// One connection, from its beginning to its end.
-    async fn converse(&mut self, mut link: Link) -> Ending {
-        match self.sessions.talk(&mut link, &self.news.stop).await {
+    async fn serve(&mut self, mut socket: RelaySocket) -> DaemonDisconnect {
+        match self.sessions.serve(&mut socket, &self.sink.stop).await {
             Ok(()) => {
-                link.close().await;
-                Ending::Stopped
+                socket.close().await;
+                DaemonDisconnect::Stopped
             }
-            Err(why) => {
-                link.abandon();
-                self.sessions.link_lost();
-                Ending::Lost(why)
+            Err(reason) => {
+                socket.abandon();
+                self.sessions.connection_lost();
+                DaemonDisconnect::Lost(reason)
             }
         }
     }
 
     /// Every handle learns that it is over.
     fn close(mut self, closed: DaemonClosed) -> DaemonClosed {
-        self.sessions.forget(&End::Here);
+        self.sessions.forget(&SessionEnd::Here);
         closed
     }
 }

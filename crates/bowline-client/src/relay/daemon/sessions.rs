@@ -1,17 +1,17 @@
-//! The sessions of a daemon: what its machine decides, carried out.
+//! The sessions of a daemon: carries out what the daemon machine decides.
 //!
-//! Apart from staying connected, because sessions outlive connections. One connection at a time is
-//! talked over; without one, sessions may still be dropped by the program.
+//! Apart from the driver that reconnects, because sessions outlive connections. There is one
+//! connection at a time; without one, the program may still drop sessions.
 //!
 //! Invariants
-//! - Every established session is moored here until it ends, and its handle learns how.
+//! - Every established session has its feed here until it ends, and its handle learns how.
 //! - Nothing a session does holds up another: what cannot be delivered ends it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bowline_sbrp::control::SdkCode;
-use bowline_sbrp::daemon::{Action, Daemon, Event, Progress};
-use bowline_sbrp::frame::{Beat as PingBeat, Frame, Reason};
+use bowline_sbrp::daemon::{Daemon, DaemonAction, DaemonInput, Progress};
+use bowline_sbrp::frame::{Frame, PingPayload, Reason};
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::identity::Fingerprint;
 use bowline_sbrp::sealed::Opened;
@@ -20,38 +20,38 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::DaemonEvent;
-use crate::relay::link::Link;
-use crate::relay::pulse::{Beat, Pulse, Watch};
+use crate::relay::liveness::{Liveness, LivenessCheck, LivenessConfig};
 use crate::relay::random::ephemeral;
-use crate::relay::session::{Mooring, Outgoing, Quay, Undelivered};
-use crate::relay::why::{End, Why, told};
+use crate::relay::reasons::{LossReason, SessionEnd, told};
+use crate::relay::session::{Outgoing, SessionFactory, SessionFeed, Undelivered};
+use crate::relay::socket::RelaySocket;
 
-pub(super) struct Sessions {
+pub(super) struct DaemonSessions {
     machine: Daemon,
     fingerprint: Fingerprint,
-    watch: Watch,
-    moorings: BTreeMap<SessionId, Mooring>,
-    quay: Quay,
+    liveness: LivenessConfig,
+    feeds: BTreeMap<SessionId, SessionFeed>,
+    factory: SessionFactory,
     sent: mpsc::Receiver<Outgoing>,
     left: mpsc::UnboundedReceiver<SessionId>,
     events: mpsc::Sender<DaemonEvent>,
 }
 
-impl Sessions {
+impl DaemonSessions {
     pub(super) fn new(
         machine: Daemon,
         fingerprint: Fingerprint,
-        watch: Watch,
+        liveness: LivenessConfig,
         events: mpsc::Sender<DaemonEvent>,
     ) -> Self {
-        let (quay, sent, left) = Quay::new();
-        let moorings = BTreeMap::new();
-        Self { machine, fingerprint, watch, moorings, quay, sent, left, events }
+        let (factory, sent, left) = SessionFactory::new();
+        let feeds = BTreeMap::new();
+        Self { machine, fingerprint, liveness, feeds, factory, sent, left, events }
     }
 
     /// The connection is gone; what can be resumed waits.
-    pub(super) fn link_lost(&mut self) {
-        self.offline(Event::LinkLost);
+    pub(super) fn connection_lost(&mut self) {
+        self.offline(DaemonInput::Disconnected);
     }
 
     /// Waits without a connection until `then`; the program may drop sessions meanwhile.
@@ -60,69 +60,69 @@ impl Sessions {
             tokio::select! {
                 () = sleep_until(then) => return,
                 Some(session) = self.left.recv() => {
-                    self.unmoor(session, End::Here);
-                    self.offline(Event::Close { session, reason: Reason::None });
+                    self.end_session(session, SessionEnd::Here);
+                    self.offline(DaemonInput::Close { session, reason: Reason::None });
                 }
             }
         }
     }
 
     /// Ends all of them, while there is no connection to say so.
-    pub(super) fn forget(&mut self, end: &End) {
-        for (session, mooring) in std::mem::take(&mut self.moorings) {
-            mooring.end(end.clone());
-            self.offline(Event::Close { session, reason: Reason::StateLost });
+    pub(super) fn forget(&mut self, end: &SessionEnd) {
+        for (session, feed) in std::mem::take(&mut self.feeds) {
+            feed.end(end.clone());
+            self.offline(DaemonInput::Close { session, reason: Reason::StateLost });
         }
     }
 
     /// One connection, from its beginning to its end.
     /// Ends well only when the daemon is stopped.
-    pub(super) async fn talk(
+    pub(super) async fn serve(
         &mut self,
-        link: &mut Link,
+        socket: &mut RelaySocket,
         stop: &CancellationToken,
-    ) -> Result<(), Why> {
-        let outbox = link.outbox();
-        let mut pulse = Pulse::new(self.watch, now());
-        self.handle(Event::LinkUp, link).await?;
+    ) -> Result<(), LossReason> {
+        let outbox = socket.outbox();
+        let mut liveness = Liveness::new(self.liveness, now());
+        self.handle(DaemonInput::Connected, socket).await?;
         loop {
-            let due = self.machine.deadline().map_or(pulse.due(), |at| at.min(pulse.due()));
+            let due = self.machine.deadline().map_or(liveness.due(), |at| at.min(liveness.due()));
             let sent = async {
                 // Room first: a message that is taken out of the queue must not be lost.
                 let room = outbox.reserve().await;
                 (room, self.sent.recv().await)
             };
             tokio::select! {
-                heard = link.hear() => {
-                    pulse.heard(now());
+                heard = socket.recv() => {
+                    liveness.heard(now());
                     if let Some(frame) = heard? {
-                        self.handle(Event::Frame(frame), link).await?;
+                        self.handle(DaemonInput::Frame(frame), socket).await?;
                     }
                 }
                 (room, outgoing) = sent => {
-                    drop(room.map_err(|_| Why::Stuck)?);
+                    drop(room.map_err(|_| LossReason::Stuck)?);
                     if let Some(Outgoing { session, plaintext }) = outgoing {
-                        self.handle(Event::Send { session, plaintext }, link).await?;
+                        self.handle(DaemonInput::Send { session, plaintext }, socket).await?;
                     }
                 }
-                Some(session) = self.left.recv() => self.leave(session, link).await?,
+                Some(session) = self.left.recv() => self.leave(session, socket).await?,
                 () = sleep_until(due.into()) => {
-                    match pulse.check(now()) {
-                        Beat::Fine => {}
-                        Beat::Ask => link.say(Frame::Ping(PingBeat::default()).encode()).await?,
-                        Beat::Silent => return Err(Why::Silent),
+                    match liveness.check(now()) {
+                        LivenessCheck::Fine => {}
+                        LivenessCheck::Ask => socket.send(Frame::Ping(PingPayload::default()).encode()).await?,
+                        LivenessCheck::Silent => return Err(LossReason::Silent),
                     }
-                    self.handle(Event::Tick, link).await?;
+                    self.handle(DaemonInput::Tick, socket).await?;
                 }
                 () = stop.cancelled() => {
-                    return self.handle(Event::Stop, link).await;
+                    return self.handle(DaemonInput::Stop, socket).await;
                 }
             }
         }
     }
 
     /// Hands an event to the machine, and carries out what it says, and what follows from that.
-    async fn handle(&mut self, event: Event, link: &Link) -> Result<(), Why> {
+    async fn handle(&mut self, event: DaemonInput, socket: &RelaySocket) -> Result<(), LossReason> {
         let mut events = VecDeque::from([event]);
         // Once the connection fails, the rest is carried out all the same: sessions outlive it.
         let mut said = Ok(());
@@ -138,19 +138,19 @@ impl Sessions {
             };
             for action in actions {
                 match action {
-                    Action::Send(message) => {
+                    DaemonAction::Send(message) => {
                         if said.is_ok() {
-                            said = link.say(message).await;
+                            said = socket.send(message).await;
                         }
                     }
-                    Action::Offer(session) => events.push_back(match ephemeral() {
-                        Ok(ephemeral) => Event::Answer { session, ephemeral },
-                        Err(_) => Event::Close { session, reason: Reason::Error },
+                    DaemonAction::Offer(session) => events.push_back(match ephemeral() {
+                        Ok(ephemeral) => DaemonInput::Answer { session, ephemeral },
+                        Err(_) => DaemonInput::Close { session, reason: Reason::Error },
                     }),
-                    Action::Session(session, progress) => {
+                    DaemonAction::Session(session, progress) => {
                         events.extend(self.progress(session, progress));
                     }
-                    Action::Told(code) => {
+                    DaemonAction::Told(code) => {
                         tracing::debug!(code = %told(code), "the relay says");
                     }
                 }
@@ -160,78 +160,86 @@ impl Sessions {
     }
 
     /// The same without a connection: nothing can be sent, and the machine knows.
-    fn offline(&mut self, event: Event) {
+    fn offline(&mut self, event: DaemonInput) {
         let actions = self.machine.handle(event, now()).unwrap_or_default();
         for action in actions {
-            if let Action::Session(session, progress) = action {
+            if let DaemonAction::Session(session, progress) = action {
                 self.progress(session, progress);
             }
         }
     }
 
     /// What the program hears of a session, and what follows for the machine.
-    fn progress(&mut self, session: SessionId, progress: Progress) -> Option<Event> {
+    fn progress(&mut self, session: SessionId, progress: Progress) -> Option<DaemonInput> {
         match progress {
             Progress::Established => self.established(session),
             Progress::Deliver(opened) => self.deliver(session, opened),
             Progress::Suspended => None,
             Progress::Resumed => {
-                if let Some(mooring) = self.moorings.get(&session) {
-                    mooring.resumed();
+                if let Some(feed) = self.feeds.get(&session) {
+                    feed.resumed();
                 }
                 None
             }
-            Progress::Refused(code) => self.give_up(session, Why::Sdk(code), Reason::Error),
+            Progress::Refused(code) => self.give_up(session, LossReason::Sdk(code), Reason::Error),
             Progress::Ended(fault) => {
-                self.unmoor(session, fault.map_or(End::Left, |code| End::Lost(Why::Sdk(code))));
+                self.end_session(
+                    session,
+                    fault.map_or(SessionEnd::Left, |code| SessionEnd::Lost(LossReason::Sdk(code))),
+                );
                 None
             }
         }
     }
 
-    fn established(&mut self, id: SessionId) -> Option<Event> {
-        let (session, mooring) = self.quay.moor(id, self.fingerprint);
+    fn established(&mut self, id: SessionId) -> Option<DaemonInput> {
+        let (session, feed) = self.factory.open(id, self.fingerprint);
         match self.events.try_send(DaemonEvent::SessionOpened(session)) {
             Ok(()) => {
-                self.moorings.insert(id, mooring);
+                self.feeds.insert(id, feed);
                 None
             }
             // Nobody takes sessions on: better to turn the client away than to let it wait.
-            Err(_) => Some(Event::Close { session: id, reason: Reason::Policy }),
+            Err(_) => Some(DaemonInput::Close { session: id, reason: Reason::Policy }),
         }
     }
 
-    fn deliver(&mut self, session: SessionId, opened: Opened) -> Option<Event> {
-        let Some(mooring) = self.moorings.get_mut(&session) else {
-            return Some(Event::Close { session, reason: Reason::Error });
+    fn deliver(&mut self, session: SessionId, opened: Opened) -> Option<DaemonInput> {
+        let Some(feed) = self.feeds.get_mut(&session) else {
+            return Some(DaemonInput::Close { session, reason: Reason::Error });
         };
-        match mooring.deliver(opened) {
+        match feed.deliver(opened) {
             Ok(()) => None,
             Err(Undelivered::Gap) => {
-                self.give_up(session, Why::Sdk(SdkCode::SequenceError), Reason::Error)
+                self.give_up(session, LossReason::Sdk(SdkCode::SequenceError), Reason::Error)
             }
-            Err(Undelivered::Full(_)) => self.give_up(session, Why::Unread, Reason::Policy),
+            Err(Undelivered::Full(_)) => self.give_up(session, LossReason::Unread, Reason::Policy),
         }
     }
 
-    fn give_up(&mut self, session: SessionId, why: Why, reason: Reason) -> Option<Event> {
-        tracing::debug!(%why, "session given up");
-        self.unmoor(session, End::Lost(why));
-        Some(Event::Close { session, reason })
+    fn give_up(
+        &mut self,
+        session: SessionId,
+        loss: LossReason,
+        reason: Reason,
+    ) -> Option<DaemonInput> {
+        tracing::debug!(%loss, "session given up");
+        self.end_session(session, SessionEnd::Lost(loss));
+        Some(DaemonInput::Close { session, reason })
     }
 
     /// The program dropped a handle. What it sent before goes out first.
-    async fn leave(&mut self, session: SessionId, link: &Link) -> Result<(), Why> {
+    async fn leave(&mut self, session: SessionId, socket: &RelaySocket) -> Result<(), LossReason> {
         while let Ok(Outgoing { session, plaintext }) = self.sent.try_recv() {
-            self.handle(Event::Send { session, plaintext }, link).await?;
+            self.handle(DaemonInput::Send { session, plaintext }, socket).await?;
         }
-        self.unmoor(session, End::Here);
-        self.handle(Event::Close { session, reason: Reason::None }, link).await
+        self.end_session(session, SessionEnd::Here);
+        self.handle(DaemonInput::Close { session, reason: Reason::None }, socket).await
     }
 
-    fn unmoor(&mut self, session: SessionId, end: End) {
-        if let Some(mooring) = self.moorings.remove(&session) {
-            mooring.end(end);
+    fn end_session(&mut self, session: SessionId, end: SessionEnd) {
+        if let Some(feed) = self.feeds.remove(&session) {
+            feed.end(end);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::relay::reasons::SessionEnd;
 use crate::relay::session::{SendError, Session, Unpaused};
-use crate::relay::why::End;
 
 /// What a session can be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum HelloError {
     #[error("the daemon was away before the service began")]
     Interrupted,
     #[error(transparent)]
-    Ended(#[from] End),
+    Ended(#[from] SessionEnd),
 }
 
 impl HelloError {
@@ -48,7 +48,7 @@ impl From<SendError> for HelloError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum HelloReply {
     Yes = 0x00,
     NotOffered = 0x01,
     Version = 0x02,
@@ -73,10 +73,10 @@ pub(super) async fn answer(
     let asked = hear(session).await?;
     let (answer, result) = match asked.strip_prefix(MAGIC) {
         Some([VERSION, name @ ..]) => match Service::named(name).filter(|one| offers(*one)) {
-            Some(service) => (Answer::Yes, Ok(service)),
-            None => (Answer::NotOffered, Err(HelloError::NotOffered)),
+            Some(service) => (HelloReply::Yes, Ok(service)),
+            None => (HelloReply::NotOffered, Err(HelloError::NotOffered)),
         },
-        Some([_, ..]) => (Answer::Version, Err(HelloError::Version)),
+        Some([_, ..]) => (HelloReply::Version, Err(HelloError::Version)),
         Some([]) | None => return Err(HelloError::Garbled),
     };
     session.send([MAGIC, &[VERSION, answer as u8]].concat()).await?;
@@ -89,7 +89,7 @@ async fn hear(session: &mut Session) -> Result<Vec<u8>, HelloError> {
         // The question or its answer may be lost, and neither end would say anything more: better
         // to begin anew than to wait for both to lose patience.
         Ok(Unpaused::Paused) => Err(HelloError::Interrupted),
-        Ok(Unpaused::Over) => Err(HelloError::Ended(session.end().unwrap_or(End::Left))),
+        Ok(Unpaused::Over) => Err(HelloError::Ended(session.end().unwrap_or(SessionEnd::Left))),
         Err(_) => Err(HelloError::Silent),
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::hello::{self, HelloError, Service};
+use crate::relay::reasons::SessionEnd;
 use crate::relay::session::Session;
-use crate::relay::why::End;
 
 /// Round trips, one after the other.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Pings {
         match timeout(PATIENCE, session.recv()).await {
             Ok(Some(echo)) if echo == message => Ok(start.elapsed()),
             Ok(Some(_)) => Err(HelloError::Garbled),
-            Ok(None) => Err(HelloError::Ended(session.end().unwrap_or(End::Left))),
+            Ok(None) => Err(HelloError::Ended(session.end().unwrap_or(SessionEnd::Left))),
             Err(_) => Err(HelloError::Silent),
         }
     }

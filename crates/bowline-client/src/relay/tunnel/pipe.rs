@@ -133,7 +133,7 @@ impl Pipe {
     }
 
     fn ended(&self) -> io::Error {
-        let end = self.session.fate.borrow().clone();
+        let end = self.session.end.borrow().clone();
         let why = end.map_or_else(|| "the session is over".to_owned(), |end| end.to_string());
         io::Error::new(io::ErrorKind::ConnectionAborted, why)
     }
@@ -217,27 +217,27 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::relay::session::{Mooring, Quay};
+    use crate::relay::session::{SessionFactory, SessionFeed};
 
-    struct End {
+    struct PipeEnd {
         pipe: Pipe,
-        mooring: Mooring,
+        feed: SessionFeed,
         sent: mpsc::Receiver<Outgoing>,
         said: u64,
     }
 
-    impl End {
+    impl PipeEnd {
         fn new() -> Self {
-            let (quay, sent, _) = Quay::new();
+            let (factory, sent, _) = SessionFactory::new();
             let id = SessionId::from_wire(1).unwrap();
-            let (session, mooring) = quay.moor(id, Fingerprint::of(&[0; 32]));
-            Self { pipe: Pipe::new(session), mooring, sent, said: 0 }
+            let (session, feed) = factory.open(id, Fingerprint::of(&[0; 32]));
+            Self { pipe: Pipe::new(session), feed, sent, said: 0 }
         }
 
         /// The peer says this.
         fn hear(&mut self, kind: u8, rest: &[u8]) {
             let plaintext = [&[kind], rest].concat().into();
-            self.mooring.deliver(Opened { seq: self.said, plaintext }).unwrap();
+            self.feed.deliver(Opened { seq: self.said, plaintext }).unwrap();
             self.said += 1;
         }
 
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn no_more_is_on_its_way_than_the_window_in_bytes_and_in_number() {
         for size in [1, 5_000, 40_000, 200_000] {
-            let mut end = End::new();
+            let mut end = PipeEnd::new();
             let went = end.write_all_that_goes(&vec![7; size]);
             let weight: u32 = went.iter().map(|message| weight(message.len())).sum();
             assert!(weight <= WINDOW && weight > WINDOW / 2, "{size}: {weight}");
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_told_before_the_peer_runs_dry() {
-        let mut end = End::new();
+        let mut end = PipeEnd::new();
         let mut heard = vec![0; 40_000];
         let mut told = 0;
         for _ in 0..100 {
@@ -301,8 +301,8 @@ mod tests {
 
     #[test]
     fn after_a_pause_something_is_said_at_once() {
-        let mut end = End::new();
-        end.mooring.resumed();
+        let mut end = PipeEnd::new();
+        end.feed.resumed();
         assert!(end.pipe.read(&mut [0; 1]).now_or_never().is_none());
         let said = end.sent.try_recv().unwrap().plaintext.into_bytes();
         assert_eq!(said, [TAKEN, 0, 0, 0, 0]);
@@ -311,12 +311,12 @@ mod tests {
     #[test]
     fn a_peer_that_breaks_the_rules_is_not_listened_to() {
         for (kind, rest) in [(TAKEN, &[0, 0, 0, 1][..]), (TAKEN, &[0, 0, 0]), (0x02, b"?")] {
-            let mut end = End::new();
+            let mut end = PipeEnd::new();
             end.hear(kind, rest);
             let read = end.pipe.read(&mut [0; 1]).now_or_never().unwrap();
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData, "{kind} {rest:?}");
         }
-        let mut end = End::new();
+        let mut end = PipeEnd::new();
         for _ in 0..=WINDOW / 60_000 {
             end.hear(PIECE, &[0; 60_000]);
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline_client::relay::{
-    DaemonClosed, DaemonConfig, DaemonEvent, End, RelayDaemon, Why, load_or_create,
+    DaemonClosed, DaemonConfig, DaemonEvent, LossReason, RelayDaemon, SessionEnd, load_or_create,
 };
 use bowline_sbrp::control::{Code, ControlCode};
 use bowline_sbrp::frame::{Reason, Signal};
@@ -39,7 +39,10 @@ async fn sbrp_relay_18_a_replaced_daemon_does_not_fight_and_comes_back_when_the_
         let newer = world.daemon().await;
         let replaced = |event| matches!(event, DaemonEvent::Replaced { .. }).then_some(());
         told(&mut older, replaced).await;
-        assert_eq!((within("the end", here.recv()).await, here.end()), (None, Some(End::Left)));
+        assert_eq!(
+            (within("the end", here.recv()).await, here.end()),
+            (None, Some(SessionEnd::Left))
+        );
         // It looks again and again, and stays away.
         let looked = world.control.lists.load(Ordering::SeqCst);
         until("looks", || world.control.lists.load(Ordering::SeqCst) > looked + 5).await;
@@ -56,7 +59,7 @@ async fn sbrp_daemon_05_a_process_that_starts_anew_ends_the_sessions_it_cannot_k
     let (_old, _here, mut client, there) = world.pair().await;
     // As after a crash: the same identity, nothing remembered. The grace is longer than this test.
     let mut new = world.daemon().await;
-    assert_eq!(lost(&mut client).await, Why::Told(Code::Known(ControlCode::SessionExpired)));
+    assert_eq!(lost(&mut client).await, LossReason::Told(Code::Known(ControlCode::SessionExpired)));
     let again = established(&mut client).await;
     assert_ne!(again.id(), there.id());
     assert_eq!(opened(&mut new).await.id(), again.id());
@@ -94,7 +97,7 @@ async fn sbrp_daemon_06_a_stop_closes_every_session_as_shutdown() {
         assert!(session.end().is_some());
     }
     for client in [&mut client, &mut second] {
-        assert_eq!(lost(client).await, Why::Told(Code::Known(ControlCode::SessionExpired)));
+        assert_eq!(lost(client).await, LossReason::Told(Code::Known(ControlCode::SessionExpired)));
     }
     let shutdown = Signal::close(Reason::Shutdown);
     assert_eq!(*world.relay.signals.lock().unwrap(), [shutdown, shutdown]);
@@ -112,9 +115,12 @@ async fn sbrp_daemon_02_a_session_that_nobody_reads_is_closed_and_holds_up_no_ot
         there.end()
     });
     until("the end", || here.end().is_some()).await;
-    assert_eq!(here.end(), Some(End::Lost(Why::Unread)));
-    let expired = Why::Told(Code::Known(ControlCode::SessionExpired));
-    assert_eq!(within("the flood's end", flood).await.unwrap(), Some(End::Lost(expired.clone())));
+    assert_eq!(here.end(), Some(SessionEnd::Lost(LossReason::Unread)));
+    let expired = LossReason::Told(Code::Known(ControlCode::SessionExpired));
+    assert_eq!(
+        within("the flood's end", flood).await.unwrap(),
+        Some(SessionEnd::Lost(expired.clone()))
+    );
     assert_eq!(lost(&mut client).await, expired);
     assert_eq!(*world.relay.signals.lock().unwrap(), [Signal::close(Reason::Policy)]);
     other_there.send(vec![1]).await.unwrap();
@@ -150,7 +156,7 @@ async fn sbrp_daemon_02_more_clients_than_allowed_are_turned_away() {
     let mut first = world.client();
     let kept = established(&mut first).await;
     let mut second = world.client();
-    assert_eq!(lost(&mut second).await, Why::Told(Code::Known(ControlCode::SessionExpired)));
+    assert_eq!(lost(&mut second).await, LossReason::Told(Code::Known(ControlCode::SessionExpired)));
     drop(kept);
     drop(first);
     established(&mut second).await;

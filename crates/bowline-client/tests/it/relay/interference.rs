@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bowline_client::relay::{End, Session, Why};
+use bowline_client::relay::{LossReason, Session, SessionEnd};
 use bowline_sbrp::control::{Code, ControlCode, Role, SdkCode};
 use bytes::Bytes;
 
@@ -49,7 +49,7 @@ async fn say(session: &Session) {
 }
 
 /// What is heard before the end: never something else than was said, nor in another order.
-async fn hear(session: &mut Session) -> Option<End> {
+async fn hear(session: &mut Session) -> Option<SessionEnd> {
     for n in 0..4 {
         match within("a message or the end", session.recv()).await {
             Some(message) => assert_eq!(message, [n]),
@@ -70,8 +70,8 @@ async fn sbrp_crypto_07_what_happens_to_the_daemons_messages_ends_the_session_at
         let (_daemon, mut here, mut client, mut there) = world.pair().await;
         meddle(&world, Role::Daemon, mischief);
         say(&here).await;
-        assert_eq!(hear(&mut there).await, Some(End::Lost(Why::Sdk(code))));
-        assert_eq!(lost(&mut client).await, Why::Sdk(code));
+        assert_eq!(hear(&mut there).await, Some(SessionEnd::Lost(LossReason::Sdk(code))));
+        assert_eq!(lost(&mut client).await, LossReason::Sdk(code));
         assert_eq!(within("the end", here.recv()).await, None);
         assert_ne!(established(&mut client).await.id(), there.id());
     }
@@ -88,8 +88,11 @@ async fn sbrp_crypto_07_what_happens_to_the_clients_messages_ends_the_session_at
         let (_daemon, mut here, mut client, there) = world.pair().await;
         meddle(&world, Role::Client, mischief);
         say(&there).await;
-        assert_eq!(hear(&mut here).await, Some(End::Lost(Why::Sdk(code))));
-        assert_eq!(lost(&mut client).await, Why::Told(Code::Known(ControlCode::SessionExpired)));
+        assert_eq!(hear(&mut here).await, Some(SessionEnd::Lost(LossReason::Sdk(code))));
+        assert_eq!(
+            lost(&mut client).await,
+            LossReason::Told(Code::Known(ControlCode::SessionExpired))
+        );
         assert_ne!(established(&mut client).await.id(), there.id());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline_client::relay::{ClientEvent, SendError, Why};
+use bowline_client::relay::{ClientEvent, LossReason, SendError};
 use bowline_sbrp::control::{Code, ControlCode, Role};
 
 use super::world::{World, established, event, heard, lost, opened};
@@ -62,8 +62,8 @@ async fn sbrp_relay_19_a_message_that_the_relay_discarded_ends_the_session() {
     // As if a message had been on its way: told once more.
     let paused = bowline_sbrp::frame::Frame::control(ControlCode::SessionPaused, Some(there.id()));
     world.relay.inject(Role::Client, paused.encode());
-    let why = lost(&mut client).await;
-    assert_eq!((&why, why.code()), (&Why::Discarded, Some(0xE005)));
+    let reason = lost(&mut client).await;
+    assert_eq!((&reason, reason.code()), (&LossReason::Discarded, Some(0xE005)));
     world.relay.no_daemons.store(false, Ordering::SeqCst);
     let again = established(&mut client).await;
     let mut here = opened(&mut daemon).await;
@@ -78,7 +78,7 @@ async fn sbrp_client_05_a_grace_that_is_over_brings_a_new_session() {
     let (mut daemon, _here, mut client, there) = world.pair().await;
     world.relay.no_daemons.store(true, Ordering::SeqCst);
     world.relay.cut(Role::Daemon);
-    assert_eq!(lost(&mut client).await, Why::Told(Code::Known(ControlCode::SessionExpired)));
+    assert_eq!(lost(&mut client).await, LossReason::Told(Code::Known(ControlCode::SessionExpired)));
     world.relay.no_daemons.store(false, Ordering::SeqCst);
     let again = established(&mut client).await;
     assert_ne!(again.id(), there.id());
@@ -90,7 +90,7 @@ async fn sbrp_client_04_a_relay_that_restarts_is_found_again_by_both() {
     let world = World::start().await;
     let (mut daemon, _here, mut client, there) = world.pair().await;
     world.relay.restart();
-    assert_eq!(lost(&mut client).await, Why::Broken);
+    assert_eq!(lost(&mut client).await, LossReason::Broken);
     let mut again = established(&mut client).await;
     assert_ne!(again.id(), there.id());
     let mut here = opened(&mut daemon).await;

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline_client::relay::{
-    ClientClosed, ClientConfig, ClientEvent, ControlError, End, RelayClient, SendError, Watch, Why,
+    ClientClosed, ClientConfig, ClientEvent, ControlError, LivenessConfig, LossReason, RelayClient,
+    SendError, SessionEnd,
 };
 use bowline_sbrp::control::{Code, ControlCode, Role, SdkCode};
 use bowline_sbrp::id::DaemonId;
@@ -47,8 +48,8 @@ async fn sbrp_daemon_03_a_client_that_leaves_ends_its_session_after_its_last_wor
         assert_eq!(heard(&mut here).await, [n]);
     }
     assert_eq!(within("the end", here.recv()).await, None);
-    assert_eq!(here.end(), Some(End::Left));
-    assert_eq!(here.send(vec![1]).await, Err(SendError::Ended(End::Left)));
+    assert_eq!(here.end(), Some(SessionEnd::Left));
+    assert_eq!(here.send(vec![1]).await, Err(SendError::Ended(SessionEnd::Left)));
 }
 
 #[tokio::test]
@@ -58,8 +59,8 @@ async fn sbrp_client_04_a_session_that_is_dropped_or_closed_is_followed_by_a_new
     let first = there.id();
     drop(here);
     assert_eq!(within("the end", there.recv()).await, None);
-    let expired = Why::Told(Code::Known(ControlCode::SessionExpired));
-    assert_eq!(there.end(), Some(End::Lost(expired.clone())));
+    let expired = LossReason::Told(Code::Known(ControlCode::SessionExpired));
+    assert_eq!(there.end(), Some(SessionEnd::Lost(expired.clone())));
     assert_eq!(lost(&mut client).await, expired);
     let again = established(&mut client).await;
     assert_ne!(again.id(), first);
@@ -71,7 +72,7 @@ async fn sbrp_relay_13_a_client_waits_for_a_daemon_that_is_offline() {
     let world = World::start().await;
     world.daemon().await.stop().await;
     let mut client = world.client();
-    let offline = Why::Told(Code::Known(ControlCode::DaemonOffline));
+    let offline = LossReason::Told(Code::Known(ControlCode::DaemonOffline));
     assert_eq!(lost(&mut client).await, offline);
     assert_eq!(offline.code(), Some(0x0202));
     let _daemon = world.daemon().await;
@@ -96,7 +97,7 @@ async fn a_control_plane_that_is_away_is_asked_again() {
     let _daemon = world.daemon().await;
     world.control.broken.store(503, Ordering::SeqCst);
     let mut client = world.client();
-    assert!(matches!(lost(&mut client).await, Why::Control(ControlError::Refused { .. })));
+    assert!(matches!(lost(&mut client).await, LossReason::Control(ControlError::Refused { .. })));
     world.control.broken.store(0, Ordering::SeqCst);
     established(&mut client).await;
 }
@@ -111,8 +112,11 @@ async fn sbrp_client_06_a_handshake_that_is_not_answered_ends_after_its_time() {
     until("the handshake", || !world.relay.passed.lock().unwrap().is_empty()).await;
     tokio::time::pause();
     let start = tokio::time::Instant::now();
-    let Some(ClientEvent::Lost { why, .. }) = client.next().await else { panic!("not lost") };
-    assert_eq!((&why, why.code()), (&Why::Sdk(SdkCode::HandshakeTimeout), Some(0xE003)));
+    let Some(ClientEvent::Lost { reason, .. }) = client.next().await else { panic!("not lost") };
+    assert_eq!(
+        (&reason, reason.code()),
+        (&LossReason::Sdk(SdkCode::HandshakeTimeout), Some(0xE003))
+    );
     let waited = start.elapsed();
     assert!(waited > Duration::from_secs(25) && waited < Duration::from_secs(31), "{waited:?}");
 }
@@ -120,10 +124,11 @@ async fn sbrp_client_06_a_handshake_that_is_not_answered_ends_after_its_time() {
 #[tokio::test]
 async fn an_idle_connection_is_pinged_and_kept() {
     let world = World::start().await;
-    let watch = Watch { ping_after: Duration::from_millis(10), ..Watch::default() };
+    let watch =
+        LivenessConfig { ping_after: Duration::from_millis(10), ..LivenessConfig::default() };
     let _daemon = world.daemon().await;
     let mut config = world.client_config();
-    config.watch = watch;
+    config.liveness = watch;
     let mut client = RelayClient::connect(config);
     let there = established(&mut client).await;
     until("pings", || world.relay.pings.load(Ordering::SeqCst) > 5).await;
@@ -133,26 +138,29 @@ async fn an_idle_connection_is_pinged_and_kept() {
 #[tokio::test]
 async fn a_relay_that_falls_silent_is_taken_for_lost_at_both_ends() {
     let world = World::start().await;
-    let watch =
-        Watch { ping_after: Duration::from_millis(50), silence: Duration::from_millis(300) };
+    let watch = LivenessConfig {
+        ping_after: Duration::from_millis(50),
+        silence: Duration::from_millis(300),
+    };
     let mut config = world.daemon_config();
-    config.watch = watch;
+    config.liveness = watch;
     let mut daemon = world.daemon_with(config).await;
     let mut config = world.client_config();
-    config.watch = watch;
+    config.liveness = watch;
     let mut client = RelayClient::connect(config);
     let _there = established(&mut client).await;
     world.relay.mute.store(true, Ordering::SeqCst);
-    assert_eq!(lost(&mut client).await, Why::Silent);
+    assert_eq!(lost(&mut client).await, LossReason::Silent);
     let daemons = async {
         loop {
-            if let Some(bowline_client::relay::DaemonEvent::Lost { why, .. }) = daemon.next().await
+            if let Some(bowline_client::relay::DaemonEvent::Lost { reason, .. }) =
+                daemon.next().await
             {
-                return why;
+                return reason;
             }
         }
     };
-    assert_eq!(within("the daemon's loss", daemons).await, Why::Silent);
+    assert_eq!(within("the daemon's loss", daemons).await, LossReason::Silent);
 }
 
 #[tokio::test]
@@ -161,7 +169,7 @@ async fn sbrp_client_07_what_a_relay_makes_up_ends_the_connection_and_no_more() 
     let (_daemon, _here, mut client, there) = world.pair().await;
     let first = there.id();
     world.relay.inject(Role::Client, vec![0x55; 20].into());
-    assert!(matches!(lost(&mut client).await, Why::Garbled(_)));
+    assert!(matches!(lost(&mut client).await, LossReason::Garbled(_)));
     assert_ne!(established(&mut client).await.id(), first);
 }
 
@@ -170,7 +178,7 @@ async fn closing_a_client_ends_its_session_and_says_so() {
     let world = World::start().await;
     let (_daemon, mut here, client, mut there) = world.pair().await;
     client.close().await;
-    assert_eq!((there.recv().await, there.end()), (None, Some(End::Here)));
+    assert_eq!((there.recv().await, there.end()), (None, Some(SessionEnd::Here)));
     assert_eq!(within("the end", here.recv()).await, None);
     let mut client = world.client();
     established(&mut client).await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::{Frame, Inbound, Signal};
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::{Action, Berth, Event, Link, Route};
+use bowline_sbrp::relay::{ConnectionId, PairTable, Route, TableAction, TableInput};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,8 +42,8 @@ pub(crate) struct Relay {
 
 struct State {
     grace: Duration,
-    berths: BTreeMap<String, Berth>,
-    links: HashMap<Link, (Role, mpsc::UnboundedSender<Out>)>,
+    tables: BTreeMap<String, PairTable>,
+    connections: HashMap<ConnectionId, (Role, mpsc::UnboundedSender<Out>)>,
 }
 
 enum Out {
@@ -69,8 +69,8 @@ impl Relay {
             port: listener.local_addr().unwrap().port(),
             state: Mutex::new(State {
                 grace: Duration::from_secs(30),
-                berths: BTreeMap::new(),
-                links: HashMap::new(),
+                tables: BTreeMap::new(),
+                connections: HashMap::new(),
             }),
             hook: Mutex::new(None),
             next: AtomicU64::new(1),
@@ -93,8 +93,8 @@ impl Relay {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                let ids: Vec<_> = ticking.state.lock().unwrap().berths.keys().cloned().collect();
-                ids.iter().for_each(|id| ticking.happened(id, Event::Tick));
+                let ids: Vec<_> = ticking.state.lock().unwrap().tables.keys().cloned().collect();
+                ids.iter().for_each(|id| ticking.happened(id, TableInput::Tick));
             }
         });
         relay
@@ -116,7 +116,7 @@ impl Relay {
     /// Every connection of that kind breaks off.
     pub(crate) fn cut(&self, role: Role) {
         let state = self.state.lock().unwrap();
-        for (_, out) in state.links.values().filter(|(one, _)| *one == role) {
+        for (_, out) in state.connections.values().filter(|(one, _)| *one == role) {
             let _ = out.send(Out::Cut);
         }
     }
@@ -124,8 +124,8 @@ impl Relay {
     /// All connections break off, and nothing is remembered.
     pub(crate) fn restart(&self) {
         let mut state = self.state.lock().unwrap();
-        state.berths.clear();
-        for (_, (_, out)) in state.links.drain() {
+        state.tables.clear();
+        for (_, (_, out)) in state.connections.drain() {
             let _ = out.send(Out::Cut);
         }
     }
@@ -133,7 +133,7 @@ impl Relay {
     /// Sends to every connection of that kind what the protocol does not foresee.
     pub(crate) fn inject(&self, role: Role, message: Bytes) {
         let state = self.state.lock().unwrap();
-        for (_, out) in state.links.values().filter(|(one, _)| *one == role) {
+        for (_, out) in state.connections.values().filter(|(one, _)| *one == role) {
             let _ = out.send(Out::Message(message.clone()));
         }
     }
@@ -141,8 +141,8 @@ impl Relay {
     pub(crate) fn is_online(&self, daemon: &str) -> bool {
         let mut state = self.state.lock().unwrap();
         let grace = state.grace;
-        let berth = state.berths.entry(daemon.to_owned()).or_insert_with(|| Berth::new(grace));
-        berth.daemon().is_some()
+        let table = state.tables.entry(daemon.to_owned()).or_insert_with(|| PairTable::new(grace));
+        table.daemon().is_some()
     }
 
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
@@ -170,11 +170,11 @@ impl Relay {
         };
         let Ok(socket) = accept_hdr_async(stream, look).await else { return };
         let token = token.unwrap();
-        let link = Link(self.next.fetch_add(1, Ordering::SeqCst));
+        let connection = ConnectionId(self.next.fetch_add(1, Ordering::SeqCst));
         let (mut sink, mut source) = socket.split();
         let (out, mut outgoing) = mpsc::unbounded_channel();
-        self.state.lock().unwrap().links.insert(link, (token.role, out.clone()));
-        let (arrived, left) = token.events(link);
+        self.state.lock().unwrap().connections.insert(connection, (token.role, out.clone()));
+        let (arrived, left) = token.events(connection);
         match token.role {
             Role::Daemon => self.daemons_seen.fetch_add(1, Ordering::SeqCst),
             Role::Client => self.clients_seen.fetch_add(1, Ordering::SeqCst),
@@ -184,7 +184,7 @@ impl Relay {
             tokio::select! {
                 message = source.next() => match message {
                     _ if self.mute.load(Ordering::SeqCst) => std::future::pending().await,
-                    Some(Ok(Message::Binary(message))) => self.heard(&token, link, &out, message),
+                    Some(Ok(Message::Binary(message))) => self.heard(&token, connection, &out, message),
                     Some(Ok(_)) => {}
                     Some(Err(_)) | None => break,
                 },
@@ -202,32 +202,38 @@ impl Relay {
                 },
             }
         }
-        self.state.lock().unwrap().links.remove(&link);
+        self.state.lock().unwrap().connections.remove(&connection);
         self.happened(&token.daemon, left);
     }
 
-    fn heard(&self, token: &Token, link: Link, out: &mpsc::UnboundedSender<Out>, message: Bytes) {
+    fn heard(
+        &self,
+        token: &Token,
+        connection: ConnectionId,
+        out: &mpsc::UnboundedSender<Out>,
+        message: Bytes,
+    ) {
         match Inbound::read(token.role, message).unwrap() {
-            Inbound::Ping(beat) => {
+            Inbound::Ping(ping) => {
                 self.pings.fetch_add(1, Ordering::SeqCst);
-                let _ = out.send(Out::Message(Frame::Pong(beat).encode()));
+                let _ = out.send(Out::Message(Frame::Pong(ping).encode()));
             }
             Inbound::Pong(_) => {}
             Inbound::Signal { session, signal } => {
                 self.signals.lock().unwrap().push(signal);
-                self.happened(&token.daemon, Event::Signalled { link, session, signal });
+                self.happened(&token.daemon, TableInput::Signalled { connection, session, signal });
             }
             Inbound::Forward { session, message } => {
                 self.passed.lock().unwrap().extend_from_slice(&message);
                 let route = {
                     let mut state = self.state.lock().unwrap();
-                    let berth = state.berths.get_mut(&token.daemon);
-                    match (token.session, berth) {
+                    let table = state.tables.get_mut(&token.daemon);
+                    match (token.session, table) {
                         (_, None) => Route::Stale,
-                        (Some(own), Some(berth)) => {
-                            berth.client_route(link, own).route(own, session)
+                        (Some(own), Some(table)) => {
+                            table.client_route(connection, own).route(own, session)
                         }
-                        (None, Some(berth)) => berth.route_from_daemon(link, session),
+                        (None, Some(table)) => table.route_from_daemon(connection, session),
                     }
                 };
                 match route {
@@ -238,47 +244,51 @@ impl Relay {
                         };
                         messages.into_iter().for_each(|one| self.send(peer, Out::Message(one)));
                     }
-                    Route::Refuse(code) => self.tell(link, code, Some(session)),
+                    Route::Refuse(code) => self.tell(connection, code, Some(session)),
                     Route::Stale => {}
                 }
             }
         }
     }
 
-    /// Hands an event to the berth and carries out what it says.
-    fn happened(&self, daemon: &str, event: Event) {
+    /// Hands an event to the table and carries out what it says.
+    fn happened(&self, daemon: &str, event: TableInput) {
         let actions = {
             let mut state = self.state.lock().unwrap();
             let grace = state.grace;
-            let berth = state.berths.entry(daemon.to_owned()).or_insert_with(|| Berth::new(grace));
-            berth.handle(event, Instant::now()).unwrap_or_default()
+            let table =
+                state.tables.entry(daemon.to_owned()).or_insert_with(|| PairTable::new(grace));
+            table.handle(event, Instant::now()).unwrap_or_default()
         };
         for action in actions {
             match action {
-                Action::Tell { link, code, session } => self.tell(link, code, session),
-                Action::Reroute { link, tell, .. } => {
+                TableAction::Tell { connection, code, session } => {
+                    self.tell(connection, code, session)
+                }
+                TableAction::Reroute { connection, tell, .. } => {
                     if let Some((code, session)) = tell {
-                        self.tell(link, code, Some(session));
+                        self.tell(connection, code, Some(session));
                     }
                 }
-                Action::Close { link, .. } => {
-                    let role = self.state.lock().unwrap().links.get(&link).map(|one| one.0);
+                TableAction::Close { connection, .. } => {
+                    let role =
+                        self.state.lock().unwrap().connections.get(&connection).map(|one| one.0);
                     let code = match role {
                         Some(Role::Daemon) => self.replaced_code.load(Ordering::SeqCst) as u16,
                         _ => 1000,
                     };
-                    self.send(link, Out::Close(code));
+                    self.send(connection, Out::Close(code));
                 }
             }
         }
     }
 
-    fn tell(&self, link: Link, code: ControlCode, session: Option<SessionId>) {
-        self.send(link, Out::Message(Frame::control(code, session).encode()));
+    fn tell(&self, connection: ConnectionId, code: ControlCode, session: Option<SessionId>) {
+        self.send(connection, Out::Message(Frame::control(code, session).encode()));
     }
 
-    fn send(&self, link: Link, out: Out) {
-        if let Some((_, sender)) = self.state.lock().unwrap().links.get(&link) {
+    fn send(&self, connection: ConnectionId, out: Out) {
+        if let Some((_, sender)) = self.state.lock().unwrap().connections.get(&connection) {
             let _ = sender.send(out);
         }
     }
@@ -304,14 +314,19 @@ impl Token {
         }
     }
 
-    fn events(&self, link: Link) -> (Event, Event) {
+    fn events(&self, connection: ConnectionId) -> (TableInput, TableInput) {
         match self.session {
-            Some(session) => {
-                (Event::ClientArrived { link, session }, Event::ClientLeft { link, session })
-            }
+            Some(session) => (
+                TableInput::ClientArrived { connection, session },
+                TableInput::ClientLeft { connection, session },
+            ),
             None => (
-                Event::DaemonArrived { link, resumable: self.resumable, max_sessions: u64::MAX },
-                Event::DaemonLeft { link },
+                TableInput::DaemonArrived {
+                    connection,
+                    resumable: self.resumable,
+                    max_sessions: u64::MAX,
+                },
+                TableInput::DaemonLeft { connection },
             ),
         }
     }

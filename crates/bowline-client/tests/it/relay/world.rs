@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bowline_client::relay::tunnel::{Services, serve};
 use bowline_client::relay::{
-    ClientClosed, ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, Pins,
-    RelayClient, RelayDaemon, Session, Why,
+    ClientClosed, ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, LossReason,
+    Pins, RelayClient, RelayDaemon, Session,
 };
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentitySecret;
@@ -136,10 +136,10 @@ pub(crate) async fn event(client: &mut RelayClient) -> ClientEvent {
 }
 
 /// Why the session is lost, whatever was told before.
-pub(crate) async fn lost(client: &mut RelayClient) -> Why {
+pub(crate) async fn lost(client: &mut RelayClient) -> LossReason {
     loop {
         match event(client).await {
-            ClientEvent::Lost { why, .. } => return why,
+            ClientEvent::Lost { reason, .. } => return reason,
             ClientEvent::Closed(closed) => panic!("{closed}"),
             _ => {}
         }

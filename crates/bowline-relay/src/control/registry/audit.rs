@@ -1,7 +1,7 @@
 //! Who did what to whom, when.
 //!
 //! Written in the transaction of the deed itself, so that neither is there without the other.
-//! Bounded: the oldest rows go. Presence is renewed by every daemon all the time, and refusals come
+//! Bounded: the oldest rows go. PresenceGrant is renewed by every daemon all the time, and refusals come
 //! as fast as strangers send them: both are counted, in one row a day and subject.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
@@ -16,7 +16,7 @@ pub(super) const OPERATOR: &str = "operator";
 
 /// What can be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum AuditEvent {
     UserAdded,
     UserRevoked,
     ApiKeyAdded,
@@ -30,7 +30,7 @@ pub enum Event {
     Refused,
 }
 
-impl Event {
+impl AuditEvent {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UserAdded => "user_added",
@@ -66,7 +66,7 @@ pub(super) fn note(
     tx: &Transaction<'_>,
     now: u64,
     actor: &str,
-    event: Event,
+    event: AuditEvent,
     subject: &str,
 ) -> Result<()> {
     insert(tx, now, actor, event, subject, 1)
@@ -77,7 +77,7 @@ pub(super) fn count(
     tx: &Transaction<'_>,
     now: u64,
     actor: &str,
-    event: Event,
+    event: AuditEvent,
     subject: &str,
     times: u64,
 ) -> Result<()> {
@@ -100,7 +100,7 @@ fn insert(
     tx: &Transaction<'_>,
     now: u64,
     actor: &str,
-    event: Event,
+    event: AuditEvent,
     subject: &str,
     times: u64,
 ) -> Result<()> {
@@ -119,7 +119,7 @@ impl Registry {
     pub fn note_refusals(&mut self, refusals: &[(&str, u64)], now: u64) -> Result<()> {
         self.change(|tx| {
             refusals.iter().try_for_each(|(code, times)| {
-                count(tx, now, "anyone", Event::Refused, code, *times)
+                count(tx, now, "anyone", AuditEvent::Refused, code, *times)
             })
         })
     }

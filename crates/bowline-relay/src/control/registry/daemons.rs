@@ -6,14 +6,14 @@ use bowline_sbrp::identity::IdentityKey;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use uuid::Uuid;
 
-use super::audit::{self, Event, OPERATOR};
+use super::audit::{self, AuditEvent, OPERATOR};
 use super::keys::{Signing, signing};
-use super::users::{Caller, caller};
+use super::users::{KeyOwner, caller};
 use super::{Error, KeyHash, Registry, Result};
 
 /// A daemon, as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Daemon {
+pub struct DaemonRecord {
     pub id: String,
     /// The owner's name.
     pub owner: String,
@@ -41,7 +41,7 @@ pub struct Renewed {
 pub struct Listed {
     /// What tokens call the caller.
     pub user: String,
-    pub daemons: Vec<Daemon>,
+    pub daemons: Vec<DaemonRecord>,
     pub signing: Signing,
 }
 
@@ -68,7 +68,7 @@ impl Registry {
             )?
             .execute(params![daemon, asked.name, asked.resumable])?;
             if created {
-                audit::note(tx, now, &owner.name, Event::DaemonRegistered, &daemon)?;
+                audit::note(tx, now, &owner.name, AuditEvent::DaemonRegistered, &daemon)?;
             }
             renew(tx, &owner, daemon, created, now, until)
         })
@@ -94,7 +94,7 @@ impl Registry {
         self.change(|tx| {
             let owner = caller(tx, key)?;
             let daemon = own(tx, &owner, id)?.in_force()?;
-            audit::note(tx, now, &owner.name, Event::SessionIssued, &daemon)?;
+            audit::note(tx, now, &owner.name, AuditEvent::SessionIssued, &daemon)?;
             Ok((owner.id, signing(tx, until)?))
         })
     }
@@ -110,7 +110,7 @@ impl Registry {
     }
 
     /// Everyone's daemons, revoked ones too, in the order they came.
-    pub fn daemons(&mut self) -> Result<Vec<Daemon>> {
+    pub fn daemons(&mut self) -> Result<Vec<DaemonRecord>> {
         self.look(|tx| list(tx, "", []))
     }
 
@@ -163,7 +163,7 @@ impl Known {
 /// One of the owner's daemons, found by one of its columns.
 fn known(
     tx: &Transaction<'_>,
-    owner: &Caller,
+    owner: &KeyOwner,
     column: &str,
     value: impl rusqlite::ToSql,
 ) -> Result<Option<Known>> {
@@ -176,13 +176,13 @@ fn known(
 }
 
 /// Somebody else's is none.
-fn own(tx: &Transaction<'_>, owner: &Caller, id: &str) -> Result<Known> {
+fn own(tx: &Transaction<'_>, owner: &KeyOwner, id: &str) -> Result<Known> {
     known(tx, owner, "id", id)?.ok_or(Error::NoDaemon)
 }
 
 fn insert(
     tx: &Transaction<'_>,
-    owner: &Caller,
+    owner: &KeyOwner,
     asked: &Registration,
     most: u32,
     now: u64,
@@ -204,7 +204,7 @@ fn insert(
 
 fn renew(
     tx: &Transaction<'_>,
-    owner: &Caller,
+    owner: &KeyOwner,
     daemon: String,
     created: bool,
     now: u64,
@@ -217,7 +217,7 @@ fn renew(
         )?
         .query_row(params![daemon, now, until], |row| row.get(0))?;
     if !created {
-        audit::count(tx, now, &owner.name, Event::PresenceRenewed, &daemon, 1)?;
+        audit::count(tx, now, &owner.name, AuditEvent::PresenceRenewed, &daemon, 1)?;
     }
     Ok(Renewed { daemon, resumable, created, signing: signing(tx, until)? })
 }
@@ -225,10 +225,14 @@ fn renew(
 fn revoke(tx: &Transaction<'_>, actor: &str, id: &str, now: u64) -> Result<()> {
     let set = "UPDATE daemons SET revoked_at = ?2 WHERE id = ?1";
     tx.execute(set, params![id, now])?;
-    audit::note(tx, now, actor, Event::DaemonRevoked, id)
+    audit::note(tx, now, actor, AuditEvent::DaemonRevoked, id)
 }
 
-fn list(tx: &Transaction<'_>, only: &str, values: impl rusqlite::Params) -> Result<Vec<Daemon>> {
+fn list(
+    tx: &Transaction<'_>,
+    only: &str,
+    values: impl rusqlite::Params,
+) -> Result<Vec<DaemonRecord>> {
     let all = format!(
         "SELECT d.id, u.name, d.identity, d.name, d.created_at, d.presence_at, d.presence_until,
                 d.revoked_at
@@ -240,7 +244,7 @@ fn list(tx: &Transaction<'_>, only: &str, values: impl rusqlite::Params) -> Resu
     while let Some(row) = rows.next()? {
         let identity = IdentityKey::from_bytes(&row.get(2)?)
             .map_err(|unfit| Error::Database(unfit.to_string()))?;
-        daemons.push(Daemon {
+        daemons.push(DaemonRecord {
             id: row.get(0)?,
             owner: row.get(1)?,
             identity,

@@ -19,7 +19,7 @@ const WAL_TRIES: u32 = 100;
 
 /// Why a registry cannot be opened at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum RegistryOpenError {
     #[error("there is no control plane in {folder}")]
     Missing { folder: String },
     #[error("cannot use the data folder {folder}: {reason}")]
@@ -36,8 +36,8 @@ pub enum OpenError {
 
 impl Registry {
     /// Opens the registry in `folder`, making both as needed.
-    pub fn open(folder: &Path) -> Result<Self, OpenError> {
-        let unusable = |error: std::io::Error| OpenError::Folder {
+    pub fn open(folder: &Path) -> Result<Self, RegistryOpenError> {
+        let unusable = |error: std::io::Error| RegistryOpenError::Folder {
             folder: folder.display().to_string(),
             reason: error.to_string(),
         };
@@ -56,14 +56,14 @@ impl Registry {
         let mut registry = Self { conn };
         registry
             .change(|tx| keys::make_first(tx, clock::now()))
-            .map_err(|error| OpenError::Database(error.to_string()))?;
+            .map_err(|error| RegistryOpenError::Database(error.to_string()))?;
         Ok(registry)
     }
 
     /// Opens the registry in `folder` if there is one.
-    pub fn open_existing(folder: &Path) -> Result<Self, OpenError> {
+    pub fn open_existing(folder: &Path) -> Result<Self, RegistryOpenError> {
         if !folder.join(FILE).exists() {
-            return Err(OpenError::Missing { folder: folder.display().to_string() });
+            return Err(RegistryOpenError::Missing { folder: folder.display().to_string() });
         }
         Self::open(folder)
     }
@@ -71,21 +71,25 @@ impl Registry {
 
 /// Refuses what others may use in one of the forbidden ways. What is not there is used by nobody:
 /// whoever closes the database last takes the files beside it away, at any moment.
-fn check(path: &Path, forbidden: u32) -> Result<(), OpenError> {
+fn check(path: &Path, forbidden: u32) -> Result<(), RegistryOpenError> {
     let shown = path.display().to_string();
     let found = match fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => {
-            return Err(OpenError::Folder { folder: shown, reason: error.to_string() });
+            return Err(RegistryOpenError::Folder { folder: shown, reason: error.to_string() });
         }
     };
     let mode = found.permissions().mode() & 0o777;
-    if mode & forbidden == 0 { Ok(()) } else { Err(OpenError::Exposed { path: shown, mode }) }
+    if mode & forbidden == 0 {
+        Ok(())
+    } else {
+        Err(RegistryOpenError::Exposed { path: shown, mode })
+    }
 }
 
-fn connect(path: &Path) -> Result<Connection, OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+fn connect(path: &Path) -> Result<Connection, RegistryOpenError> {
+    let failed = |error: rusqlite::Error| RegistryOpenError::Database(error.to_string());
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).map_err(failed)?;
     conn.busy_timeout(BUSY).map_err(failed)?;
@@ -100,7 +104,7 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
 
 /// Turning it on needs the file for itself for a moment, and does not wait by itself when another
 /// process is doing the same.
-fn write_ahead(conn: &Connection) -> Result<(), OpenError> {
+fn write_ahead(conn: &Connection) -> Result<(), RegistryOpenError> {
     let mut tries = 0;
     loop {
         let mode = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
@@ -108,7 +112,7 @@ fn write_ahead(conn: &Connection) -> Result<(), OpenError> {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(_) => {
                 let reason = "the file system cannot do write-ahead logging";
-                return Err(OpenError::Database(reason.into()));
+                return Err(RegistryOpenError::Database(reason.into()));
             }
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
@@ -117,7 +121,7 @@ fn write_ahead(conn: &Connection) -> Result<(), OpenError> {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(error) => return Err(OpenError::Database(error.to_string())),
+            Err(error) => return Err(RegistryOpenError::Database(error.to_string())),
         }
     }
 }

@@ -14,7 +14,7 @@ use rusqlite::{Transaction, params};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::audit::{self, Event, OPERATOR};
+use super::audit::{self, AuditEvent, OPERATOR};
 use super::{Error, Registry, Result};
 use crate::control::api_key::random;
 
@@ -138,7 +138,7 @@ impl Registry {
             )?;
             tx.execute("UPDATE signing_keys SET role = 'current' WHERE number = ?1", [new])?;
             let next = make(tx, "next", now)?;
-            audit::note(tx, now, OPERATOR, Event::KeyRotated, &current)?;
+            audit::note(tx, now, OPERATOR, AuditEvent::KeyRotated, &current)?;
             Ok(Rotated { current, next, retired, published_until, published_since })
         })
     }
@@ -154,7 +154,7 @@ impl Registry {
                 [now],
             )?;
             let (current, next) = (make(tx, "current", now)?, make(tx, "next", now)?);
-            audit::note(tx, now, OPERATOR, Event::KeysReplaced, &current)?;
+            audit::note(tx, now, OPERATOR, AuditEvent::KeysReplaced, &current)?;
             Ok(Replaced { current, next })
         })
     }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::OpenError;
+use super::RegistryOpenError;
 
 /// Marks the file as ours ("bowc"), so that a foreign database is not touched.
 const APPLICATION_ID: i64 = 0x626f_7763;
@@ -91,11 +91,11 @@ const REVOKED: &str = "
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Brings the file up to date, or refuses it.
-pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), RegistryOpenError> {
+    let failed = |error: rusqlite::Error| RegistryOpenError::Database(error.to_string());
     // What is found is judged under the lock: another process may be making the same file.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let pragma = |name: &str| -> Result<i64, OpenError> {
+    let pragma = |name: &str| -> Result<i64, RegistryOpenError> {
         tx.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)
     };
     let found = u32::try_from(pragma("user_version")?).unwrap_or(u32::MAX);
@@ -103,10 +103,10 @@ pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError
     let empty = "SELECT count(*) = 0 FROM sqlite_schema";
     let empty: bool = tx.query_row(empty, [], |row| row.get(0)).map_err(failed)?;
     if !empty && application != APPLICATION_ID {
-        return Err(OpenError::Foreign { path: path.to_owned() });
+        return Err(RegistryOpenError::Foreign { path: path.to_owned() });
     }
     if found > VERSION {
-        return Err(OpenError::NewerSchema { found, known: VERSION });
+        return Err(RegistryOpenError::NewerSchema { found, known: VERSION });
     }
     if found == VERSION {
         return Ok(());
@@ -129,7 +129,7 @@ mod tests {
         migrate(&mut conn, "db").unwrap();
         conn.pragma_update(None, "user_version", VERSION + 1).unwrap();
         let refused = migrate(&mut conn, "db");
-        let newer = OpenError::NewerSchema { found: VERSION + 1, known: VERSION };
+        let newer = RegistryOpenError::NewerSchema { found: VERSION + 1, known: VERSION };
         assert_eq!(refused, Err(newer));
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn a_foreign_database_is_left_alone() {
         let mut conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
-        assert_eq!(migrate(&mut conn, "db"), Err(OpenError::Foreign { path: "db".into() }));
+        assert_eq!(migrate(&mut conn, "db"), Err(RegistryOpenError::Foreign { path: "db".into() }));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use uuid::Uuid;
 
-use super::audit::{self, Event, OPERATOR};
+use super::audit::{self, AuditEvent, OPERATOR};
 use super::{Error, KeyHash, Registry, Result};
 use crate::control::api_key::ApiKey;
 
@@ -33,14 +33,14 @@ pub struct RevokedUser {
 
 /// The user behind an API key.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct KeyOwner {
     pub(super) number: i64,
     pub(super) id: String,
     pub(super) name: String,
 }
 
 /// Who it is that shows this key, if key and user are in force.
-pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<Caller> {
+pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<KeyOwner> {
     let mut keys = tx.prepare_cached(
         "SELECT k.hash, u.number, u.id, u.name FROM api_keys k JOIN users u ON u.number = k.owner
          WHERE k.tag = ?1 AND k.revoked_at IS NULL AND u.revoked_at IS NULL",
@@ -49,7 +49,7 @@ pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<Caller> {
     let mut found = None;
     while let Some(row) = rows.next()? {
         if shown.matches(&row.get::<_, Vec<u8>>(0)?) {
-            found = Some(Caller { number: row.get(1)?, id: row.get(2)?, name: row.get(3)? });
+            found = Some(KeyOwner { number: row.get(1)?, id: row.get(2)?, name: row.get(3)? });
         }
     }
     found.ok_or(Error::UnknownKey)
@@ -71,7 +71,7 @@ impl Registry {
                 params![format!("usr_{}", Uuid::new_v4().simple()), name, now],
             )?;
             let key = add_key(tx, tx.last_insert_rowid(), now)?;
-            audit::note(tx, now, OPERATOR, Event::UserAdded, name)?;
+            audit::note(tx, now, OPERATOR, AuditEvent::UserAdded, name)?;
             Ok(key)
         })
     }
@@ -82,10 +82,10 @@ impl Registry {
             let user = number(tx, name)?.ok_or(Error::NoUser)?;
             if replace {
                 revoke_keys(tx, user, now)?;
-                audit::note(tx, now, OPERATOR, Event::ApiKeysRevoked, name)?;
+                audit::note(tx, now, OPERATOR, AuditEvent::ApiKeysRevoked, name)?;
             }
             let key = add_key(tx, user, now)?;
-            audit::note(tx, now, OPERATOR, Event::ApiKeyAdded, name)?;
+            audit::note(tx, now, OPERATOR, AuditEvent::ApiKeyAdded, name)?;
             Ok(key)
         })
     }
@@ -128,7 +128,7 @@ impl Registry {
                 "UPDATE daemons SET revoked_at = ?2 WHERE owner = ?1 AND revoked_at IS NULL",
                 (user, now),
             )?;
-            audit::note(tx, now, OPERATOR, Event::UserRevoked, name)?;
+            audit::note(tx, now, OPERATOR, AuditEvent::UserRevoked, name)?;
             Ok(RevokedUser { keys, daemons, tokens_until })
         })
     }

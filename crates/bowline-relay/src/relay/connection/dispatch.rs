@@ -1,32 +1,35 @@
-//! What becomes of what was read: passed on, answered, refused, or held until it can be.
+//! What is done with a message that was read: forwarded, answered, refused, or held.
+//!
+//! Where it goes is decided by [`bowline_sbrp::relay`]: by the route beside the client's queue, by
+//! the daemon's route cache, or by the pair table.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use bowline_sbrp::control::ControlCode;
-use bowline_sbrp::frame::{Frame, Glance, Inbound, Violation};
+use bowline_sbrp::frame::{Frame, HeaderVerdict, Inbound, Violation};
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::relay::{Rejected, Route};
 use bytes::Bytes;
 
 use super::forward::{self, Sender, Stop};
-use super::{Connection, End, Hold, Who};
-use crate::relay::line::Line;
+use super::{Connection, ConnectionEnd, Hold, Side};
+use crate::relay::outbound_queue::OutboundQueue;
 use crate::relay::ws::decode::Item;
 use crate::relay::ws::encode;
 use crate::relay::ws::fault::Fault;
-use crate::relay::ws::head::Head;
+use crate::relay::ws::head::FrameHead;
 use crate::relay::ws::mask::Masked;
 
-/// Own words that may wait before more input is looked at.
-const OWN_WORDS: usize = 64;
+/// Messages in the own queue above which no more input is read.
+const OWN_MESSAGES: usize = 64;
 /// The pause between two warnings of one connection.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// A whole message, and with it those behind it that go the same way. Gives the bytes and the
-    /// messages that were taken.
+    /// A whole message, and with it those behind it that go to the same receiver. Gives how many
+    /// bytes and messages were taken.
     #[expect(clippy::too_many_arguments, reason = "one call, from the loop above")]
     pub(super) fn message(
         &mut self,
@@ -37,19 +40,19 @@ impl Connection {
         before: Hold,
         wakes: &mut Vec<Waker>,
         cx: &mut Context<'_>,
-    ) -> Result<(usize, usize), End> {
+    ) -> Result<(usize, usize), ConnectionEnd> {
         let (start, known) = message.start();
-        let role = self.mooring.who.role();
-        let glance = Glance::at(role, &start[..known], message.len()).map_err(refused)?;
-        let Glance::Forward { session } = glance else {
+        let role = self.membership.side.role();
+        let verdict = HeaderVerdict::at(role, &start[..known], message.len()).map_err(refused)?;
+        let HeaderVerdict::Forward { session } = verdict else {
             self.for_relay(message)?;
             return Ok((used, 1));
         };
         for first in [true, false] {
             let sender = self.sender(before, cx);
-            let known = match &self.mooring.who {
-                Who::Daemon { routes } => routes.find(session),
-                Who::Client { .. } => None,
+            let known = match &self.membership.side {
+                Side::Daemon { routes } => routes.find(session),
+                Side::Client { .. } => None,
             };
             let run = match known {
                 Some(to) => forward::run(sender, session, to, rest, most, wakes),
@@ -60,7 +63,7 @@ impl Connection {
                     }
                     Route::Refuse(_) => {
                         self.shared.meters.discarded();
-                        self.hold_if_wordy();
+                        self.hold_if_own_queue_full();
                         return Ok((used, 1));
                     }
                     Route::Stale => {
@@ -99,7 +102,7 @@ impl Connection {
         before: Hold,
         wakes: &mut Vec<Waker>,
         cx: &mut Context<'_>,
-    ) -> Result<(), End> {
+    ) -> Result<(), ConnectionEnd> {
         let frame = encode::as_from_client(&whole);
         let (_, taken) =
             self.message(Masked::plain(&whole), frame.len(), &frame, 1, before, wakes, cx)?;
@@ -115,8 +118,8 @@ impl Connection {
             _ => None,
         };
         Sender {
-            link: self.mooring.line.link,
-            role: self.mooring.who.role(),
+            connection: self.membership.queue.connection,
+            role: self.membership.side.role(),
             waker: cx.waker(),
             known,
         }
@@ -124,16 +127,16 @@ impl Connection {
 
     /// Where messages of this session go: a client's by the route beside its queue, a daemon's by
     /// the table. A refused sender that stays has been told.
-    fn route(&mut self, session: SessionId) -> Route<Arc<Line>> {
-        let line = &self.mooring.line;
-        match &mut self.mooring.who {
-            Who::Client { session: token } => line.route(*token, session),
-            Who::Daemon { routes } => {
-                let route = self.mooring.dock.client_of(line.link, session);
+    fn route(&mut self, session: SessionId) -> Route<Arc<OutboundQueue>> {
+        let queue = &self.membership.queue;
+        match &mut self.membership.side {
+            Side::Client { session: token } => queue.route(*token, session),
+            Side::Daemon { routes } => {
+                let route = self.membership.slot.route_from_daemon(queue.connection, session);
                 match &route {
                     Route::To(to) => routes.learn(session, Arc::clone(to), |to| to.is_open()),
-                    Route::Refuse(code) if !code.closes(line.role) => {
-                        line.tell(*code, Some(session));
+                    Route::Refuse(code) if !code.closes(queue.role) => {
+                        queue.tell(*code, Some(session));
                     }
                     Route::Refuse(_) | Route::Stale => {}
                 }
@@ -143,30 +146,30 @@ impl Connection {
     }
 
     fn forget(&mut self, session: SessionId) {
-        if let Who::Daemon { routes } = &mut self.mooring.who {
+        if let Side::Daemon { routes } = &mut self.membership.side {
             routes.forget(session);
         }
     }
 
     /// A signal, a ping, a pong.
-    fn for_relay(&mut self, message: Masked<'_>) -> Result<(), End> {
+    fn for_relay(&mut self, message: Masked<'_>) -> Result<(), ConnectionEnd> {
         let mut whole = Vec::with_capacity(message.len());
         message.append_to(&mut whole);
-        match Inbound::read(self.mooring.who.role(), Bytes::from(whole)).map_err(refused)? {
-            Inbound::Ping(beat) => {
+        match Inbound::read(self.membership.side.role(), Bytes::from(whole)).map_err(refused)? {
+            Inbound::Ping(ping) => {
                 #[cfg(test)]
-                assert_ne!(beat.as_bytes(), super::tests::BOMB, "as the test wished");
-                self.mooring.line.lock().say(&Frame::Pong(beat).encode());
-                self.hold_if_wordy();
+                assert_ne!(ping.as_bytes(), super::tests::BOMB, "as the test wished");
+                self.membership.queue.lock().push_own(&Frame::Pong(ping).encode());
+                self.hold_if_own_queue_full();
             }
             Inbound::Signal { session, signal } => {
-                self.mooring.dock.signalled(
-                    self.mooring.line.link,
+                self.membership.slot.signalled(
+                    self.membership.queue.connection,
                     session,
                     signal,
                     &self.shared.meters,
                 );
-                self.hold_if_wordy();
+                self.hold_if_own_queue_full();
             }
             Inbound::Pong(_) | Inbound::Forward { .. } => {}
         }
@@ -176,55 +179,55 @@ impl Connection {
     /// A part of a message, or a frame that is WebSocket's own.
     pub(super) fn other(
         &mut self,
-        head: Head,
+        head: FrameHead,
         input: &[u8],
         before: Hold,
         wakes: &mut Vec<Waker>,
         cx: &mut Context<'_>,
-    ) -> Result<(), End> {
+    ) -> Result<(), ConnectionEnd> {
         match self.decoder.take(head, input).map_err(broken)? {
             Item::Part | Item::Pong => {}
             Item::Ping(payload) => {
-                self.mooring.line.lock().append(|out| encode::pong(payload, out));
-                self.hold_if_wordy();
+                self.membership.queue.lock().append(|out| encode::pong(payload, out));
+                self.hold_if_own_queue_full();
             }
-            Item::Close(code) => return Err(End::Closed(code)),
+            Item::Close(code) => return Err(ConnectionEnd::Closed(code)),
             Item::Gathered(whole) => self.gathered(whole, before, wakes, cx)?,
         }
         Ok(())
     }
 
-    pub(super) fn is_wordy(&self) -> bool {
-        self.mooring.line.lock().frames() >= OWN_WORDS
+    pub(super) fn own_queue_full(&self) -> bool {
+        self.membership.queue.lock().frames() >= OWN_MESSAGES
     }
 
-    fn hold_if_wordy(&mut self) {
-        if self.is_wordy() {
+    fn hold_if_own_queue_full(&mut self) {
+        if self.own_queue_full() {
             self.hold = Hold::Own;
         }
     }
 
-    /// The message waits; its sender is told, not for each of them (SBRP-RELAY-07).
+    /// The message waits. Its sender is told, at most once a second (SBRP-RELAY-07).
     pub(super) fn hold_for_rate(&mut self) {
         let now = Instant::now();
         self.hold = Hold::Rate { until: self.bucket.refilled(now) };
         if self.warned.is_none_or(|warned| now >= warned + WARN_EVERY) {
             self.warned = Some(now);
-            self.mooring.line.tell(ControlCode::RateLimited, None);
+            self.membership.queue.tell(ControlCode::RateLimited, None);
         }
     }
 }
 
-fn told(code: ControlCode, session: Option<SessionId>) -> End {
-    End::Refused { code, session, close: super::farewell::close_code(code) }
+fn told(code: ControlCode, session: Option<SessionId>) -> ConnectionEnd {
+    ConnectionEnd::Refused { code, session, close: super::close::close_code(code) }
 }
 
-fn refused(violation: Violation) -> End {
+fn refused(violation: Violation) -> ConnectionEnd {
     let (code, session) = violation.answer();
     told(code, session)
 }
 
-pub(super) fn broken(fault: Fault) -> End {
+pub(super) fn broken(fault: Fault) -> ConnectionEnd {
     let (code, session) = fault.violation().answer();
-    End::Refused { code, session, close: fault.close_code() }
+    ConnectionEnd::Refused { code, session, close: fault.close_code() }
 }

@@ -1,30 +1,30 @@
-//! Passing messages on: from where they were read straight into the receiver's queue.
+//! Forwarding: from the read buffer straight into the receiver's queue.
 //!
-//! The path of nearly every byte. A run of messages of one session is judged by header, unmasked
-//! once, into the buffer that the receiver's writer hands to its socket, under one lock of that
-//! receiver alone.
+//! The path of nearly every byte. A run of messages of one session is checked by header and
+//! unmasked once, into the buffer that the receiver's writer hands to its socket, under the lock of
+//! that receiver's queue alone.
 
 use std::task::Waker;
 
 use bowline_sbrp::control::Role;
-use bowline_sbrp::frame::Glance;
+use bowline_sbrp::frame::HeaderVerdict;
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::Link;
+use bowline_sbrp::relay::ConnectionId;
 
-use crate::relay::line::{Line, Pushed};
-use crate::relay::ws::decode::{Decoder, Next};
+use crate::relay::outbound_queue::{OutboundQueue, Pushed};
+use crate::relay::ws::decode::{Decoded, Decoder};
 
-/// Messages under one lock: its other users must not wait long.
+/// Messages forwarded under one lock, at most: its other users must not wait long.
 const RUN: usize = 64;
 
-/// Who sends.
+/// The sending connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sender<'a> {
-    pub(super) link: Link,
+    pub(super) connection: ConnectionId,
     pub(super) role: Role,
     pub(super) waker: &'a Waker,
     /// The receiver that remembers the sender as one that waits, and since when.
-    pub(super) known: Option<(Link, u64)>,
+    pub(super) known: Option<(ConnectionId, u64)>,
 }
 
 /// What became of a run.
@@ -44,7 +44,7 @@ pub(super) enum Stop {
     #[default]
     Done,
     /// The receiver has no room, and wakes the sender when it has.
-    Full { receiver: Link, drains: u64 },
+    Full { receiver: ConnectionId, drains: u64 },
     /// The receiver takes nothing from this sender now.
     Rejected,
 }
@@ -53,7 +53,7 @@ pub(super) enum Stop {
 pub(super) fn run(
     sender: Sender<'_>,
     session: SessionId,
-    to: &Line,
+    to: &OutboundQueue,
     input: &[u8],
     most: usize,
     wakes: &mut Vec<Waker>,
@@ -61,25 +61,27 @@ pub(super) fn run(
     let mut run = Run::default();
     // Parts of messages do not come here, so nothing has to be remembered between frames.
     let decoder = Decoder::default();
-    let mut queue = to.lock();
-    if !queue.takes_from(sender.link, to.role) {
+    let mut state = to.lock();
+    if !state.takes_from(sender.connection, to.role) {
         run.stop = Stop::Rejected;
         return run;
     }
     while run.frames < most.min(RUN) {
-        // What is wrong here is found, and answered, when it is its turn.
-        let Ok(Next::Message { message, used }) = decoder.look(&input[run.used..]) else { break };
+        // A message that breaks a rule ends the run; it is refused when it comes first.
+        let Ok(Decoded::Message { message, used }) = decoder.look(&input[run.used..]) else {
+            break;
+        };
         let (start, known) = message.start();
-        match Glance::at(sender.role, &start[..known], message.len()) {
-            Ok(Glance::Forward { session: named }) if named == session => {}
+        match HeaderVerdict::at(sender.role, &start[..known], message.len()) {
+            Ok(HeaderVerdict::Forward { session: named }) if named == session => {}
             _ => break,
         }
-        match to.push(&mut queue, message) {
+        match to.push(&mut state, message) {
             Pushed::Queued => {}
             Pushed::Full => {
-                let known = sender.known.filter(|(link, _)| *link == to.link);
-                let drains = queue.wait(sender.waker, known.map(|(_, drains)| drains));
-                run.stop = Stop::Full { receiver: to.link, drains };
+                let known = sender.known.filter(|(connection, _)| *connection == to.connection);
+                let drains = state.wait(sender.waker, known.map(|(_, drains)| drains));
+                run.stop = Stop::Full { receiver: to.connection, drains };
                 break;
             }
             Pushed::TooSlow => {
@@ -91,6 +93,6 @@ pub(super) fn run(
         run.frames += 1;
         run.bytes += message.len();
     }
-    queue.wake(Some(wakes));
+    state.wake(Some(wakes));
     run
 }

@@ -1,4 +1,4 @@
-//! Reading: bytes into messages; what becomes of them is decided in [`dispatch`](super::dispatch).
+//! Reading: bytes into messages, which are then handed to [`dispatch`](super::dispatch).
 //!
 //! Bytes are read into a buffer that all connections of a thread share, and only what cannot be
 //! taken yet is kept with the connection: a message that is not whole, or messages whose receiver
@@ -14,8 +14,8 @@ use bowline_sbrp::frame::MAX_FRAME;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
 use super::dispatch::broken;
-use super::{Connection, End, Hold};
-use crate::relay::ws::decode::Next;
+use super::{Connection, ConnectionEnd, Hold};
+use crate::relay::ws::decode::Decoded;
 use crate::relay::ws::head::LONGEST;
 
 /// What is read at once, at most.
@@ -39,7 +39,7 @@ thread_local! {
 
 impl Connection {
     /// Takes in what is there, or reads more. Ready when something was done.
-    pub(super) fn poll_inbound(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    pub(super) fn poll_inbound(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         SCRATCH_OF_THREAD.with_borrow_mut(|Scratch { bytes, wakes }| {
             let done = self.poll_scratch(bytes, wakes, cx);
             for receiver in wakes.drain(..) {
@@ -47,7 +47,7 @@ impl Connection {
             }
             let (frames, count) = std::mem::take(&mut self.passed);
             if frames > 0 {
-                self.shared.meters.forwarded(self.mooring.who.other_role(), frames, count);
+                self.shared.meters.forwarded(self.membership.side.other_role(), frames, count);
             }
             done
         })
@@ -58,8 +58,8 @@ impl Connection {
         scratch: &mut [u8],
         wakes: &mut Vec<Waker>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), End>> {
-        if self.hold == Hold::Own && self.is_wordy() {
+    ) -> Poll<Result<(), ConnectionEnd>> {
+        if self.hold == Hold::Own && self.own_queue_full() {
             return Poll::Pending;
         }
         if self.again {
@@ -68,7 +68,7 @@ impl Connection {
             let used = self.take_in(&input, wakes, cx)?;
             let held = self.hold != Hold::No;
             self.keep(input, used);
-            // Held as before: nothing was done, and somebody else has to move first.
+            // Still held, and nothing was taken: another task has to make progress first.
             return match held && used == 0 && before != Hold::No {
                 true => Poll::Pending,
                 false => Poll::Ready(Ok(())),
@@ -107,12 +107,12 @@ impl Connection {
         &mut self,
         buffer: &mut ReadBuf<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<usize, End>> {
+    ) -> Poll<Result<usize, ConnectionEnd>> {
         let read: io::Result<()> = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
         match (read, buffer.filled().len()) {
-            (Ok(()), 0) | (Err(_), _) => Poll::Ready(Err(End::Lost)),
+            (Ok(()), 0) | (Err(_), _) => Poll::Ready(Err(ConnectionEnd::Lost)),
             (Ok(()), count) => {
-                self.pulse.heard(Instant::now());
+                self.idle.heard(Instant::now());
                 self.rushing = buffer.remaining() == 0;
                 Poll::Ready(Ok(count))
             }
@@ -132,7 +132,7 @@ impl Connection {
         input: &[u8],
         wakes: &mut Vec<Waker>,
         cx: &mut Context<'_>,
-    ) -> Result<usize, End> {
+    ) -> Result<usize, ConnectionEnd> {
         let before = std::mem::replace(&mut self.hold, Hold::No);
         self.again = false;
         let mut at = 0;
@@ -142,7 +142,7 @@ impl Connection {
         }
         while self.hold == Hold::No {
             let next = self.decoder.look(&input[at..]).map_err(broken)?;
-            if let Next::Needs(needs) = next {
+            if let Decoded::Needs(needs) = next {
                 self.needs = needs;
                 return Ok(at);
             }
@@ -151,15 +151,15 @@ impl Connection {
                 break;
             }
             match next {
-                Next::Needs(_) => {}
-                Next::Other { head, used } => {
+                Decoded::Needs(_) => {}
+                Decoded::Other { head, used } => {
                     let rest = &input[at..];
                     at += used;
                     self.other(head, rest, before, wakes, cx)?;
                     allowed -= 1;
                     self.bucket.spend(1);
                 }
-                Next::Message { message, used } => {
+                Decoded::Message { message, used } => {
                     let rest = &input[at..];
                     let (used, frames) =
                         self.message(message, used, rest, allowed, before, wakes, cx)?;

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use bowline_net::Stream;
 use bowline_sbrp::control::ControlCode;
-use bowline_sbrp::frame::{Beat, Frame};
+use bowline_sbrp::frame::{Frame, PingPayload};
 use bowline_sbrp::id::{DaemonId, SessionId};
 use bowline_sbrp::token::{Admission, ClientPass, DaemonPass};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::Connection;
-use crate::relay::config::Config;
+use crate::relay::config::RelayConfig;
 use crate::relay::issuer::Issuer;
-use crate::relay::welcome::Mooring;
+use crate::relay::membership::Membership;
 use crate::relay::ws::encode;
-use crate::relay::{Shared, meters::Census};
+use crate::relay::{Shared, meters::Gauges};
 
 /// A ping that makes a connection panic, in tests of this module only.
 pub(super) const BOMB: &[u8] = b"\xffpanic!";
@@ -27,7 +27,7 @@ async fn sockets() -> (TcpStream, TcpStream) {
 }
 
 fn shared() -> Arc<Shared> {
-    let config = Config::default();
+    let config = RelayConfig::default();
     let issuer = Issuer::new(&config.issuer, &config.keys).unwrap();
     Arc::new(Shared::new(config, issuer))
 }
@@ -47,9 +47,9 @@ async fn serve(shared: &Arc<Shared>, session: Option<SessionId>) -> TcpStream {
             concurrent_sessions: None,
         }),
     };
-    let mooring = Mooring::take(shared, admission);
+    let membership = Membership::join(shared, admission);
     let shared = Arc::clone(shared);
-    tokio::spawn(Connection::new(Stream::Plain(near), &[], mooring, shared).run());
+    tokio::spawn(Connection::new(Stream::Plain(near), &[], membership, shared).run());
     far
 }
 
@@ -72,7 +72,7 @@ async fn sbrp_relay_17_a_panic_is_told_counted_and_ends_one_connection() {
     let mut daemon = serve(&shared, None).await;
     let mut client = serve(&shared, Some(sid)).await;
     let mut other = serve(&shared, SessionId::from_wire(8)).await;
-    let bomb = Frame::Ping(Beat::new(BOMB).unwrap()).encode();
+    let bomb = Frame::Ping(PingPayload::new(BOMB).unwrap()).encode();
     client.write_all(&encode::as_from_client(&bomb)).await.unwrap();
     let mut last = framed(&Frame::control(ControlCode::InternalError, None));
     encode::close(Some(1011), &mut last);
@@ -82,7 +82,7 @@ async fn sbrp_relay_17_a_panic_is_told_counted_and_ends_one_connection() {
     let data = Frame::Data { session: SessionId::from_wire(8).unwrap(), payload: "x".into() };
     other.write_all(&encode::as_from_client(&data.encode())).await.unwrap();
     expect(&mut daemon, &framed(&data)).await;
-    let page = shared.meters.render(&Census::default());
+    let page = shared.meters.render(&Gauges::default());
     assert!(page.contains("bowline_relay_panics_total 1\n"), "{page}");
     assert!(page.contains("bowline_relay_told_total{code=\"internal_error\"} 1\n"), "{page}");
 }

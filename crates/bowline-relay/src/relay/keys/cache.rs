@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bowline_sbrp::token::KeySet;
 
-use crate::relay::config::Keys;
+use crate::relay::config::KeyConfig;
 
 /// How long keys may count, whatever the settings say.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -41,7 +41,7 @@ pub(crate) enum Standing {
 }
 
 impl Cache {
-    pub(crate) fn new(rules: &Keys) -> Self {
+    pub(crate) fn new(rules: &KeyConfig) -> Self {
         Self {
             max_age: rules.max_age.min(LONGEST),
             stale_for: rules.stale_for,
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn keys_age_from_good_to_doubtful_to_nothing() {
         let start = Instant::now();
-        let mut cache = Cache::new(&Keys::default());
+        let mut cache = Cache::new(&KeyConfig::default());
         assert_eq!(name(cache.standing(start)), "nothing");
         cache.fetched(keys("a"), start);
         for (age, expected, while_failing) in [
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn no_setting_makes_keys_count_longer_than_five_minutes() {
         let start = Instant::now();
-        let mut cache = Cache::new(&Keys { max_age: S * 86_400, ..Keys::default() });
+        let mut cache = Cache::new(&KeyConfig { max_age: S * 86_400, ..KeyConfig::default() });
         cache.fetched(keys("a"), start);
         assert_eq!(name(cache.standing(start + S * 300)), "doubtful");
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn fetches_are_ten_seconds_apart_whether_they_work_or_not() {
         let start = Instant::now();
-        let mut cache = Cache::new(&Keys::default());
+        let mut cache = Cache::new(&KeyConfig::default());
         assert!(cache.may_fetch(start));
         cache.trying(start);
         for (after, allowed) in [(0, false), (9, false), (10, true), (3600, true)] {
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_withdrawn_key_ends_with_the_next_fetch() {
         let start = Instant::now();
-        let mut cache = Cache::new(&Keys::default());
+        let mut cache = Cache::new(&KeyConfig::default());
         cache.fetched(keys("old"), start);
         cache.fetched(keys("new"), start + S);
         let Standing::Good(keys) = cache.standing(start + S) else { panic!() };
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn refreshing_comes_before_anyone_would_have_to_wait() {
         let start = Instant::now();
-        let mut cache = Cache::new(&Keys::default());
+        let mut cache = Cache::new(&KeyConfig::default());
         assert_eq!(cache.refresh_at(start), start);
         cache.trying(start);
         assert_eq!(cache.refresh_at(start + S), start + S * 10, "it failed: not before");

@@ -7,18 +7,18 @@ use bowline_sbrp::frame::{HEADER_LEN, MAX_FRAME};
 
 use super::close;
 use super::fault::Fault;
-use super::head::{Head, Opcode};
+use super::head::{FrameHead, Opcode};
 use super::mask::Masked;
 
 /// What stands at the beginning of the input.
 #[derive(Debug)]
-pub(crate) enum Next<'a> {
+pub(crate) enum Decoded<'a> {
     /// A part of something: nothing can be said before the input has this many bytes.
     Needs(usize),
     /// A message in one frame.
     Message { message: Masked<'a>, used: usize },
     /// Something else, taken in by [`Decoder::take`].
-    Other { head: Head, used: usize },
+    Other { head: FrameHead, used: usize },
 }
 
 /// Something other than a message in one frame.
@@ -44,10 +44,10 @@ impl Decoder {
     /// Looks at the input without taking anything. Always inlined, like all that is done for every
     /// message: handing its result over in memory costs more than finding it.
     #[inline(always)]
-    pub(crate) fn look<'a>(&self, input: &'a [u8]) -> Result<Next<'a>, Fault> {
-        let head = match Head::read(input)? {
+    pub(crate) fn look<'a>(&self, input: &'a [u8]) -> Result<Decoded<'a>, Fault> {
+        let head = match FrameHead::read(input)? {
             Ok(head) => head,
-            Err(needs) => return Ok(Next::Needs(needs)),
+            Err(needs) => return Ok(Decoded::Needs(needs)),
         };
         self.check(&head)?;
         let gathered = self.parts.as_ref().map_or(0, Vec::len);
@@ -56,16 +56,16 @@ impl Decoder {
         }
         // Fits: control frames and messages are short.
         let used = head.size + head.length as usize;
-        let Some(frame) = input.get(..used) else { return Ok(Next::Needs(used)) };
+        let Some(frame) = input.get(..used) else { return Ok(Decoded::Needs(used)) };
         if head.opcode == Opcode::Binary && head.fin {
             let message = Masked::framed(frame, head.size, head.key);
-            return Ok(Next::Message { message, used });
+            return Ok(Decoded::Message { message, used });
         }
-        Ok(Next::Other { head, used })
+        Ok(Decoded::Other { head, used })
     }
 
     /// Takes in what [`look`](Self::look) called other.
-    pub(crate) fn take<'a>(&mut self, head: Head, input: &'a [u8]) -> Result<Item<'a>, Fault> {
+    pub(crate) fn take<'a>(&mut self, head: FrameHead, input: &'a [u8]) -> Result<Item<'a>, Fault> {
         let used = head.size + head.length as usize;
         let payload = input.get(head.size..used).unwrap_or_default();
         let payload = Masked::new(payload, head.key);
@@ -91,7 +91,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn check(&self, head: &Head) -> Result<(), Fault> {
+    fn check(&self, head: &FrameHead) -> Result<(), Fault> {
         match (head.opcode, &self.parts) {
             (Opcode::Text, _) => Err(Fault::Text),
             (Opcode::Continuation, None) => Err(Fault::Continuation),
@@ -102,12 +102,12 @@ impl Decoder {
 
     /// Which rule a message breaks that is too long stands in its first bytes.
     #[cold]
-    fn too_long<'a>(&self, head: Head, input: &'a [u8]) -> Result<Next<'a>, Fault> {
+    fn too_long<'a>(&self, head: FrameHead, input: &'a [u8]) -> Result<Decoded<'a>, Fault> {
         let mut known = self.parts.clone().unwrap_or_default();
         known.truncate(HEADER_LEN);
         let missing = HEADER_LEN - known.len();
         let Some(more) = input.get(head.size..head.size + missing) else {
-            return Ok(Next::Needs(head.size + missing));
+            return Ok(Decoded::Needs(head.size + missing));
         };
         Masked::new(more, head.key).append_to(&mut known);
         let mut start = [0; HEADER_LEN];

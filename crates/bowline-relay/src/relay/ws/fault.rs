@@ -49,10 +49,12 @@ impl Fault {
         match self {
             Self::TooLong { start } => {
                 use bowline_sbrp::control::Role;
-                use bowline_sbrp::frame::Glance;
+                use bowline_sbrp::frame::HeaderVerdict;
                 // Who sent it does not matter: such a message fails by its length first.
                 let longer = bowline_sbrp::frame::MAX_FRAME + 1;
-                Glance::at(Role::Client, &start, longer).err().unwrap_or(Violation::MalformedFrame)
+                HeaderVerdict::at(Role::Client, &start, longer)
+                    .err()
+                    .unwrap_or(Violation::MalformedFrame)
             }
             _ => Violation::MalformedFrame,
         }

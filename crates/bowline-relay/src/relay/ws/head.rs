@@ -34,7 +34,7 @@ impl Opcode {
 
 /// A client's head, checked as far as a frame can be by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHead {
     pub(crate) fin: bool,
     pub(crate) opcode: Opcode,
     pub(crate) key: [u8; 4],
@@ -47,7 +47,7 @@ pub(crate) struct Head {
 /// The longest head there is.
 pub(crate) const LONGEST: usize = 14;
 
-impl Head {
+impl FrameHead {
     /// Reads a head; `Err(n)` within `Ok` says that it takes `n` bytes and more are not here yet.
     /// What can be refused by the bytes that are here is refused at once.
     #[inline(always)]

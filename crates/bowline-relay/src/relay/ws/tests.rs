@@ -2,10 +2,10 @@ use bowline_sbrp::frame::{HEADER_LEN, MAX_FRAME, Violation};
 use proptest::prelude::*;
 
 use super::close;
-use super::decode::{Decoder, Item, Next};
+use super::decode::{Decoded, Decoder, Item};
 use super::encode;
 use super::fault::Fault;
-use super::head::{Head, Opcode};
+use super::head::{FrameHead, Opcode};
 use super::mask::{Masked, unmask};
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -49,15 +49,15 @@ fn read(decoder: &mut Decoder, input: &mut Vec<u8>) -> Result<Vec<Seen>, Fault> 
     let mut seen = Vec::new();
     loop {
         let used = match decoder.look(input)? {
-            Next::Needs(needs) => {
+            Decoded::Needs(needs) => {
                 assert!(needs > input.len(), "it waits for what it has");
                 return Ok(seen);
             }
-            Next::Message { message, used } => {
+            Decoded::Message { message, used } => {
                 seen.push(Seen::Message(open(message)));
                 used
             }
-            Next::Other { head, used } => {
+            Decoded::Other { head, used } => {
                 match decoder.take(head, input)? {
                     Item::Part => {}
                     Item::Gathered(whole) => seen.push(Seen::Message(whole)),
@@ -110,7 +110,7 @@ fn every_length_is_read_and_written_in_its_one_spelling() {
         (vec![0x82, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff], 0xffff),
         (vec![0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0xff, 0xff], 1_u64 << 63),
     ] {
-        assert_eq!(Head::read(&frame), Err(Fault::Length), "{length}");
+        assert_eq!(FrameHead::read(&frame), Err(Fault::Length), "{length}");
     }
 }
 
@@ -119,7 +119,7 @@ fn sbrp_relay_02_a_message_goes_on_with_the_head_that_a_server_writes() {
     for length in [0, 1, 12, 13, 125, 126, 127, 0xffff, 0x1_0000, MAX_FRAME] {
         let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
         let frame = client(0x82, &payload);
-        let Ok(Next::Message { message, used }) = Decoder::default().look(&frame) else {
+        let Ok(Decoded::Message { message, used }) = Decoder::default().look(&frame) else {
             panic!("{length}: no message")
         };
         let (mut forwarded, mut expected) = (b"before".to_vec(), b"before".to_vec());
@@ -337,14 +337,14 @@ proptest! {
     ) {
         let length = if first & 0x08 == 0 { more } else { length };
         let frame = client(first, &vec![0; length]);
-        let Ok(Ok(head)) = Head::read(&frame) else { panic!("{first:x} {length}") };
+        let Ok(Ok(head)) = FrameHead::read(&frame) else { panic!("{first:x} {length}") };
         prop_assert_eq!(head.length, length as u64);
         prop_assert_eq!(head.size + length, frame.len());
         prop_assert_eq!(head.key, KEY);
         prop_assert_eq!(head.opcode.is_control(), first & 0x08 != 0);
         prop_assert_ne!(head.opcode, Opcode::Text);
         for known in 0..head.size {
-            match Head::read(&frame[..known]) {
+            match FrameHead::read(&frame[..known]) {
                 Ok(Err(needs)) => prop_assert!(needs > known && needs <= head.size),
                 other => prop_assert!(false, "{:?}", other),
             }

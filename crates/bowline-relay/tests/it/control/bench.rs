@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_relay::control::registry::Registry;
-use bowline_relay::control::{Config, Control, Listen, open_door};
+use bowline_relay::control::{Control, ControlConfig, Listen, open_door};
 use bowline_sbrp::identity::IdentitySecret;
 use bowline_sbrp::token::{Admission, KeySet, Relay, TokenError};
 use reqwest::Method;
@@ -57,12 +57,15 @@ impl Bench {
         Self::with(|_| {}).await
     }
 
-    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut ControlConfig)) -> Self {
         Self::on(tempfile::tempdir().unwrap(), change).await
     }
 
-    pub(crate) async fn on(folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(folder.path(), ISSUER, RELAY.parse().unwrap());
+    pub(crate) async fn on(
+        folder: tempfile::TempDir,
+        change: impl FnOnce(&mut ControlConfig),
+    ) -> Self {
+        let mut config = ControlConfig::new(folder.path(), ISSUER, RELAY.parse().unwrap());
         change(&mut config);
         let listen = Listen::plain("127.0.0.1:0".parse().unwrap());
         let door = open_door(&listen, &config.limits).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_relay::control::{Config, Control};
+use bowline_relay::control::{Control, ControlConfig};
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -187,7 +187,7 @@ async fn it_can_stand_beside_other_addresses_in_one_process() {
     use tower::ServiceExt as _;
 
     let folder = tempfile::tempdir().unwrap();
-    let config = Config::new(folder.path(), ISSUER, RELAY.parse().unwrap());
+    let config = ControlConfig::new(folder.path(), ISSUER, RELAY.parse().unwrap());
     let control = Control::open(config).unwrap();
     control.check().await.unwrap();
     let beside = axum::Router::new()

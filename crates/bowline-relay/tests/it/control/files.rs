@@ -4,8 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use bowline_net::DoorError;
-use bowline_relay::control::registry::{FILE, OpenError, Registry};
-use bowline_relay::control::{Config, Control, Limits, Listen, StartError, open_door};
+use bowline_relay::control::registry::{FILE, Registry, RegistryOpenError};
+use bowline_relay::control::{
+    Control, ControlConfig, ControlLimits, ControlStartError, Listen, open_door,
+};
 use rusqlite::Connection;
 
 use crate::control::bench::{Bench, ISSUER, RELAY, identity, kid, now};
@@ -18,8 +20,8 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn open(folder: &Path) -> Result<(), StartError> {
-    Control::open(Config::new(folder, ISSUER, RELAY.parse().unwrap())).map(drop)
+fn open(folder: &Path) -> Result<(), ControlStartError> {
+    Control::open(ControlConfig::new(folder, ISSUER, RELAY.parse().unwrap())).map(drop)
 }
 
 #[tokio::test]
@@ -49,8 +51,8 @@ async fn what_others_can_use_is_refused() {
         (folder.path(), 0o777, 0o700),
     ] {
         set_mode(path, loose);
-        let exposed = OpenError::Exposed { path: path.display().to_string(), mode: loose };
-        assert_eq!(open(folder.path()), Err(StartError::Registry(exposed)));
+        let exposed = RegistryOpenError::Exposed { path: path.display().to_string(), mode: loose };
+        assert_eq!(open(folder.path()), Err(ControlStartError::Registry(exposed)));
         set_mode(path, tight);
         open(folder.path()).unwrap();
     }
@@ -62,18 +64,21 @@ async fn g13_a_newer_or_foreign_database_is_refused() {
     open(folder.path()).unwrap();
     let path = folder.path().join(FILE);
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let newer = OpenError::NewerSchema { found: 99, known: 2 };
-    assert_eq!(open(folder.path()), Err(StartError::Registry(newer)));
+    let newer = RegistryOpenError::NewerSchema { found: 99, known: 2 };
+    assert_eq!(open(folder.path()), Err(ControlStartError::Registry(newer)));
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(FILE);
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     set_mode(&path, 0o600);
     let refused = open(folder.path());
-    assert!(matches!(refused, Err(StartError::Registry(OpenError::Foreign { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ControlStartError::Registry(RegistryOpenError::Foreign { .. }))),
+        "{refused:?}"
+    );
 
     let nothing = Registry::open_existing(Path::new("/nowhere/control"));
-    assert!(matches!(nothing, Err(OpenError::Missing { .. })));
+    assert!(matches!(nothing, Err(RegistryOpenError::Missing { .. })));
 }
 
 #[tokio::test]
@@ -124,16 +129,16 @@ async fn many_can_open_the_same_new_folder_at_once() {
 
 #[tokio::test]
 async fn a_public_address_is_not_served_in_the_clear() {
-    let limits = Limits::default();
+    let limits = ControlLimits::default();
     let open = async |listen: Listen| open_door(&listen, &limits).await;
     let public = "0.0.0.0:0".parse().unwrap();
     let refused = open(Listen::plain(public)).await.unwrap_err();
-    assert_eq!(refused, StartError::Plain { address: public });
+    assert_eq!(refused, ControlStartError::Plain { address: public });
     open(Listen { insecure_plain: true, ..Listen::plain(public) }).await.unwrap();
     let taken = open(Listen::plain("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let address = taken.address();
     let refused = open(Listen::plain(address)).await.unwrap_err();
-    assert_eq!(refused, StartError::Door(DoorError::AddressInUse { address }));
+    assert_eq!(refused, ControlStartError::Door(DoorError::AddressInUse { address }));
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn everyone_sees_their_own_daemons() {
     assert_eq!(bench.get("/api/daemons", Some(&bob)).await.body.as_array().unwrap().len(), 1);
 }
 
-pub(crate) fn unreachable_relay(config: &mut bowline_relay::control::Config) {
+pub(crate) fn unreachable_relay(config: &mut bowline_relay::control::ControlConfig) {
     config.relay_url = "ws://127.0.0.1:1/relay".parse().unwrap();
 }
 

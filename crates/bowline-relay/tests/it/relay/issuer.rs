@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbrp::id::{DaemonId, SessionId};
 use bowline_sbrp::revocation;
-use bowline_sbrp::token::{Presence, Session, TokenSigner};
+use bowline_sbrp::token::{PresenceGrant, SessionGrant, TokenSigner};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -113,7 +113,7 @@ impl Issuer {
     /// Publishes a list of revoked daemons; before, there is none.
     pub(crate) fn revoke(&self, daemons: &[&str]) {
         let ids: Vec<_> = daemons.iter().map(|id| DaemonId::new(*id)).collect();
-        self.publish_revoked(serde_json::to_vec(&revocation::Document::of(&ids)).unwrap());
+        self.publish_revoked(serde_json::to_vec(&revocation::RevocationList::of(&ids)).unwrap());
     }
 
     pub(crate) fn publish_revoked(&self, list: Vec<u8>) {
@@ -137,8 +137,8 @@ impl Issuer {
         signer(&self.url, kid)
     }
 
-    pub(crate) fn presence(&self, daemon: &str) -> Presence {
-        Presence {
+    pub(crate) fn presence(&self, daemon: &str) -> PresenceGrant {
+        PresenceGrant {
             daemon: DaemonId::new(daemon),
             resumable: true,
             region: None,
@@ -148,8 +148,8 @@ impl Issuer {
         }
     }
 
-    pub(crate) fn session(&self, daemon: &str, session: u64) -> Session {
-        Session {
+    pub(crate) fn session(&self, daemon: &str, session: u64) -> SessionGrant {
+        SessionGrant {
             daemon: DaemonId::new(daemon),
             user: format!("user-{session}"),
             session: sid(session),
@@ -165,11 +165,11 @@ impl Issuer {
 
     pub(crate) fn limited(&self, daemon: &str, sessions: u64) -> String {
         let concurrent_sessions = NonZeroU64::new(sessions);
-        self.signer("a").presence(&Presence { concurrent_sessions, ..self.presence(daemon) })
+        self.signer("a").presence(&PresenceGrant { concurrent_sessions, ..self.presence(daemon) })
     }
 
     pub(crate) fn forgetful(&self, daemon: &str) -> String {
-        self.signer("a").presence(&Presence { resumable: false, ..self.presence(daemon) })
+        self.signer("a").presence(&PresenceGrant { resumable: false, ..self.presence(daemon) })
     }
 
     pub(crate) fn client(&self, daemon: &str, session: u64) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_relay::relay::Config;
+use bowline_relay::relay::RelayConfig;
 use bowline_sbrp::control::ControlCode::SessionEnded;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,7 +15,7 @@ async fn ready(server: &Server) {
     until("ready", || async { server.get("/readyz", None).await.0 == 200 }).await;
 }
 
-fn eager(config: &mut Config) {
+fn eager(config: &mut RelayConfig) {
     config.keys.retry_every = Duration::from_millis(20);
 }
 

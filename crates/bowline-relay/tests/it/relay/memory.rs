@@ -27,10 +27,10 @@ async fn measured_alone() {
     let server = start().await;
     let mut open = Vec::new();
     // What is made once is made now.
-    moor(&server, "warm", 1, &mut open).await;
+    connect_all(&server, "warm", 1, &mut open).await;
     let before = resident();
     for daemon in 0..DAEMONS {
-        moor(&server, &format!("d{daemon}"), CLIENTS, &mut open).await;
+        connect_all(&server, &format!("d{daemon}"), CLIENTS, &mut open).await;
     }
     server.until_metric("bowline_relay_pairs{state=\"paired\"}", DAEMONS * CLIENTS + 1).await;
     // The test's own ends are in it, too; they are small.
@@ -40,7 +40,7 @@ async fn measured_alone() {
 }
 
 /// A daemon and its clients, each of which has said something and heard something.
-async fn moor(server: &Server, name: &str, clients: u64, open: &mut Vec<TcpStream>) {
+async fn connect_all(server: &Server, name: &str, clients: u64, open: &mut Vec<TcpStream>) {
     let mut daemon = raw(server, &server.issuer.daemon(name)).await;
     for session in 1..=clients {
         let mut client = raw(server, &server.issuer.client(name, session)).await;

@@ -110,9 +110,9 @@ impl Peer {
 
     /// The connection works: a ping is answered, and nothing else comes first.
     pub(crate) async fn expect_quiet(&mut self) {
-        let beat = bowline_sbrp::frame::Beat::new(b"quiet?").unwrap();
-        self.send(&Frame::Ping(beat)).await;
-        self.expect(&Frame::Pong(beat)).await;
+        let ping = bowline_sbrp::frame::PingPayload::new(b"quiet?").unwrap();
+        self.send(&Frame::Ping(ping)).await;
+        self.expect(&Frame::Pong(ping)).await;
     }
 
     pub(crate) async fn close(mut self) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowline_sbrp::control::ControlCode::*;
-use bowline_sbrp::frame::{Beat, Frame};
+use bowline_sbrp::frame::{Frame, PingPayload};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -16,11 +16,11 @@ async fn sbrp_relay_14_a_ping_is_answered_and_not_passed_on() {
     let mut daemon = server.daemon("d").await;
     let mut client = server.client("d", 1).await;
     for payload in [&b""[..], b"1", b"12345678"] {
-        let beat = Beat::new(payload).unwrap();
+        let ping = PingPayload::new(payload).unwrap();
         for peer in [&mut client, &mut daemon] {
-            peer.send(&Frame::Ping(beat)).await;
-            peer.expect(&Frame::Pong(beat)).await;
-            peer.send(&Frame::Pong(beat)).await;
+            peer.send(&Frame::Ping(ping)).await;
+            peer.expect(&Frame::Pong(ping)).await;
+            peer.send(&Frame::Pong(ping)).await;
         }
     }
     client.send(&data(1, "x")).await;

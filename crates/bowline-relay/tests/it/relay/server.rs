@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bowline_relay::relay::{Config, Relay};
+use bowline_relay::relay::{Relay, RelayConfig};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,15 +27,15 @@ pub(crate) async fn start() -> Server {
     start_with(|_| {}).await
 }
 
-pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Server {
+pub(crate) async fn start_with(change: impl FnOnce(&mut RelayConfig)) -> Server {
     start_at(Issuer::start().await, change).await
 }
 
-pub(crate) async fn start_at(issuer: Issuer, change: impl FnOnce(&mut Config)) -> Server {
-    let mut config = Config {
+pub(crate) async fn start_at(issuer: Issuer, change: impl FnOnce(&mut RelayConfig)) -> Server {
+    let mut config = RelayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         issuer: issuer.url.clone(),
-        ..Config::default()
+        ..RelayConfig::default()
     };
     change(&mut config);
     let bound = Relay::bind(config).await.unwrap();

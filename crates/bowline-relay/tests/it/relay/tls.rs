@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bowline_net::DoorError;
 use bowline_net::tls::{BadCertificate, Tls};
-use bowline_relay::relay::{Config, Relay, StartError};
+use bowline_relay::relay::{Relay, RelayConfig, RelayStartError};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_tungstenite::Connector;
@@ -95,29 +95,33 @@ async fn a_new_certificate_is_taken_up() {
 #[tokio::test]
 async fn start_errors_say_what_is_wrong_and_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let start = |change: &dyn Fn(&mut Config)| {
-        let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+    let start = |change: &dyn Fn(&mut RelayConfig)| {
+        let mut config =
+            RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), ..RelayConfig::default() };
         change(&mut config);
         Relay::bind(config)
     };
-    let tls = |config: &mut Config| config.tls = Some(files(folder.path()));
+    let tls = |config: &mut RelayConfig| config.tls = Some(files(folder.path()));
     let error = start(&tls).await.unwrap_err();
     assert!(
-        matches!(&error, StartError::Door(DoorError::Tls(BadCertificate::File { path, .. })) if path.ends_with("cert.pem"))
+        matches!(&error, RelayStartError::Door(DoorError::Tls(BadCertificate::File { path, .. })) if path.ends_with("cert.pem"))
     );
     assert!(error.hint().contains("--tls-cert"));
     write(folder.path());
     std::fs::write(folder.path().join("cert.pem"), "hello").unwrap();
     let error = start(&tls).await.unwrap_err();
     assert!(
-        matches!(error, StartError::Door(DoorError::Tls(BadCertificate::NoCertificate { .. }))),
+        matches!(
+            error,
+            RelayStartError::Door(DoorError::Tls(BadCertificate::NoCertificate { .. }))
+        ),
         "{error}"
     );
     write(folder.path());
     std::fs::write(folder.path().join("key.pem"), "hello").unwrap();
     let error = start(&tls).await.unwrap_err();
     assert!(
-        matches!(error, StartError::Door(DoorError::Tls(BadCertificate::NoKey { .. }))),
+        matches!(error, RelayStartError::Door(DoorError::Tls(BadCertificate::NoKey { .. }))),
         "{error}"
     );
     // A key of another certificate.
@@ -127,23 +131,27 @@ async fn start_errors_say_what_is_wrong_and_what_to_do() {
     std::fs::copy(other.path().join("key.pem"), folder.path().join("key.pem")).unwrap();
     let error = start(&tls).await.unwrap_err();
     assert!(
-        matches!(error, StartError::Door(DoorError::Tls(BadCertificate::Unfit { .. }))),
+        matches!(error, RelayStartError::Door(DoorError::Tls(BadCertificate::Unfit { .. }))),
         "{error}"
     );
 
     let public = "0.0.0.0:0".parse().unwrap();
     let error = start(&|config| config.listen = public).await.unwrap_err();
     assert!(
-        matches!(error, StartError::Exposed { .. }) && error.hint().contains("--insecure-plain")
+        matches!(error, RelayStartError::Exposed { .. })
+            && error.hint().contains("--insecure-plain")
     );
     start(&|config| (config.listen, config.insecure_plain) = (public, true)).await.unwrap();
 
     let taken = start(&|_| {}).await.unwrap();
     let error = start(&|config| config.listen = taken.local_addr()).await.unwrap_err();
     let address = taken.local_addr();
-    assert_eq!(error, StartError::Door(DoorError::AddressInUse { address }));
+    assert_eq!(error, RelayStartError::Door(DoorError::AddressInUse { address }));
     assert!(error.hint().contains("--listen"));
 
     let error = start(&|config| config.issuer = "http://id.example".into()).await.unwrap_err();
-    assert!(matches!(error, StartError::Issuer(_)) && error.hint().contains("--issuer"), "{error}");
+    assert!(
+        matches!(error, RelayStartError::Issuer(_)) && error.hint().contains("--issuer"),
+        "{error}"
+    );
 }

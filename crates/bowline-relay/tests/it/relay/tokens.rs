@@ -148,7 +148,8 @@ async fn established_connections_outlive_their_tokens() {
     let server = start().await;
     let issuer = &server.issuer;
     // Expired already, and within the skew: good for one more second at most.
-    let presence = bowline_sbrp::token::Presence { expires_at: now() - 29, ..issuer.presence("d") };
+    let presence =
+        bowline_sbrp::token::PresenceGrant { expires_at: now() - 29, ..issuer.presence("d") };
     let token = issuer.signer("a").presence(&presence);
     let mut daemon = server.connect(&token).await;
     super::server::until("the token is over", || async {

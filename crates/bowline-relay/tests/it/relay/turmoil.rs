@@ -19,7 +19,7 @@ const DAEMONS: u32 = 25;
 async fn sbrp_relay_18_nothing_of_a_replaced_daemon_comes_after_its_replacement() {
     let server = start_with(|config| config.limits.queue_frames = 100_000).await;
     let mut first = server.daemon("d").await;
-    // It is moored a moment after it was let in.
+    // It joins its slot a moment after its token was accepted.
     first.expect_quiet().await;
     let mut clients = Vec::new();
     for session in 1..=CLIENTS {

@@ -1,12 +1,12 @@
 //! The world's daemon and clients: they read, ask their machines, and report to the ledger.
 
-use bowline_sbrp::client::{self, Client, Notice};
+use bowline_sbrp::client::{Client, ClientAction, ClientInput, Notice};
 use bowline_sbrp::control::SdkCode;
-use bowline_sbrp::daemon::{self, Progress};
+use bowline_sbrp::daemon::{DaemonAction, DaemonInput, Progress};
 use bowline_sbrp::frame::Frame;
 use bowline_sbrp::handshake::Trust;
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::Link;
+use bowline_sbrp::relay::ConnectionId;
 
 use super::{World, daemon_id, identity};
 use crate::ledger::{Ledger, To};
@@ -14,58 +14,60 @@ use crate::socket::{Item, Owner};
 
 impl World {
     /// An end reads one message, or notices that there will be none.
-    pub(super) fn down(&mut self, link: Link) -> bool {
-        let Some(socket) = self.sockets.get_mut(&link).filter(|socket| socket.end_open) else {
+    pub(super) fn down(&mut self, connection: ConnectionId) -> bool {
+        let Some(socket) = self.sockets.get_mut(&connection).filter(|socket| socket.end_open)
+        else {
             return false;
         };
         let owner = socket.owner;
         match socket.down.pop_front() {
-            Some(item) => self.arrives(owner, link, item),
-            None if !socket.relay_open => self.end_notices(link),
+            Some(item) => self.arrives(owner, connection, item),
+            None if !socket.relay_open => self.end_notices(connection),
             None => return false,
         }
         true
     }
 
-    fn arrives(&mut self, owner: Owner, link: Link, item: Item) {
+    fn arrives(&mut self, owner: Owner, connection: ConnectionId, item: Item) {
         match (owner, item) {
-            (Owner::Daemon, Item::Open) => self.daemon(daemon::Event::LinkUp),
+            (Owner::Daemon, Item::Open) => self.daemon(DaemonInput::Connected),
             (Owner::Client { at, session }, Item::Open) => {
                 let ephemeral = self.ephemeral();
-                self.client(at, client::Event::Opened { session, ephemeral });
+                self.client(at, ClientInput::Opened { session, ephemeral });
             }
             (owner, Item::Frame(frame)) => match (owner, Frame::decode(frame)) {
-                (Owner::Daemon, Ok(frame)) => self.daemon(daemon::Event::Frame(frame)),
+                (Owner::Daemon, Ok(frame)) => self.daemon(DaemonInput::Frame(frame)),
                 (Owner::Client { at, .. }, Ok(frame)) => {
-                    self.client(at, client::Event::Frame(frame));
+                    self.client(at, ClientInput::Frame(frame));
                 }
                 // What cannot be read ends the connection.
                 (_, Err(violation)) => {
                     assert!(!self.honest, "{violation}");
-                    self.end_notices(link);
+                    self.end_notices(connection);
                 }
             },
         }
     }
 
     /// The end's side of a socket is closed, by whomever.
-    pub(super) fn end_notices(&mut self, link: Link) {
-        let Some(socket) = self.sockets.get_mut(&link).filter(|socket| socket.end_open) else {
+    pub(super) fn end_notices(&mut self, connection: ConnectionId) {
+        let Some(socket) = self.sockets.get_mut(&connection).filter(|socket| socket.end_open)
+        else {
             return;
         };
         socket.end_open = false;
         match socket.owner {
-            Owner::Daemon if self.daemon_socket == Some(link) => {
+            Owner::Daemon if self.daemon_socket == Some(connection) => {
                 self.daemon_socket = None;
                 self.daemon_lost();
             }
             Owner::Daemon => {}
-            Owner::Client { at, session } if self.clients[at].1 == Some(link) => {
+            Owner::Client { at, session } if self.clients[at].1 == Some(connection) => {
                 self.clients[at].1 = None;
                 if self.clients[at].0.state() == "connecting" {
-                    self.client(at, client::Event::Unreachable);
+                    self.client(at, ClientInput::Unreachable);
                 } else {
-                    self.client(at, client::Event::Lost { session });
+                    self.client(at, ClientInput::Lost { session });
                 }
             }
             Owner::Client { .. } => {}
@@ -73,7 +75,7 @@ impl World {
     }
 
     fn daemon_lost(&mut self) {
-        let lost = self.daemon.handle(daemon::Event::LinkLost, self.now);
+        let lost = self.daemon.handle(DaemonInput::Disconnected, self.now);
         // A connection that never came up was never lost, either.
         self.daemon_actions(lost.unwrap_or_default());
     }
@@ -84,7 +86,7 @@ impl World {
             self.clients[at] = (Client::new(daemon_id(), Trust::Key(identity().public())), None);
         }
         if ["idle", "reconnecting"].contains(&self.clients[at].0.state()) {
-            self.client(at, client::Event::Connect);
+            self.client(at, ClientInput::Connect);
         }
     }
 
@@ -104,7 +106,7 @@ impl World {
         let session = client.session().filter(|_| client.state() != "handshaking")?;
         let text = format!("client {at} says {}", self.fresh()).into_bytes();
         self.ledger.said(session, To::Daemon, &text);
-        self.client(at, client::Event::Send(text.clone().into()));
+        self.client(at, ClientInput::Send(text.clone().into()));
         Some(text)
     }
 
@@ -112,34 +114,36 @@ impl World {
         self.daemon.session(session).filter(|session| session.is_active())?;
         let text = format!("daemon says {}", self.fresh()).into_bytes();
         self.ledger.said(session, To::Client, &text);
-        self.daemon(daemon::Event::Send { session, plaintext: text.clone().into() });
+        self.daemon(DaemonInput::Send { session, plaintext: text.clone().into() });
         Some(text)
     }
 
-    pub(super) fn client(&mut self, at: usize, event: client::Event) {
-        let (client, link) = &mut self.clients[at];
-        let (link, from, session) = (*link, client.state(), client.session());
+    pub(super) fn client(&mut self, at: usize, event: ClientInput) {
+        let (client, connection) = &mut self.clients[at];
+        let (connection, from, session) = (*connection, client.state(), client.session());
         let done = client.handle(event, self.now);
         Ledger::stepped(from, client.state());
         let session = session.or(client.session());
         let actions = self.possible(done);
         for action in actions {
-            use client::Action::*;
+            use ClientAction::*;
             match action {
                 Connect => {
-                    let link = self.open(|number| Owner::Client {
+                    let connection = self.open(|number| Owner::Client {
                         at,
                         session: SessionId::from_wire(number).unwrap(),
                     });
-                    self.clients[at].1 = Some(link);
+                    self.clients[at].1 = Some(connection);
                     continue;
                 }
                 Send(frame) => {
-                    self.send_up(link, frame);
+                    self.send_up(connection, frame);
                     continue;
                 }
                 CloseSocket => {
-                    if let Some(socket) = link.and_then(|link| self.sockets.get_mut(&link)) {
+                    if let Some(socket) =
+                        connection.and_then(|connection| self.sockets.get_mut(&connection))
+                    {
                         socket.end_open = false;
                         self.clients[at].1 = None;
                     }
@@ -165,21 +169,21 @@ impl World {
         }
     }
 
-    pub(super) fn daemon(&mut self, event: daemon::Event) {
+    pub(super) fn daemon(&mut self, event: DaemonInput) {
         let done = self.daemon.handle(event, self.now);
         let actions = self.possible(done);
         self.daemon_actions(actions);
     }
 
-    fn daemon_actions(&mut self, actions: Vec<daemon::Action>) {
+    fn daemon_actions(&mut self, actions: Vec<DaemonAction>) {
         for action in actions {
             match action {
-                daemon::Action::Send(frame) => self.send_up(self.daemon_socket, frame),
-                daemon::Action::Offer(session) => {
+                DaemonAction::Send(frame) => self.send_up(self.daemon_socket, frame),
+                DaemonAction::Offer(session) => {
                     let ephemeral = self.ephemeral();
-                    self.daemon(daemon::Event::Answer { session, ephemeral });
+                    self.daemon(DaemonInput::Answer { session, ephemeral });
                 }
-                daemon::Action::Session(session, progress) => match progress {
+                DaemonAction::Session(session, progress) => match progress {
                     Progress::Established => self.ledger.daemon_agreed(session),
                     Progress::Deliver(opened) => self.ledger.heard(session, To::Daemon, opened),
                     Progress::Refused(code) => assert!(!self.honest, "{code:?}"),
@@ -187,7 +191,7 @@ impl World {
                         self.ledger.disturbed(session);
                     }
                 },
-                daemon::Action::Told(_) => {}
+                DaemonAction::Told(_) => {}
             }
         }
     }

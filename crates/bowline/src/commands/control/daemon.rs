@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use bowline_relay::control::registry::Daemon;
+use bowline_relay::control::registry::DaemonRecord;
 use serde_json::{Value, json};
 
 use super::{now, registry, undone, when};
@@ -35,7 +35,7 @@ pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(daemons: &[Daemon], json: bool) {
+fn list(daemons: &[DaemonRecord], json: bool) {
     if json {
         let daemons = daemons.iter().map(|daemon| {
             json!({ "id": daemon.id, "owner": daemon.owner, "name": daemon.name,

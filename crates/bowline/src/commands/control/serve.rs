@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bowline_net::descriptors;
-use bowline_relay::control::{self, Config, Control, Limits, Listen};
+use bowline_relay::control::{self, Control, ControlConfig, ControlLimits, Listen};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -32,12 +32,12 @@ pub(super) async fn run(
         insecure_plain: args.insecure_plain,
         trusted_proxies: args.trusted_proxies,
     };
-    let door = control::open_door(&listen, &Limits::default())
+    let door = control::open_door(&listen, &ControlLimits::default())
         .await
         .map_err(|error| not_started(error, &data))?;
     let scheme = if door.is_tls() { "https" } else { "http" };
     let url = format!("{scheme}://{}", door.address());
-    let mut config = Config::new(&data, args.issuer.as_deref().unwrap_or(&url), relay_url);
+    let mut config = ControlConfig::new(&data, args.issuer.as_deref().unwrap_or(&url), relay_url);
     config.region = args.region;
     config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
     let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bowline_client::relay::{
-    ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, Pins, RelayClient,
-    RelayDaemon, Watch,
+    ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, LivenessConfig, Pins,
+    RelayClient, RelayDaemon,
 };
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentitySecret;
@@ -20,7 +20,8 @@ use super::seed::Dice;
 use crate::process::DEADLINE;
 
 /// Shorter than by default, so that a silence is noticed while it lasts.
-const WATCH: Watch = Watch { ping_after: Duration::from_secs(1), silence: Duration::from_secs(5) };
+const LIVENESS: LivenessConfig =
+    LivenessConfig { ping_after: Duration::from_secs(1), silence: Duration::from_secs(5) };
 
 /// One end as a process.
 pub(crate) struct Process {
@@ -88,7 +89,7 @@ pub(crate) fn daemon(
     mut dice: Dice,
 ) -> Process {
     let mut config = DaemonConfig::new(plane.clone(), IdentitySecret::from_seed(&identity.seed));
-    config.watch = WATCH;
+    config.liveness = LIVENESS;
     config.replaced_wait = Duration::from_secs(1);
     let record = Arc::clone(record);
     Process::run(move |stop, progress, arrivals| async move {
@@ -106,7 +107,9 @@ pub(crate) fn daemon(
                 Some(DaemonEvent::Online { .. }) => {
                     arrivals.fetch_add(1, Relaxed);
                 }
-                Some(DaemonEvent::Lost { why, retry_in }) => record.lost("daemon", &why, retry_in),
+                Some(DaemonEvent::Lost { reason, retry_in }) => {
+                    record.lost("daemon", &reason, retry_in)
+                }
                 Some(DaemonEvent::Closed(closed)) => {
                     return record.wrong(format!("a daemon gave up: {closed}"));
                 }
@@ -124,7 +127,7 @@ pub(crate) fn client(
     mut dice: Dice,
 ) -> Process {
     let mut config = ClientConfig::new(plane.clone(), identity.id.clone(), Pins::nowhere());
-    config.watch = WATCH;
+    config.liveness = LIVENESS;
     let record = Arc::clone(record);
     Process::run(move |stop, progress, arrivals| async move {
         let mut client = RelayClient::connect(config);
@@ -139,7 +142,9 @@ pub(crate) fn client(
                     let (record, progress) = (Arc::clone(&record), Arc::clone(&progress));
                     tokio::spawn(talk("client", session, record, progress, dice.fork()));
                 }
-                Some(ClientEvent::Lost { why, retry_in }) => record.lost("client", &why, retry_in),
+                Some(ClientEvent::Lost { reason, retry_in }) => {
+                    record.lost("client", &reason, retry_in)
+                }
                 Some(ClientEvent::Closed(closed)) => {
                     return record.wrong(format!("a client gave up: {closed}"));
                 }

@@ -10,7 +10,7 @@ use bowline_net::DoorError;
 use bowline_net::rate::Rate;
 use bowline_relay::control::registry::Registry;
 use bowline_relay::control::{self, Control, Listen};
-use bowline_relay::relay::{Config, Relay, StartError};
+use bowline_relay::relay::{Relay, RelayConfig, RelayStartError};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -48,10 +48,10 @@ impl Plant {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let proxy = Proxy::start(address).await;
         let listen = Listen::plain("127.0.0.1:0".parse().unwrap());
-        let door = control::open_door(&listen, &control::Limits::default()).await.unwrap();
+        let door = control::open_door(&listen, &control::ControlLimits::default()).await.unwrap();
         let issuer = format!("http://{}", door.address());
         let relay_url = format!("ws://{}/relay", proxy.address).parse().unwrap();
-        let mut config = control::Config::new(folder.path(), &issuer, relay_url);
+        let mut config = control::ControlConfig::new(folder.path(), &issuer, relay_url);
         // All come from one address with one key, and far more often than people do.
         let often = Rate { burst: 1_000_000, every: Duration::from_millis(1) };
         config.limits.tokens_per_address = often;
@@ -69,16 +69,16 @@ impl Plant {
         let begun = Instant::now();
         let runtime = runtime();
         let bound = loop {
-            let config = Config {
+            let config = RelayConfig {
                 listen: self.address,
                 issuer: self.issuer.clone(),
                 grace: self.grace,
-                ..Config::default()
+                ..RelayConfig::default()
             };
             match runtime.spawn(Relay::bind(config)).await.unwrap() {
                 Ok(bound) => break bound,
                 // The one before is about to be gone.
-                Err(StartError::Door(DoorError::AddressInUse { .. }))
+                Err(RelayStartError::Door(DoorError::AddressInUse { .. }))
                     if begun.elapsed() < DEADLINE =>
                 {
                     tokio::time::sleep(Duration::from_millis(5)).await;

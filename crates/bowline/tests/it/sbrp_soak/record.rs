@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bowline_client::relay::{End, SendError, Session, Why};
+use bowline_client::relay::{LossReason, SendError, Session, SessionEnd};
 
 use super::seed::Dice;
 
@@ -59,14 +59,14 @@ impl Record {
         )
     }
 
-    pub(crate) fn lost(&self, side: &str, why: &Why, wait: Duration) {
+    pub(crate) fn lost(&self, side: &str, reason: &LossReason, wait: Duration) {
         let mut losses = self.losses.lock().unwrap();
-        let (count, longest) = losses.entry(format!("{side}: {why}")).or_default();
+        let (count, longest) = losses.entry(format!("{side}: {reason}")).or_default();
         *count += 1;
         *longest = wait.max(*longest);
     }
 
-    fn ended(&self, side: &str, end: Option<End>, unconfirmed: u64) {
+    fn ended(&self, side: &str, end: Option<SessionEnd>, unconfirmed: u64) {
         self.unconfirmed.fetch_add(unconfirmed, Relaxed);
         match end {
             Some(end) => {

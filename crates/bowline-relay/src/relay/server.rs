@@ -1,4 +1,4 @@
-//! A relay as a whole: put together, bound to its address, run.
+//! A relay as a whole: configured, bound to its address, run.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use bowline_sbrp::id::DaemonId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::annex::Annex;
-use super::arrivals::Arrivals;
-use super::config::Config;
-use super::harbour::Harbour;
+use super::config::RelayConfig;
+use super::connection_rate::ConnectionRate;
+use super::daemon_table::DaemonTable;
 use super::issuer::{BadIssuer, Issuer};
 use super::keys::Keyring;
+use super::local_control::LocalControl;
 use super::meters::Meters;
 use super::revocations::Revocations;
 use super::serve;
 
 /// Why a relay did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
+pub enum RelayStartError {
     #[error(transparent)]
     Issuer(#[from] BadIssuer),
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub enum StartError {
     Exposed { address: SocketAddr },
 }
 
-impl StartError {
+impl RelayStartError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
@@ -50,35 +50,38 @@ impl StartError {
 /// What all connections of a relay share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) config: RelayConfig,
     pub(crate) keys: Arc<Keyring>,
     pub(crate) revocations: Arc<Revocations>,
-    pub(crate) harbour: Arc<Harbour>,
+    pub(crate) daemons: Arc<DaemonTable>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) stopping: AtomicBool,
     pub(crate) quit: CancellationToken,
     /// Connections since they are WebSockets.
     pub(crate) connections: TaskTracker,
-    pub(crate) arrivals: Arrivals,
-    /// What is served here besides.
-    pub(crate) annex: Option<Annex>,
+    pub(crate) connection_rate: ConnectionRate,
+    /// The control plane of the same process, if there is one.
+    pub(crate) local_control: Option<LocalControl>,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, issuer: Issuer) -> Self {
+    pub(crate) fn new(config: RelayConfig, issuer: Issuer) -> Self {
         let limits = &config.limits;
-        let arrivals =
-            Arrivals::new(limits.rate_connections, limits.rate_connections_ip, Instant::now());
+        let connection_rate = ConnectionRate::new(
+            limits.rate_connections,
+            limits.rate_connections_ip,
+            Instant::now(),
+        );
         Self {
             keys: Arc::new(keyring(&config.issuer, &config, issuer.clone())),
             revocations: Arc::new(Revocations::new(&config.keys, issuer)),
-            harbour: Arc::new(Harbour::new(config.grace)),
+            daemons: Arc::new(DaemonTable::new(config.grace)),
             meters: Arc::default(),
             stopping: AtomicBool::new(false),
             quit: CancellationToken::new(),
             connections: TaskTracker::new(),
-            arrivals,
-            annex: None,
+            connection_rate,
+            local_control: None,
             config,
         }
     }
@@ -91,7 +94,7 @@ impl Shared {
     }
 }
 
-fn keyring(name: &str, config: &Config, issuer: Issuer) -> Keyring {
+fn keyring(name: &str, config: &RelayConfig, issuer: Issuer) -> Keyring {
     Keyring::new(name, config.region.clone(), &config.keys, issuer)
 }
 
@@ -100,27 +103,27 @@ fn keyring(name: &str, config: &Config, issuer: Issuer) -> Keyring {
 pub struct Relay;
 
 impl Relay {
-    /// Checks the settings and takes the address. Nothing is served before [`Bound::run`].
-    pub async fn bind(config: Config) -> Result<Bound, StartError> {
+    /// Checks the settings and takes the address. Nothing is served before [`BoundRelay::run`].
+    pub async fn bind(config: RelayConfig) -> Result<BoundRelay, RelayStartError> {
         let issuer = Issuer::new(&config.issuer, &config.keys)?;
         let (address, limits) = (config.listen, config.limits.door());
         if config.tls.is_none() && !is_loopback(address.ip()) && !config.insecure_plain {
-            return Err(StartError::Exposed { address });
+            return Err(RelayStartError::Exposed { address });
         }
         let trusted = config.trusted_proxies.clone();
         let door = Door::open(address, config.tls.clone(), trusted, limits).await?;
-        Ok(Bound { door, shared: Arc::new(Shared::new(config, issuer)) })
+        Ok(BoundRelay { door, shared: Arc::new(Shared::new(config, issuer)) })
     }
 }
 
 /// A relay that has its address and waits to be run.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundRelay {
     door: Door,
     shared: Arc<Shared>,
 }
 
-impl Bound {
+impl BoundRelay {
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.door.address()
@@ -131,29 +134,29 @@ impl Bound {
         self.door.is_tls()
     }
 
-    /// Serves a control plane at the same address, and takes its tokens: `router` answers what is
-    /// none of the relay's, and what it publishes is what counts.
-    pub fn beside(mut self, issuer: &str, router: axum::Router) -> Self {
+    /// Serves a control plane at the same address and accepts its tokens: `router` answers requests
+    /// that are not for the relay, and publishes the keys and the list of revoked daemons.
+    pub fn with_control(mut self, issuer: &str, router: axum::Router) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it runs");
-        let annex = Annex::new(router);
-        let beside = Issuer::Beside(annex.clone());
-        shared.keys = Arc::new(keyring(issuer, &shared.config, beside.clone()));
-        shared.revocations = Arc::new(Revocations::new(&shared.config.keys, beside));
-        shared.annex = Some(annex);
+        let local_control = LocalControl::new(router);
+        let local = Issuer::Local(local_control.clone());
+        shared.keys = Arc::new(keyring(issuer, &shared.config, local.clone()));
+        shared.revocations = Arc::new(Revocations::new(&shared.config.keys, local));
+        shared.local_control = Some(local_control);
         self
     }
 
     /// Tells whether a daemon is connected, for as long as the relay runs.
     pub fn presence(&self) -> impl Fn(&DaemonId) -> bool + Send + Sync + use<> {
-        let harbour = Arc::clone(&self.shared.harbour);
-        move |daemon| harbour.is_online(daemon)
+        let daemons = Arc::clone(&self.shared.daemons);
+        move |daemon| daemons.is_online(daemon)
     }
 
     /// Serves until `stop` resolves, then tells all connections to come back (1012) and returns
     /// when they have ended, or after `limits.drain`.
     pub async fn run(self, stop: impl Future) {
-        let Shared { keys, revocations, harbour, meters, .. } = &*self.shared;
-        let watching = Arc::clone(revocations).watch(Arc::clone(harbour), Arc::clone(meters));
+        let Shared { keys, revocations, daemons, meters, .. } = &*self.shared;
+        let watching = Arc::clone(revocations).watch(Arc::clone(daemons), Arc::clone(meters));
         let _keys = AbortOnDropHandle::new(tokio::spawn(Arc::clone(keys).keep_fresh()));
         let _revocations = AbortOnDropHandle::new(tokio::spawn(watching));
         serve::serve(self.door, self.shared, stop).await;

@@ -1,4 +1,4 @@
-//! Writing what waits: all of it at once, as often as the socket takes it.
+//! Writes the outbound queue to the socket, all of it at once.
 //!
 //! The queue is one buffer of whole frames; the writer exchanges it for its own empty one and
 //! hands it to the socket in as few calls as the socket allows. A buffer lives only as long as
@@ -12,14 +12,14 @@ use std::time::Instant;
 use bowline_net::Stream;
 use tokio::io::AsyncWrite as _;
 
-use crate::relay::line::{Ending, Line};
-use crate::relay::spare;
+use crate::relay::buffer_pool;
+use crate::relay::outbound_queue::{CloseCause, OutboundQueue};
 
 /// A socket that has taken this much since it blocked is slow, not stuck.
 const MOVES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
-pub(super) struct Outbound {
+pub(super) struct SocketWriter {
     writing: Vec<u8>,
     written: usize,
     flushed: bool,
@@ -27,38 +27,38 @@ pub(super) struct Outbound {
     blocked: Option<(Instant, usize)>,
 }
 
-impl Outbound {
+impl SocketWriter {
     /// Writes until nothing waits or the socket takes no more. Ready when the connection is to
     /// end, or has.
     pub(super) fn poll(
         &mut self,
         stream: &mut Stream,
-        line: &Line,
+        queue: &OutboundQueue,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Ending, io::Error>> {
+    ) -> Poll<Result<CloseCause, io::Error>> {
         loop {
             match self.poll_write(stream, cx) {
                 Poll::Ready(written) => written?,
-                Poll::Pending => return self.pending(line, cx),
+                Poll::Pending => return self.pending(queue, cx),
             }
-            let (waiting, ending) = {
-                let mut queue = line.lock();
-                let waiting = queue.drained();
-                let more = queue.take(&mut self.writing);
-                let ending = queue.ending().filter(|_| !more);
+            let (waiting, cause) = {
+                let mut state = queue.lock();
+                let waiting = state.drained();
+                let more = state.take(&mut self.writing);
+                let cause = state.cause().filter(|_| !more);
                 if !more {
-                    queue.sleep(cx.waker());
+                    state.sleep(cx.waker());
                 }
-                (waiting, ending)
+                (waiting, cause)
             };
             for sender in waiting {
                 sender.wake();
             }
-            if let Some(ending) = ending {
-                return Poll::Ready(Ok(ending));
+            if let Some(cause) = cause {
+                return Poll::Ready(Ok(cause));
             }
             if self.writing.is_empty() {
-                spare::give(&mut self.writing);
+                buffer_pool::give(&mut self.writing);
                 self.blocked = None;
                 return Poll::Pending;
             }
@@ -66,16 +66,16 @@ impl Outbound {
         }
     }
 
-    /// The same without looking whether it shall end: for the last words.
+    /// The same without checking whether the connection shall end: used while it closes.
     pub(super) fn poll_rest(
         &mut self,
         stream: &mut Stream,
-        line: &Line,
+        queue: &OutboundQueue,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), io::Error>> {
         loop {
             ready!(self.poll_write(stream, cx))?;
-            if !line.lock().take(&mut self.writing) {
+            if !queue.lock().take(&mut self.writing) {
                 return Poll::Ready(Ok(()));
             }
             self.flushed = false;
@@ -110,14 +110,18 @@ impl Outbound {
         Poll::Ready(Ok(()))
     }
 
-    /// The socket takes no more now: senders have to know, and the time counts.
-    fn pending(&mut self, line: &Line, cx: &mut Context<'_>) -> Poll<Result<Ending, io::Error>> {
-        let mut queue = line.lock();
-        queue.set_blocked();
-        if let Some(ending) = queue.ending() {
-            return Poll::Ready(Ok(ending));
+    /// The socket takes no more now: senders are told, and the write timeout begins.
+    fn pending(
+        &mut self,
+        queue: &OutboundQueue,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<CloseCause, io::Error>> {
+        let mut state = queue.lock();
+        state.set_blocked();
+        if let Some(cause) = state.cause() {
+            return Poll::Ready(Ok(cause));
         }
-        queue.sleep(cx.waker());
+        state.sleep(cx.waker());
         self.blocked.get_or_insert_with(|| (Instant::now(), 0));
         Poll::Pending
     }

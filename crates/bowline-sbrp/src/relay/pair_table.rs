@@ -11,35 +11,35 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::pair::{Pair, PairAction, PairEvent, PairState};
-use super::route::{ClientRoute, Link, Route};
+use super::pair::{Pair, PairAction, PairInput, PairState};
+use super::route::{ClientRoute, ConnectionId, Route};
 use crate::control::ControlCode;
 use crate::frame::{Signal, SignalKind};
 use crate::id::SessionId;
 use crate::impossible::Impossible;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum TableInput {
     /// A daemon's connection was authenticated; it may carry so many sessions.
     DaemonArrived {
-        link: Link,
+        connection: ConnectionId,
         resumable: bool,
         max_sessions: u64,
     },
     DaemonLeft {
-        link: Link,
+        connection: ConnectionId,
     },
     /// A client's connection was authenticated; its token names the session.
     ClientArrived {
-        link: Link,
+        connection: ConnectionId,
         session: SessionId,
     },
     ClientLeft {
-        link: Link,
+        connection: ConnectionId,
         session: SessionId,
     },
     Signalled {
-        link: Link,
+        connection: ConnectionId,
         session: SessionId,
         signal: Signal,
     },
@@ -50,21 +50,21 @@ pub enum Event {
 
 /// To be carried out in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum TableAction {
     /// A client's route changes, and the client is told of it. Both take effect at once: nothing
     /// may be queued for the client, or taken from it, between the two.
     Reroute {
-        link: Link,
+        connection: ConnectionId,
         route: ClientRoute,
         tell: Option<(ControlCode, SessionId)>,
     },
     Tell {
-        link: Link,
+        connection: ConnectionId,
         code: ControlCode,
         session: Option<SessionId>,
     },
     Close {
-        link: Link,
+        connection: ConnectionId,
         reason: CloseReason,
     },
 }
@@ -79,73 +79,89 @@ pub enum CloseReason {
 }
 
 #[derive(Debug)]
-pub struct Berth {
+pub struct PairTable {
     grace: Duration,
-    daemon: Option<Link>,
+    daemon: Option<ConnectionId>,
     /// How many sessions the daemon may carry.
     max_sessions: u64,
-    pairs: BTreeMap<SessionId, Moored>,
+    pairs: BTreeMap<SessionId, PairedClient>,
 }
 
 /// A pair and the connection of its client.
 #[derive(Debug)]
-struct Moored {
-    client: Link,
+struct PairedClient {
+    client: ConnectionId,
     pair: Pair,
 }
 
-impl Berth {
+impl PairTable {
     pub fn new(grace: Duration) -> Self {
         Self { grace, daemon: None, max_sessions: 0, pairs: BTreeMap::new() }
     }
 
-    pub fn handle(&mut self, event: Event, now: Instant) -> Result<Vec<Action>, Impossible> {
-        match event {
-            Event::DaemonArrived { link, .. } if self.daemon == Some(link) => Ok(vec![]),
-            Event::DaemonArrived { link, resumable, max_sessions } => {
-                let mut actions = Vec::new();
-                if let Some(old) = self.daemon {
-                    actions.push(Action::Close { link: old, reason: CloseReason::Replaced });
-                    actions.extend(self.each(PairEvent::DaemonLost, now)?);
-                }
-                self.daemon = Some(link);
-                self.max_sessions = max_sessions;
-                actions.extend(self.each(PairEvent::DaemonReturned { resumable }, now)?);
-                Ok(actions)
-            }
-            Event::DaemonLeft { link } if self.daemon == Some(link) => {
-                self.daemon = None;
-                self.each(PairEvent::DaemonLost, now)
-            }
-            Event::ClientArrived { link, session } => Ok(self.pair(link, session)),
-            Event::ClientLeft { link, session } if self.client(session) == Some(link) => {
-                self.one(session, PairEvent::ClientGone, now)
-            }
-            Event::Signalled { link, session, signal } if self.daemon == Some(link) => {
-                if self.pairs.contains_key(&session) {
-                    let event = match signal.kind() {
-                        SignalKind::Ready => PairEvent::DaemonReady,
-                        SignalKind::Close => PairEvent::DaemonClosed,
-                    };
-                    self.one(session, event, now)
-                } else {
-                    let code = ControlCode::SessionNotFound;
-                    Ok(vec![Action::Tell { link, code, session: Some(session) }])
-                }
-            }
-            Event::Revoked => Ok(self.give_up()),
-            Event::Tick => self.each(PairEvent::Tick, now),
-            Event::DaemonLeft { .. } | Event::ClientLeft { .. } | Event::Signalled { .. } => {
+    pub fn handle(
+        &mut self,
+        input: TableInput,
+        now: Instant,
+    ) -> Result<Vec<TableAction>, Impossible> {
+        match input {
+            TableInput::DaemonArrived { connection, .. } if self.daemon == Some(connection) => {
                 Ok(vec![])
             }
+            TableInput::DaemonArrived { connection, resumable, max_sessions } => {
+                let mut actions = Vec::new();
+                if let Some(old) = self.daemon {
+                    actions.push(TableAction::Close {
+                        connection: old,
+                        reason: CloseReason::Replaced,
+                    });
+                    actions.extend(self.each(PairInput::DaemonLost, now)?);
+                }
+                self.daemon = Some(connection);
+                self.max_sessions = max_sessions;
+                actions.extend(self.each(PairInput::DaemonReturned { resumable }, now)?);
+                Ok(actions)
+            }
+            TableInput::DaemonLeft { connection } if self.daemon == Some(connection) => {
+                self.daemon = None;
+                self.each(PairInput::DaemonLost, now)
+            }
+            TableInput::ClientArrived { connection, session } => Ok(self.pair(connection, session)),
+            TableInput::ClientLeft { connection, session }
+                if self.client(session) == Some(connection) =>
+            {
+                self.one(session, PairInput::ClientGone, now)
+            }
+            TableInput::Signalled { connection, session, signal }
+                if self.daemon == Some(connection) =>
+            {
+                if self.pairs.contains_key(&session) {
+                    let input = match signal.kind() {
+                        SignalKind::Ready => PairInput::DaemonReady,
+                        SignalKind::Close => PairInput::DaemonClosed,
+                    };
+                    self.one(session, input, now)
+                } else {
+                    let code = ControlCode::SessionNotFound;
+                    Ok(vec![TableAction::Tell { connection, code, session: Some(session) }])
+                }
+            }
+            TableInput::Revoked => Ok(self.give_up()),
+            TableInput::Tick => self.each(PairInput::Tick, now),
+            TableInput::DaemonLeft { .. }
+            | TableInput::ClientLeft { .. }
+            | TableInput::Signalled { .. } => Ok(vec![]),
         }
     }
 
     /// A client's arrival: paired, or told why not and closed.
-    fn pair(&mut self, link: Link, session: SessionId) -> Vec<Action> {
+    fn pair(&mut self, connection: ConnectionId, session: SessionId) -> Vec<TableAction> {
         let refuse = |code, session| {
             let reason = CloseReason::Told(code);
-            vec![Action::Tell { link, code, session }, Action::Close { link, reason }]
+            vec![
+                TableAction::Tell { connection, code, session },
+                TableAction::Close { connection, reason },
+            ]
         };
         if self.pairs.contains_key(&session) {
             return refuse(ControlCode::Forbidden, None);
@@ -156,35 +172,39 @@ impl Berth {
         if self.pairs.len() as u64 >= self.max_sessions {
             return refuse(ControlCode::Forbidden, None);
         }
-        self.pairs.insert(session, Moored { client: link, pair: Pair::new(self.grace) });
-        vec![Action::Reroute { link, route: ClientRoute::Paired(daemon), tell: None }]
+        self.pairs
+            .insert(session, PairedClient { client: connection, pair: Pair::new(self.grace) });
+        vec![TableAction::Reroute { connection, route: ClientRoute::Paired(daemon), tell: None }]
     }
 
     /// Closes everybody. Events of their connections that still come are those of old ones.
-    fn give_up(&mut self) -> Vec<Action> {
+    fn give_up(&mut self) -> Vec<TableAction> {
         let mut actions = Vec::new();
-        for (session, Moored { client: link, .. }) in std::mem::take(&mut self.pairs) {
+        for (session, PairedClient { client: connection, .. }) in std::mem::take(&mut self.pairs) {
             let code = ControlCode::DaemonNotFound;
             let (route, tell) = (ClientRoute::Closed, Some((code, session)));
             let reason = CloseReason::Told(code);
-            actions.extend([Action::Reroute { link, route, tell }, Action::Close { link, reason }]);
+            actions.extend([
+                TableAction::Reroute { connection, route, tell },
+                TableAction::Close { connection, reason },
+            ]);
         }
-        if let Some(link) = self.daemon.take() {
+        if let Some(connection) = self.daemon.take() {
             let code = ControlCode::Unauthorized;
             let reason = CloseReason::Told(code);
             actions.extend([
-                Action::Tell { link, code, session: None },
-                Action::Close { link, reason },
+                TableAction::Tell { connection, code, session: None },
+                TableAction::Close { connection, reason },
             ]);
         }
         actions
     }
 
-    fn each(&mut self, event: PairEvent, now: Instant) -> Result<Vec<Action>, Impossible> {
+    fn each(&mut self, input: PairInput, now: Instant) -> Result<Vec<TableAction>, Impossible> {
         let sessions: Vec<_> = self.pairs.keys().copied().collect();
         let mut actions = Vec::new();
         for session in sessions {
-            actions.extend(self.one(session, event, now)?);
+            actions.extend(self.one(session, input, now)?);
         }
         Ok(actions)
     }
@@ -192,70 +212,74 @@ impl Berth {
     fn one(
         &mut self,
         session: SessionId,
-        event: PairEvent,
+        input: PairInput,
         now: Instant,
-    ) -> Result<Vec<Action>, Impossible> {
-        let Some(Moored { client, pair }) = self.pairs.get_mut(&session) else {
+    ) -> Result<Vec<TableAction>, Impossible> {
+        let Some(PairedClient { client, pair }) = self.pairs.get_mut(&session) else {
             return Ok(vec![]);
         };
         let (client, daemon) = (*client, self.daemon);
-        let actions = pair.handle(event, now)?;
+        let actions = pair.handle(input, now)?;
         let route = route(pair, daemon);
         if pair.state() == PairState::Closed {
             self.pairs.remove(&session);
         }
         let actions = actions.into_iter().filter_map(|action| match action {
-            PairAction::TellClient(code) => {
-                Some(Action::Reroute { link: client, route, tell: Some((code, session)) })
-            }
-            PairAction::TellDaemon(code) => {
-                daemon.map(|link| Action::Tell { link, code, session: Some(session) })
-            }
+            PairAction::TellClient(code) => Some(TableAction::Reroute {
+                connection: client,
+                route,
+                tell: Some((code, session)),
+            }),
+            PairAction::TellDaemon(code) => daemon.map(|connection| TableAction::Tell {
+                connection,
+                code,
+                session: Some(session),
+            }),
             PairAction::CloseClient(code) => {
-                Some(Action::Close { link: client, reason: CloseReason::Told(code) })
+                Some(TableAction::Close { connection: client, reason: CloseReason::Told(code) })
             }
         });
         Ok(actions.collect())
     }
 
     /// The route of a client's connection: what the actions so far have told its relay.
-    pub fn client_route(&self, link: Link, session: SessionId) -> ClientRoute {
+    pub fn client_route(&self, connection: ConnectionId, session: SessionId) -> ClientRoute {
         match self.pairs.get(&session) {
-            Some(moored) if moored.client == link => route(&moored.pair, self.daemon),
+            Some(paired) if paired.client == connection => route(&paired.pair, self.daemon),
             _ => ClientRoute::Closed,
         }
     }
 
     /// Where a daemon's frame goes, for a connection that does not know or no longer knows it.
     /// Before its ready there is no session to it.
-    pub fn route_from_daemon(&self, link: Link, session: SessionId) -> Route {
-        if self.daemon != Some(link) {
+    pub fn route_from_daemon(&self, connection: ConnectionId, session: SessionId) -> Route {
+        if self.daemon != Some(connection) {
             return Route::Stale;
         }
         match self.pairs.get(&session) {
-            Some(moored) if moored.pair.state() == PairState::Paired => Route::To(moored.client),
+            Some(paired) if paired.pair.state() == PairState::Paired => Route::To(paired.client),
             _ => Route::Refuse(ControlCode::SessionNotFound),
         }
     }
 
     /// When `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.pairs.values().filter_map(|moored| moored.pair.deadline()).min()
+        self.pairs.values().filter_map(|paired| paired.pair.deadline()).min()
     }
 
     /// How a session stands.
     pub fn state(&self, session: SessionId) -> Option<PairState> {
-        self.pairs.get(&session).map(|moored| moored.pair.state())
+        self.pairs.get(&session).map(|paired| paired.pair.state())
     }
 
     /// The daemon's connection, if it has one.
-    pub fn daemon(&self) -> Option<Link> {
+    pub fn daemon(&self) -> Option<ConnectionId> {
         self.daemon
     }
 
     /// How each of its sessions stands.
     pub fn pairs(&self) -> impl ExactSizeIterator<Item = (SessionId, PairState)> {
-        self.pairs.iter().map(|(session, moored)| (*session, moored.pair.state()))
+        self.pairs.iter().map(|(session, paired)| (*session, paired.pair.state()))
     }
 
     /// Whether nobody is left to keep it for.
@@ -263,13 +287,13 @@ impl Berth {
         self.daemon.is_none() && self.pairs.is_empty()
     }
 
-    fn client(&self, session: SessionId) -> Option<Link> {
-        self.pairs.get(&session).map(|moored| moored.client)
+    fn client(&self, session: SessionId) -> Option<ConnectionId> {
+        self.pairs.get(&session).map(|paired| paired.client)
     }
 }
 
 /// What the state of a pair means for frames.
-fn route(pair: &Pair, daemon: Option<Link>) -> ClientRoute {
+fn route(pair: &Pair, daemon: Option<ConnectionId>) -> ClientRoute {
     match (pair.state(), daemon) {
         (PairState::Paired, Some(daemon)) => ClientRoute::Paired(daemon),
         (PairState::Paired, None) | (PairState::Paused { .. }, _) => ClientRoute::Paused,

@@ -1,4 +1,5 @@
-//! The last words: what waits, why it ends, a close frame, and a moment for the answer.
+//! Closing a connection: what is queued, the reason, a close frame, and a short wait for the
+//! peer's answer.
 
 use std::future::poll_fn;
 
@@ -6,72 +7,72 @@ use bowline_sbrp::control::ControlCode;
 use bowline_sbrp::frame::Frame;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{Connection, End};
-use crate::relay::line::Ending;
-use crate::relay::ws::decode::{Decoder, Item, Next};
+use super::{Connection, ConnectionEnd};
+use crate::relay::outbound_queue::CloseCause;
+use crate::relay::ws::decode::{Decoded, Decoder, Item};
 use crate::relay::ws::encode;
 
 impl Connection {
-    /// Says goodbye and waits for it to arrive: closing a socket with unread input would destroy
-    /// what is still on its way out. The caller limits how long that may take.
-    pub(super) async fn farewell(&mut self, end: End) {
+    /// Sends all of it and waits for the peer's close: closing a socket with unread input would
+    /// discard what is still on its way out. The caller limits how long that may take.
+    pub(super) async fn close(&mut self, end: ConnectionEnd) {
         let code = match end {
-            End::Lost => {
+            ConnectionEnd::Lost => {
                 self.shared.meters.closed(1006);
                 return;
             }
-            End::Closed(code) => code,
-            End::Refused { code, session, close } => {
-                self.last_word(code, session);
+            ConnectionEnd::Closed(code) => code,
+            ConnectionEnd::Refused { code, session, close } => {
+                self.last_message(code, session);
                 Some(close)
             }
-            End::Slow | End::Ended(Ending::Backpressure) => {
-                self.last_word(ControlCode::Backpressure, None);
+            ConnectionEnd::Slow | ConnectionEnd::Ended(CloseCause::Backpressure) => {
+                self.last_message(ControlCode::Backpressure, None);
                 Some(close_code(ControlCode::Backpressure))
             }
-            End::Panicked => {
-                self.last_word(ControlCode::InternalError, None);
+            ConnectionEnd::Panicked => {
+                self.last_message(ControlCode::InternalError, None);
                 Some(close_code(ControlCode::InternalError))
             }
-            End::Ended(Ending::Told(code)) => {
+            ConnectionEnd::Ended(CloseCause::Told(code)) => {
                 self.shared.meters.told(code);
                 Some(close_code(code))
             }
-            // As with surfaces: whoever was replaced must not come back by itself.
-            End::Ended(Ending::Replaced) => Some(4009),
-            End::Ended(Ending::Restart) => Some(1012),
+            // As with surfaces: a daemon that was replaced must not reconnect by itself.
+            ConnectionEnd::Ended(CloseCause::Replaced) => Some(4009),
+            ConnectionEnd::Ended(CloseCause::Restart) => Some(1012),
         };
         self.shared.meters.closed(code.unwrap_or(1005));
-        self.mooring.line.lock().append(|out| encode::close(code, out));
-        let Self { stream, outbound, mooring, .. } = &mut *self;
-        let written = poll_fn(|cx| outbound.poll_rest(stream, &mooring.line, cx)).await;
+        self.membership.queue.lock().append(|out| encode::close(code, out));
+        let Self { stream, writer, membership, .. } = &mut *self;
+        let written = poll_fn(|cx| writer.poll_rest(stream, &membership.queue, cx)).await;
         if written.is_err() {
             return;
         }
-        if !matches!(end, End::Closed(_)) {
+        if !matches!(end, ConnectionEnd::Closed(_)) {
             self.await_answer().await;
         }
         let _ = self.stream.shutdown().await;
     }
 
-    fn last_word(&self, code: ControlCode, session: Option<bowline_sbrp::id::SessionId>) {
+    fn last_message(&self, code: ControlCode, session: Option<bowline_sbrp::id::SessionId>) {
         self.shared.meters.told(code);
-        self.mooring.line.lock().say(&Frame::control(code, session).encode());
+        self.membership.queue.lock().push_own(&Frame::control(code, session).encode());
     }
 
-    /// Passes over all that comes until the other side's close, or its end.
+    /// Discards all input up to the peer's close frame, or the end of the stream.
     async fn await_answer(&mut self) {
         let mut input = std::mem::take(&mut self.input);
-        // After a broken frame nothing can be told apart any more: then only the end counts.
+        // After a broken frame no more frames can be recognised: wait for the end of the stream.
         let mut readable = true;
         let mut decoder = Decoder::default();
         let mut buffer = [0; 2048];
         loop {
             while readable {
                 let (used, closed) = match decoder.look(&input) {
-                    Ok(Next::Needs(_)) => break,
-                    Ok(Next::Message { used, .. }) => (used, false),
-                    Ok(Next::Other { head, used }) => {
+                    Ok(Decoded::Needs(_)) => break,
+                    Ok(Decoded::Message { used, .. }) => (used, false),
+                    Ok(Decoded::Other { head, used }) => {
                         let item = decoder.take(head, &input);
                         (used, matches!(item, Ok(Item::Close(_)) | Err(_)))
                     }

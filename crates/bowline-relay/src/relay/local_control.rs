@@ -1,7 +1,8 @@
-//! A control plane at the relay's own address, for installations of one process.
+//! A control plane in the same process, at the relay's own address.
 //!
-//! The relay passes on what is not its own, and reads what is published from next door instead
-//! of over the network. That is all it gets: what signs stays on the other side of the router.
+//! The relay passes requests that are not its own to the control plane's router, and reads the
+//! published documents from that router instead of over the network. It gets nothing else: the
+//! signing keys stay behind the router.
 
 use axum::Router;
 use axum::body::Body;
@@ -12,22 +13,26 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Response};
 use tower::ServiceExt as _;
 
-use super::http::Answer;
+use super::http::HttpResponse;
 
 /// The largest answer that is passed on, in bytes.
 const LARGEST: usize = 4 << 20;
 
-/// What is served beside the relay.
+/// The control plane's router.
 #[derive(Debug, Clone)]
-pub(crate) struct Annex(Router);
+pub(crate) struct LocalControl(Router);
 
-impl Annex {
+impl LocalControl {
     pub(crate) fn new(router: Router) -> Self {
         Self(router)
     }
 
-    /// Answers a request that is none of the relay's.
-    pub(crate) async fn answer(&self, mut request: Request<Body>, peer: Option<Peer>) -> Answer {
+    /// Answers a request that is not for the relay.
+    pub(crate) async fn answer(
+        &self,
+        mut request: Request<Body>,
+        peer: Option<Peer>,
+    ) -> HttpResponse {
         if let Some(peer) = peer {
             request.extensions_mut().insert(peer);
         }

@@ -1,12 +1,12 @@
-//! Whether anybody is still there: silence is answered with a ping, and more silence is the end
-//! (SBRP-RELAY-14). Pure.
+//! Whether the peer is alive: silence is answered with a ping, and further silence ends the
+//! connection (SBRP-RELAY-14). Pure.
 //!
 //! WebSocket pings, because every client's library answers them by itself.
 
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct IdleTimer {
     heard: Instant,
     pinged: bool,
 }
@@ -20,7 +20,7 @@ pub(super) enum Due {
     Dead,
 }
 
-impl Pulse {
+impl IdleTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self { heard: now, pinged: false }
     }
@@ -55,8 +55,8 @@ mod tests {
     #[test]
     fn sbrp_relay_14_silence_is_pinged_once_and_then_ends() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        let mut due = |at: u32| pulse.due(start + S * at, S * 20, S * 10);
+        let mut idle = IdleTimer::new(start);
+        let mut due = |at: u32| idle.due(start + S * at, S * 20, S * 10);
         assert_eq!(due(0), Due::At(start + S * 20));
         assert_eq!(due(20), Due::Ping);
         assert_eq!(due(20), Due::At(start + S * 30));
@@ -67,10 +67,10 @@ mod tests {
     #[test]
     fn any_byte_begins_anew() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        assert_eq!(pulse.due(start + S * 20, S * 20, S * 10), Due::Ping);
-        pulse.heard(start + S * 25);
-        assert_eq!(pulse.due(start + S * 31, S * 20, S * 10), Due::At(start + S * 45));
-        assert_eq!(pulse.due(start + S * 45, S * 20, S * 10), Due::Ping);
+        let mut idle = IdleTimer::new(start);
+        assert_eq!(idle.due(start + S * 20, S * 20, S * 10), Due::Ping);
+        idle.heard(start + S * 25);
+        assert_eq!(idle.due(start + S * 31, S * 20, S * 10), Due::At(start + S * 45));
+        assert_eq!(idle.due(start + S * 45, S * 20, S * 10), Due::Ping);
     }
 }

@@ -1,14 +1,14 @@
 //! One connection as the others see it: a bounded queue, and the route of a client.
 //!
-//! Everything that has to happen in one order happens under one short lock per connection: what a
-//! peer sends, what the relay says, and whether that peer may send at all. So nothing of a daemon
-//! that was replaced can slip in behind the `session_paused` that announced it, and no lock is
-//! shared by all sessions.
+//! Everything that has to happen in one order happens under one short lock per connection: what
+//! the other end sends, what the relay tells, and whether the other end may send at all. So no frame
+//! of a daemon that was replaced can come behind the `session_paused` that announced it, and no
+//! lock is shared by all sessions.
 //!
 //! Invariants
-//! - What waits, and what is being written, never exceeds the room but by the relay's own words.
-//! - A line that has ended takes nothing more, and says so to whoever tries.
-//! - No lock of another line is taken while one is held.
+//! - What is queued or being written exceeds the limits by messages of the relay itself only.
+//! - A queue that was closed takes nothing more, and tells the sender so.
+//! - No lock of another queue is taken while one is held.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -16,34 +16,34 @@ use std::task::Waker;
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::Frame;
 use bowline_sbrp::id::SessionId;
-use bowline_sbrp::relay::{ClientRoute, CloseReason, Link, Route};
+use bowline_sbrp::relay::{ClientRoute, CloseReason, ConnectionId, Route};
 
-use super::spare;
+use super::buffer_pool;
 use super::ws::encode;
 use super::ws::mask::Masked;
 
-/// One connection, for whoever sends to it.
+/// The queue of one connection, for those who send to it.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) link: Link,
+pub(crate) struct OutboundQueue {
+    pub(crate) connection: ConnectionId,
     pub(crate) role: Role,
-    room: Room,
-    queue: Mutex<Queue>,
+    limits: QueueLimits,
+    state: Mutex<QueueState>,
 }
 
 /// How much may wait for a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct QueueLimits {
     pub(crate) frames: usize,
     pub(crate) bytes: usize,
 }
 
-/// Words of the relay that may wait beyond the room.
-const OWN_WORDS: usize = 256;
+/// Messages of the relay itself that may be queued beyond the limit.
+const OWN_MESSAGES: usize = 256;
 
-/// Why a connection has to end, seen from outside of it.
+/// Why another task closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum CloseCause {
     /// It was told a code that closes.
     Told(ControlCode),
     /// It does not take what it is sent (SBRP-RELAY-08).
@@ -54,7 +54,7 @@ pub(crate) enum Ending {
     Restart,
 }
 
-impl From<CloseReason> for Ending {
+impl From<CloseReason> for CloseCause {
     fn from(reason: CloseReason) -> Self {
         match reason {
             CloseReason::Told(code) => Self::Told(code),
@@ -64,7 +64,7 @@ impl From<CloseReason> for Ending {
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct QueueState {
     bytes: Vec<u8>,
     frames: usize,
     /// Taken by the writer and not known to be written.
@@ -72,11 +72,11 @@ pub(crate) struct Queue {
     /// The socket took no more when it was last tried.
     blocked: bool,
     open: bool,
-    ending: Option<Ending>,
+    cause: Option<CloseCause>,
     /// Of a client, as its daemon's table has handed it out. A daemon's stays closed.
     route: ClientRoute,
-    /// The line of the daemon in that route.
-    daemon: Option<Arc<Line>>,
+    /// The queue of the daemon in that route.
+    daemon: Option<Arc<OutboundQueue>>,
     owner: Option<Waker>,
     /// Senders that wait for room.
     waiting: Vec<Waker>,
@@ -94,19 +94,19 @@ pub(crate) enum Pushed {
     TooSlow,
 }
 
-impl Line {
-    pub(crate) fn new(link: Link, role: Role, room: Room) -> Self {
+impl OutboundQueue {
+    pub(crate) fn new(connection: ConnectionId, role: Role, limits: QueueLimits) -> Self {
         Self {
-            link,
+            connection,
             role,
-            room,
-            queue: Mutex::new(Queue {
+            limits,
+            state: Mutex::new(QueueState {
                 bytes: Vec::new(),
                 frames: 0,
                 under_way: (0, 0),
                 blocked: false,
                 open: true,
-                ending: None,
+                cause: None,
                 route: ClientRoute::Closed,
                 daemon: None,
                 owner: None,
@@ -116,38 +116,38 @@ impl Line {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a message from the other end.
     #[inline(always)]
-    pub(crate) fn push(&self, queue: &mut Queue, message: Masked<'_>) -> Pushed {
-        let (frames, bytes) = queue.under_way;
+    pub(crate) fn push(&self, state: &mut QueueState, message: Masked<'_>) -> Pushed {
+        let (frames, bytes) = state.under_way;
         let needs = encode::head_len(message.len()) + message.len();
-        let full = queue.frames + frames >= self.room.frames
-            || queue.bytes.len() + bytes + needs > self.room.bytes;
-        // One message always fits: whoever set the room smaller did not mean silence.
-        if full && queue.frames + frames > 0 {
+        let full = state.frames + frames >= self.limits.frames
+            || state.bytes.len() + bytes + needs > self.limits.bytes;
+        // One message always fits, however small the limits are.
+        if full && state.frames + frames > 0 {
             // A daemon must not wait for one slow client, or all its others would, too. A writer
             // that is merely about to run is not slow.
-            if self.role == Role::Client && queue.blocked {
-                queue.end(Ending::Backpressure);
+            if self.role == Role::Client && state.blocked {
+                state.end(CloseCause::Backpressure);
                 return Pushed::TooSlow;
             }
             return Pushed::Full;
         }
-        queue.grow(needs);
-        encode::forward(message, &mut queue.bytes);
-        queue.frames += 1;
+        state.grow(needs);
+        encode::forward(message, &mut state.bytes);
+        state.frames += 1;
         Pushed::Queued
     }
 
-    /// Says something to the connection, behind all that waits for it.
+    /// Queues a control message for the connection.
     pub(crate) fn tell(&self, code: ControlCode, session: Option<SessionId>) {
-        let mut queue = self.lock();
-        self.tell_locked(&mut queue, code, session);
-        queue.wake(None);
+        let mut state = self.lock();
+        self.tell_locked(&mut state, code, session);
+        state.wake(None);
     }
 
     /// Changes a client's route, and tells it so under the same lock: what its daemon sends from
@@ -155,55 +155,55 @@ impl Line {
     pub(crate) fn reroute(
         &self,
         route: ClientRoute,
-        daemon: Option<Arc<Line>>,
+        daemon: Option<Arc<OutboundQueue>>,
         tell: Option<(ControlCode, SessionId)>,
     ) {
-        let mut queue = self.lock();
-        queue.route = route;
-        queue.daemon = daemon;
+        let mut state = self.lock();
+        state.route = route;
+        state.daemon = daemon;
         if let Some((code, session)) = tell {
-            self.tell_locked(&mut queue, code, Some(session));
-            queue.wake(None);
+            self.tell_locked(&mut state, code, Some(session));
+            state.wake(None);
         }
     }
 
-    fn tell_locked(&self, queue: &mut Queue, code: ControlCode, session: Option<SessionId>) {
-        if !queue.open {
+    fn tell_locked(&self, state: &mut QueueState, code: ControlCode, session: Option<SessionId>) {
+        if !state.open {
             return;
         }
-        if queue.frames + queue.under_way.0 >= self.room.frames + OWN_WORDS {
-            queue.end(Ending::Backpressure);
+        if state.frames + state.under_way.0 >= self.limits.frames + OWN_MESSAGES {
+            state.end(CloseCause::Backpressure);
             return;
         }
-        queue.say(&Frame::control(code, session).encode());
+        state.push_own(&Frame::control(code, session).encode());
     }
 
     /// Ends the connection: it sends what waits, says why, and closes.
-    pub(crate) fn close(&self, ending: Ending) {
-        let mut queue = self.lock();
-        queue.end(ending);
-        queue.wake(None);
+    pub(crate) fn close(&self, cause: CloseCause) {
+        let mut state = self.lock();
+        state.end(cause);
+        state.wake(None);
     }
 
     /// Where a message of this client goes. If it is refused and the client stays, the client is
-    /// told so under the same lock: a moment later the daemon might be back, and its client would
-    /// believe the older news.
-    pub(crate) fn route(&self, token: SessionId, session: SessionId) -> Route<Arc<Line>> {
-        let mut queue = self.lock();
-        let route = queue.route.route(token, session);
+    /// told so under the same lock: otherwise `session_paused` could come after the
+    /// `session_resumed` of a daemon that has just come back.
+    pub(crate) fn route(&self, token: SessionId, session: SessionId) -> Route<Arc<OutboundQueue>> {
+        let mut state = self.lock();
+        let route = state.route.route(token, session);
         if let Route::Refuse(code) = route
             && !route.closes(self.role)
         {
-            self.tell_locked(&mut queue, code, Some(session));
-            queue.wake(None);
+            self.tell_locked(&mut state, code, Some(session));
+            state.wake(None);
         }
-        route.look_up(|_| queue.daemon.clone())
+        route.look_up(|_| state.daemon.clone())
     }
 
     /// Messages and bytes that wait.
     pub(crate) fn depth(&self) -> (usize, usize) {
-        let queue = self.lock();
-        (queue.frames + queue.under_way.0, queue.bytes.len() + queue.under_way.1)
+        let state = self.lock();
+        (state.frames + state.under_way.0, state.bytes.len() + state.under_way.1)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -211,15 +211,15 @@ impl Line {
     }
 }
 
-impl Queue {
+impl QueueState {
     /// Whether it takes messages from this connection. A daemon takes what its clients' routes
     /// send it; a client's route says whose it accepts.
-    pub(crate) fn takes_from(&self, sender: Link, receiver: Role) -> bool {
+    pub(crate) fn takes_from(&self, sender: ConnectionId, receiver: Role) -> bool {
         self.open && (receiver == Role::Daemon || self.route.accepts(sender))
     }
 
     /// Appends a message of the relay's own.
-    pub(crate) fn say(&mut self, message: &[u8]) {
+    pub(crate) fn push_own(&mut self, message: &[u8]) {
         self.grow(message.len() + 4);
         encode::binary(message, &mut self.bytes);
         self.frames += 1;
@@ -249,23 +249,23 @@ impl Queue {
         self.drains
     }
 
-    fn end(&mut self, ending: Ending) {
-        self.ending.get_or_insert(ending);
+    fn end(&mut self, cause: CloseCause) {
+        self.cause.get_or_insert(cause);
         self.open = false;
     }
 
-    /// The first bytes take a sensible piece at once; buffers are given back when all is written.
+    /// The first message takes a buffer from the pool; it is given back when all is written.
     #[inline]
     fn grow(&mut self, needs: usize) {
         if self.bytes.capacity() == 0 {
-            self.bytes = spare::take(needs);
+            self.bytes = buffer_pool::take(needs);
         }
     }
 
-    // What follows is for the connection itself.
+    // What follows is for the connection's own task.
 
-    pub(crate) fn ending(&self) -> Option<Ending> {
-        self.ending
+    pub(crate) fn cause(&self) -> Option<CloseCause> {
+        self.cause
     }
 
     /// How many frames wait that are not being written.
@@ -295,10 +295,10 @@ impl Queue {
         self.blocked = true;
     }
 
-    /// The owner wants to know of the next thing to do; its empty buffer is given back.
+    /// Remembers whom to wake when there is something to write; an empty buffer is given back.
     pub(crate) fn sleep(&mut self, owner: &Waker) {
         if self.bytes.is_empty() {
-            spare::give(&mut self.bytes);
+            buffer_pool::give(&mut self.bytes);
         }
         match &self.owner {
             Some(known) if known.will_wake(owner) => {}

@@ -1,4 +1,4 @@
-//! New connections: so many a second in all, so many from each address (SBRP-RELAY-07).
+//! The rate limits for new connections, overall and for each address (SBRP-RELAY-07).
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +13,12 @@ use bowline_net::rate::{Beyond, Bucket, Rate, Throttle};
 const ADDRESSES: usize = 65_536;
 
 #[derive(Debug)]
-pub(crate) struct Arrivals {
+pub(crate) struct ConnectionRate {
     all: Mutex<Bucket>,
     each: Option<Throttle<IpAddr>>,
 }
 
-impl Arrivals {
+impl ConnectionRate {
     /// So many a second; 0 for no limit.
     pub(crate) fn new(all: u32, each: u32, now: Instant) -> Self {
         let each = Rate::per_second(each);
@@ -28,7 +28,8 @@ impl Arrivals {
         }
     }
 
-    /// Whether one more may come from there. This machine's own are judged with all others alone.
+    /// Whether one more connection from this address is accepted. Those from this machine count
+    /// against the overall limit only.
     pub(crate) fn admit(&self, from: IpAddr, now: Instant) -> bool {
         let own = match &self.each {
             Some(each) if !is_loopback(from) => each.take(network(from), now).is_ok(),
@@ -50,24 +51,27 @@ mod tests {
 
     #[test]
     fn sbrp_relay_07_one_address_does_not_use_up_what_others_have() {
-        let (arrivals, now) = (Arrivals::new(100, 2, Instant::now()), Instant::now());
-        assert!(arrivals.admit(address(1), now) && arrivals.admit(address(1), now));
-        assert!(!arrivals.admit(address(1), now), "its own limit");
-        assert!(arrivals.admit(address(2), now), "another's is untouched");
-        assert!(arrivals.admit(address(1), now + Duration::from_millis(600)), "it refills");
+        let (connection_rate, now) = (ConnectionRate::new(100, 2, Instant::now()), Instant::now());
+        assert!(connection_rate.admit(address(1), now) && connection_rate.admit(address(1), now));
+        assert!(!connection_rate.admit(address(1), now), "its own limit");
+        assert!(connection_rate.admit(address(2), now), "another's is untouched");
+        assert!(connection_rate.admit(address(1), now + Duration::from_millis(600)), "it refills");
     }
 
     #[test]
     fn sbrp_relay_07_all_together_have_a_limit_too() {
-        let (arrivals, now) = (Arrivals::new(3, 2, Instant::now()), Instant::now());
-        let came = (0..10).filter(|last| arrivals.admit(address(*last), now)).count();
+        let (connection_rate, now) = (ConnectionRate::new(3, 2, Instant::now()), Instant::now());
+        let came = (0..10).filter(|last| connection_rate.admit(address(*last), now)).count();
         assert_eq!(came, 3);
-        assert!(!arrivals.admit("127.0.0.1".parse().unwrap(), now), "those of this machine, too");
+        assert!(
+            !connection_rate.admit("127.0.0.1".parse().unwrap(), now),
+            "those of this machine, too"
+        );
     }
 
     #[test]
     fn sbrp_relay_07_addresses_of_one_network_share_a_limit() {
-        let (arrivals, now) = (Arrivals::new(0, 1, Instant::now()), Instant::now());
+        let (connection_rate, now) = (ConnectionRate::new(0, 1, Instant::now()), Instant::now());
         for (from, admitted) in [
             ("203.0.113.1", true),
             ("203.0.113.1", false),
@@ -81,7 +85,7 @@ mod tests {
             ("::1", true),
             ("::1", true),
         ] {
-            assert_eq!(arrivals.admit(from.parse().unwrap(), now), admitted, "{from}");
+            assert_eq!(connection_rate.admit(from.parse().unwrap(), now), admitted, "{from}");
         }
     }
 }

@@ -8,12 +8,12 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// In the order they were sent; still plaintext, so that no sequence number is spent on them.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct SendQueue {
     messages: Vec<Plaintext>,
     bytes: usize,
 }
 
-impl Held {
+impl SendQueue {
     /// Gives the message back if there is no room.
     pub(super) fn push(&mut self, message: Plaintext) -> Result<(), Plaintext> {
         let bytes = self.bytes + message.len();
@@ -36,15 +36,15 @@ mod tests {
 
     #[test]
     fn sbrp_client_05_what_waits_is_bounded_in_number_and_size() {
-        let mut held = Held::default();
+        let mut queued = SendQueue::default();
         for _ in 0..MOST_MESSAGES {
-            held.push(vec![1].into()).unwrap();
+            queued.push(vec![1].into()).unwrap();
         }
-        assert_eq!(held.push(vec![2].into()), Err(vec![2].into()));
-        let mut held = Held::default();
-        held.push(vec![0; MOST_BYTES].into()).unwrap();
-        assert_eq!(held.push(vec![2].into()), Err(vec![2].into()));
-        held.push(Plaintext::default()).unwrap();
-        assert_eq!(held.into_messages().len(), 2);
+        assert_eq!(queued.push(vec![2].into()), Err(vec![2].into()));
+        let mut queued = SendQueue::default();
+        queued.push(vec![0; MOST_BYTES].into()).unwrap();
+        assert_eq!(queued.push(vec![2].into()), Err(vec![2].into()));
+        queued.push(Plaintext::default()).unwrap();
+        assert_eq!(queued.into_messages().len(), 2);
     }
 }

@@ -13,7 +13,7 @@ use super::registry;
 
 /// No text holds anything out of the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RequestError {
     #[error("this needs an API key: send it as `Authorization: Bearer …`")]
     NoKey,
     #[error("that API key does not open anything here")]
@@ -40,7 +40,7 @@ pub enum Refused {
     Registry,
 }
 
-impl Refused {
+impl RequestError {
     fn table(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "unauthorized"),
@@ -60,7 +60,7 @@ impl Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let (status, code) = self.table();
         let error = RefusalDetail { code: code.to_owned(), message: self.to_string() };
@@ -82,13 +82,13 @@ impl IntoResponse for Refused {
     }
 }
 
-impl From<TooOften> for Refused {
+impl From<TooOften> for RequestError {
     fn from(TooOften(wait): TooOften) -> Self {
         Self::TooOften(wait)
     }
 }
 
-impl From<registry::Error> for Refused {
+impl From<registry::Error> for RequestError {
     fn from(error: registry::Error) -> Self {
         use registry::Error;
         match error {

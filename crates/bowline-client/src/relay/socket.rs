@@ -1,4 +1,4 @@
-//! One WebSocket to a relay: frames in, messages out, every end a [`Why`].
+//! One WebSocket to a relay: frames in, messages out, every end a [`LossReason`].
 //!
 //! Nothing past this file knows tungstenite. Reading is the driver's; writing is a task of its
 //! own, so that a relay that takes nothing for a while is still heard. The writer takes whatever
@@ -24,61 +24,61 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
-use super::why::Why;
+use super::reasons::LossReason;
 
-type Socket<S> = WebSocketStream<S>;
+type WebSocket<S> = WebSocketStream<S>;
 
 /// A connection that the relay let in.
 #[derive(Debug)]
-pub(super) struct Link<S = MaybeTlsStream<TcpStream>> {
-    incoming: SplitStream<Socket<S>>,
+pub(super) struct RelaySocket<S = MaybeTlsStream<TcpStream>> {
+    incoming: SplitStream<WebSocket<S>>,
     outbox: mpsc::Sender<Bytes>,
     writer: JoinHandle<()>,
 }
 
-impl Link {
+impl RelaySocket {
     /// Connects with a token, which goes into a header: addresses end up in logs.
-    pub(super) async fn open(relay: &str, token: &str) -> Result<Self, Why> {
+    pub(super) async fn open(relay: &str, token: &str) -> Result<Self, LossReason> {
         crate::tls::provide_crypto();
-        let unreachable = |error: Error| Why::Unreachable(sentence(error));
+        let unreachable = |error: Error| LossReason::Unreachable(sentence(error));
         let mut request = relay.into_client_request().map_err(unreachable)?;
         let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| Why::Unreachable("the token is none".into()))?;
+            .map_err(|_| LossReason::Unreachable("the token is none".into()))?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, bearer);
         let connecting = connect_async_with_config(request, Some(limits()), true);
         match timeout(CONNECT_PATIENCE, connecting).await {
             Ok(Ok((socket, _))) => Ok(Self::over(socket)),
-            Ok(Err(Error::Http(response))) => Err(Why::Refused(response.status().as_u16())),
+            Ok(Err(Error::Http(response))) => Err(LossReason::Refused(response.status().as_u16())),
             Ok(Err(error)) => Err(unreachable(error)),
-            Err(_) => Err(Why::Unreachable("it does not answer".into())),
+            Err(_) => Err(LossReason::Unreachable("it does not answer".into())),
         }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Link<S> {
-    fn over(socket: Socket<S>) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
+    fn over(socket: WebSocket<S>) -> Self {
         let (sink, incoming) = socket.split();
         let (outbox, messages) = mpsc::channel(OUTBOX);
         Self { incoming, outbox, writer: tokio::spawn(write(sink, messages)) }
     }
 
     /// The next frame, or nothing but a sign of life. Loses nothing when cancelled.
-    pub(super) async fn hear(&mut self) -> Result<Option<Frame>, Why> {
+    pub(super) async fn recv(&mut self) -> Result<Option<Frame>, LossReason> {
         match self.incoming.next().await {
             Some(Ok(Message::Binary(message))) => {
-                Frame::decode(message).map(Some).map_err(Why::Garbled)
+                Frame::decode(message).map(Some).map_err(LossReason::Garbled)
             }
-            Some(Ok(Message::Text(_))) => Err(Why::Garbled(Violation::MalformedFrame)),
+            Some(Ok(Message::Text(_))) => Err(LossReason::Garbled(Violation::MalformedFrame)),
             Some(Ok(Message::Close(close))) => {
-                Err(Why::Closed(close.map_or(1005, |close| close.code.into())))
+                Err(LossReason::Closed(close.map_or(1005, |close| close.code.into())))
             }
             // WebSocket's own pings: tungstenite answers them as it reads on.
             Some(Ok(_)) => Ok(None),
             Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
-                Err(Why::Garbled(Violation::PayloadTooLarge))
+                Err(LossReason::Garbled(Violation::PayloadTooLarge))
             }
-            Some(Err(_)) | None => Err(Why::Broken),
+            Some(Err(_)) | None => Err(LossReason::Broken),
         }
     }
 
@@ -88,14 +88,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Link<S> {
     }
 
     /// Queues a message. If there is no room for long, the relay takes nothing.
-    pub(super) async fn say(&self, message: Bytes) -> Result<(), Why> {
+    pub(super) async fn send(&self, message: Bytes) -> Result<(), LossReason> {
         match self.outbox.try_send(message) {
             Ok(()) => Ok(()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(Why::Broken),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(LossReason::Broken),
             Err(mpsc::error::TrySendError::Full(message)) => {
                 match timeout(WRITE_PATIENCE, self.outbox.send(message)).await {
-                    Ok(sent) => sent.map_err(|_| Why::Broken),
-                    Err(_) => Err(Why::Stuck),
+                    Ok(sent) => sent.map_err(|_| LossReason::Broken),
+                    Err(_) => Err(LossReason::Stuck),
                 }
             }
         }
@@ -122,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Link<S> {
 }
 
 async fn write<S: AsyncRead + AsyncWrite + Unpin>(
-    mut sink: SplitSink<Socket<S>, Message>,
+    mut sink: SplitSink<WebSocket<S>, Message>,
     mut messages: mpsc::Receiver<Bytes>,
 ) {
     let mut batch = Vec::with_capacity(OUTBOX);

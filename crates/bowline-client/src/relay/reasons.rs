@@ -8,7 +8,7 @@ use super::control_plane::ControlError;
 /// Why a connection to the relay is gone. Decided by codes, never by a relay's text
 /// (SBRP-CLIENT-07).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum LossReason {
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error("the relay cannot be reached: {0}")]
@@ -39,7 +39,7 @@ pub enum Why {
     NoEntropy,
 }
 
-impl Why {
+impl LossReason {
     /// The number of the protocol's code, or of the SDK's (0xE001 and up).
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -53,13 +53,13 @@ impl Why {
 
 /// Why a session is over, as its handle tells.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum End {
+pub enum SessionEnd {
     #[error("the session was closed here")]
     Here,
     #[error("the other end left")]
     Left,
     #[error(transparent)]
-    Lost(#[from] Why),
+    Lost(#[from] LossReason),
 }
 
 pub(super) fn told(code: Code) -> String {
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn reasons_carry_the_protocols_numbers() {
-        assert_eq!(Why::Told(Code::Known(ControlCode::DaemonOffline)).code(), Some(0x0202));
-        assert_eq!(Why::Sdk(SdkCode::HandshakeTimeout).code(), Some(0xE003));
-        assert_eq!(Why::Discarded.code(), Some(0xE005));
-        assert_eq!(Why::Broken.code(), None);
-        let told = Why::Told(Code::Known(ControlCode::DaemonOffline)).to_string();
+        assert_eq!(LossReason::Told(Code::Known(ControlCode::DaemonOffline)).code(), Some(0x0202));
+        assert_eq!(LossReason::Sdk(SdkCode::HandshakeTimeout).code(), Some(0xE003));
+        assert_eq!(LossReason::Discarded.code(), Some(0xE005));
+        assert_eq!(LossReason::Broken.code(), None);
+        let told = LossReason::Told(Code::Known(ControlCode::DaemonOffline)).to_string();
         assert_eq!(told, "the relay says: daemon_offline");
     }
 }

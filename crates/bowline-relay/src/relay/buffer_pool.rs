@@ -1,14 +1,14 @@
-//! Buffers between two uses. A connection holds none while it has nothing to say, and a busy one
-//! needs another every few microseconds: getting those from the operating system, page by page,
-//! would cost more than what is done with them.
+//! A pool of write buffers, one per thread. A connection holds no buffer while its queue is empty,
+//! and a busy one needs another every few microseconds: allocating it anew, page by page, would
+//! cost more than the use that is made of it.
 
 use std::cell::RefCell;
 
-/// Kept by each thread.
+/// Buffers kept by each thread.
 const MOST: usize = 16;
 /// Smaller ones are not worth keeping.
 const SMALLEST: usize = 2 << 10;
-/// Larger ones were for a crowd that is gone.
+/// Larger ones are freed: they were for a burst that is over.
 const LARGEST: usize = 256 << 10;
 
 thread_local! {

@@ -1,5 +1,4 @@
-//! Who is turned away before anything is looked up: those who guess keys, and those who ask for
-//! more tokens than anyone needs.
+//! Rate limits that are checked before anything is looked up: for wrong API keys, and for tokens.
 
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -8,10 +7,10 @@ use std::time::Instant;
 use bowline_net::rate::{Beyond, Rate, Throttle, TooOften};
 
 use super::api_key::KeyHash;
-use super::config::Limits;
+use super::config::ControlLimits;
 
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct Throttles {
     failures_by_source: Throttle<IpAddr>,
     failures_by_key: Throttle<KeyHash>,
     tokens_by_source: Throttle<IpAddr>,
@@ -25,8 +24,8 @@ fn throttle<K: Hash + Eq>(rate: Rate) -> Throttle<K> {
     Throttle::new(rate, MOST, Beyond::Share)
 }
 
-impl Gate {
-    pub(super) fn new(limits: &Limits) -> Self {
+impl Throttles {
+    pub(super) fn new(limits: &ControlLimits) -> Self {
         Self {
             failures_by_source: throttle(limits.failures_per_address),
             failures_by_key: throttle(limits.failures_per_key),

@@ -1,4 +1,4 @@
-//! Where requests are decided: the registry is asked, and what it allowed is signed.
+//! Decides requests: asks the registry, and signs the tokens that it allows.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,20 +9,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbrp::api::{DaemonStatus, DaemonView, Registered, Registration, SessionOpened};
 use bowline_sbrp::id::{DaemonId, SessionId};
-use bowline_sbrp::revocation::Document;
-use bowline_sbrp::token::{Presence, Session, TokenSigner, jwk};
+use bowline_sbrp::revocation::RevocationList;
+use bowline_sbrp::token::{PresenceGrant, SessionGrant, TokenSigner, jwk};
 use serde_json::{Value, json};
 
 use super::api_key::{KeyHash, random};
-use super::clerk::Clerk;
 use super::clock;
-use super::config::{Config, Limits, SESSION_TTL};
-use super::gate::Gate;
+use super::config::{ControlConfig, ControlLimits, SESSION_TTL};
 use super::meters;
-use super::refused::Refused;
-use super::registry::{self, Daemon, Registry, Renewed, Signing};
-use super::serve::StartError;
-use super::status::{Neighbour, RelayWindow, Window};
+use super::registry::{self, DaemonRecord, Registry, Renewed, Signing};
+use super::registry_thread::RegistryThread;
+use super::request_error::RequestError;
+use super::serve::ControlStartError;
+use super::status::{LocalPresence, RelayStatusClient, StatusSource};
+use super::throttles::Throttles;
 
 /// How long a token is good for with which only a question is asked.
 const QUESTION_TTL: u64 = 30;
@@ -36,85 +36,94 @@ const REVOKED_FOR: u64 = 7 * 24 * 3600;
 const MOST_REVOKED: u32 = 20_000;
 
 #[derive(Debug)]
-pub(super) struct Desk {
-    config: Config,
-    writer: Clerk,
+pub(super) struct TokenIssuer {
+    config: ControlConfig,
+    writer: RegistryThread,
     /// Apart, so that relays that ask for the key set wait for no commit.
-    reader: Clerk,
-    gate: Gate,
-    relay: Window,
+    reader: RegistryThread,
+    throttles: Throttles,
+    relay: StatusSource,
     /// Refusals not yet written down, by code; none while nobody is about to.
     tally: Mutex<Option<BTreeMap<&'static str, u64>>>,
 }
 
 /// Who asks: from where, and with which key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asker {
+pub(super) struct ApiCaller {
     pub(super) from: IpAddr,
     pub(super) key: KeyHash,
 }
 
-impl Desk {
-    pub(super) fn open(config: Config, beside: Option<Neighbour>) -> Result<Self, StartError> {
+impl TokenIssuer {
+    pub(super) fn open(
+        config: ControlConfig,
+        beside: Option<LocalPresence>,
+    ) -> Result<Self, ControlStartError> {
         config.check()?;
-        let clerk = || -> Result<Clerk, StartError> {
+        let thread = || -> Result<RegistryThread, ControlStartError> {
             let registry = Registry::open(&config.data)?;
-            Clerk::start(registry).map_err(|error| StartError::Thread(error.to_string()))
+            RegistryThread::start(registry)
+                .map_err(|error| ControlStartError::Thread(error.to_string()))
         };
         Ok(Self {
-            writer: clerk()?,
-            reader: clerk()?,
-            gate: Gate::new(&config.limits),
+            writer: thread()?,
+            reader: thread()?,
+            throttles: Throttles::new(&config.limits),
             relay: match beside {
-                Some(neighbour) => Window::Beside(neighbour),
-                None => Window::Relay(RelayWindow::new(&config)?),
+                Some(local) => StatusSource::Local(local),
+                None => StatusSource::Relay(RelayStatusClient::new(&config)?),
             },
             tally: Mutex::new(None),
             config,
         })
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> ControlLimits {
         self.config.limits.clone()
     }
 
     /// A daemon's id and presence token; whether it is new.
     pub(super) async fn register(
         &self,
-        asker: Asker,
+        caller: ApiCaller,
         asked: Registration,
-    ) -> Result<(bool, Registered), Refused> {
+    ) -> Result<(bool, Registered), RequestError> {
         let (now, until) = self.presence_times();
         let most = self.config.limits.daemons_per_user;
         let made = self
-            .issue(asker, move |registry| registry.register(&asker.key, &asked, most, now, until))
+            .issue(caller, move |registry| registry.register(&caller.key, &asked, most, now, until))
             .await?;
         Ok((made.created, self.presence(made, now, until)))
     }
 
-    pub(super) async fn renew(&self, asker: Asker, id: String) -> Result<Registered, Refused> {
+    pub(super) async fn renew(
+        &self,
+        caller: ApiCaller,
+        id: String,
+    ) -> Result<Registered, RequestError> {
         let (now, until) = self.presence_times();
-        let made =
-            self.issue(asker, move |registry| registry.renew(&asker.key, &id, now, until)).await?;
+        let made = self
+            .issue(caller, move |registry| registry.renew(&caller.key, &id, now, until))
+            .await?;
         Ok(self.presence(made, now, until))
     }
 
     pub(super) async fn open_session(
         &self,
-        asker: Asker,
+        caller: ApiCaller,
         id: String,
-    ) -> Result<SessionOpened, Refused> {
+    ) -> Result<SessionOpened, RequestError> {
         let now = clock::now();
         let expires_at = now + SESSION_TTL;
         let daemon = DaemonId::new(id.as_str());
         let (user, signing) = self
-            .issue(asker, move |registry| registry.open_session(&asker.key, &id, now, expires_at))
+            .issue(caller, move |registry| registry.open_session(&caller.key, &id, now, expires_at))
             .await?;
         let session = fresh_session();
         meters::issued("session");
         Ok(SessionOpened {
             relay_url: self.config.relay_url.to_string(),
-            token: self.signer(&signing).session(&Session {
+            token: self.signer(&signing).session(&SessionGrant {
                 daemon,
                 user,
                 session,
@@ -128,14 +137,15 @@ impl Desk {
     }
 
     /// The caller's daemons, and what the relay says of each.
-    pub(super) async fn daemons(&self, asker: Asker) -> Result<Vec<DaemonView>, Refused> {
+    pub(super) async fn daemons(&self, caller: ApiCaller) -> Result<Vec<DaemonView>, RequestError> {
         let now = clock::now();
         let expires_at = now + QUESTION_TTL;
-        let listed =
-            self.issue(asker, move |registry| registry.daemons_of(&asker.key, expires_at)).await?;
+        let listed = self
+            .issue(caller, move |registry| registry.daemons_of(&caller.key, expires_at))
+            .await?;
         let signer = self.signer(&listed.signing);
         let question = |daemon: &DaemonId| {
-            signer.session(&Session {
+            signer.session(&SessionGrant {
                 daemon: daemon.clone(),
                 user: listed.user.clone(),
                 session: fresh_session(),
@@ -149,24 +159,24 @@ impl Desk {
         Ok(listed.daemons.into_iter().zip(answers).map(|(d, status)| view(d, status)).collect())
     }
 
-    pub(super) async fn revoke(&self, asker: Asker, id: String) -> Result<(), Refused> {
+    pub(super) async fn revoke(&self, caller: ApiCaller, id: String) -> Result<(), RequestError> {
         let now = clock::now();
-        self.gate.may_try(asker.from, &asker.key)?;
-        self.settle(asker, move |registry| registry.revoke_own_daemon(&asker.key, &id, now)).await
+        self.throttles.may_try(caller.from, &caller.key)?;
+        self.settle(caller, move |registry| registry.revoke_own_daemon(&caller.key, &id, now)).await
     }
 
     /// The published keys, as relays read them.
-    pub(super) async fn jwks(&self) -> Result<Value, Refused> {
+    pub(super) async fn jwks(&self) -> Result<Value, RequestError> {
         let keys = self.reader.ask(|registry| registry.published(clock::now())).await?;
         let keys: Vec<_> = keys.iter().map(|(kid, public)| jwk(kid, public)).collect();
         Ok(json!({ "keys": keys }))
     }
 
     /// The daemons whom relays have to send away.
-    pub(super) async fn revoked(&self) -> Result<Document, Refused> {
+    pub(super) async fn revoked(&self) -> Result<RevocationList, RequestError> {
         let since = clock::now().saturating_sub(REVOKED_FOR);
         let ids = self.reader.ask(move |r| r.revoked_since(since, MOST_REVOKED)).await?;
-        Ok(Document::of(&ids))
+        Ok(RevocationList::of(&ids))
     }
 
     pub(super) async fn check(&self) -> Result<(), registry::Error> {
@@ -177,10 +187,10 @@ impl Desk {
     pub(super) fn count_refusal(self: &Arc<Self>, code: &'static str) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         if tally.is_none() {
-            let desk = Arc::clone(self);
+            let issuer = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(TALLY_EVERY).await;
-                desk.note_refusals().await;
+                issuer.note_refusals().await;
             });
         }
         *tally.get_or_insert_default().entry(code).or_default() += 1;
@@ -200,23 +210,23 @@ impl Desk {
     /// Has something done that ends in a token, within the limits for those.
     async fn issue<T: Send + 'static>(
         &self,
-        asker: Asker,
-        errand: impl FnOnce(&mut Registry) -> Result<T, registry::Error> + Send + 'static,
-    ) -> Result<T, Refused> {
-        self.gate.may_try(asker.from, &asker.key)?;
-        self.gate.may_issue(asker.from, asker.key)?;
-        self.settle(asker, errand).await
+        caller: ApiCaller,
+        job: impl FnOnce(&mut Registry) -> Result<T, registry::Error> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        self.throttles.may_try(caller.from, &caller.key)?;
+        self.throttles.may_issue(caller.from, caller.key)?;
+        self.settle(caller, job).await
     }
 
     /// Has something done, and remembers those whose key is none.
     async fn settle<T: Send + 'static>(
         &self,
-        asker: Asker,
-        errand: impl FnOnce(&mut Registry) -> Result<T, registry::Error> + Send + 'static,
-    ) -> Result<T, Refused> {
-        let done = self.writer.ask(errand).await;
+        caller: ApiCaller,
+        job: impl FnOnce(&mut Registry) -> Result<T, registry::Error> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let done = self.writer.ask(job).await;
         if done.as_ref().err() == Some(&registry::Error::UnknownKey) {
-            self.gate.failed(asker.from, asker.key);
+            self.throttles.failed(caller.from, caller.key);
         }
         Ok(done?)
     }
@@ -229,7 +239,7 @@ impl Desk {
     fn presence(&self, made: Renewed, issued_at: u64, expires_at: u64) -> Registered {
         meters::issued("presence");
         Registered {
-            presence_token: self.signer(&made.signing).presence(&Presence {
+            presence_token: self.signer(&made.signing).presence(&PresenceGrant {
                 daemon: DaemonId::new(made.daemon.as_str()),
                 resumable: made.resumable,
                 region: self.config.region.clone(),
@@ -250,7 +260,7 @@ impl Desk {
     }
 }
 
-fn view(daemon: Daemon, status: DaemonStatus) -> DaemonView {
+fn view(daemon: DaemonRecord, status: DaemonStatus) -> DaemonView {
     DaemonView {
         id: daemon.id,
         identity_public_key: URL_SAFE_NO_PAD.encode(daemon.identity.as_bytes()),

@@ -1,0 +1,211 @@
+//! One daemon id with its connections: the protocol's [`PairTable`], and the outbound queues on
+//! which its actions are carried out.
+//!
+//! One lock per daemon id, taken when a connection comes, goes or signals, and when a daemon sends
+//! to a session that it has not sent to before. Other frames do not take it. Under it, the actions
+//! are carried out in the order in which the table decided.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bowline_sbrp::frame::Signal;
+use bowline_sbrp::id::{DaemonId, SessionId};
+use bowline_sbrp::relay::{ConnectionId, PairState, PairTable, Route, TableAction, TableInput};
+
+use super::meters::{Gauges, Meters};
+use super::outbound_queue::{CloseCause, OutboundQueue};
+
+#[derive(Debug)]
+pub(crate) struct DaemonSlot {
+    daemon: DaemonId,
+    state: Mutex<SlotState>,
+}
+
+#[derive(Debug)]
+struct SlotState {
+    table: PairTable,
+    queues: HashMap<ConnectionId, Arc<OutboundQueue>>,
+    /// A task waits for the next deadline already.
+    timed: bool,
+    /// Removed from the daemon table: whoever still holds it has to look it up again.
+    retired: bool,
+}
+
+/// The slot was removed from the daemon table in the meantime.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Retired;
+
+impl DaemonSlot {
+    pub(crate) fn new(daemon: DaemonId, grace: Duration) -> Self {
+        let table = PairTable::new(grace);
+        let state = SlotState { table, queues: HashMap::new(), timed: false, retired: false };
+        Self { daemon, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn daemon(&self) -> &DaemonId {
+        &self.daemon
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A daemon's connection, which replaces an older one.
+    pub(crate) fn daemon_arrived(
+        &self,
+        queue: &Arc<OutboundQueue>,
+        resumable: bool,
+        max_sessions: u64,
+        meters: &Meters,
+    ) -> Result<(), Retired> {
+        let mut state = self.lock();
+        if state.retired {
+            return Err(Retired);
+        }
+        state.queues.insert(queue.connection, Arc::clone(queue));
+        state.handle(
+            TableInput::DaemonArrived { connection: queue.connection, resumable, max_sessions },
+            meters,
+        );
+        Ok(())
+    }
+
+    /// A client's connection: paired, or told why not.
+    pub(crate) fn client_arrived(
+        &self,
+        queue: &Arc<OutboundQueue>,
+        session: SessionId,
+        meters: &Meters,
+    ) -> Result<(), Retired> {
+        let mut state = self.lock();
+        if state.retired {
+            return Err(Retired);
+        }
+        state.queues.insert(queue.connection, Arc::clone(queue));
+        state.handle(TableInput::ClientArrived { connection: queue.connection, session }, meters);
+        Ok(())
+    }
+
+    pub(crate) fn daemon_left(&self, connection: ConnectionId, meters: &Meters) {
+        let mut state = self.lock();
+        state.queues.remove(&connection);
+        state.handle(TableInput::DaemonLeft { connection }, meters);
+    }
+
+    pub(crate) fn client_left(
+        &self,
+        connection: ConnectionId,
+        session: SessionId,
+        meters: &Meters,
+    ) {
+        let mut state = self.lock();
+        state.queues.remove(&connection);
+        state.handle(TableInput::ClientLeft { connection, session }, meters);
+    }
+
+    /// The daemon was revoked: all its connections are told and closed.
+    pub(crate) fn revoked(&self, meters: &Meters) {
+        self.lock().handle(TableInput::Revoked, meters);
+    }
+
+    pub(crate) fn signalled(
+        &self,
+        connection: ConnectionId,
+        session: SessionId,
+        signal: Signal,
+        meters: &Meters,
+    ) {
+        self.lock().handle(TableInput::Signalled { connection, session, signal }, meters);
+    }
+
+    /// Where a daemon's message of this session goes.
+    pub(crate) fn route_from_daemon(
+        &self,
+        connection: ConnectionId,
+        session: SessionId,
+    ) -> Route<Arc<OutboundQueue>> {
+        let state = self.lock();
+        let route = state.table.route_from_daemon(connection, session);
+        route.look_up(|client| state.queues.get(&client).cloned())
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        self.lock().table.daemon().is_some()
+    }
+
+    /// When the next grace ends, if no task waits for it yet. The caller has to wait for it.
+    pub(crate) fn claim_timer(&self) -> Option<Instant> {
+        let mut state = self.lock();
+        if state.timed {
+            return None;
+        }
+        let due = state.table.deadline();
+        state.timed = due.is_some();
+        due
+    }
+
+    /// A grace has ended; gives the next deadline, if there is one.
+    pub(crate) fn tick(&self, meters: &Meters) -> Option<Instant> {
+        let mut state = self.lock();
+        state.handle(TableInput::Tick, meters);
+        let due = state.table.deadline();
+        state.timed = due.is_some();
+        due
+    }
+
+    /// Marks it as removed if it has no connections and no sessions.
+    pub(crate) fn retire_if_empty(&self) -> bool {
+        let mut state = self.lock();
+        state.retired |= state.table.is_empty() && state.queues.is_empty();
+        state.retired
+    }
+
+    /// Ends all its connections.
+    pub(crate) fn close_all(&self, cause: CloseCause) {
+        for queue in self.lock().queues.values() {
+            queue.close(cause);
+        }
+    }
+
+    pub(crate) fn count(&self, gauges: &mut Gauges) {
+        let state = self.lock();
+        for (_, pair) in state.table.pairs() {
+            match pair {
+                PairState::Paired => gauges.paired += 1,
+                PairState::Paused { .. } => gauges.paused += 1,
+                PairState::Pending { .. } => gauges.pending += 1,
+                PairState::Closed => {}
+            }
+        }
+        for queue in state.queues.values() {
+            let (frames, bytes) = queue.depth();
+            gauges.queued_frames += frames;
+            gauges.queued_bytes += bytes;
+        }
+    }
+}
+
+impl SlotState {
+    /// Hands the input to the table and carries out its actions.
+    fn handle(&mut self, event: TableInput, meters: &Meters) {
+        let Ok(actions) = self.table.handle(event, Instant::now()) else {
+            meters.impossible();
+            return;
+        };
+        for action in actions {
+            let (TableAction::Reroute { connection, .. }
+            | TableAction::Tell { connection, .. }
+            | TableAction::Close { connection, .. }) = action;
+            let Some(queue) = self.queues.get(&connection) else { continue };
+            match action {
+                TableAction::Reroute { route, tell, .. } => {
+                    let daemon = route.daemon().and_then(|connection| self.queues.get(&connection));
+                    queue.reroute(route, daemon.cloned(), tell);
+                }
+                TableAction::Tell { code, session, .. } => queue.tell(code, session),
+                TableAction::Close { reason, .. } => queue.close(reason.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! All daemon slots, by daemon id; and how many sessions each user has.
+//!
+//! Sharded, so that daemons do not wait for each other when they come and go. Lock order: a shard,
+//! then a slot, then an outbound queue.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::relay::ConnectionId;
+use bowline_sbrp::revocation::Revoked;
+
+use super::daemon_slot::{DaemonSlot, Retired};
+use super::meters::{Gauges, Meters};
+use super::outbound_queue::CloseCause;
+
+const SHARDS: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct DaemonTable {
+    grace: Duration,
+    hasher: RandomState,
+    shards: Vec<Mutex<HashMap<DaemonId, Arc<DaemonSlot>>>>,
+    users: Mutex<HashMap<Arc<str>, u64>>,
+    links: AtomicU64,
+}
+
+impl DaemonTable {
+    pub(crate) fn new(grace: Duration) -> Self {
+        Self {
+            grace,
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            users: Mutex::default(),
+            links: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.links.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn shard(&self, daemon: &DaemonId) -> MutexGuard<'_, HashMap<DaemonId, Arc<DaemonSlot>>> {
+        let at = self.hasher.hash_one(daemon) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `arrive` with the daemon's slot, which is created if there is none.
+    pub(crate) fn with_slot(
+        &self,
+        daemon: &DaemonId,
+        arrive: impl Fn(&DaemonSlot) -> Result<(), Retired>,
+    ) -> Arc<DaemonSlot> {
+        loop {
+            let slot = match self.shard(daemon).entry(daemon.clone()) {
+                Entry::Occupied(known) => Arc::clone(known.get()),
+                Entry::Vacant(new) => {
+                    Arc::clone(new.insert(Arc::new(DaemonSlot::new(daemon.clone(), self.grace))))
+                }
+            };
+            // The slot was removed between the lookup and the call: look it up again.
+            if arrive(&slot).is_ok() {
+                return slot;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn is_online(&self, daemon: &DaemonId) -> bool {
+        let slot = self.shard(daemon).get(daemon).cloned();
+        slot.is_some_and(|slot| slot.is_online())
+    }
+
+    /// Removes a slot without connections and sessions.
+    pub(crate) fn remove_if_empty(&self, slot: &Arc<DaemonSlot>) {
+        let mut shard = self.shard(slot.daemon());
+        let known = shard.get(slot.daemon()).is_some_and(|known| Arc::ptr_eq(known, slot));
+        if known && slot.retire_if_empty() {
+            shard.remove(slot.daemon());
+        }
+    }
+
+    /// Starts a task that waits for graces to end, if this slot has none yet.
+    pub(crate) fn start_timer(self: &Arc<Self>, slot: &Arc<DaemonSlot>, meters: &Arc<Meters>) {
+        let Some(mut due) = slot.claim_timer() else { return };
+        let (daemons, slot, meters) = (Arc::clone(self), Arc::clone(slot), Arc::clone(meters));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep_until(due.into()).await;
+                match slot.tick(&meters) {
+                    Some(next) => due = next,
+                    None => break,
+                }
+            }
+            daemons.remove_if_empty(&slot);
+        });
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Arc<DaemonSlot>> {
+        self.shards.iter().flat_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().cloned().collect::<Vec<_>>()
+        })
+    }
+
+    /// Closes all connections of daemons that were revoked.
+    pub(crate) fn close_revoked(&self, revoked: &Revoked, meters: &Meters) {
+        for slot in self.slots().filter(|slot| revoked.contains(slot.daemon())) {
+            slot.revoked(meters);
+        }
+    }
+
+    pub(crate) fn close_all(&self, cause: CloseCause) {
+        for slot in self.slots() {
+            slot.close_all(cause);
+        }
+    }
+
+    pub(crate) fn gauges(&self) -> Gauges {
+        let mut gauges = Gauges::default();
+        for slot in self.slots() {
+            slot.count(&mut gauges);
+        }
+        gauges
+    }
+
+    /// A permit for one more session of this user, unless it has `most` already.
+    pub(crate) fn permit(self: &Arc<Self>, user: &str, most: u64) -> Option<UserPermit> {
+        let user: Arc<str> = user.into();
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = users.entry(Arc::clone(&user)).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(UserPermit { daemons: Arc::clone(self), user })
+    }
+}
+
+/// The right of a user to one session; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct UserPermit {
+    daemons: Arc<DaemonTable>,
+    user: Arc<str>,
+}
+
+impl Drop for UserPermit {
+    fn drop(&mut self) {
+        let mut users = self.daemons.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut count) = users.entry(Arc::clone(&self.user)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_sbrp::control::Role;
+
+    use super::*;
+    use crate::relay::outbound_queue::{OutboundQueue, QueueLimits};
+
+    #[test]
+    fn a_user_has_as_many_sessions_as_it_may() {
+        let daemons = Arc::new(DaemonTable::new(Duration::ZERO));
+        let first = daemons.permit("ann", 2).unwrap();
+        let _second = daemons.permit("ann", 2).unwrap();
+        assert!(daemons.permit("ann", 2).is_none());
+        assert!(daemons.permit("bob", 2).is_some());
+        drop(first);
+        assert!(daemons.permit("ann", 2).is_some());
+        assert_eq!(daemons.users.lock().unwrap().len(), 1, "bob is forgotten");
+    }
+
+    #[test]
+    fn an_empty_slot_is_forgotten_and_one_in_use_is_not() {
+        let daemons = DaemonTable::new(Duration::ZERO);
+        let meters = Meters::default();
+        let daemon = DaemonId::new("d_1");
+        let queue =
+            OutboundQueue::new(ConnectionId(1), Role::Daemon, QueueLimits { frames: 1, bytes: 1 });
+        let queue = Arc::new(queue);
+        let slot = daemons.with_slot(&daemon, |slot| slot.daemon_arrived(&queue, true, 1, &meters));
+        daemons.remove_if_empty(&slot);
+        assert!(daemons.is_online(&daemon));
+        slot.daemon_left(queue.connection, &meters);
+        daemons.remove_if_empty(&slot);
+        assert_eq!(daemons.slots().count(), 0);
+        assert_eq!(slot.daemon_arrived(&queue, true, 1, &meters), Err(Retired));
+        let again =
+            daemons.with_slot(&daemon, |slot| slot.daemon_arrived(&queue, true, 1, &meters));
+        assert!(!Arc::ptr_eq(&slot, &again) && daemons.is_online(&daemon));
+    }
+}

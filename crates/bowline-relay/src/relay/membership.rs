@@ -1,0 +1,133 @@
+//! From a valid token to a connection that belongs to its daemon's slot.
+//!
+//! A connection joins before the upgrade is answered: a daemon that knows that it is connected is
+//! online to every client that comes after.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bowline_net::{Place, door};
+use bowline_sbrp::control::{ControlCode, Role};
+use bowline_sbrp::token::Admission;
+use hyper::upgrade::OnUpgrade;
+
+use super::Shared;
+use super::connection::{Connection, Side};
+use super::daemon_slot::DaemonSlot;
+use super::daemon_table::UserPermit;
+use super::outbound_queue::{CloseCause, OutboundQueue, QueueLimits};
+
+/// A connection's membership in a daemon slot. Whoever joins has to call [`Membership::leave`].
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) queue: Arc<OutboundQueue>,
+    pub(crate) slot: Arc<DaemonSlot>,
+    pub(crate) side: Side,
+    /// Held by a client, never read.
+    _permit: Option<UserPermit>,
+}
+
+impl Membership {
+    /// Joins the daemon's slot. A connection that is refused is told so through its queue.
+    pub(crate) fn join(shared: &Shared, admission: Admission) -> Self {
+        let role = match &admission {
+            Admission::Daemon(_) => Role::Daemon,
+            Admission::Client(_) => Role::Client,
+        };
+        let limits = &shared.config.limits;
+        let frames = match role {
+            Role::Client => limits.queue_frames,
+            Role::Daemon => limits.daemon_queue_frames,
+        };
+        let queue_limits = QueueLimits { frames, bytes: limits.queue_bytes };
+        let queue =
+            Arc::new(OutboundQueue::new(shared.daemons.next_connection(), role, queue_limits));
+        let (daemons, meters) = (&shared.daemons, &shared.meters);
+        meters.connected(role);
+        let membership = match admission {
+            Admission::Daemon(pass) => {
+                let most = pass.concurrent_sessions.map_or(limits.daemon_sessions, u64::from);
+                let arrive =
+                    |slot: &DaemonSlot| slot.daemon_arrived(&queue, pass.resumable, most, meters);
+                let slot = daemons.with_slot(&pass.daemon, arrive);
+                daemons.start_timer(&slot, meters);
+                Self { queue, slot, side: Side::daemon(), _permit: None }
+            }
+            Admission::Client(pass) => {
+                let most = pass.concurrent_sessions.map_or(limits.user_sessions, u64::from);
+                let permit = daemons.permit(&pass.user, most);
+                let refused = match &permit {
+                    _ if shared.revocations.contains(&pass.daemon) => {
+                        Some((ControlCode::DaemonNotFound, Some(pass.session)))
+                    }
+                    None => Some((ControlCode::Forbidden, None)),
+                    Some(_) => None,
+                };
+                if let Some((code, session)) = refused {
+                    queue.tell(code, session);
+                    queue.close(CloseCause::Told(code));
+                }
+                let slot = daemons.with_slot(&pass.daemon, |slot| match refused {
+                    None => slot.client_arrived(&queue, pass.session, meters),
+                    Some(_) => Ok(()),
+                });
+                Self { queue, slot, side: Side::Client { session: pass.session }, _permit: permit }
+            }
+        };
+        // A revocation may have been carried out just before this connection joined.
+        if shared.revocations.contains(membership.slot.daemon()) {
+            membership.slot.revoked(meters);
+        }
+        // The relay may have begun to stop after it accepted this connection.
+        if shared.stopping.load(Ordering::Acquire) {
+            membership.queue.close(CloseCause::Restart);
+        }
+        membership
+    }
+
+    /// Leaves: nothing more is queued for it, and the other ends are told that it is gone.
+    pub(crate) fn leave(&self, shared: &Shared) {
+        let waiting = self.queue.lock().shut();
+        let Shared { daemons, meters, .. } = shared;
+        match &self.side {
+            Side::Client { session } => {
+                self.slot.client_left(self.queue.connection, *session, meters)
+            }
+            Side::Daemon { .. } => {
+                self.slot.daemon_left(self.queue.connection, meters);
+                daemons.start_timer(&self.slot, meters);
+            }
+        }
+        daemons.remove_if_empty(&self.slot);
+        for waiter in waiting {
+            waiter.wake();
+        }
+    }
+}
+
+/// Waits for the upgrade and serves the connection to its end.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    upgraded: OnUpgrade,
+    membership: Membership,
+    place: Place,
+) {
+    let role = membership.queue.role;
+    let timeout = shared.config.limits.header_timeout;
+    let upgraded = match tokio::time::timeout(timeout, upgraded).await {
+        Ok(Ok(upgraded)) => door::taken_over(upgraded),
+        _ => None,
+    };
+    match upgraded {
+        // The connection was lost before the upgrade.
+        None => membership.leave(&shared),
+        Some((stream, read_ahead)) => {
+            let connection = Connection::new(stream, &read_ahead, membership, Arc::clone(&shared));
+            drop(read_ahead);
+            // Boxed, so that the state of the upgrade is freed before the connection is served.
+            Box::pin(connection.run()).await;
+        }
+    }
+    shared.meters.disconnected(role);
+    drop(place);
+}
