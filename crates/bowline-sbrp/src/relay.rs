@@ -11,7 +11,7 @@ mod pair_table;
 mod route;
 
 pub use pair::{Pair, PairAction, PairInput, PairState};
-pub use pair_table::{CloseReason, PairTable, TableAction, TableInput};
+pub use pair_table::{ClientRefusal, CloseReason, PairTable, TableAction, TableInput};
 pub use route::{ClientRoute, ConnectionId, Rejected, Route, RouteCache};
 
 /// How long a session waits for its daemon (SBRP-RELAY-09).

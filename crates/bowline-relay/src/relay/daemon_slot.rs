@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use bowline_sbrp::frame::Signal;
 use bowline_sbrp::id::{DaemonId, SessionId};
-use bowline_sbrp::relay::{ConnectionId, PairState, PairTable, Route, TableAction, TableInput};
+use bowline_sbrp::relay::{
+    ClientRefusal, ConnectionId, PairState, PairTable, Route, TableAction, TableInput,
+};
 
 use super::meters::{Gauges, Meters};
 use super::outbound_queue::{CloseCause, OutboundQueue};
@@ -76,14 +78,20 @@ impl DaemonSlot {
         &self,
         queue: &Arc<OutboundQueue>,
         session: SessionId,
+        refusal: Option<ClientRefusal>,
         meters: &Meters,
     ) -> Result<(), Retired> {
         let mut state = self.lock();
         if state.retired {
             return Err(Retired);
         }
-        state.queues.insert(queue.connection, Arc::clone(queue));
-        state.handle(TableInput::ClientArrived { connection: queue.connection, session }, meters);
+        let connection = queue.connection;
+        state.queues.insert(connection, Arc::clone(queue));
+        let input = match refusal {
+            None => TableInput::ClientArrived { connection, session },
+            Some(refusal) => TableInput::ClientRefused { connection, session, refusal },
+        };
+        state.handle(input, meters);
         Ok(())
     }
 

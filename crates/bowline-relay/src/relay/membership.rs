@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bowline_net::{Place, door};
-use bowline_sbrp::control::{ControlCode, Role};
+use bowline_sbrp::control::Role;
+use bowline_sbrp::relay::ClientRefusal;
 use bowline_sbrp::token::Admission;
 use hyper::upgrade::OnUpgrade;
 
@@ -56,21 +57,16 @@ impl Membership {
             Admission::Client(pass) => {
                 let most = pass.concurrent_sessions.map_or(limits.user_sessions, u64::from);
                 let permit = daemons.permit(&pass.user, most);
-                let refused = match &permit {
+                let refusal = match &permit {
                     _ if shared.revocations.contains(&pass.daemon) => {
-                        Some((ControlCode::DaemonNotFound, Some(pass.session)))
+                        Some(ClientRefusal::DaemonRevoked)
                     }
-                    None => Some((ControlCode::Forbidden, None)),
+                    None => Some(ClientRefusal::UserLimit),
                     Some(_) => None,
                 };
-                if let Some((code, session)) = refused {
-                    queue.tell(code, session);
-                    queue.close(CloseCause::Told(code));
-                }
-                let slot = daemons.with_slot(&pass.daemon, |slot| match refused {
-                    None => slot.client_arrived(&queue, pass.session, meters),
-                    Some(_) => Ok(()),
-                });
+                let arrive =
+                    |slot: &DaemonSlot| slot.client_arrived(&queue, pass.session, refusal, meters);
+                let slot = daemons.with_slot(&pass.daemon, arrive);
                 Self { queue, slot, side: Side::Client { session: pass.session }, _permit: permit }
             }
         };

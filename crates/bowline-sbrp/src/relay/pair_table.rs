@@ -34,6 +34,12 @@ pub enum TableInput {
         connection: ConnectionId,
         session: SessionId,
     },
+    /// The same, but the relay does not serve this client.
+    ClientRefused {
+        connection: ConnectionId,
+        session: SessionId,
+        refusal: ClientRefusal,
+    },
     ClientLeft {
         connection: ConnectionId,
         session: SessionId,
@@ -67,6 +73,15 @@ pub enum TableAction {
         connection: ConnectionId,
         reason: CloseReason,
     },
+}
+
+/// Why a client with a valid token is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientRefusal {
+    /// Its daemon was revoked.
+    DaemonRevoked,
+    /// Its user has as many sessions as it may.
+    UserLimit,
 }
 
 /// Why the table ends a connection.
@@ -127,6 +142,13 @@ impl PairTable {
                 self.each(PairInput::DaemonLost, now)
             }
             TableInput::ClientArrived { connection, session } => Ok(self.pair(connection, session)),
+            TableInput::ClientRefused { connection, session, refusal } => {
+                let (code, session) = match refusal {
+                    ClientRefusal::DaemonRevoked => (ControlCode::DaemonNotFound, Some(session)),
+                    ClientRefusal::UserLimit => (ControlCode::Forbidden, None),
+                };
+                Ok(refuse(connection, code, session))
+            }
             TableInput::ClientLeft { connection, session }
                 if self.client(session) == Some(connection) =>
             {
@@ -156,21 +178,14 @@ impl PairTable {
 
     /// A client's arrival: paired, or told why not and closed.
     fn pair(&mut self, connection: ConnectionId, session: SessionId) -> Vec<TableAction> {
-        let refuse = |code, session| {
-            let reason = CloseReason::Told(code);
-            vec![
-                TableAction::Tell { connection, code, session },
-                TableAction::Close { connection, reason },
-            ]
-        };
         if self.pairs.contains_key(&session) {
-            return refuse(ControlCode::Forbidden, None);
+            return refuse(connection, ControlCode::Forbidden, None);
         }
         let Some(daemon) = self.daemon else {
-            return refuse(ControlCode::DaemonOffline, Some(session));
+            return refuse(connection, ControlCode::DaemonOffline, Some(session));
         };
         if self.pairs.len() as u64 >= self.max_sessions {
-            return refuse(ControlCode::Forbidden, None);
+            return refuse(connection, ControlCode::Forbidden, None);
         }
         self.pairs
             .insert(session, PairedClient { client: connection, pair: Pair::new(self.grace) });
@@ -290,6 +305,16 @@ impl PairTable {
     fn client(&self, session: SessionId) -> Option<ConnectionId> {
         self.pairs.get(&session).map(|paired| paired.client)
     }
+}
+
+/// A client is told why it is not paired, and closed.
+fn refuse(
+    connection: ConnectionId,
+    code: ControlCode,
+    session: Option<SessionId>,
+) -> Vec<TableAction> {
+    let reason = CloseReason::Told(code);
+    vec![TableAction::Tell { connection, code, session }, TableAction::Close { connection, reason }]
 }
 
 /// What the state of a pair means for frames.

@@ -138,6 +138,22 @@ fn a_paused_session_ends_with_its_daemons_revocation() {
 }
 
 #[test]
+fn a_client_that_is_not_served_is_told_why_and_changes_nothing() {
+    let now = Instant::now();
+    let mut table = busy(now);
+    let (connection, session) = (ConnectionId(12), sid(3));
+    for (refusal, code, told) in [
+        (ClientRefusal::DaemonRevoked, DaemonNotFound, 3),
+        (ClientRefusal::UserLimit, Forbidden, 0),
+    ] {
+        let refused = table.handle(TableInput::ClientRefused { connection, session, refusal }, now);
+        assert_eq!(refused, Ok(vec![tell(connection, code, told), close(connection, code)]));
+        let left = table.handle(TableInput::ClientLeft { connection, session }, now);
+        assert_eq!((left, table.pairs().len()), (Ok(vec![]), 2));
+    }
+}
+
+#[test]
 fn sbrp_relay_20_a_session_in_use_is_not_taken_over() {
     let now = Instant::now();
     let mut table = busy(now);
