@@ -1,9 +1,9 @@
-//! The gateway, as the other commands see it: its HTTP interface, with readable failures.
+//! HTTP client of the gateway for the other commands, with readable errors.
 //!
 //! Invariants
-//! - What would be worse done twice goes as a [`Deed`], under a key: it is asked for again only with
-//!   the same key and the same body, and the gateway does it once.
-//! - Nobody is told that nothing happened after the gateway may have heard of it.
+//! - A request that must not be executed twice is a [`Deed`]: it carries an idempotency key, and is
+//!   retried only with the same key and the same body, so the gateway executes it once.
+//! - An error never claims that nothing happened if the gateway may have received the request.
 
 use std::time::Duration;
 
@@ -21,52 +21,52 @@ use crate::failure::Failure;
 use crate::terminal::printable;
 use crate::{local, settings};
 
-/// A gateway to talk to.
+/// A client of one gateway.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) url: Url,
     key: Option<String>,
     http: reqwest::Client,
-    /// How long a deed may take.
+    /// The timeout of a [`Deed`].
     patience: Duration,
 }
 
-/// Something to be done once, however often it is asked for.
+/// A POST request with an idempotency key: executed once, even if it is retried.
 #[derive(Debug)]
 pub(crate) struct Deed<'a> {
     pub(crate) path: &'a str,
     pub(crate) body: String,
-    /// What the gateway knows it by, if it has to be asked again.
+    /// The idempotency key, the same for a retry.
     pub(crate) key: String,
-    /// What people call it: `the fork`.
+    /// Its name in error messages: `the fork`.
     pub(crate) name: &'a str,
-    /// What to do if nobody can say whether it was done.
+    /// The hint if neither the request nor its retry was answered.
     pub(crate) look: String,
 }
 
-/// A request without a good answer.
+/// A request that failed or was refused.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) what: String,
     hint: Option<String>,
-    /// Whether the gateway said no. Otherwise it said nothing, and the next request may fare no
-    /// better.
+    /// Whether the gateway answered with an error. Otherwise it did not answer, and the next
+    /// request will probably fail, too.
     pub(crate) refused: bool,
 }
 
-/// A key that nothing else is known by.
+/// A new, unique idempotency key.
 pub(crate) fn fresh_key() -> String {
     Uuid::new_v4().to_string()
 }
 
 impl Api {
-    /// Finds the gateway: by flag, by the data folder, or where it usually is.
+    /// Finds the gateway: by --url, by the data folder, or at the default address.
     pub(crate) fn new(args: &GatewayArgs) -> Result<Self, Failure> {
         let folder = settings::data_folder(args.data.as_deref());
         let announced = || local::running(&folder).and_then(|running| running.url.parse().ok());
         let usual = || Url::parse("http://127.0.0.1:8080").expect("a literal URL parses");
         let url = args.url.clone().or_else(announced).unwrap_or_else(usual);
-        // The folder's key is for the gateway of this machine, and for nobody else.
+        // The data folder's key is sent only to a gateway on this machine.
         let here = is_loopback_url(&url);
         let key = args.key.clone().or_else(|| here.then(|| local::key(&folder)).flatten());
         let http = outbound::client(&url)
@@ -81,7 +81,7 @@ impl Api {
         self.key.as_deref()
     }
 
-    /// Asks, and gives the JSON of a good answer.
+    /// Sends a request and returns the JSON of a successful response.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -92,8 +92,8 @@ impl Api {
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Sends a text as it is, and gives the text of a good answer. What only Python takes for JSON
-    /// goes through.
+    /// Sends a body unchanged and returns the body of a successful response as text. Not parsed, so
+    /// that the non-standard JSON of Python (`NaN`) passes.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -105,8 +105,8 @@ impl Api {
         Ok(good(status, text)?)
     }
 
-    /// Has something done once. If the gateway may have heard of it and does not answer, it is asked
-    /// again.
+    /// Sends a request with its idempotency key. Retries it once if the gateway may have received
+    /// it but did not answer.
     pub(crate) async fn once(&self, deed: Deed<'_>) -> Result<String, Trouble> {
         let body = Bytes::from(deed.body);
         let ask = || {
@@ -119,11 +119,12 @@ impl Api {
                 return Err(self.unheard(&error));
             }
             Err(_) => {
-                // A gateway that is being restarted is back by then.
+                // Leaves a restarting gateway time to come up.
                 tokio::time::sleep(PAUSE).await;
                 exchange(ask()?).await.map_err(|_| Trouble {
                     what: format!(
-                        "{} may have happened: the gateway at {} was asked twice and did not answer",
+                        "{} may have happened: the gateway at {} did not answer the request or its \
+                         retry",
                         deed.name, self.url
                     ),
                     hint: Some(deed.look),
@@ -151,7 +152,7 @@ impl Api {
         Ok(request)
     }
 
-    /// The session that was meant: `last` is the newest.
+    /// The id of the named session; `last` is the newest.
     pub(crate) async fn session(&self, named: &str) -> Result<String, Failure> {
         if named != "last" {
             return Ok(named.to_owned());
@@ -170,7 +171,7 @@ impl Api {
     fn unheard(&self, error: &reqwest::Error) -> Trouble {
         let url = &self.url;
         let (what, hint) = if error.is_builder() {
-            let what = format!("the gateway at {url} cannot be asked: {error}");
+            let what = format!("cannot make a request to the gateway at {url}: {error}");
             (what, "check --url and --key")
         } else if error.is_connect() {
             let why = match error.is_timeout() {
@@ -182,16 +183,16 @@ impl Api {
         } else {
             let why = match error.is_timeout() {
                 true => "does not answer in time",
-                false => "broke off without an answer",
+                false => "closed the connection without an answer",
             };
-            (format!("the gateway at {url} {why}"), "`bowline doctor` says how it is")
+            (format!("the gateway at {url} {why}"), "check it with `bowline doctor`")
         };
         Trouble { what, hint: Some(hint.into()), refused: false }
     }
 }
 
 impl Trouble {
-    /// What was answered cannot be used, or the answer was no.
+    /// The gateway answered with an error, or with something unusable.
     pub(crate) fn refused(what: impl Into<String>) -> Self {
         Self { what: what.into(), hint: None, refused: true }
     }
@@ -212,7 +213,7 @@ impl From<Trouble> for Failure {
     }
 }
 
-/// Asks, and hears the answer out.
+/// Sends a request and reads the whole response.
 async fn exchange(request: RequestBuilder) -> Result<(StatusCode, String), reqwest::Error> {
     let response = request.send().await?;
     Ok((response.status(), response.text().await?))
@@ -226,14 +227,15 @@ fn refused(status: StatusCode, text: &str) -> Trouble {
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
         return Trouble::refused(format!("the gateway answered {status}"));
     };
-    // It may quote what a stranger wrote.
+    // The message may contain text from others: no control characters to the terminal.
     let failure = Trouble::refused(printable(&body.error.message));
     let again = "ask the sender to export again";
     match body.error.code.as_str() {
         "SBP_TOKEN_CONSUMED" => return failure.hint(format!("{again}, or import with --fork")),
         "SBP_TOKEN_EXPIRED" | "SBP_TOKEN_INTEGRITY" => return failure.hint(again),
         "SBP_TOKEN_INVALID" => {
-            return failure.hint("a token opens a bundle on the gateway that made it: check --url");
+            return failure
+                .hint("a token is valid only on the gateway that issued it: check --url");
         }
         _ => {}
     }
@@ -241,14 +243,15 @@ fn refused(status: StatusCode, text: &str) -> Trouble {
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             failure.hint("give an API key with --key or BOWLINE_API_KEY")
         }
-        (StatusCode::NOT_FOUND, _) => failure.hint("`bowline sessions list` shows what is there"),
+        (StatusCode::NOT_FOUND, _) => failure.hint("`bowline sessions list` lists your sessions"),
         (_, Some(detail)) => failure.hint(printable(&detail)),
         (_, None) => failure,
     }
 }
 
-/// The longest session there is goes over a slow line in that time.
+/// Long enough to send the largest session over a slow connection.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The wait before the retry.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -258,15 +261,15 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
 
-    /// What becomes of one connection.
+    /// What the test gateway does with one connection after it has read the request.
     enum Then {
-        /// It stays open, and nothing comes.
+        /// Keeps it open and sends nothing.
         Silence,
         Close,
         Answer(&'static str),
     }
 
-    /// A gateway that does this to one connection after the other, and gives what it was sent.
+    /// A test gateway that treats each connection as scripted, and returns the requests received.
     async fn gateway(script: Vec<Then>) -> (Api, JoinHandle<(Vec<String>, Vec<TcpStream>)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -287,7 +290,7 @@ mod tests {
                     Then::Answer(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
                 }
             }
-            // What is silent stays open until the test has looked.
+            // Returned so that silent connections stay open until the test ends.
             (heard, open)
         });
         (api, heard)
@@ -333,7 +336,8 @@ mod tests {
         let trouble = api.once(deed()).await.unwrap_err();
         let url = &api.url;
         let what = format!(
-            "the deed may have happened: the gateway at {url} was asked twice and did not answer"
+            "the deed may have happened: the gateway at {url} did not answer the request or its \
+             retry"
         );
         assert_eq!((trouble.what, trouble.hint.as_deref()), (what, Some("look for it")));
         assert!(!trouble.refused);

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Command-line arguments of every command (clap).
 
 pub(crate) mod control;
 pub(crate) mod mcp;
@@ -20,9 +20,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     max_term_width = 100,
     after_help = "\
 Examples:
-  bowline up                            start everything, with a built-in offline agent
-  bowline chat                          talk; leave at any time, nothing is lost
-  bowline chat --last                   come back to where you were
+  bowline up                            start the gateway with a built-in offline agent
+  bowline chat                          chat; disconnect at any time, nothing is lost
+  bowline chat --last                   continue the newest session
   bowline up --upstream https://host/v1 --upstream-key-env OPENAI_API_KEY --model gpt-4o"
 )]
 pub(crate) struct Cli {
@@ -32,31 +32,31 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start the gateway with friendly defaults and say what to do next
+    /// Start the gateway for interactive use: logs only warnings, prints what to do next
     Up(ServeArgs),
-    /// Start the gateway, for scripts and services
+    /// Start the gateway with full logs, for scripts and services
     Gateway(ServeArgs),
-    /// Talk to an agent; come back at any time from any terminal
+    /// Chat with an agent; reconnect at any time from any terminal
     Chat(ChatArgs),
-    /// Look at sessions, end them, remove them
+    /// List, show, end or delete sessions
     Sessions(SessionsArgs),
-    /// Pack a session: a token for this gateway, or a file for any other
+    /// Export a session: as a token for this gateway, or as a file for any other
     Export(roaming::ExportArgs),
     /// Import a session: by token, from a bundle, or from another product's export
     Import(roaming::ImportArgs),
-    /// Look at a token or a file without using it up
+    /// Show what a roaming token or a file contains, without consuming the token
     Inspect(roaming::InspectArgs),
-    /// Let another agent go on with a session
+    /// Hand a session over to another agent
     Handoff(roaming::HandoffArgs),
-    /// Begin a second session where another one is, or was
+    /// Fork a session: start a second one from its present state or an earlier step
     Fork(roaming::ForkArgs),
-    /// Show where a session comes from and what became of it
+    /// Show a session's origin, forks, handoffs, exports and cost
     Lineage(roaming::LineageArgs),
-    /// Use MCP servers, and be one for Claude Desktop and other hosts
+    /// List the MCP servers that agents use, or act as one for Claude Desktop and other hosts
     Mcp(mcp::McpArgs),
-    /// Run the control plane of a relay, or change who may use it
+    /// Run the control plane of a relay, or manage its users, daemons and keys
     Control(control::ControlArgs),
-    /// Pass sealed frames between clients and daemons, without being able to read them
+    /// Run a relay: forwards encrypted frames between clients and daemons, and cannot read them
     Relay(relay::RelayArgs),
     /// Make one address of this machine reachable through a relay, encrypted end to end
     Daemon(relay_ends::DaemonArgs),
@@ -68,13 +68,13 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits
     Doctor(DoctorArgs),
-    /// Make an API key, or change the key that signs roaming tokens
+    /// Create an API key, or rotate the key that signs roaming tokens
     Keys(KeysArgs),
-    /// Measure the gateway against bare servers in the same run
+    /// Benchmark the gateway and the relay against bare servers in the same run
     Bench(BenchArgs),
 }
 
-/// Where settings come from, besides file and environment.
+/// Flags that override settings from the configuration file and the environment.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct SettingArgs {
     /// The configuration file
@@ -94,7 +94,7 @@ pub(crate) struct SettingArgs {
     /// The environment variable that holds the upstream's key
     #[arg(long, value_name = "NAME", requires = "upstream")]
     pub(crate) upstream_key_env: Option<String>,
-    /// The model for chats that name none
+    /// The default model, for requests that name none
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// Allow a public address without API keys
@@ -111,7 +111,7 @@ Examples:
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
-    /// Print one line of JSON when ready, instead of a welcome
+    /// Print one line of JSON when ready, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -119,7 +119,7 @@ pub(crate) struct ServeArgs {
 /// Which gateway to talk to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayArgs {
-    /// The gateway's address; found by itself when it runs on this machine
+    /// The gateway's address; detected if it runs on this machine
     #[arg(long, value_name = "URL", env = "BOWLINE_URL")]
     pub(crate) url: Option<url::Url>,
     /// An API key of the gateway
@@ -134,7 +134,7 @@ pub(crate) struct GatewayArgs {
 #[command(after_help = "\
 While chatting:
   /back     show earlier messages      /cancel   stop the running answer
-  /session  show this session's id     /quit     leave (the agent goes on)
+  /session  show this session's id     /quit     disconnect (the agent continues)
 
 Examples:
   bowline chat
@@ -146,13 +146,13 @@ Examples:
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// Go on with this session
+    /// Continue this session
     #[arg(long, value_name = "ID", conflicts_with = "last")]
     pub(crate) session: Option<String>,
-    /// Go on with the newest session
+    /// Continue the newest session
     #[arg(long)]
     pub(crate) last: bool,
-    /// The session's token, if you have no API key of the gateway
+    /// The session's token; needed if you have no API key of the gateway
     #[arg(long, value_name = "TOKEN", env = "BOWLINE_SESSION_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// The device to act as
@@ -167,7 +167,7 @@ pub(crate) struct ChatArgs {
     /// Let the agent read text files under this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) read_folder: Option<PathBuf>,
-    /// Let the agent run commands; you are asked about each
+    /// Let the agent run shell commands; each one needs your approval
     #[arg(long)]
     pub(crate) allow_run: bool,
     /// Send this message, print the answer and exit
@@ -178,7 +178,7 @@ pub(crate) struct ChatArgs {
     pub(crate) json: bool,
 }
 
-/// What kind of surface a chat is.
+/// The device type that a chat reports to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     Desktop,
@@ -204,7 +204,7 @@ pub(crate) enum SessionsCommand {
         /// Only sessions in this state
         #[arg(long, value_name = "STATUS")]
         status: Option<String>,
-        /// The most to show
+        /// The maximum number of sessions to show
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         /// Print JSON
@@ -236,7 +236,7 @@ pub(crate) enum SessionsCommand {
         #[arg(long)]
         failed: bool,
     },
-    /// Remove sessions and all they hold, for good
+    /// Delete sessions and all their data; this cannot be undone
     #[command(after_help = "Example:\n  bowline sessions rm 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f")]
     Rm {
         #[command(flatten)]
@@ -283,7 +283,7 @@ pub(crate) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a random key, and show it with the line for the configuration file
+    /// Create a random API key and print it with its line for the configuration file
     #[command(after_help = "Example:\n  bowline keys new")]
     New {
         /// Print JSON
@@ -309,10 +309,10 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// A gateway on this machine, durable, with the load generator beside it
+    /// Benchmark a gateway on this machine, writing to disk, with a load generator beside it
     #[command(after_help = "\
-Each figure is compared with a bare server that does the same without a gateway, in the same run
-on the same cores. Use a release build.
+Each figure is compared with a bare server that does the same work without a gateway, in the same
+run on the same cores. Use a release build.
 
 Examples:
   bowline bench gateway
@@ -320,36 +320,37 @@ Examples:
   bowline bench gateway --only attach,drain
   bowline bench gateway --only ready --large")]
     Gateway {
-        /// How long each load runs
+        /// How many seconds each load runs
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Only these parts: ready, http, stream, latency, attach, drain, followers, turns,
+        /// Run only these parts: ready, http, stream, latency, attach, drain, followers, turns,
         /// idle, idle-sessions
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
-        /// Also the start on a database of that size, which is written first [default: 1000]
+        /// Also measure the start on a database of this size, written first [default: 1000]
         #[arg(long, value_name = "MB", num_args = 0..=1, default_missing_value = "1000")]
         large: Option<u64>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Export, import and fork of long sessions, durable, and the content id beside Python's
+    /// Benchmark export, import and fork of long sessions, and the content id against Python's
     #[command(after_help = "Example:\n  bowline bench roaming --json")]
     Roaming {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Tool calls to attached devices, and answers put into the form of small ones
+    /// Benchmark tool calls to attached devices, and answers adapted to small devices
     #[command(after_help = "\
-A model calls a tool of an attached device, which answers at once. tool_call_* is the round trip as the
-gateway sees it, call handed over to answer there; tool_call_vs_echo compares it with a bare WebSocket
-echo of the same bytes at the same pace. tool_step_* is the whole step seen from outside, from the model's
-server to the device and back: two flushes to disk are in it, and four trips over loopback.
-tool_step_memory_* is the same on a store in memory; fsync_* is what the disk takes by itself.
+A model calls a tool of an attached device, which answers at once. tool_call_* is the round trip as
+the gateway sees it, from sending the call to receiving the answer; tool_call_vs_echo compares it
+with a bare WebSocket echo of the same bytes at the same rate. tool_step_* is the whole step seen
+from outside, from the model's server to the device and back: it includes two flushes to disk and
+four trips over loopback. tool_step_memory_* is the same with an in-memory store; fsync_* is one
+flush alone.
 
-Calls begin at fixed moments, so that latency is measured and not the machine's limit. Use a release
+Calls begin at fixed times, so that latency is measured and not the machine's limit. Use a release
 build.
 
 Examples:
@@ -357,33 +358,34 @@ Examples:
   bowline bench tools --json --seconds 20
   bowline bench tools --sessions 10 --rate 50")]
     Tools {
-        /// How long each load runs
+        /// How many seconds each load runs
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Devices that are attached, each with a session of its own
+        /// Attached devices, each with its own session
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         sessions: u32,
-        /// Calls a second, of all together
+        /// Calls per second, over all sessions
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rate: u32,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// A relay on one core, beside a bare TCP forwarder and nginx, with the generator on the other
+    /// Benchmark a relay on one core against a bare TCP forwarder and nginx
     #[command(after_help = "\
-Needs taskset and prlimit (util-linux) to keep the two apart, room for 10,200 open files, and nginx
-if it is to be compared. Use a release build on a quiet machine.
+The server under test runs on one core, the load generator on another. Needs taskset and prlimit
+(util-linux), a limit of at least 10,200 open files, and nginx if it is to be compared. Use a
+release build on a quiet machine.
 
 Examples:
   bowline bench relay
   bowline bench relay --json --seconds 10
   bowline bench relay --only frames,latency")]
     Relay {
-        /// How long each of the contestants is under load, in all
+        /// How many seconds each server is under load, in total
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Only these parts: frames, latency, idle, handshakes, seal
+        /// Run only these parts: frames, latency, idle, handshakes, seal
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Print JSON
@@ -393,21 +395,21 @@ Examples:
     /// The forwarder that the relay is compared with
     #[command(hide = true)]
     Forward {
-        /// Where connections go
+        /// The address to forward connections to
         #[arg(long)]
         to: SocketAddr,
     },
-    /// The model's server that the others measure with
+    /// The mock model server that the other benchmarks use
     #[command(hide = true)]
     Mock {
-        /// Serve TLS, with a certificate that is made now and written to this file
+        /// Serve TLS with a new self-signed certificate, which is written to this file
         #[arg(long, value_name = "FILE")]
         tls: Option<PathBuf>,
     },
     /// The bare WebSocket echo that tool calls are compared with
     #[command(hide = true)]
     Echo,
-    /// The same load against any OpenAI-compatible or SBP server
+    /// Run the same load against any OpenAI-compatible or SBP server
     #[command(
         after_help = "Example:\n  bowline bench compare --url http://127.0.0.1:9000 --model gpt-4o"
     )]
@@ -415,13 +417,13 @@ Examples:
         /// The server's address, with or without /v1
         #[arg(long, value_name = "URL")]
         url: url::Url,
-        /// Its API key, if it wants one
+        /// The server's API key, if it needs one
         #[arg(long, value_name = "KEY", env = "BOWLINE_API_KEY", hide_env_values = true)]
         key: Option<String>,
-        /// The model to ask for
+        /// The model to request
         #[arg(long, default_value = "bench")]
         model: String,
-        /// How long each load runs
+        /// How many seconds each load runs
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
         /// Print JSON

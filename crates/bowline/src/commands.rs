@@ -1,4 +1,4 @@
-//! One file a command.
+//! One module per command.
 
 pub(crate) mod bench;
 pub(crate) mod chat;

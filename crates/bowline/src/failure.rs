@@ -1,4 +1,4 @@
-//! A command that did not work: what happened, and what to do about it.
+//! The error of a command: what happened, what to do about it, and the exit code.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use crate::terminal;
 use bowline_gateway::StartError;
 use bowline_store::OpenError;
 
-/// What the user gets to read, on stderr, instead of a result.
+/// An error that is printed on stderr as `error:` and `hint:`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     what: String,
@@ -24,7 +24,7 @@ impl Failure {
         self
     }
 
-    /// An exit code other than 1.
+    /// Sets an exit code other than 1.
     pub(crate) fn code(mut self, code: u8) -> Self {
         self.code = code;
         self
@@ -66,7 +66,7 @@ impl From<StartError> for Failure {
             StartError::Door(error) => error.hint("127.0.0.1:8080"),
             StartError::Exposed { .. } => {
                 "make a key with `bowline keys new` and set auth.api_keys, listen on \
-                 127.0.0.1, or say --insecure if you really mean it"
+                 127.0.0.1, or use --insecure to allow access without a key"
                     .into()
             }
             StartError::Key(_) => "make a strong one with `bowline keys new`".into(),

@@ -1,8 +1,8 @@
-//! What a gateway leaves in its data folder for its owner's other commands: a key, and where it
-//! listens.
+//! Files in the data folder by which other commands find the gateway: an API key, and the address
+//! it listens on.
 //!
-//! Whoever can read the folder owns the data anyway, so the key gives nothing away. It is what
-//! lets `bowline chat` just work, also when API keys are on.
+//! Who can read the folder can read all data anyway, so the key gives no further access. With it
+//! `bowline chat` works without --url and --key, also if the gateway requires API keys.
 
 use std::path::Path;
 
@@ -14,21 +14,21 @@ use serde::{Deserialize, Serialize};
 const KEY: &str = "local.key";
 const RUNNING: &str = "running.json";
 
-/// Where the gateway of a data folder listens.
+/// The address and process id of the gateway of a data folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Running {
     pub(crate) url: String,
     pub(crate) pid: u32,
 }
 
-/// A random secret as text.
+/// 256 random bits as base64url.
 pub(crate) fn random_secret() -> String {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The folder's key, made on the first start.
+/// The data folder's API key; created on the first start.
 pub(crate) fn key_or_make(folder: &Path) -> Result<String, FileError> {
     if let Some(key) = key(folder) {
         return Ok(key);
@@ -38,13 +38,13 @@ pub(crate) fn key_or_make(folder: &Path) -> Result<String, FileError> {
     Ok(key)
 }
 
-/// The folder's key, if there is one that we may read.
+/// The data folder's API key, if there is one and it is readable.
 pub(crate) fn key(folder: &Path) -> Option<String> {
     let text = std::fs::read_to_string(folder.join(KEY)).ok()?;
     Some(text.trim().to_owned()).filter(|key| key.len() >= 32)
 }
 
-/// Notes where the gateway listens.
+/// Writes the gateway's address to the data folder.
 pub(crate) fn announce(folder: &Path, url: &str) -> Result<(), FileError> {
     let running = Running { url: url.to_owned(), pid: std::process::id() };
     let json = serde_json::to_vec(&running).unwrap_or_default();
@@ -55,7 +55,7 @@ pub(crate) fn retract(folder: &Path) {
     let _ = std::fs::remove_file(folder.join(RUNNING));
 }
 
-/// Where the gateway of this folder said it listens. It may be gone since.
+/// The address that the gateway of this folder wrote. It may have stopped since.
 pub(crate) fn running(folder: &Path) -> Option<Running> {
     serde_json::from_slice(&std::fs::read(folder.join(RUNNING)).ok()?).ok()
 }

@@ -1,10 +1,10 @@
-//! Logs go to stderr, as text or JSON, and never hold what people said.
+//! Logs go to stderr, as text or JSON, and never contain messages of a conversation.
 
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::{LogFormat, LogSettings};
 
-/// Libraries that would print frames or headers at their lowest levels.
+/// Libraries that log frames or headers at debug and trace level: limited to info.
 const QUIET: [&str; 9] = [
     "tungstenite",
     "tokio_tungstenite",
@@ -17,7 +17,7 @@ const QUIET: [&str; 9] = [
     "yamux",
 ];
 
-/// Libraries that would print what was said at any level.
+/// Libraries that log message contents at any level: switched off.
 const SILENT: [&str; 2] = ["rmcp", "process_wrap"];
 
 pub(crate) fn start(log: &LogSettings) -> Result<(), String> {

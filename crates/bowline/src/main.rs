@@ -1,4 +1,4 @@
-//! `bowline`: the one binary. Parses, dispatches, and says plainly what went wrong.
+//! `bowline`: the only binary. Parses the command line, runs the command and prints its error.
 
 mod api;
 mod cli;
@@ -18,8 +18,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::terminal::note;
 
-/// A turn is allocated on one thread and freed on another, many times a second: measured, the
-/// system's allocator costs a tenth to a fifth of all turns per second for it.
+/// Memory of a turn is allocated on one thread and freed on another, many times a second. Measured,
+/// the system's allocator costs 10 to 20 % of the turns per second.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(run(cli));
-    // Reading a terminal blocks a thread that nobody can wake; it must not hold up the exit.
+    // A blocking read of stdin cannot be interrupted; its thread must not delay the exit.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => terminal::finished(code),

@@ -1,4 +1,5 @@
-//! The control plane as the commands of a daemon's owner see it, with readable failures.
+//! What `daemon`, `connect` and `daemons` share: the control plane's client, where keys are stored,
+//! and readable errors.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +14,16 @@ use crate::failure::Failure;
 use crate::paths;
 use crate::terminal::printable;
 
-/// The control plane that was meant.
+/// A client of the control plane given by the arguments.
 pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure> {
     let url = args.control.clone().ok_or_else(|| {
-        Failure::new("no control plane was named").hint("use --control URL, or set BOWLINE_CONTROL")
+        Failure::new("no control plane was given").hint("use --control URL, or set BOWLINE_CONTROL")
     })?;
     Ok(ControlPlane::new(url, &key(args.key_file.as_deref())?)?)
 }
 
-/// From a file or the environment, never from the command line, which others can see.
+/// The user's API key. From a file or the environment, never from a flag, since other users of the
+/// machine can see command lines.
 fn key(file: Option<&Path>) -> Result<String, Failure> {
     let text = match file {
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
@@ -37,7 +39,7 @@ fn key(file: Option<&Path>) -> Result<String, Failure> {
     }
 }
 
-/// The daemon that was meant: by its id, or by a name that only one has.
+/// Finds a daemon by its id, or by its name if the name is unique.
 pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonView, Failure> {
     let daemons = control.daemons().await?;
     if let Some(daemon) = daemons.iter().find(|daemon| daemon.id == named) {
@@ -52,11 +54,11 @@ pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonVi
                 .hint("use an id; `bowline daemons` shows them"))
         }
         (None, _) => Err(Failure::new(format!("you have no daemon {named}"))
-            .hint("`bowline daemons` shows those you have")),
+            .hint("`bowline daemons` lists your daemons")),
     }
 }
 
-/// Where a daemon's identity and a client's pins are kept.
+/// The folder of a daemon's identity key and a client's pinned keys.
 pub(crate) fn folder(data: Option<&Path>) -> PathBuf {
     data.map_or_else(paths::data, Path::to_owned).join("relay")
 }
@@ -74,16 +76,16 @@ impl From<ControlError> for Failure {
                 "check the key in BOWLINE_CONTROL_KEY or --key-file"
             }
             ControlError::Refused { status: 403, .. } => {
-                "`bowline daemons` shows those you have, and with --revoke gives one up; a daemon \
-                 that was revoked begins anew with another --data folder"
+                "`bowline daemons` lists your daemons, and revokes one with --revoke; a revoked \
+                 daemon can register again as a new one with another --data folder"
             }
-            ControlError::Refused { status: 404, .. } => "`bowline daemons` shows those you have",
+            ControlError::Refused { status: 404, .. } => "`bowline daemons` lists your daemons",
             ControlError::Unreachable { .. } => "check --control, and that it runs",
             ControlError::Refused { .. } => "try again later",
-            ControlError::Unreadable => "check --control: something else answers there",
-            ControlError::InsecureRelay => "its operator has to put TLS in front of the relay",
+            ControlError::Unreadable => "check --control: another kind of server answers there",
+            ControlError::InsecureRelay => "the relay's operator has to enable TLS",
         };
-        // It may quote what a stranger wrote.
+        // The message may contain text from the server: no control characters to the terminal.
         Failure::new(printable(&error.to_string())).hint(hint)
     }
 }
@@ -106,13 +108,13 @@ impl From<ClientClosed> for Failure {
                 let (pinned, offered) = (change.pinned(), change.offered());
                 let both = format!("{closed}\n\n  pinned   {pinned}\n  offered  {offered}");
                 Failure::new(both).hint(format!(
-                    "somebody may be in between. If you know why it changed, and the daemon itself \
-                     shows the offered\n      one, say --approve-new-key {offered}"
+                    "this may be a man-in-the-middle attack. If you know why the key changed, and \
+                     the daemon itself\n      prints the offered fingerprint, use \
+                     --approve-new-key {offered}"
                 ))
             }
-            ClientClosed::Handshake(_) => {
-                Failure::new(closed).hint("somebody may be in between; try another network")
-            }
+            ClientClosed::Handshake(_) => Failure::new(closed)
+                .hint("this may be a man-in-the-middle attack; try another network"),
             ClientClosed::Relay(code @ Code::Known(ControlCode::DaemonNotFound)) => {
                 lost(LossReason::Told(code))
             }
@@ -121,16 +123,14 @@ impl From<ClientClosed> for Failure {
     }
 }
 
-/// A loss that a command does not wait out.
+/// The error for a lost session, in commands that do not reconnect.
 pub(crate) fn lost(reason: LossReason) -> Failure {
     match reason {
         LossReason::Control(error) => error.into(),
-        LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
-            Failure::new("the daemon is offline")
-                .hint("start it on its machine with `bowline daemon`")
-        }
+        LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => Failure::new("the daemon is offline")
+            .hint("start it on its machine with `bowline daemon`"),
         LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {
-            Failure::new("the daemon was revoked").hint("`bowline daemons` shows those you have")
+            Failure::new("the daemon was revoked").hint("`bowline daemons` lists your daemons")
         }
         LossReason::Told(Code::Known(ControlCode::SessionExpired)) => {
             Failure::new("the daemon refused or closed the session").hint("try again")

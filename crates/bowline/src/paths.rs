@@ -1,13 +1,13 @@
-//! Where things live, by the XDG rules.
+//! Default paths, by the XDG base directory specification.
 
 use std::path::PathBuf;
 
-/// The data folder of a user who chose none.
+/// The default data folder.
 pub(crate) fn data() -> PathBuf {
     under("XDG_DATA_HOME", ".local/share")
 }
 
-/// The configuration file of a user who chose none.
+/// The default configuration file.
 pub(crate) fn config() -> PathBuf {
     under("XDG_CONFIG_HOME", ".config").join("config.toml")
 }
@@ -18,7 +18,7 @@ fn under(variable: &str, fallback: &str) -> PathBuf {
     set.unwrap_or_else(|| home().join(fallback)).join("bowline")
 }
 
-/// A path as people write it.
+/// A path with `~` for the home directory.
 pub(crate) fn short(path: &std::path::Path) -> String {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     match home.and_then(|home| path.strip_prefix(home).ok().map(PathBuf::from)) {

@@ -1,8 +1,8 @@
-//! Settings in layers: defaults, file, environment, flags; each value knows where it came from.
+//! Settings in layers: defaults, file, environment, flags. Each value records its origin.
 //!
-//! By hand, because people ask "why is it that value?" and the answer has to name the file, the
-//! variable or the flag; and because with the known keys at hand a variable needs no other
-//! separator than the one underscore people expect.
+//! Not a configuration library, because `bowline config show` has to name the file, the variable or
+//! the flag that set a value. All keys are known, so `BOWLINE_LIMITS_DRAIN` can be mapped to
+//! `limits.drain` without a special separator.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::paths;
 use crate::terminal::note;
 
-/// What is in force.
+/// The effective settings, after all layers are merged.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Variables that begin like settings and are not.
+/// `BOWLINE_*` variables that are not settings.
 const NOT_SETTINGS: [&str; 7] = [
     "BOWLINE_CONFIG",
     "BOWLINE_URL",
@@ -56,7 +56,7 @@ const NOT_SETTINGS: [&str; 7] = [
     "BOWLINE_CONTROL",
     "BOWLINE_CONTROL_KEY",
 ];
-/// Keys without a default, which the table of defaults therefore cannot show.
+/// Keys without a default, which are therefore missing in the table of defaults.
 const OPTIONAL: [&str; 6] = [
     "auth.api_keys_file",
     "tls.cert",
@@ -94,7 +94,7 @@ impl Settings {
             .collect()
     }
 
-    /// How to log, for a command that says this much unless it was told otherwise.
+    /// The log settings, with `level` as the default if the user set none.
     pub(crate) fn log_or(self, level: &str) -> LogSettings {
         match self.origins.contains_key("log.level") {
             true => self.log,
@@ -240,7 +240,7 @@ fn defaults() -> Table {
     table
 }
 
-/// All values of a table with their dotted keys; a key part with a dot in it is quoted.
+/// Collects all values of a table with their dotted keys; a key part that contains a dot is quoted.
 fn collect(table: &Table, prefix: &str, into: &mut Vec<(String, Value)>) {
     for (name, value) in table {
         let name = if name.contains('.') { format!("\"{name}\"") } else { name.clone() };
@@ -266,7 +266,7 @@ fn split(key: &str) -> Vec<String> {
 }
 
 fn variable(key: &str) -> String {
-    // The one upstream that variables can define needs no name.
+    // Variables can define only the upstream `default`, so its name is left out.
     let key = key.replace("upstream.default.", "upstream.");
     format!("BOWLINE_{}", key.replace('.', "_").to_uppercase())
 }
@@ -284,13 +284,13 @@ fn parsed(text: &str, like: &Value) -> Option<Value> {
     }
 }
 
-/// Hides what nobody should read over a shoulder.
+/// Masks secrets in the output of `bowline config show`.
 fn masked(key: &str, value: Value) -> Value {
     match value {
         Value::Array(keys) if key == "auth.api_keys" => {
             Value::Array(keys.iter().map(|_| Value::String("***".into())).collect())
         }
-        // Those that name a variable say nothing secret.
+        // `env:NAME` only names a variable, which is not secret.
         Value::String(text) if is_secret(key) && !text.starts_with("env:") => {
             Value::String("***".into())
         }
@@ -299,7 +299,7 @@ fn masked(key: &str, value: Value) -> Value {
     }
 }
 
-/// Variables and headers that MCP servers are given.
+/// Whether the key is an environment variable or header of an MCP server.
 fn is_secret(key: &str) -> bool {
     let parts = split(key);
     let kind = parts.get(3).map(String::as_str);
@@ -317,7 +317,7 @@ fn without_password(text: &str) -> String {
     }
 }
 
-/// The data folder alone, for commands that only look for a gateway on this machine.
+/// Only the data folder, for commands that look for a gateway on this machine.
 pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     let args = SettingArgs { data: flag.map(Path::to_owned), ..SettingArgs::default() };
     Settings::load(&args).map_or_else(|_| paths::data(), |settings| settings.data)

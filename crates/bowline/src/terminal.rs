@@ -1,8 +1,8 @@
-//! Writing to people and to pipes: whatever a command prints goes through here.
+//! Output to stdout and stderr. Everything a command prints goes through here.
 //!
-//! A pipe that is closed (`bowline sessions list | head -1`) ends the reading, not the command: nothing
-//! here panics. What cannot be written for another reason, such as a full disk, makes the command fail
-//! at its end: a key that was shown only once may be lost with it.
+//! A closed pipe (`bowline sessions list | head -1`) is ignored: nothing here panics, and the
+//! command runs to its end. Any other write error, such as a full disk, makes the command exit with
+//! code 74: an API key that is shown only once may have been lost.
 
 mod table;
 
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 
-/// Something could not be written.
+/// A write to stdout failed, other than by a closed pipe.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// A line on stdout.
+/// Prints a line on stdout.
 macro_rules! say {
     () => { $crate::terminal::out(format_args!("\n")) };
     ($($words:tt)*) => {
@@ -26,12 +26,12 @@ macro_rules! say {
     };
 }
 
-/// Text on stdout, without an end of line.
+/// Prints text on stdout, without a line break.
 macro_rules! show {
     ($($words:tt)*) => { $crate::terminal::out(format_args!($($words)*)) };
 }
 
-/// A line on stderr: what is not the command's result.
+/// Prints a line on stderr: everything that is not the command's result.
 macro_rules! note {
     ($($words:tt)*) => {{
         use std::io::Write as _;
@@ -46,18 +46,18 @@ pub(crate) fn out(words: Arguments<'_>) {
     noticed(io::stdout().write_fmt(words));
 }
 
-/// How the command ends, given that it succeeded in all but, perhaps, saying so.
+/// The exit code of a command that succeeded: 74 if some of its output could not be written.
 pub(crate) fn finished(code: ExitCode) -> ExitCode {
     noticed(io::stdout().flush());
     if !LOST.load(Ordering::Relaxed) {
         return code;
     }
-    let hint = "check the disk that it goes to, then run the command again";
+    let hint = "check the disk that stdout is written to, then run the command again";
     error("not all of the output could be written", Some(hint));
     ExitCode::from(74)
 }
 
-/// What went wrong, and what to do about it, on stderr.
+/// Prints an error and its hint on stderr.
 pub(crate) fn error(what: &str, hint: Option<&str>) {
     note!("error: {what}");
     if let Some(hint) = hint {
@@ -70,7 +70,7 @@ pub(crate) fn utc(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// One of many steps of long work begins.
+/// Prints progress on stderr; nothing if there is only one step.
 pub(crate) fn progress(doing: &str, number: usize, of: usize, what: impl Display) {
     if of > 1 {
         note!("{doing} {number} of {of}: {what}");
@@ -83,7 +83,7 @@ fn noticed(written: io::Result<()>) {
     }
 }
 
-/// The same on one line.
+/// [`printable`] text on one line.
 pub(crate) fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }

@@ -1,4 +1,4 @@
-//! What can be typed about the control plane.
+//! Arguments of `bowline control`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use ipnet::IpNet;
 
 use super::tls::TlsArgs;
 
-/// Without a subcommand it serves.
+/// Without a subcommand the control plane's server is started.
 #[derive(Debug, Args)]
 #[command(
     subcommand_negates_reqs = true,
     after_help = "\
-The subcommands work on the data folder itself, also while the control plane runs: it notices at
-once. A revoked user or daemon gets no new tokens, and relays disconnect its daemons and their clients within
-seconds.
+The subcommands change the data folder directly, also while the control plane runs: it sees changes
+at once. A revoked user or daemon gets no new tokens, and relays disconnect its daemons and their
+clients within seconds.
 
 Examples:
   bowline control --relay-url wss://relay.example.org/relay --issuer https://control.example.org
@@ -31,7 +31,7 @@ pub(crate) struct ControlArgs {
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) serve: ControlServeArgs,
-    /// Print JSON; when serving, one line of it as soon as it is ready
+    /// Print JSON; the server prints one line of it when it is ready
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -43,17 +43,17 @@ pub(crate) struct ControlServeArgs {
     /// Where to listen
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
     pub(crate) listen: SocketAddr,
-    /// What tokens name as their issuer: this control plane's address, as relays see it
+    /// The issuer in tokens: this control plane's address as relays reach it
     /// [default: http://<listen>]
     #[arg(long, value_name = "URL")]
     pub(crate) issuer: Option<String>,
-    /// Where daemons and clients connect
+    /// The relay's address, where daemons and clients connect
     #[arg(long, value_name = "URL", required = true)]
     pub(crate) relay_url: Option<url::Url>,
     /// The relay's region, if it has one
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,
-    /// How many minutes a daemon's presence token is good for
+    /// How many minutes a daemon's presence token is valid
     #[arg(long, value_name = "MINUTES", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=1440))]
     pub(crate) presence_minutes: u64,
@@ -62,17 +62,17 @@ pub(crate) struct ControlServeArgs {
     /// Allow plain HTTP on a public address, behind a proxy that terminates TLS
     #[arg(long)]
     pub(crate) insecure_plain: bool,
-    /// A proxy, or a network of them, whose X-Forwarded-For is believed
+    /// The address or network of a proxy whose X-Forwarded-For header is trusted
     #[arg(long = "trusted-proxy", value_name = "NETWORK", value_parser = peer::parse_network)]
     pub(crate) trusted_proxies: Vec<IpNet>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ControlCommand {
-    /// Add users, list them, revoke them, give them keys
+    /// Add, list or revoke users, or create API keys for them
     #[command(subcommand)]
     User(UserCommand),
-    /// List daemons, revoke them
+    /// List or revoke daemons
     #[command(subcommand)]
     Daemon(DaemonCommand),
     /// Sign tokens with the next key; tokens already issued stay valid until they expire
@@ -80,14 +80,14 @@ pub(crate) enum ControlCommand {
         after_help = "Examples:\n  bowline control rotate\n  bowline control rotate --compromised"
     )]
     Rotate {
-        /// Others may have the keys: give all of them up at once, with every token that is out
+        /// The signing keys may be stolen: replace them all, which invalidates every issued token
         #[arg(long)]
         compromised: bool,
     },
-    /// Show who did what, newest first
+    /// Show the audit log, newest first
     #[command(after_help = "Example:\n  bowline control audit --limit 20 --json")]
     Audit {
-        /// The most to show
+        /// The maximum number of records to show
         #[arg(long, value_name = "N", default_value_t = 50,
               value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
@@ -102,25 +102,25 @@ pub(crate) enum UserCommand {
     /// List users
     #[command(after_help = "Example:\n  bowline control user list --json")]
     List,
-    /// Give a user another API key and show it, once
+    /// Create another API key for a user and show it, once
     #[command(after_help = "Example:\n  bowline control user key alice --replace")]
     Key {
         name: String,
-        /// Revoke the keys there are
+        /// Revoke the user's existing keys
         #[arg(long)]
         replace: bool,
     },
-    /// Revoke a user with all keys and daemons, for good
+    /// Revoke a user with all keys and daemons; this cannot be undone
     #[command(after_help = "Example:\n  bowline control user revoke alice")]
     Revoke { name: String },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonCommand {
-    /// List everyone's daemons
+    /// List the daemons of all users
     #[command(after_help = "Example:\n  bowline control daemon list --json")]
     List,
-    /// Revoke a daemon, for good
+    /// Revoke a daemon; this cannot be undone
     #[command(
         after_help = "Example:\n  bowline control daemon revoke 7b1e4a52-0c1f-4a0e-9f0a-3d1c2b4a5e6f"
     )]

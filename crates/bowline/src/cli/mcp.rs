@@ -1,4 +1,4 @@
-//! What can be typed about MCP.
+//! Arguments of `bowline mcp`.
 
 use clap::{Args, Subcommand};
 
@@ -25,9 +25,9 @@ Example:
         #[arg(long)]
         json: bool,
     },
-    /// Be an MCP server for Claude Desktop and other hosts, on standard input and output
+    /// Act as an MCP server for Claude Desktop and other hosts, on standard input and output
     #[command(after_help = "\
-Passes everything on to the running gateway. A host starts it; docs/mcp.md says how.
+Forwards every request to the running gateway. The MCP host starts this command: see docs/mcp.md.
 
 Examples:
   bowline mcp serve
@@ -36,7 +36,7 @@ Examples:
     Serve {
         #[command(flatten)]
         gateway: GatewayArgs,
-        /// A session's token: only that session is reached
+        /// A session's token; limits access to that session
         #[arg(long, value_name = "TOKEN", env = "BOWLINE_SESSION_TOKEN", hide_env_values = true)]
         token: Option<String>,
     },

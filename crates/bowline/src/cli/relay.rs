@@ -1,4 +1,4 @@
-//! What can be typed about relays.
+//! Arguments of `bowline relay`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use super::tls::TlsArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A relay passes sealed frames between clients and daemons and cannot read them. It takes the tokens
-of one control plane, whose keys it fetches from <issuer>/.well-known/jwks.json.
+A relay forwards encrypted frames between clients and daemons and cannot read them. It accepts the
+tokens of one control plane, whose keys it fetches from <issuer>/.well-known/jwks.json.
 
 Examples:
   bowline relay --with-control
@@ -28,19 +28,19 @@ pub(crate) struct RelayArgs {
     /// Where to listen
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090")]
     pub(crate) listen: SocketAddr,
-    /// The control plane whose tokens count: https, or http on this machine
+    /// The control plane whose tokens are accepted: https, or http on this machine
     #[arg(long, value_name = "URL", required_unless_present = "with_control")]
     pub(crate) issuer: Option<String>,
-    /// Run the control plane, too, at the same address
+    /// Also run the control plane, at the same address
     #[arg(long, conflicts_with = "issuer")]
     pub(crate) with_control: bool,
     /// The control plane's data folder [default: `control` in bowline's data folder]
     #[arg(long, value_name = "DIR", requires = "with_control")]
     pub(crate) data: Option<PathBuf>,
-    /// How the world reaches it [default: the address it listens on]
+    /// The public address of relay and control plane [default: the address it listens on]
     #[arg(long, value_name = "URL", requires = "with_control")]
     pub(crate) url: Option<url::Url>,
-    /// Where the relay stands; tokens for another region are refused
+    /// The relay's region; tokens for another region are refused
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,
     #[command(flatten)]
@@ -48,36 +48,36 @@ pub(crate) struct RelayArgs {
     /// Allow plain HTTP on a public address, behind a proxy that terminates TLS
     #[arg(long)]
     pub(crate) insecure_plain: bool,
-    /// A proxy, or a network of them, whose X-Forwarded-For is believed
+    /// The address or network of a proxy whose X-Forwarded-For header is trusted
     #[arg(long = "trusted-proxy", value_name = "NETWORK", value_parser = peer::parse_network)]
     pub(crate) trusted_proxies: Vec<IpNet>,
-    /// How long a session waits for its daemon
+    /// How long a session stays paused for a disconnected daemon to reconnect
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(crate) grace: Duration,
-    /// How long known keys count while the control plane cannot be reached
+    /// How long cached signing keys are used while the control plane cannot be reached
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration::parse)]
     pub(crate) keys_stale: Duration,
-    /// How often to ask which daemons were revoked
+    /// How often to ask the control plane which daemons were revoked
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     pub(crate) revoked_every: Duration,
-    /// Connections open at once
+    /// The maximum number of open connections
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) connections: usize,
-    /// Messages a second from one connection; more are delayed; 0 for no limit
+    /// Messages per second from one connection; more are delayed; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub(crate) rate_frames: u32,
-    /// New connections a second; more are turned away; 0 for no limit
+    /// New connections per second; more are refused; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) rate_connections: u32,
-    /// Connections open at once from one address; 0 for no limit, as behind a proxy that is not
-    /// trusted
+    /// The maximum number of open connections from one address; 0 for no limit, as needed behind a
+    /// proxy without --trusted-proxy
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(crate) connections_per_address: usize,
-    /// New connections a second from one address; 0 for no limit, as behind a proxy that is not
-    /// trusted
+    /// New connections per second from one address; 0 for no limit, as needed behind a proxy
+    /// without --trusted-proxy
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) rate_connections_ip: u32,
-    /// How long a silent connection is left alone before it is pinged
+    /// How long a connection may be idle before it is pinged
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration::parse)]
     pub(crate) ping_every: Duration,
     /// Print one line of JSON when ready

@@ -1,4 +1,4 @@
-//! What can be typed about the two ends of a relay.
+//! Arguments of `bowline daemon`, `bowline connect` and `bowline daemons`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use url::Url;
 
-/// Which control plane to talk to, and as whom.
+/// The control plane's address and the user's API key.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlArgs {
     /// The control plane's address
     #[arg(long, value_name = "URL", env = "BOWLINE_CONTROL")]
     pub(crate) control: Option<Url>,
-    /// A file that holds your key; otherwise BOWLINE_CONTROL_KEY does
+    /// A file with your API key [default: the key in BOWLINE_CONTROL_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Clients reach the one address given with --tcp and no other. What they say is sealed end to end;
-neither the relay nor the control plane can read it. Sessions survive the loss of the connection.
+Clients reach the one address given with --tcp and no other. Traffic is encrypted end to end:
+neither relay nor control plane can read it. Sessions survive the loss of the connection.
 
 Examples:
   export BOWLINE_CONTROL=https://control.example.org BOWLINE_CONTROL_KEY=…
@@ -29,13 +29,13 @@ Examples:
 pub(crate) struct DaemonArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// Where connections go; without it, clients can only ping
+    /// The address to forward connections to; without it, clients can only ping
     #[arg(long, value_name = "HOST:PORT", value_parser = target)]
     pub(crate) tcp: Option<String>,
-    /// What to call it
+    /// The daemon's name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The data folder, where its identity is kept
+    /// The data folder, where the daemon's identity key is stored
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Print events as lines of JSON
@@ -47,8 +47,8 @@ pub(crate) struct DaemonArgs {
 #[command(
     group = ArgGroup::new("what").required(true).args(["listen", "ping"]),
     after_help = "\
-The daemon's key is pinned when it is first seen. If it ever changes, nothing goes on until you have
-compared both fingerprints and approve the new one.
+The daemon's key is pinned on first use. If the key changes later, connections are refused until you
+have compared both fingerprints and approved the new one.
 
 Examples:
   bowline connect home --listen 127.0.0.1:2222
@@ -64,17 +64,17 @@ pub(crate) struct ConnectArgs {
     /// Forward this local port to the daemon's target
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Measure round trips instead
+    /// Measure round-trip times instead
     #[arg(long)]
     pub(crate) ping: bool,
     /// How many round trips
     #[arg(long, value_name = "N", requires = "ping", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
-    /// Trust the daemon's new key, which must have this fingerprint
+    /// Trust the daemon's changed key if it has this fingerprint
     #[arg(long, value_name = "FINGERPRINT")]
     pub(crate) approve_new_key: Option<String>,
-    /// The data folder, where pinned keys are kept
+    /// The data folder, where pinned keys are stored
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Print JSON
@@ -91,7 +91,7 @@ Examples:
 pub(crate) struct DaemonsArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// Revoke a daemon for good, for example a lost machine. It and its clients are disconnected
+    /// Revoke a daemon permanently, for example a lost machine. It and its clients are disconnected
     #[arg(long, value_name = "DAEMON")]
     pub(crate) revoke: Option<String>,
     /// Print JSON
@@ -99,7 +99,7 @@ pub(crate) struct DaemonsArgs {
     pub(crate) json: bool,
 }
 
-/// A host and a port, as they are; the host is looked up when it is needed.
+/// Parses `HOST:PORT`. The host name is resolved when a connection is made, not here.
 fn target(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port))

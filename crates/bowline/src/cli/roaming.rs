@@ -1,4 +1,4 @@
-//! What can be typed about sessions that travel.
+//! Arguments of `bowline export`, `import`, `inspect`, `handoff`, `fork` and `lineage`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::GatewayArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --out the bundle stays on the gateway, and the token opens it there, once.
+Without --out the bundle stays on the gateway, and the printed token imports it there, once.
 
 Examples:
   bowline export last
@@ -35,8 +35,8 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Files are understood by their content: an SBP bundle, a ChatGPT `conversations.json`, OpenAI-style
-messages (JSON or JSONL), a Letta agent file (.af). What cannot be imported is listed.
+The format of a file is detected from its content: an SBP bundle, a ChatGPT `conversations.json`,
+OpenAI-style messages (JSON or JSONL), a Letta agent file (.af). What cannot be imported is listed.
 Each conversation of another product's file is imported once: the same file again within 24 hours
 (`limits.key_memory`) gives the same sessions. For a second copy use `bowline fork`.
 
@@ -50,13 +50,13 @@ pub(crate) struct ImportArgs {
     pub(crate) gateway: GatewayArgs,
     /// A file, `-` for standard input, or a roaming token
     pub(crate) source: String,
-    /// The agent that goes on; the bundle's own unless said
+    /// The agent of the new session [default: the bundle's agent]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
     /// Import a copy; the token stays valid
     #[arg(long)]
     pub(crate) fork: bool,
-    /// Only say what would be imported
+    /// Only print what would be imported
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON
@@ -88,13 +88,13 @@ pub(crate) struct HandoffArgs {
     pub(crate) gateway: GatewayArgs,
     /// The session's id, or `last`
     pub(crate) session: String,
-    /// The agent that goes on
+    /// The agent that continues the session
     #[arg(long, value_name = "AGENT")]
     pub(crate) to: String,
-    /// What it is told
+    /// A message to that agent
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
-    /// Why
+    /// The reason for the handoff
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Print JSON
@@ -112,7 +112,7 @@ pub(crate) struct ForkArgs {
     pub(crate) gateway: GatewayArgs,
     /// The session's id, or `last`
     pub(crate) session: String,
-    /// Begin after this many steps, not now
+    /// Fork after this many steps, instead of at the present end
     #[arg(long, value_name = "N")]
     pub(crate) at_step: Option<u64>,
     /// A name for the fork
@@ -141,7 +141,7 @@ pub(crate) struct LineageArgs {
     pub(crate) json: bool,
 }
 
-/// A whole number and a unit, in seconds.
+/// Parses a whole number with a unit, such as `24h`, into seconds.
 fn seconds(text: &str) -> Result<u32, String> {
     let form = || "write it like 60s, 90m, 24h or 7d".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -157,6 +157,6 @@ fn seconds(text: &str) -> Result<u32, String> {
     let seconds = number.checked_mul(unit).ok_or_else(form)?;
     match seconds {
         60..=604_800 => Ok(seconds),
-        _ => Err("a token is good for 60s to 7d".into()),
+        _ => Err("a token is valid for 60s to 7d".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate of a server.
+//! Arguments for a server's TLS certificate.
 
 use std::path::PathBuf;
 

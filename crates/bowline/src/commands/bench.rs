@@ -1,4 +1,4 @@
-//! `bowline bench`: how fast, compared with what.
+//! `bowline bench`: benchmarks, compared with bare servers.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::terminal::{note, say, show};
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     bowline_net::descriptors::raise();
     if cfg!(debug_assertions) {
-        note!("warning: this is a debug build; its figures mean little");
+        note!("warning: this is a debug build; its figures are not meaningful");
     }
     let mut report = Report::new(|what| note!("{what}"));
     let json = match args.command {
@@ -44,8 +44,8 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             let length = Duration::from_secs(seconds);
             let measured = compare::run(&url, key.as_deref(), &model, length, &mut report).await;
             measured.map_err(|error| {
-                Failure::new(format!("the measurement broke off: {error:#}"))
-                    .hint("check that the server runs there, and see --key and --model")
+                Failure::new(format!("the benchmark failed: {error:#}"))
+                    .hint("check that the server is running, and check --key and --model")
             })?;
             json
         }
@@ -69,12 +69,12 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A server of the bench's says where it listens.
+/// Prints the address of a helper server on stdout.
 fn ready(address: SocketAddr) {
     say!("{address}");
 }
 
 fn failed(error: anyhow::Error) -> Failure {
-    Failure::new(format!("the measurement broke off: {error:#}"))
-        .hint("check `ulimit -n` and that nothing else is busy, then try again")
+    Failure::new(format!("the benchmark failed: {error:#}"))
+        .hint("check `ulimit -n` and that the machine is not busy, then try again")
 }

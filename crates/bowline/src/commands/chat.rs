@@ -1,7 +1,7 @@
-//! `bowline chat`: a terminal that is a surface.
+//! `bowline chat`: the terminal as a surface of a session.
 //!
-//! Line by line on purpose: it works over ssh, in a pipe and under a screen reader. Leaving, by
-//! `/quit`, Ctrl-C or a lost network, never stops the agent.
+//! Plain line-by-line output, so that it works over ssh, in a pipe and with a screen reader.
+//! Disconnecting, by `/quit`, Ctrl-C or a lost network, never stops the agent.
 
 mod questions;
 mod screen;
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     chat.talk(args.message).await
 }
 
-/// The session to go on with, or a new one; and its token where we know it.
+/// The id of the session to continue, or of a new one, and its token if known.
 async fn session(api: &Api, args: &ChatArgs) -> Result<(SessionId, String), Failure> {
     let token = args.token.clone().unwrap_or_default();
     let id = match (&args.session, args.last) {
@@ -94,10 +94,11 @@ fn parse_id(text: &str) -> Result<SessionId, Failure> {
     })
 }
 
-/// What each kind of device says about itself.
+/// The device type and UI capabilities that the chat declares.
 fn context(device: Device) -> SurfaceContext {
     let (device_type, capabilities): (&str, &[&str]) = match device {
-        // A terminal shows no images, but their text and address say enough, and word by word.
+        // A terminal shows no images, but their alt text and URL are useful. Without the capability
+        // the gateway would describe images in words, and answers would not be streamed unchanged.
         Device::Desktop => ("desktop", &["markdown", "tables", "images", "streaming"]),
         Device::Browser => ("browser", &["markdown", "tables", "images", "streaming"]),
         Device::Phone => ("mobile", &["markdown", "streaming"]),
@@ -111,12 +112,12 @@ fn context(device: Device) -> SurfaceContext {
     }
 }
 
-/// The most answers of tools on their way to the gateway.
+/// The capacity of the queue of tool results.
 const CALLS: usize = 64;
 
 struct Chat {
     tools: ChatTools,
-    /// What tools answer comes through here.
+    /// Queue of tool results: tasks of tool calls send, the main loop receives.
     tell: mpsc::Sender<(String, ToolOutcome)>,
     done: mpsc::Receiver<(String, ToolOutcome)>,
     questions: Questions,
@@ -126,17 +127,17 @@ struct Chat {
     screen: Screen,
     model: Option<String>,
     input: Option<Lines<BufReader<Stdin>>>,
-    /// Messages not yet accepted, by our name for them.
+    /// Messages not yet accepted, by `client_turn_id`.
     waiting: HashSet<String>,
-    /// Turns accepted and not yet answered.
+    /// Accepted turns without an answer yet.
     accepted: HashSet<bowline_sbp::id::TurnId>,
-    /// How far back the log was shown.
+    /// The `seq` of the oldest message that `/back` has shown.
     oldest_shown: Option<u64>,
-    /// The input has ended: leave once everything is answered.
+    /// stdin has ended: exit once every message is answered.
     leave_when_answered: bool,
 }
 
-/// What a step of the conversation leads to.
+/// What the main loop does after an event or a line of input.
 enum ChatStep {
     Stay,
     Leave,
@@ -161,7 +162,7 @@ impl Chat {
                 },
                 line = read(&mut self.input) => self.typed(line).await?,
                 Some((call_id, outcome)) = self.done.recv() => {
-                    // If the surface is closed, its last event says why.
+                    // An error means that the surface is closed; its `Closed` event says why.
                     let _ = self.surface.answer(call_id, outcome).await;
                     ChatStep::Stay
                 }
@@ -238,11 +239,11 @@ impl Chat {
         Ok(ChatStep::Stay)
     }
 
-    /// A question was answered at the keyboard.
+    /// The user answered a permission prompt.
     async fn answered(&mut self, question: Question, yes: bool) -> Result<(), Failure> {
         match question {
             Question::Call { until, .. } if until.is_some_and(|until| Instant::now() > until) => {
-                self.screen.note("too late: the agent does not wait for this any more");
+                self.screen.note("too late: the tool call has timed out");
             }
             Question::Call { call_id, tool, input, until } if yes => {
                 self.start(call_id, tool, input, until);
@@ -261,13 +262,14 @@ impl Chat {
         Ok(())
     }
 
-    /// The agent calls a tool of this machine.
+    /// The agent calls a tool of this machine. Asks for permission first if the tool needs it;
+    /// without a terminal such a call is denied.
     fn called(&mut self, call_id: String, tool: String, input: Value, timeout: Option<Duration>) {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         match self.tools.question(&tool, &input) {
             None => self.start(call_id, tool, input, until),
             Some(_) if self.input.is_none() => {
-                let (tell, nobody) = (self.tell.clone(), Err("nobody is there to be asked".into()));
+                let (tell, nobody) = (self.tell.clone(), Err("no user is there to approve".into()));
                 tokio::spawn(async move { tell.send((call_id, nobody)).await });
             }
             Some(words) => {
@@ -276,7 +278,7 @@ impl Chat {
         }
     }
 
-    /// In a task of its own: the conversation goes on.
+    /// Runs a tool call in its own task, so that the chat stays responsive.
     fn start(&mut self, call_id: String, tool: String, input: Value, until: Option<Instant>) {
         let (tools, tell) = (self.tools.clone(), self.tell.clone());
         tokio::spawn(async move {
@@ -286,7 +288,7 @@ impl Chat {
     }
 
     fn approve(&mut self, approval: &Approval) {
-        // Without a keyboard the question stays for whoever has one.
+        // Without input to answer it, the approval is left to other surfaces.
         if self.input.is_none() {
             return;
         }
@@ -301,7 +303,7 @@ impl Chat {
         let log = self.api.get(&path).await?;
         let entries = log["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
         if entries.is_empty() {
-            self.screen.note("that is the beginning");
+            self.screen.note("there are no earlier messages");
         }
         for entry in entries {
             self.screen.earlier(entry, &entry_line(entry));
@@ -314,7 +316,8 @@ impl Chat {
         self.screen.show(&event);
         match event {
             Event::Accepted { client_turn_id, turn_id } => {
-                // A repeated accept of an answered message waits for nothing.
+                // An accept can be repeated after the turn has ended: then there is no answer to
+                // wait for.
                 if self.waiting.remove(&client_turn_id) && !self.screen.has_ended(turn_id) {
                     self.accepted.insert(turn_id);
                 }
@@ -335,7 +338,7 @@ impl Chat {
             Event::ApprovalAsked(approval) => self.approve(&approval),
             Event::Resolved { approval_id, .. } => {
                 if self.questions.answered_elsewhere(approval_id) {
-                    self.screen.note("that was answered elsewhere; press enter to go on");
+                    self.screen.note("that question is already decided or expired; press Enter");
                 }
             }
             Event::Closed(reason) => return ChatStep::Closed(reason),
@@ -350,7 +353,7 @@ impl Chat {
     }
 }
 
-/// The next line; never, if there is no input.
+/// The next line of input; never completes if there is no input.
 async fn read(input: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
     match input {
         Some(lines) => lines.next_line().await.ok().flatten(),
@@ -364,10 +367,10 @@ fn closed(reason: &CloseReason) -> Failure {
         CloseReason::Forbidden => {
             failure.hint("give the session's token with --token, or an API key with --key")
         }
-        CloseReason::NotFound => failure.hint("`bowline sessions list` shows what is there"),
+        CloseReason::NotFound => failure.hint("`bowline sessions list` lists your sessions"),
         CloseReason::Replaced => failure.hint("attach again with `bowline chat --last`"),
         CloseReason::HandedOff { session, .. } => {
-            failure.hint(format!("go on with `bowline chat --session {session}`"))
+            failure.hint(format!("continue with `bowline chat --session {session}`"))
         }
         CloseReason::Protocol { .. } => {
             failure.hint("gateway and chat may be of different versions")
@@ -376,7 +379,7 @@ fn closed(reason: &CloseReason) -> Failure {
     }
 }
 
-/// An event as a line of JSON, for scripts.
+/// An event as JSON, for `--json`.
 fn as_json(event: &Event) -> Value {
     match event {
         Event::Attached { pending, sbp_level, reconnected } => json!({

@@ -1,4 +1,4 @@
-//! `bowline config show`: what is in force, and why.
+//! `bowline config show`: the effective settings and the origin of each.
 
 use std::process::ExitCode;
 

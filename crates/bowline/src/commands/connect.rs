@@ -1,4 +1,4 @@
-//! `bowline connect`: a port here that leads to a daemon's target, or a look at the way there.
+//! `bowline connect`: forwards a local port to a daemon's target, or measures round-trip times.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Looks at the key that the daemon shows, and takes it if it is the one that was meant.
+/// Approves the daemon's changed key if it has the given fingerprint.
 async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig, Failure> {
     let mut client = RelayClient::connect(config.clone());
     let change = loop {
@@ -44,7 +44,7 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
             Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
             Some(ClientEvent::Lost { reason, .. }) => return Err(owner::lost(reason)),
             Some(ClientEvent::Established { .. }) | None => {
-                note!("the daemon shows the key that is pinned; there is nothing to approve");
+                note!("the daemon's key is the pinned one; there is nothing to approve");
                 client.close().await;
                 return Ok(config);
             }
@@ -54,10 +54,10 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
     let (pinned, offered) = (change.pinned(), change.offered());
     note!("pinned   {pinned}\noffered  {offered}");
     if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
-        return Err(Failure::new("the daemon's new key is not the one you approve")
-            .hint("nothing was changed; look at the daemon's own screen for its fingerprint"));
+        return Err(Failure::new("the daemon's new key does not have that fingerprint")
+            .hint("nothing was changed; `bowline daemon` prints its fingerprint when it starts"));
     }
-    note!("approved; it is pinned as soon as the daemon proves it\n");
+    note!("approved; pinned as soon as the daemon has proved that it has the key\n");
     config.approve(*change).map_err(Failure::new)
 }
 
@@ -73,7 +73,7 @@ async fn listen(
     })?;
     let address = listener.local_addr().map_err(Failure::new)?;
     if !address.ip().is_loopback() {
-        note!("warning: whoever can reach {address} can reach the daemon's target");
+        note!("warning: anyone who can reach {address} can reach the daemon's target");
     }
     let mut client = RelayClient::connect(config);
     let told = Told { json, daemon, address };
@@ -117,21 +117,23 @@ impl Told<'_> {
                     );
                     return;
                 }
-                say!("{} leads to {}", self.address, shown(self.daemon));
+                say!("{} forwards to {}", self.address, shown(self.daemon));
                 say!("fingerprint  {}", session.fingerprint());
                 if *first_use {
-                    say!("seen for the first time, and pinned: compare it with the daemon's own");
+                    say!("pinned on first use: compare it with the one that the daemon prints");
                 }
                 return;
             }
-            ClientEvent::Paused => ("paused", "the daemon is away; connections wait".to_owned()),
-            ClientEvent::Pending => ("pending", "the daemon is back".to_owned()),
-            ClientEvent::Resumed => ("resumed", "connections go on".to_owned()),
+            ClientEvent::Paused => {
+                ("paused", "the daemon is disconnected; connections wait".to_owned())
+            }
+            ClientEvent::Pending => ("pending", "the daemon has reconnected".to_owned()),
+            ClientEvent::Resumed => ("resumed", "connections continue".to_owned()),
             ClientEvent::NotPinned(error) => {
                 ("warning", format!("the daemon's key is not pinned: {error}"))
             }
             ClientEvent::Lost { reason, retry_in } => {
-                ("lost", format!("{reason}; again in {:.1} s", retry_in.as_secs_f64()))
+                ("lost", format!("{reason}; retrying in {:.1} s", retry_in.as_secs_f64()))
             }
             ClientEvent::Closed(_) => return,
         };
@@ -188,7 +190,7 @@ async fn measure(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A daemon as people know it.
+/// A daemon's name and id.
 fn shown(daemon: &DaemonView) -> String {
     match &daemon.name {
         Some(name) => printable(&format!("{name} ({})", daemon.id)),
@@ -196,7 +198,7 @@ fn shown(daemon: &DaemonView) -> String {
     }
 }
 
-/// The smallest time that so many of a hundred do not exceed. There is at least one.
+/// The nearest-rank percentile. `sorted` must not be empty.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100) - 1]
 }

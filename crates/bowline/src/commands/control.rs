@@ -1,4 +1,4 @@
-//! `bowline control`: the control plane, and what its owner does to it.
+//! `bowline control`: the control plane's server, and its administration.
 
 mod audit;
 mod daemon;
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The registry of a control plane that was started, or given a user, before.
+/// Opens an existing registry; fails if neither a first start nor `user add` has created it.
 fn registry(data: &Path) -> Result<Registry, Failure> {
     Registry::open_existing(data).map_err(|error| unopened(error, data))
 }
@@ -64,28 +64,28 @@ fn unopened(error: RegistryOpenError, data: &Path) -> Failure {
 pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
     let hint = match &error {
         ControlStartError::Registry(error) => return unopened(error.clone(), data),
-        ControlStartError::Config(_) => "see `bowline control --help` for what it looks like".into(),
+        ControlStartError::Config(_) => "`bowline control --help` has examples".into(),
         ControlStartError::Plain { .. } => {
-            "add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that does TLS, or say \
-             --insecure-plain if the proxy is elsewhere"
+            "add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that terminates TLS, \
+             or use --insecure-plain if the proxy is on another machine"
                 .into()
         }
         ControlStartError::Door(error) => error.hint("127.0.0.1:7000"),
-        ControlStartError::Thread(_) | ControlStartError::Client(_) => "check the limits of this machine".into(),
+        ControlStartError::Thread(_) | ControlStartError::Client(_) => "check `ulimit -a` of this machine".into(),
     };
     Failure::new(error).hint(hint)
 }
 
-/// What the registry says about a user or a daemon that was named.
+/// The error of an operation that the registry refused.
 fn undone(error: registry::Error, data: &Path) -> Failure {
     use registry::Error;
     let failure = Failure::new(&error);
     match error {
-        Error::NoUser => failure.hint("`bowline control user list` shows who there is"),
+        Error::NoUser => failure.hint("`bowline control user list` lists all users"),
         Error::NameTaken => failure
             .hint("choose another name, or make another key with `bowline control user key NAME`"),
         Error::BadName => failure.hint("for example: bowline control user add alice"),
-        Error::NoDaemon => failure.hint("`bowline control daemon list` shows what there is"),
+        Error::NoDaemon => failure.hint("`bowline control daemon list` lists all daemons"),
         Error::Database(_) => failure.hint(format!("check the disk and {}", data.display())),
         _ => failure,
     }
@@ -104,7 +104,7 @@ fn when(seconds: u64) -> String {
     }
 }
 
-/// The folder as one types it after a command, if it is not the usual one.
+/// The --data flag to add to a suggested command; empty for the default folder.
 pub(super) fn data_flag(data: &Path) -> String {
     let usual: PathBuf = paths::data().join("control");
     if data == usual { String::new() } else { format!(" --data {}", data.display()) }

@@ -1,4 +1,4 @@
-//! `bowline daemon`: one address of this machine, reachable by its owner from anywhere.
+//! `bowline daemon`: makes one address of this machine reachable for its owner through a relay.
 
 use std::process::ExitCode;
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said, for people or for programs.
+/// Prints events, as text or as lines of JSON.
 struct Teller {
     json: bool,
     fingerprint: String,
@@ -83,7 +83,10 @@ impl Teller {
             }
             DaemonEvent::Replaced { .. } => self.tell(
                 "replaced",
-                &[("why", &"another process with this identity is connected; waiting for its end")],
+                &[(
+                    "why",
+                    &"another process with this identity is connected; waiting for its exit",
+                )],
             ),
             DaemonEvent::SessionOpened(_) | DaemonEvent::Closed(_) => {}
         }
@@ -92,12 +95,12 @@ impl Teller {
     fn welcome(&self, daemon: &str) {
         say!("daemon       {daemon}");
         say!("fingerprint  {}", self.fingerprint);
-        say!("offers       {}", self.tcp.as_deref().unwrap_or("pings only; see --tcp"));
+        say!("target       {}", self.tcp.as_deref().unwrap_or("none, only pings; see --tcp"));
         let named = self.name.as_deref().unwrap_or(daemon);
         let what = if self.tcp.is_some() { "--listen 127.0.0.1:2222" } else { "--ping" };
         say!("\nfrom another machine, with the same control plane and key:");
         say!("  bowline connect {named} {what}");
-        say!("\nCompare the fingerprint there when it is first shown. Ctrl-C stops the daemon.\n");
+        say!("\nOn first use, compare the fingerprint that it prints. Ctrl-C stops the daemon.\n");
     }
 
     fn tell(&self, event: &str, facts: &[(&str, &dyn std::fmt::Display)]) {

@@ -1,4 +1,4 @@
-//! `bowline daemons`: what I own, online or not; and giving one up.
+//! `bowline daemons`: lists the user's daemons, or revokes one.
 
 use std::process::ExitCode;
 
@@ -54,12 +54,13 @@ async fn revoke(control: &ControlPlane, daemon: &str, json: bool) -> Result<Exit
         say!("{}", json!({ "id": daemon.id, "revoked": true }));
     } else {
         let name = printable(daemon.name.as_deref().unwrap_or(&daemon.id));
-        say!("{name} is revoked; the relay cuts it and its clients off within seconds");
+        say!("{name} is revoked; the relay disconnects it and its clients within seconds");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// As the control plane has it: what counts is what the daemon proves.
+/// The fingerprint of the key as the control plane stores it. Not verified: only a handshake with
+/// the daemon proves its key.
 fn fingerprint(key: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(key).or_else(|_| STANDARD.decode(key)).ok()?;
     Some(Fingerprint::of(bytes.as_slice().try_into().ok()?).to_string())

@@ -1,4 +1,4 @@
-//! `bowline doctor`: is everything as it should be?
+//! `bowline doctor`: checks data folder, database, upstreams, address, clock and file limit.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::terminal::{columns, say, show};
 use crate::{local, paths};
 
-/// What a look at one thing found.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: &'static str,
@@ -56,11 +56,11 @@ fn found(check: &'static str, result: Grade, detail: impl Into<String>) -> Findi
     Finding { check, result, detail: detail.into() }
 }
 
-/// Can we write where the data goes?
+/// Is the data folder writable?
 fn folder(settings: &Settings) -> Finding {
     let (check, path) = ("data folder", &settings.data);
     if !path.exists() {
-        let detail = format!("{} will be made at the first start", paths::short(path));
+        let detail = format!("{} will be created at the first start", paths::short(path));
         return found(check, Grade::Ok, detail);
     }
     let probe = path.join(".doctor");
@@ -77,16 +77,16 @@ fn folder(settings: &Settings) -> Finding {
     }
 }
 
-/// Does the database open, or is its gateway well?
+/// Does the database open, or is the gateway that uses it ready?
 async fn database(settings: &Settings) -> Finding {
     let check = "database";
     if !settings.data.join(FILE).exists() {
-        return found(check, Grade::Ok, "not made yet");
+        return found(check, Grade::Ok, "not created yet");
     }
     match Sqlite::open(&settings.data) {
         Ok(store) => match (store.check().await, store.unfinished_turns().await) {
             (Ok(()), Ok(turns)) => {
-                let detail = format!("opens and can be written; {turns} unfinished turns");
+                let detail = format!("opens and is writable; {turns} unfinished turns");
                 found(check, Grade::Ok, detail)
             }
             (Err(error), _) | (_, Err(error)) => found(check, Grade::Fail, error.to_string()),
@@ -96,7 +96,7 @@ async fn database(settings: &Settings) -> Finding {
     }
 }
 
-/// A gateway has the database: ask it.
+/// A running gateway has locked the database: asks its `/readyz`.
 async fn running(settings: &Settings) -> Finding {
     let check = "database";
     let Some(running) = local::running(&settings.data) else {
@@ -118,7 +118,7 @@ async fn running(settings: &Settings) -> Finding {
     }
 }
 
-/// Do the models' servers answer, and do they take our keys?
+/// Do the upstreams answer, and do they accept our keys?
 async fn upstreams(settings: &Settings) -> Vec<Finding> {
     let check = "upstream";
     let models = match Models::new(&settings.gateway) {
@@ -150,7 +150,7 @@ async fn upstreams(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Is the address free, or ours?
+/// Is the address free, or used by the gateway of this data folder?
 async fn address(settings: &Settings) -> Finding {
     let (check, listen) = ("address", settings.gateway.listen);
     match tokio::net::TcpListener::bind(listen).await {
@@ -159,11 +159,11 @@ async fn address(settings: &Settings) -> Finding {
             let ours = local::running(&settings.data)
                 .is_some_and(|r| r.url.ends_with(&listen.to_string()));
             match ours {
-                true => found(check, Grade::Ok, format!("{listen} is this gateway's")),
+                true => found(check, Grade::Ok, format!("{listen} is used by this gateway")),
                 false => found(
                     check,
                     Grade::Warn,
-                    format!("{listen} is taken by another program; use --listen"),
+                    format!("{listen} is used by another program; choose another with --listen"),
                 ),
             }
         }
@@ -171,7 +171,7 @@ async fn address(settings: &Settings) -> Finding {
     }
 }
 
-/// Tokens expire by the wall clock: it must not be far off.
+/// Tokens expire by the wall clock, so it must not be far off.
 fn clock() -> Finding {
     let now = jiff::Timestamp::now();
     let built = jiff::Timestamp::from_second(1_760_000_000).unwrap_or_default();
@@ -184,10 +184,10 @@ fn clock() -> Finding {
     found("clock", Grade::Ok, now.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// Each surface needs a descriptor.
+/// Each surface needs a file descriptor.
 fn open_files() -> Finding {
     let check = "open files";
-    // Raised at the start: this is what a gateway of this user would have.
+    // A gateway raises its limit at the start: this is what it would get.
     let limit = descriptors::raise().now;
     if limit < 4096 {
         let detail = format!(

@@ -1,4 +1,4 @@
-//! `bowline export`: a session, packed.
+//! `bowline export`: a session as a roaming token or as a bundle in a file.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let text = |name: &str| exported[name].as_str().unwrap_or("-").to_owned();
-    note!("packed {} messages of session {id}", exported["message_count"]);
+    note!("exported {} messages of session {id}", exported["message_count"]);
     note!("content id  {}", text("bundle_cid"));
     match &args.out {
         Some(file) => {
@@ -46,10 +46,10 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A conversation is its owner's alone, on disk too.
+/// Writes the bundle to a file that only its owner can read.
 fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     let elsewhere = |error: String| Failure::new(error).hint("choose another place with --out");
-    // A pipe or a terminal is written to, not replaced.
+    // Replacing a pipe or a terminal by a file would lose the output.
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         let written = std::fs::write(path, text);
         return written.map_err(|why| elsewhere(format!("cannot write {}: {why}", path.display())));
@@ -62,7 +62,7 @@ fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     written.map_err(|error| elsewhere(error.to_string()))
 }
 
-/// The answer's JSON, or a few lines for people.
+/// Prints the response as JSON, or the lines as text.
 pub(super) fn show(answer: &Value, json: bool, lines: &[String]) -> ExitCode {
     if json {
         say!("{answer}");

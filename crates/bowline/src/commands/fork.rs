@@ -1,4 +1,4 @@
-//! `bowline fork`: a second session where another one is, or was.
+//! `bowline fork`: a second session from the present state, or an earlier step, of another.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(args: ForkArgs) -> Result<ExitCode, Failure> {
         key: fresh_key(),
         name: "the fork",
         look: format!(
-            "before you ask again, see with `bowline lineage {id}` or `bowline sessions list` \
+            "before you try again, check with `bowline lineage {id}` or `bowline sessions list` \
              whether it did"
         ),
     };

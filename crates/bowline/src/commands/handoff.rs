@@ -1,4 +1,4 @@
-//! `bowline handoff`: another agent goes on.
+//! `bowline handoff`: another agent continues a session.
 
 use std::process::ExitCode;
 
@@ -21,14 +21,14 @@ pub(crate) async fn run(args: HandoffArgs) -> Result<ExitCode, Failure> {
         key: fresh_key(),
         name: "the handoff",
         look: format!(
-            "before you ask again, see with `bowline lineage {id}` or `bowline sessions list` \
+            "before you try again, check with `bowline lineage {id}` or `bowline sessions list` \
              whether it did"
         ),
     };
     let made: Value = serde_json::from_str(&api.once(deed).await?).unwrap_or_default();
     let new = made["session_id"].as_str().unwrap_or("-");
     let lines = [
-        format!("session {id} is suspended; agent {} goes on as", args.to),
+        format!("session {id} is suspended; agent {} continues it as", args.to),
         format!("  {new}"),
         format!("\nTalk to it with `bowline chat --session {new}`."),
     ];

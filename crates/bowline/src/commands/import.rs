@@ -1,9 +1,9 @@
 //! `bowline import`: a session from a token, a bundle, or another product's export.
 //!
 //! Invariants
-//! - Conversations of another product go under keys made of what is sent. So the same file, taken
-//!   in again while the gateway remembers them, gives the sessions that it gave before.
-//! - What a stranger's file says reaches the terminal without control characters.
+//! - The idempotency key of another product's conversation is a hash of the request. So importing
+//!   the same file again, while the gateway remembers its keys, returns the same sessions.
+//! - Text from a file is printed without control characters.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -23,19 +23,19 @@ use crate::failure::Failure;
 use crate::terminal::{note, one_line, printable, progress, say};
 use bowline_import::{Conversation, Format, Found};
 
-/// What was named: a token, or a text.
+/// What the command was given: a token, or the text of a file.
 #[derive(Debug)]
 pub(super) enum Given {
     Token(String),
-    /// Without the mark that some editors put before the first character. `written` is the file's
-    /// date: unlike the time of day, it is the same when the file is read again.
+    /// Without a byte order mark. `written` is the file's modification time: unlike the present
+    /// time, it is the same when the file is imported again, and so is the idempotency key.
     Text {
         text: String,
         written: Timestamp,
     },
 }
 
-/// A file, standard input, or else a token.
+/// Reads a file or standard input (`-`); what is not a file but looks like a token is a token.
 pub(super) fn given(source: &str) -> Result<Given, Failure> {
     let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {source}: {error}"));
     let mut text = String::new();
@@ -67,7 +67,8 @@ impl Given {
     }
 }
 
-/// Three parts of which the first says how they are signed. Names of files can have two dots, too.
+/// Whether the text is a JWT: three parts, the first of which is a header with `alg`. The header is
+/// checked since a file name can have two dots, too.
 fn is_token(text: &str) -> bool {
     let mut parts = text.split('.');
     let header = parts.next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
@@ -84,13 +85,13 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
         }
         Given::Token(token) => {
             let fields = json!({ "roaming_token": token, "allow_reuse": args.fork });
-            let look = "before you ask again, see with `bowline inspect TOKEN` whether the token \
-                        was used, and with `bowline sessions list` what came of it";
+            let look = "before you try again, check with `bowline inspect TOKEN` whether the token \
+                        was used, and with `bowline sessions list` for the new session";
             take_one(&args, fields, None, look).await
         }
         Given::Text { text, written } => {
             let found = bowline_import::read(&text, written).map_err(|error| {
-                Failure::new(error).hint("`bowline import --help` lists what is understood")
+                Failure::new(error).hint("`bowline import --help` lists the supported formats")
             })?;
             match found.format {
                 Format::Bundle => take_bundle(&args, &text).await,
@@ -100,7 +101,8 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Checked here before it is sent, and there again before it is written.
+/// Imports an SBP bundle. Its content id is checked here before it is sent; the gateway checks it
+/// again before it stores anything.
 async fn take_bundle(args: &ImportArgs, text: &str) -> Result<ExitCode, Failure> {
     let (contents, cid) = Contents::open(text).map_err(|error| {
         Failure::new(printable(&error.to_string())).hint("ask the sender for the file again")
@@ -112,12 +114,12 @@ async fn take_bundle(args: &ImportArgs, text: &str) -> Result<ExitCode, Failure>
         });
         return would(args, Format::Bundle, &[session], &[]);
     }
-    let look = "before you ask again, see with `bowline sessions list` and `bowline lineage last` \
-                whether it is there";
+    let look = "before you try again, check with `bowline sessions list` and `bowline lineage \
+                last` whether it was imported";
     take_one(args, json!({}), Some(text), look).await
 }
 
-/// A token or a bundle: each import of it makes another session.
+/// Imports a token or a bundle. Has a new idempotency key: each run makes another session.
 async fn take_one(
     args: &ImportArgs,
     fields: Value,
@@ -134,7 +136,8 @@ async fn take_one(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every conversation for itself: that one is refused is no reason to leave out the others.
+/// Imports another product's conversations, each with its own request: if one is refused, the
+/// others are still imported.
 async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failure> {
     let Found { format, sessions, report: unplaced } = found;
     let mut lines: Vec<_> =
@@ -178,13 +181,13 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
     outcome.report(args)
 }
 
-/// What became of the conversations of a file.
+/// The results for all conversations of a file.
 #[derive(Debug, Default)]
 struct ImportResult {
     imported: Vec<Value>,
     failed: Vec<Value>,
     without_place: Vec<String>,
-    /// The last one.
+    /// The last error.
     trouble: Option<Trouble>,
 }
 
@@ -224,8 +227,8 @@ impl ImportResult {
     }
 }
 
-/// Names for what is asked, made of what is asked: the same again has the same name. Of two that
-/// are alike in one file each has its own, since each becomes a session.
+/// Idempotency keys made of a hash of the request body, so that the same request has the same key.
+/// Two identical conversations in one file get different keys, since each becomes a session.
 #[derive(Debug, Default)]
 struct ImportKeys(HashMap<String, u32>);
 
@@ -243,7 +246,8 @@ fn title(session: &Conversation) -> String {
     one_line(session.title.as_deref().unwrap_or(&session.contents.session.id))
 }
 
-/// A bundle goes as the text it is: reading it into numbers would change them.
+/// The request body. The bundle is inserted as unchanged text: parsing it could change its numbers,
+/// and with them its content id.
 fn body(args: &ImportArgs, mut fields: Value, bundle: Option<&str>) -> String {
     if let Some(agent) = &args.agent {
         fields["target_agent_id"] = json!(agent);
@@ -294,7 +298,7 @@ fn say_made(made: &[Value]) {
         note!("  {} messages, agent {agent}", session["message_count"]);
     }
     if let [one] = made {
-        note!("\nGo on with `bowline chat --session {}`.", text(one, "session_id"));
+        note!("\nContinue with `bowline chat --session {}`.", text(one, "session_id"));
     }
 }
 
@@ -305,6 +309,6 @@ fn say_unplaced(unplaced: &[String]) {
     }
 }
 
-/// The gateway remembers keys for that long, unless it was set otherwise.
+/// 24 hours is the default of `limits.key_memory`.
 const AGAIN: &str = "run the same command again: within 24 hours, what was imported from a file is \
                      not imported a second time";

@@ -1,4 +1,4 @@
-//! `bowline inspect`: a token or a file, looked at and not used up.
+//! `bowline inspect`: what a roaming token or a file contains, without consuming the token.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,8 @@ pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
         }
         Given::Text { text, written } => look(&text, written)?,
     };
-    // A stranger wrote it: it must not play with the terminal, nor look like another field.
+    // The content is untrusted: without control characters, and with line breaks removed so that it
+    // cannot imitate another field.
     let shown = |value: &Value| match value {
         Value::String(text) => one_line(text),
         other => one_line(&other.to_string()),

@@ -1,4 +1,5 @@
-//! `bowline keys`: an API key and the line that lets it in; a new key for roaming tokens.
+//! `bowline keys`: creates an API key with its line for the configuration file, or rotates the key
+//! that signs roaming tokens.
 
 use std::process::ExitCode;
 
@@ -19,8 +20,8 @@ pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
         KeysCommand::Rotate { gateway, json } => {
             let made = Api::new(&gateway)?.call(Method::POST, "/v1/sbp/keys/rotate", None).await?;
             let line = format!(
-                "roaming tokens are signed with key {} from now on; those that are out stay good \
-                 until they expire",
+                "roaming tokens are signed with key {} from now on; tokens already issued stay \
+                 valid until they expire",
                 made["key_id"].as_str().unwrap_or("-")
             );
             Ok(show(&made, json, &[line]))
@@ -35,7 +36,7 @@ fn new(json: bool) -> ExitCode {
         say!("{}", json!({ "key": key, "config": format!("sha256:{hash}") }));
     } else {
         say!("{key}\n");
-        say!("Keep it: it is shown only now. Add its hash to the configuration file:\n");
+        say!("Save it: it is shown only now. Add its hash to the configuration file:\n");
         say!("[auth]\napi_keys = [\"sha256:{hash}\"]");
     }
     ExitCode::SUCCESS

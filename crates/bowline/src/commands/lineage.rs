@@ -1,4 +1,4 @@
-//! `bowline lineage`: a family of sessions, drawn.
+//! `bowline lineage`: the tree of imports, forks and handoffs that a session belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: LineageArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The family from its oldest known member down, the asked one marked.
+/// The tree from the oldest known session down, with the requested session marked.
 fn tree(lineage: &Lineage) -> String {
     let me = lineage.session_id.to_string();
     let mut children: BTreeMap<&str, Vec<&LineageEdge>> = BTreeMap::new();
@@ -48,8 +48,8 @@ fn tree(lineage: &Lineage) -> String {
     out.push_str(&costs(lineage));
     for export in &lineage.exports {
         let used = match (&export.import_session_id, export.imported_at) {
-            (Some(session), _) => format!("taken in as {session}"),
-            (None, _) => format!("good until {}", export.expires_at),
+            (Some(session), _) => format!("imported as {session}"),
+            (None, _) => format!("valid until {}", export.expires_at),
         };
         let label = export.label.as_deref().map(|l| format!(" \"{}\"", printable(l)));
         out.push_str(&format!(
@@ -59,12 +59,12 @@ fn tree(lineage: &Lineage) -> String {
         ));
     }
     if lineage.truncated {
-        out.push_str("… the family is larger than what is shown\n");
+        out.push_str("… there are more related sessions than are shown\n");
     }
     out
 }
 
-/// What was spent, session by session; those that cost nothing are left out.
+/// The cost of each session; those without cost are left out.
 fn costs(lineage: &Lineage) -> String {
     let mut out = String::new();
     for cost in &lineage.sessions {
@@ -98,7 +98,7 @@ impl<'a> Drawing<'a> {
         format!("{}{mark}", printable(session))
     }
 
-    /// Everything below a session. A stack, not recursion: families can be deep.
+    /// Draws everything below a session. Not recursive, since a deep tree could overflow the stack.
     fn below(&mut self, root: &'a str) {
         let edges = |drawing: &Self, of: &str| {
             drawing.children.get(of).cloned().unwrap_or_default().into_iter()
@@ -123,7 +123,7 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// What happened, in a word or two.
+/// The label of an edge: `forked as`, `imported as`, `handed to AGENT as`.
 fn how(edge: &LineageEdge) -> String {
     let text = |name: &str| edge.detail.get(name).and_then(|value| value.as_str()).map(printable);
     let label = text("label").map(|label| format!(" \"{label}\"")).unwrap_or_default();

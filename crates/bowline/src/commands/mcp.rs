@@ -1,4 +1,4 @@
-//! `bowline mcp`: the servers that agents use, and being one.
+//! `bowline mcp`: lists the MCP servers that agents use, or acts as an MCP server.
 
 mod bridge;
 
@@ -37,7 +37,7 @@ async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
             ("up", _) => format!("{} tools", tools.len()),
             (_, Some(why)) => printable(why),
             ("off", _) => "not enabled".into(),
-            _ => "not there yet".into(),
+            _ => "not started yet".into(),
         };
         say!("{:24}  {:8}  {:5}  {how}", text("name"), text("status"), text("transport"));
         for tool in tools {
@@ -47,7 +47,7 @@ async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A tool's name and the beginning of what its server says of it.
+/// A tool's name and the beginning of its description.
 fn tool_line(tool: &Value) -> String {
     const WIDTH: usize = 60;
     let text = |name: &str| tool[name].as_str().unwrap_or_default();
@@ -59,7 +59,7 @@ fn tool_line(tool: &Value) -> String {
 
 async fn serve(gateway: &GatewayArgs, token: Option<String>) -> Result<ExitCode, Failure> {
     let api = Api::new(gateway)?;
-    // Better said now, on stderr, than by the first tool.
+    // Report an unreachable gateway at the start, on stderr, not at the first tool call.
     api.get("/healthz").await?;
     let bearer = token.or_else(|| api.key().map(str::to_owned));
     let url = api.url.join("/mcp").map_err(Failure::new)?;

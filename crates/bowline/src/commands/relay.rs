@@ -1,4 +1,4 @@
-//! `bowline relay`: passes sealed frames between clients and daemons.
+//! `bowline relay`: forwards encrypted frames between clients and daemons.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +30,8 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
         region: args.region.clone(),
     });
     let bound = Relay::bind(config(args)).await?;
-    // Before it says that it is ready: whoever reads that may tell it to stop.
+    // Install the signal handlers before reporting ready: a supervisor may send SIGTERM right
+    // after, and without a handler that would skip the graceful shutdown.
     let signals = Signals::new()?;
     let bound = match local {
         Some(local) => local.open(bound, announce)?,
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
     run_until_told(bound, signals).await
 }
 
-/// What tells a relay to stop.
+/// The signals that stop a relay: SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -94,31 +95,31 @@ impl LocalControl {
             say!("  data     {}", paths::short(&self.data));
             say!("\ntry, in another terminal:");
             say!("  bowline control user add alice{}", data_flag(&self.data));
-            say!("\nCtrl-C stops it; who is connected is told to come back.");
+            say!("\nCtrl-C stops it; daemons and clients are told to reconnect.");
         }
         Ok(bound)
     }
 }
 
-/// Where daemons and clients connect, given where the control plane is.
+/// The relay's WebSocket URL, made of the control plane's URL.
 fn relay_url(url: &Url) -> Result<Url, Failure> {
     let wrong = || {
         Failure::new(format!("{url} is not an http or https address"))
-            .hint("give the address as the world sees it, such as --url https://relay.example")
+            .hint("give the public address, such as --url https://relay.example")
     };
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(wrong());
     }
-    // The URL type does not let a scheme change between its families; its text does.
+    // As text, since `Url::set_scheme` may refuse to change from http to ws.
     let text = url.as_str().trim_end_matches('/').replacen("http", "ws", 1);
     format!("{text}/relay").parse().map_err(|_| wrong())
 }
 
-/// The settings that these arguments mean.
+/// The relay's configuration from the arguments.
 fn config(args: RelayArgs) -> RelayConfig {
     RelayConfig {
         listen: args.listen,
-        // With a control plane beside it, that one counts.
+        // A placeholder with --with-control: replaced by the control plane's own issuer.
         issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
         region: args.region,
         tls: args.tls.files(),
@@ -147,11 +148,11 @@ fn greet(bound: &BoundRelay, announce: bool) {
     let url = format!("{scheme}://{}/relay", bound.local_addr());
     match announce {
         true => say!("{}", json!({ "url": url, "pid": std::process::id() })),
-        false => tracing::info!(%url, "listening; ready once the issuer's keys are there"),
+        false => tracing::info!(%url, "listening; ready once the issuer's keys are fetched"),
     }
 }
 
-/// Serves until a signal, then lets all connections end.
+/// Serves until SIGTERM or SIGINT, then shuts down gracefully.
 async fn run_until_told(bound: BoundRelay, signals: Signals) -> Result<ExitCode, Failure> {
     let Signals { mut terminate, mut interrupt } = signals;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -162,11 +163,11 @@ async fn run_until_told(bound: BoundRelay, signals: Signals) -> Result<ExitCode,
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("stopping; connections are told to come back");
+    tracing::info!("stopping; connections are told to reconnect");
     let _ = stop.send(());
     tokio::select! {
         () = running => Ok(ExitCode::SUCCESS),
-        // Asked twice: at once.
+        // A second SIGINT exits without waiting.
         _ = interrupt.recv() => Ok(ExitCode::from(130)),
     }
 }

@@ -1,4 +1,4 @@
-//! `bowline up` and `bowline gateway`: the same server, for people and for scripts.
+//! `bowline up` and `bowline gateway`: the same server, for interactive use and for services.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::terminal::say;
 use crate::{local, logging, paths};
 
-/// `up`: quiet logs, a welcome, and what to do next.
+/// `up`: logs warnings only, and prints the address and what to do next.
 pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
     let mut settings = Settings::load(&args.settings)?;
     if settings.log == Default::default() {
@@ -26,7 +26,7 @@ pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
     serve(settings, if args.json { Greeting::Json } else { Greeting::Welcome }).await
 }
 
-/// `gateway`: logs, and a line when ready.
+/// `gateway`: full logs, and a line when ready.
 pub(crate) async fn gateway(args: ServeArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(&args.settings)?;
     serve(settings, if args.json { Greeting::Json } else { Greeting::Log }).await
@@ -53,7 +53,7 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
         Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key)).await?;
     let url = gateway.url();
     if let Err(error) = local::announce(&data, &url) {
-        tracing::warn!(%error, "other commands will not find this gateway by its data folder");
+        tracing::warn!(%error, "cannot write running.json; other commands need --url");
     }
     match greeting {
         Greeting::Welcome => welcome(&gateway, &url, &data, &model),
@@ -67,7 +67,8 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
         ),
     }
     let outcome = run_until_told(gateway).await;
-    // Whatever still holds the store: the file is left clean.
+    // Close explicitly: other references to the store may still exist, and dropping this one would
+    // not leave a clean file.
     if outcome.is_ok() {
         store.close().await;
     }
@@ -75,7 +76,7 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
     outcome
 }
 
-/// Serves until a signal, or until the disk fails for good.
+/// Serves until SIGTERM or SIGINT, or until the disk fails permanently.
 async fn run_until_told(gateway: Gateway) -> Result<ExitCode, Failure> {
     let listen = |kind| {
         signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
@@ -86,17 +87,19 @@ async fn run_until_told(gateway: Gateway) -> Result<ExitCode, Failure> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         error = gateway.failed() => {
-            // Nothing may be acknowledged any more: no farewell, out, and recover at the start.
+            // Nothing may be acknowledged after a failed flush: exit without a graceful shutdown
+            // and recover at the next start.
             return Err(Failure::new(error)
-                .hint("check the disk, then start again: what was acknowledged is there")
+                .hint("check the disk, then start again: every acknowledged turn is stored")
                 .code(74));
         }
     }
-    tracing::info!("stopping; running turns are brought to their end");
+    tracing::info!("stopping; waiting for running turns to finish");
     let stopping = gateway.stop();
     tokio::select! {
         () = stopping => Ok(ExitCode::SUCCESS),
-        // Asked twice: at once. What was acknowledged is on disk, the rest is taken up next time.
+        // A second SIGINT exits without waiting. Acknowledged turns are on disk; unfinished ones
+        // are resumed at the next start.
         _ = interrupt.recv() => Ok(ExitCode::from(130)),
     }
 }
@@ -130,5 +133,5 @@ fn welcome(gateway: &Gateway, url: &str, data: &Path, model: &str) {
          '{{\"model\":\"bowline/offline\",\"sbp\":{{}},\"messages\":[{{\"role\":\"user\",\"content\":\"count to 5\"}}]}}'"
     );
     say!("  bowline sessions list");
-    say!("\nCtrl-C stops it; sessions stay.");
+    say!("\nCtrl-C stops it; sessions are kept.");
 }

@@ -124,7 +124,7 @@ async fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// `role: content`, with the mark of a turn that did not end well.
+/// `role: content`, with the status if the turn is not complete.
 pub(crate) fn entry_line(entry: &Value) -> String {
     let message = &entry["message"];
     let content = match &message["content"] {

@@ -1,11 +1,11 @@
-//! Rows of text as columns.
+//! Text tables with aligned columns.
 
-/// Rows under their headings.
+/// A table with headings.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
     aligned(Some(headings), rows)
 }
 
-/// The same without headings.
+/// A table without headings.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     aligned(None, rows)
 }

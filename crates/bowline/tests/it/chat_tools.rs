@@ -1,4 +1,4 @@
-//! What an agent does on the machine of whoever chats with it.
+//! Tool calls of an agent on the machine where `bowline chat` runs, and their permission prompts.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::process::{Process, bowline};
 
-/// A desktop of shell scripts: what they are called with ends up in a file.
+/// A folder of shell scripts in place of `xdg-open` and others, which log their arguments to a
+/// file.
 fn desktop(folder: &Path) -> String {
     use std::os::unix::fs::PermissionsExt;
     let log = folder.join("log");
@@ -45,7 +46,7 @@ impl Chat {
         writeln!(self.input, "{line}").unwrap();
     }
 
-    /// Events up to one of that name.
+    /// Reads events up to and including the first one with this name.
     fn until(&mut self, event: &str) -> Vec<Value> {
         let mut seen = Vec::new();
         loop {
@@ -58,7 +59,7 @@ impl Chat {
         }
     }
 
-    /// What the agent says after it has called that tool.
+    /// Has the agent call a tool, and returns its answer after the call.
     fn use_tool(&mut self, tool: &str, input: &str) -> String {
         self.type_line(&format!("call surface tool {tool} with {input}"));
         self.answer()
@@ -115,14 +116,14 @@ async fn sbp_l5_01_commands_run_only_by_flag_and_after_a_yes_to_each() {
         assert_eq!(said.contains("does not allow"), !runs, "{answer:?}: {said}");
     }
     drop(chat);
-    // Nobody is there to be asked.
+    // With --message there is no user to answer the permission prompt.
     let mut command = bowline();
     let line = r#"call surface tool run with {"command":"echo $((6*7))"}"#;
     command.args(["chat", "--allow-run", "--message", line, "--data"]).arg(&gateway.data);
     let said = command.env("PATH", &path).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("nobody is there") && !said.contains("42"), "{said}");
-    // Without tools the agent has none.
+    assert!(said.contains("no user is there") && !said.contains("42"), "{said}");
+    // With --no-tools the agent cannot call any.
     let mut chat = Chat::start(&gateway, &path, &["--no-tools"]);
     assert!(!chat.use_tool("notify", r#"{"text":"x"}"#).contains("shown"));
 }

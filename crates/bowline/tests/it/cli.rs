@@ -79,7 +79,7 @@ fn a_public_address_without_keys_is_refused() {
     exit code 1
     error: 0.0.0.0:0 can be reached from outside, and there is no API key
 
-    hint: make a key with `bowline keys new` and set auth.api_keys, listen on 127.0.0.1, or say --insecure if you really mean it
+    hint: make a key with `bowline keys new` and set auth.api_keys, listen on 127.0.0.1, or use --insecure to allow access without a key
     ");
 }
 

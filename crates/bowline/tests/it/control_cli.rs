@@ -1,4 +1,4 @@
-//! `bowline control`, as the one who runs it meets it.
+//! `bowline control`: its server, its subcommands, and their errors word for word.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ fn control(data: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What a command that works says on stdout and on stderr.
+/// stdout and stderr of a command that succeeds.
 fn says(data: &Path, args: &[&str]) -> (String, String) {
     let output = control(data, args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -67,14 +67,14 @@ impl Drop for Server {
     }
 }
 
-/// The base point's multiple by a key anyone may have: a public key of full order.
+/// A valid Ed25519 public key (canonical, of full order).
 const IDENTITY: &str = "iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w";
 
 #[tokio::test]
 async fn from_the_first_user_to_a_revoked_one_while_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
-    // Before the first start, as one would on a new machine.
+    // Before the first start of the server, as on a new machine.
     let (key, talk) = says(data, &["user", "add", "alice"]);
     let key = key.trim();
     assert!(key.starts_with("bck_") && talk.contains("shown only now"), "{key} {talk}");
@@ -147,7 +147,7 @@ fn where_nothing_is_yet_it_says_what_to_do() {
     assert_eq!(out, "");
     assert!(talk.starts_with("no users yet: bowline control user add NAME --data"), "{talk}");
     assert_eq!(json_of(empty.path(), &["user", "list"]), json!([]));
-    assert!(says(empty.path(), &["audit"]).1.starts_with("nothing has happened"));
+    assert!(says(empty.path(), &["audit"]).1.starts_with("the audit log is empty"));
 }
 
 #[test]
@@ -165,20 +165,20 @@ fn what_goes_wrong_is_said_with_a_way_out() {
     exit code 1
     error: there is no such user
 
-    hint: `bowline control user list` shows who there is
+    hint: `bowline control user list` lists all users
     ");
     insta::assert_snapshot!(fails(data, &["daemon", "revoke", "none"]), @r"
     exit code 1
     error: there is no such daemon
 
-    hint: `bowline control daemon list` shows what there is
+    hint: `bowline control daemon list` lists all daemons
     ");
     let public = ["--listen", "0.0.0.0:0", "--relay-url", "ws://127.0.0.1:1/relay"];
     insta::assert_snapshot!(fails(data, &public), @r"
     exit code 1
     error: 0.0.0.0:0 can be reached from outside, and API keys would travel in the clear
 
-    hint: add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that does TLS, or say --insecure-plain if the proxy is elsewhere
+    hint: add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that terminates TLS, or use --insecure-plain if the proxy is on another machine
     ");
     let wrong = ["--listen", "127.0.0.1:0", "--relay-url", "https://relay.example/relay"];
     let said = fails(data, &wrong);

@@ -52,7 +52,7 @@ const TWO: &str = r#"[
 #[test]
 fn what_is_missing_is_named() {
     insta::assert_snapshot!(fails(&["daemons"], None), @r"
-    error: no control plane was named
+    error: no control plane was given
 
     hint: use --control URL, or set BOWLINE_CONTROL
     ");
@@ -95,7 +95,7 @@ fn a_daemon_that_is_not_there_or_there_twice_is_not_guessed() {
     insta::assert_snapshot!(fails(&["connect", "none", "--ping"], Some(&url)), @r"
     error: you have no daemon none
 
-    hint: `bowline daemons` shows those you have
+    hint: `bowline daemons` lists your daemons
     ");
     insta::assert_snapshot!(fails(&["connect", "twin", "--ping"], Some(&url)), @r"
     error: 2 daemons are called twin

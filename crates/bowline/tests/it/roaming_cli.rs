@@ -290,9 +290,9 @@ async fn what_nobody_confirmed_is_said_to_be_possible_with_where_to_look() {
     assert_eq!(output.status.code(), Some(1));
     let said = said(&output).replace(&line.url, "[URL]").replace(&source, "[ID]");
     insta::assert_snapshot!(said, @r"
-    error: the handoff may have happened: the gateway at [URL]/ was asked twice and did not answer
+    error: the handoff may have happened: the gateway at [URL]/ did not answer the request or its retry
 
-    hint: before you ask again, see with `bowline lineage [ID]` or `bowline sessions list` whether it did
+    hint: before you try again, check with `bowline lineage [ID]` or `bowline sessions list` whether it did
     ");
     let seen = world.gateway.get(&format!("/v1/sessions/{source}")).await;
     assert!(seen["handed_off_to"].is_string(), "it did: {seen}");

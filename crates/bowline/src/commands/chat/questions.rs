@@ -1,12 +1,12 @@
-//! What the person at a chat is asked: may this command run, may that tool be called?
+//! Permission prompts of a chat: may this command run, may this tool be called?
 //!
-//! One at a time, oldest first. Only a yes or a no answers it, an empty line being a no; anything else
-//! is a message as ever.
+//! Shown one at a time, oldest first. A line with yes or no answers the prompt, an empty line means
+//! no; any other line is a normal message to the agent.
 //!
 //! Invariants
-//! - Only a question that is on the screen can be answered. One that was answered elsewhere meanwhile
-//!   takes a late yes with it, so that it cannot fall to the next.
-//! - A yes that comes after the agent has given up waiting makes nothing happen.
+//! - Only a prompt that is on the screen can be answered. If another surface has answered it, it
+//!   stays in front as [`Question::Gone`], so that a late yes cannot approve the next prompt.
+//! - A yes after the timeout of the tool call has no effect.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,21 +15,21 @@ use bowline_sbp::id::ApprovalId;
 use bowline_sbp::surface::is_unseen;
 use serde_json::Value;
 
-/// The most of a question that is shown, in characters.
+/// The most characters of a prompt that are shown.
 const SHOWN: usize = 2000;
 
-/// Something that waits for a yes.
+/// Something that needs the user's permission.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Question {
-    /// A call of a tool on this machine. The agent waits until then.
+    /// A call of a tool on this machine. `until` is when the call times out.
     Call { call_id: String, tool: String, input: Value, until: Option<Instant> },
-    /// A tool that the gateway asks about, here or elsewhere.
+    /// An approval request of the gateway; any surface can answer it.
     Approval(ApprovalId),
-    /// One that was on the screen and has been answered elsewhere.
+    /// A prompt that is on the screen, but was answered on another surface.
     Gone,
 }
 
-/// What a line is to the questions.
+/// How a line of input was interpreted.
 #[derive(Debug, PartialEq)]
 pub(super) enum InputLine {
     Answer(Question, bool),
@@ -43,12 +43,12 @@ struct Put {
     shown: bool,
 }
 
-/// The questions, and how each is put.
+/// The queue of permission prompts.
 #[derive(Debug, Default)]
 pub(super) struct Questions(VecDeque<Put>);
 
 impl Questions {
-    /// Adds one. What is asked already is not asked twice.
+    /// Adds a prompt, unless the same one is already in the queue.
     pub(super) fn ask(&mut self, question: Question, words: &str) {
         if self.0.iter().any(|put| put.question == question) {
             return;
@@ -56,7 +56,7 @@ impl Questions {
         self.0.push_back(Put { question, words: plainly(words), shown: false });
     }
 
-    /// The words to be put on the screen now, if any.
+    /// The text of the first prompt, if it has not been shown yet.
     pub(super) fn next_words(&mut self) -> Option<String> {
         let front = self.0.front_mut().filter(|put| !put.shown)?;
         front.shown = true;
@@ -79,12 +79,12 @@ impl Questions {
         }
     }
 
-    /// Someone else answered it. Whether it was on the screen.
+    /// Another surface answered this approval. Returns whether its prompt was on the screen.
     pub(super) fn answered_elsewhere(&mut self, approval: ApprovalId) -> bool {
         self.forget(|question| *question == Question::Approval(approval))
     }
 
-    /// The connection is new: what the gateway still asks, it asks again.
+    /// Drops approvals after a reconnect: the gateway sends those that are still open again.
     pub(super) fn reconnected(&mut self) {
         self.forget(|question| matches!(question, Question::Approval(_)));
     }
@@ -105,8 +105,8 @@ impl Questions {
     }
 }
 
-/// Words of strangers as they are: nothing in them moves the cursor, turns the direction of the text,
-/// looks like the end of a line, or is cut off without a word.
+/// Makes untrusted text safe to show in a prompt: control characters and bidirectional overrides
+/// are escaped, line breaks are made visible, and a cut is announced.
 fn plainly(words: &str) -> String {
     let mut plain = String::new();
     for c in words.chars().take(SHOWN) {

@@ -1,4 +1,4 @@
-//! What a chat looks like: the agent's words on stdout, everything else on stderr.
+//! Output of a chat: the agent's answers on stdout, everything else on stderr.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{IsTerminal, Write};
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use super::as_json;
 use crate::terminal::{note, printable, say, show};
 
-/// How many ended turns are remembered.
+/// How many ended turns are remembered, to recognise repeated accepts.
 const REMEMBERED: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Screen {
     json: bool,
-    /// Someone sits in front of it.
+    /// stdin is a terminal.
     interactive: bool,
-    /// The turn whose words are being printed.
+    /// The turn whose chunks are being printed.
     open: Option<TurnId>,
-    /// The last line has no end yet.
+    /// The last line on stdout has no line break yet.
     mid_line: bool,
     lost: bool,
     ended: VecDeque<TurnId>,
@@ -45,17 +45,17 @@ impl Screen {
         if self.json {
             say!("{}", json!({ "event": "session", "session_id": id }));
         } else if self.interactive {
-            note!("session {id}\n/help shows commands; leave at any time, the agent goes on\n");
+            note!("session {id}\n/help lists commands; /quit disconnects, the agent continues\n");
         }
     }
 
     pub(super) fn farewell(&self, id: SessionId) {
         if !self.json {
-            note!("come back with: bowline chat --session {id}");
+            note!("continue with: bowline chat --session {id}");
         }
     }
 
-    /// Whether that turn's end was shown.
+    /// Whether the end of this turn was shown.
     pub(super) fn has_ended(&self, turn: TurnId) -> bool {
         self.ended_set.contains(&turn)
     }
@@ -73,7 +73,7 @@ impl Screen {
         match event {
             Event::Attached { pending, reconnected, .. } => {
                 if *reconnected && self.lost {
-                    self.note("connected again");
+                    self.note("reconnected");
                 }
                 self.lost = false;
                 match pending {
@@ -104,12 +104,12 @@ impl Screen {
             Event::Lost { why, .. } => {
                 if !self.lost {
                     self.note(&format!(
-                        "connection lost ({why}); the agent goes on, trying again …"
+                        "connection lost ({why}); the agent continues, reconnecting …"
                     ));
                 }
                 self.lost = true;
             }
-            Event::ToolCall { tool, .. } => self.note(&format!("the agent uses {tool}")),
+            Event::ToolCall { tool, .. } => self.note(&format!("the agent calls {tool}")),
             Event::Asked { content, surface_id, .. } => {
                 let who = surface_id.as_deref().unwrap_or("someone");
                 self.note(&format!("{} asks: {}", printable(who), printable(content.trim_end())));
@@ -122,7 +122,7 @@ impl Screen {
         }
     }
 
-    /// An event that came while leaving: words are still shown.
+    /// Shows an event that arrived while detaching: answers are still printed.
     pub(super) fn after(&self, event: &Event) {
         match event {
             _ if self.json => say!("{}", as_json(event)),
@@ -133,7 +133,7 @@ impl Screen {
         }
     }
 
-    /// An entry from before.
+    /// Shows an earlier entry of the log, for `/back`.
     pub(super) fn earlier(&mut self, entry: &Value, line: &str) {
         self.end_line();
         if self.json {
@@ -143,7 +143,7 @@ impl Screen {
         }
     }
 
-    /// Something the program has to say.
+    /// Prints a notice of the program on stderr.
     pub(super) fn note(&mut self, text: &str) {
         self.end_line();
         note!("· {text}");
@@ -160,7 +160,7 @@ impl Screen {
             return;
         }
         let mut out = std::io::stdout().lock();
-        // A closed pipe ends the reading, not the agent.
+        // Write errors, such as a closed pipe, are ignored: the chat goes on.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         self.mid_line = !text.ends_with('\n');
     }
@@ -177,7 +177,7 @@ impl Screen {
     }
 }
 
-/// What is said of a turn that did not end well.
+/// The suffix of a turn that did not complete.
 fn mark(status: TurnStatus) -> &'static str {
     match status {
         TurnStatus::Complete => "",

@@ -1,8 +1,9 @@
-//! What an agent may do on the machine where a chat runs.
+//! Tools that an agent can call on the machine where a chat runs.
 //!
-//! Only what the person who started the chat has here and has agreed to: `clipboard`, `open_url` and
-//! `notify` where the machine can do them, `read_file` under a folder named by a flag, and `run` only
-//! by a flag and after a yes to each single command. What a tool gives is bounded, and so is its time.
+//! `clipboard`, `open_url` and `notify` are offered if the machine has a program for them,
+//! `read_file` only for the folder given by --read-folder, and `run` only with --allow-run and
+//! after the user approved the command. Every tool has a timeout and a limit on the size of its
+//! result.
 
 mod clipboard;
 mod notify;
@@ -35,7 +36,7 @@ enum Tool {
 }
 
 impl ChatTools {
-    /// What this machine has; none at all if `off`.
+    /// The tools that this machine can offer; none if `off`.
     pub(super) fn here(
         off: bool,
         folder: Option<&PathBuf>,
@@ -61,18 +62,18 @@ impl ChatTools {
         Ok(Self(Arc::new(tools)))
     }
 
-    /// As the gateway is told of them.
+    /// The declarations of the tools for the gateway.
     pub(super) fn declared(&self) -> Vec<SurfaceTool> {
         self.0.iter().map(Tool::declared).collect()
     }
 
-    /// What a person has to agree to first; none if nothing.
+    /// The text of the permission prompt; none if the call needs no permission.
     pub(super) fn question(&self, name: &str, input: &Value) -> Option<String> {
         let run = self.0.contains(&Tool::Run) && name == "run";
         run.then(|| format!("the agent wants to run: {}", text(input, "command").unwrap_or("?")))
     }
 
-    /// Does it.
+    /// Executes a tool call.
     pub(super) async fn call(
         &self,
         name: &str,
@@ -148,7 +149,7 @@ fn text<'a>(input: &'a Value, name: &str) -> Option<&'a str> {
     input.get(name).and_then(Value::as_str)
 }
 
-/// The same, where it cannot be left out.
+/// A required string argument.
 fn required<'a>(input: &'a Value, name: &str) -> Result<&'a str, String> {
     text(input, name).filter(|text| !text.is_empty()).ok_or_else(|| format!("`{name}` is missing"))
 }

@@ -1,4 +1,4 @@
-//! `bowline control audit`: who did what, newest first.
+//! `bowline control audit`: the audit log, newest first.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failu
         return Ok(ExitCode::SUCCESS);
     }
     if records.is_empty() {
-        note!("nothing has happened yet");
+        note!("the audit log is empty");
         return Ok(ExitCode::SUCCESS);
     }
     let rows: Vec<_> = records

@@ -24,9 +24,9 @@ pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<Exi
                 say!("{}", json!({ "id": id, "revoked": true, "tokenUntil": until }));
             } else {
                 note!(
-                    "daemon {id} is revoked: it gets no new token, and its relay sends it and its \
-                     clients away within seconds. A relay that cannot ask here takes its old \
-                     token until {}",
+                    "daemon {id} is revoked: it gets no new token, and its relay disconnects it \
+                     and its clients within seconds. A relay that cannot reach this control plane \
+                     accepts its old token until {}",
                     when(until)
                 );
             }

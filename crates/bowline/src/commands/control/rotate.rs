@@ -1,4 +1,5 @@
-//! `bowline control rotate`: the next key signs from now on; or, in an emergency, two new ones.
+//! `bowline control rotate`: signs tokens with the next key; with --compromised, replaces all
+//! signing keys.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use super::{now, registry, undone, when};
 use crate::failure::Failure;
 use crate::terminal::{note, say};
 
-/// How long relays may go without asking for the key set again, in seconds.
+/// How long relays may cache the key set, in seconds.
 const KEY_SET_AGE: u64 = 300;
 
 pub(super) fn run(data: &Path, compromised: bool, json: bool) -> Result<ExitCode, Failure> {
@@ -29,14 +30,14 @@ pub(super) fn run(data: &Path, compromised: bool, json: bool) -> Result<ExitCode
     say!("signs now        {}", rotated.current);
     say!("published ahead  {}", rotated.next);
     say!(
-        "signs no more    {}  (published until {}, when all it signed has expired)",
+        "retired          {}  (published until {}, when every token it signed has expired)",
         rotated.retired,
         when(rotated.published_until)
     );
     if now < rotated.published_since + KEY_SET_AGE {
         note!(
-            "\nnote: the key that signs now was published less than {} minutes ago; relays that \
-             asked before fetch the key set again when they meet it",
+            "\nnote: the key that signs now was published less than {} minutes ago; relays with an \
+             older key set fetch it again when they see a token with this key",
             KEY_SET_AGE / 60
         );
     }
@@ -51,9 +52,9 @@ fn replace(data: &Path, now: u64, json: bool) -> Result<ExitCode, Failure> {
         say!("signs now        {}", replaced.current);
         say!("published ahead  {}", replaced.next);
         note!(
-            "\nAll other keys are given up. Relays refuse what they signed once they have asked for \
-             the key set again, within {} minutes; restart them if that is too long. Daemons \
-             need new tokens, which they get when they renew.",
+            "\nAll other keys are removed. Relays refuse tokens signed with them once they have \
+             fetched the key set again, within {} minutes; restart them if that is too long. \
+             Daemons need new tokens, which they get when they renew.",
             KEY_SET_AGE / 60
         );
     }

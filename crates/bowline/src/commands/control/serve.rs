@@ -1,4 +1,4 @@
-//! `bowline control` by itself: the server.
+//! `bowline control` without a subcommand: the control plane's server.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,7 +43,8 @@ pub(super) async fn run(
     let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());
     let control = Control::open(config).map_err(|error| not_started(error, &data))?;
 
-    // Before it says that it is ready: whoever reads that may tell it to stop.
+    // Install the signal handlers before reporting ready: a supervisor may send SIGTERM right
+    // after, and without a handler that would skip the graceful shutdown.
     let listen = |kind| {
         signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
     };
@@ -68,7 +69,7 @@ pub(super) async fn run(
     stop.cancel();
     tokio::select! {
         _ = serving => Ok(ExitCode::SUCCESS),
-        // Asked twice: at once. What was answered is on disk.
+        // A second SIGINT exits without waiting. Every answered request is on disk.
         _ = interrupt.recv() => Ok(ExitCode::from(130)),
     }
 }
@@ -81,5 +82,5 @@ fn welcome(url: &str, issuer: &str, relay_url: &str, data: &Path) {
     say!("  data     {}", paths::short(data));
     say!("\ntry, in another terminal:");
     say!("  bowline control user add alice{}", data_flag(data));
-    say!("\nCtrl-C stops it; what was answered is on disk.");
+    say!("\nCtrl-C stops it; every answered request is on disk.");
 }

@@ -15,7 +15,7 @@ use crate::terminal::{note, say, show, table};
 pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitCode, Failure> {
     match command {
         UserCommand::Add { name } => {
-            // The first user may be there before the first start.
+            // Creates the registry: users can be added before the server's first start.
             let mut registry = Registry::open(data).map_err(|error| unopened(error, data))?;
             let key = registry.add_user(&name, now()).map_err(|error| undone(error, data))?;
             show_key(&name, &key, json);
@@ -42,8 +42,8 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
                 note!("{name} is revoked, with {keys} API keys and {daemons} daemons");
                 if let Some(until) = revoked.tokens_until {
                     note!(
-                        "the relay sends those and their clients away within seconds; one that \
-                         cannot ask here takes their old tokens until {}",
+                        "relays disconnect the daemons and their clients within seconds; a relay \
+                         that cannot reach this control plane accepts their old tokens until {}",
                         when(until)
                     );
                 }
@@ -53,13 +53,13 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// The key on stdout, so that it can be taken from there; the talk beside it.
+/// Prints only the key on stdout, so that scripts can read it; the explanation goes to stderr.
 fn show_key(name: &str, key: &ApiKey, json: bool) {
     if json {
         say!("{}", json!({ "name": name, "apiKey": key.reveal() }));
     } else {
         say!("{}", key.reveal());
-        note!("\nThis is {name}'s API key. Keep it: it is shown only now.");
+        note!("\nThis is {name}'s API key. Save it: it is shown only now.");
     }
 }
 

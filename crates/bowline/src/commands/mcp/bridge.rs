@@ -1,8 +1,7 @@
-//! An MCP server on standard input and output that passes everything on to the gateway's `/mcp`.
+//! An MCP server on stdin and stdout that forwards every request to the gateway's `/mcp`.
 //!
-//! Knows no tools of its own: what the gateway has is what the host gets. A gateway that is
-//! restarted is connected to again with the next request; only the request that found it away
-//! fails, and says so.
+//! Has no tools of its own: the host gets the gateway's tools. After a restart of the gateway the
+//! next request reconnects; only the request that found the connection broken fails, with an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use rmcp::{
 use tokio::sync::Mutex;
 use url::Url;
 
-/// How long a connection to the gateway may take to come up.
+/// The timeout for connecting to the gateway.
 const CONNECT: Duration = Duration::from_secs(10);
 
 type Connection = Arc<RunningService<RoleClient, ClientConfig>>;
@@ -40,9 +39,9 @@ impl Bridge {
         Ok(Self { url, bearer, http: http.build()?, connection: Mutex::default() })
     }
 
-    /// Serves until the host closes its end.
+    /// Serves until the host closes stdin.
     pub(super) async fn run(self) -> Result<(), String> {
-        // A host that leaves before it has said hello is no failure of ours.
+        // A host that disconnects before `initialize` is not an error.
         let Ok(running) = serve_server(self, rmcp::transport::stdio()).await else { return Ok(()) };
         running.waiting().await.map(|_| ()).map_err(|error| error.to_string())
     }
@@ -62,7 +61,7 @@ impl Bridge {
         let up = match tokio::time::timeout(CONNECT, client).await {
             Ok(Ok(up)) => Arc::new(up),
             Ok(Err(error)) if error.is_authorization_required() => {
-                return Err("the gateway wants a key: set BOWLINE_API_KEY".into());
+                return Err("the gateway requires an API key: set BOWLINE_API_KEY".into());
             }
             _ => return Err(self.away()),
         };
@@ -75,7 +74,7 @@ impl Bridge {
         format!("the gateway at {} does not answer; is it running?", self.url)
     }
 
-    /// What to tell the host. A connection that failed is made anew next time.
+    /// The error text for the host. Drops a broken connection, so that the next request reconnects.
     async fn lost(&self, error: ServiceError) -> Result<String, ErrorData> {
         match error {
             ServiceError::McpError(error) => Err(error),
@@ -102,7 +101,8 @@ impl ServerHandler for Bridge {
         let gateway = self.connected().await.map_err(away)?;
         let asked = asked.map(|asked| PaginatedRequestParams::default().with_cursor(asked.cursor));
         match gateway.list_tools(asked).await {
-            // Made anew: the host may speak another version of the protocol than we do here.
+            // A new result, not theirs: its version-dependent fields must match the host's protocol
+            // version, not the gateway's.
             Ok(theirs) => {
                 let mut listed = ListToolsResult::with_all_items(theirs.tools);
                 listed.next_cursor = theirs.next_cursor;
@@ -125,11 +125,13 @@ impl ServerHandler for Bridge {
         call.meta = None;
         let answer = tokio::select! {
             answer = gateway.call_tool_once(call) => answer,
-            () = context.ct.cancelled() => return Ok(failed("it was cancelled".into()).into()),
+            () = context.ct.cancelled() => {
+                return Ok(failed("the tool call was cancelled".into()).into());
+            }
         };
         match answer {
             Ok(CallToolResponse::Complete(mut result)) => {
-                // As in the list: what the field says depends on the version.
+                // As in `list_tools`: this field depends on the host's protocol version.
                 result.result_type = Some(ResultType::COMPLETE);
                 Ok(result.into())
             }

@@ -30,8 +30,8 @@ fn sbrp_client_02_another_key_stops_everything_until_it_is_approved() {
       pinned   [PINNED]
       offered  [OFFERED]
 
-    hint: somebody may be in between. If you know why it changed, and the daemon itself shows the offered
-          one, say --approve-new-key [OFFERED]
+    hint: this may be a man-in-the-middle attack. If you know why the key changed, and the daemon itself
+          prints the offered fingerprint, use --approve-new-key [OFFERED]
     ");
     assert_eq!(std::fs::read_to_string(&pins).unwrap(), other, "nothing was pinned");
     let mut listening = world.owner(&["connect", "home", "--listen", "127.0.0.1:0", "--data"]);
@@ -40,7 +40,7 @@ fn sbrp_client_02_another_key_stops_everything_until_it_is_approved() {
 
     let wrong = world.ping("home", &["--approve-new-key", pinned]);
     assert_eq!(wrong.status.code(), Some(1));
-    assert!(text(&wrong.stderr).contains("is not the one you approve"), "{wrong:?}");
+    assert!(text(&wrong.stderr).contains("does not have that fingerprint"), "{wrong:?}");
     assert_eq!(std::fs::read_to_string(&pins).unwrap(), other, "nothing was pinned");
 
     let approved = world.ping("home", &["--approve-new-key", offered]);

@@ -1,4 +1,4 @@
-//! The clipboard, through whatever program this desktop has for it.
+//! The tool `clipboard`: reads and writes it with the clipboard program of this machine.
 
 use bowline_client::surface::ToolOutcome;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{program, text};
 
 type Line = &'static [&'static str];
 
-/// How to read it and how to write it.
+/// The command lines that read and write the clipboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Programs {
     read: Line,
@@ -29,7 +29,7 @@ const KNOWN: [Programs; 5] = [
 ];
 
 impl Programs {
-    /// The first pair that is here.
+    /// The first pair that is installed.
     pub(super) fn here() -> Option<Self> {
         KNOWN.into_iter().find(|known| program::is_here(known.read[0]))
     }

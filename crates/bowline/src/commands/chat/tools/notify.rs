@@ -1,4 +1,4 @@
-//! A notice on the user's desktop, or at least in the terminal.
+//! The tool `notify`: a desktop notification, or a line on stderr if there is no program for it.
 
 use bowline_client::surface::ToolOutcome;
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::{program, required, text};
 use crate::terminal::{note, printable};
 
-/// The longest notice, in characters.
+/// The longest title or text, in characters.
 const LONGEST: usize = 500;
 
-/// What shows notices here, if anything does.
+/// The installed program that shows desktop notifications.
 pub(super) fn program() -> Option<&'static str> {
     ["notify-send", "terminal-notifier"].into_iter().find(|name| program::is_here(name))
 }
@@ -23,7 +23,7 @@ pub(super) async fn notify(program: Option<&str>, input: &Value) -> ToolOutcome 
             let args = ["-title", &title, "-message", &body];
             program::call("terminal-notifier", &args, None).await?;
         }
-        // A notice that begins like an option is still a notice.
+        // `--`: a text that begins with a dash must not be parsed as an option.
         Some(other) => drop(program::call(other, &["--", &title, &body], None).await?),
         None => note!("\u{7}· {title}: {body}"),
     }

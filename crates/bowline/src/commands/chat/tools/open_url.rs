@@ -1,4 +1,5 @@
-//! Web pages in the user's browser. Only those: other kinds of addresses start other programs.
+//! The tool `open_url`: opens a page in the user's browser. Only http and https, since other URL
+//! schemes start other programs.
 
 use bowline_client::surface::ToolOutcome;
 use serde_json::{Value, json};
@@ -6,7 +7,7 @@ use url::Url;
 
 use super::{program, required};
 
-/// What opens pages here.
+/// The installed program that opens URLs.
 pub(super) fn program() -> Option<&'static str> {
     ["xdg-open", "open", "termux-open-url"].into_iter().find(|name| program::is_here(name))
 }

@@ -1,5 +1,6 @@
-//! Other programs, called by name with arguments: never through a shell, within a time, and with a
-//! bounded answer. Each leads a process group of its own, so that nothing of it is left behind.
+//! Runs child processes for tools: with a timeout and bounded output, and never through a shell
+//! unless the tool is `run`. Each child leads its own process group, which is killed with it, so
+//! that no descendants are left running.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,29 +9,29 @@ use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// How long a small helper may take.
+/// The timeout of a helper program.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After how long one that goes on in the background counts as settled.
+/// A helper that stays in the background and has not failed by then counts as successful.
 const SETTLED: Duration = Duration::from_secs(3);
-/// The most of a program's words that is kept.
+/// The most bytes of stdout, and of stderr, that are kept.
 pub(super) const MOST_OUTPUT: u64 = 256 << 10;
 
-/// Whether a program of that name can be called.
+/// Whether a program of this name is in `PATH`.
 pub(super) fn is_here(name: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// What a program said, and whether all went well.
+/// The exit code and the output of a child process; no code if a signal killed it.
 pub(super) struct Output {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
-/// Hands a text, if any, to a helper that may stay in the background afterwards: one that owns the
-/// clipboard, or a browser. Its words are of no interest, and waiting for their end would be waiting
-/// for its end.
+/// Starts a helper that may stay in the background, such as `xclip` or a browser, and writes
+/// `input` to its stdin. Its stdout and stderr are not piped, since reading them to the end would
+/// wait until it exits.
 pub(super) async fn hand_over(
     name: &str,
     args: &[&str],
@@ -46,12 +47,12 @@ pub(super) async fn hand_over(
     }
     match tokio::time::timeout(SETTLED, child.wait()).await {
         Ok(Ok(ended)) if !ended.success() => Err(format!("{name} failed ({ended})")),
-        // One that is still there after that has taken it.
+        // Still running: it accepted the input and stays in the background.
         _ => Ok(()),
     }
 }
 
-/// Calls a helper, and gives what it said; its own words if it failed.
+/// Runs a helper to its end and returns its stdout, or its stderr as the error.
 pub(super) async fn call(name: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
     let mut command = Command::new(name);
     command.args(args);
@@ -62,7 +63,7 @@ pub(super) async fn call(name: &str, args: &[&str], input: Option<&str>) -> Resu
     }
 }
 
-/// Runs a program to its end, or kills it when its time is over.
+/// Runs a command to its end, or kills its process group at the timeout.
 pub(super) async fn run(
     mut command: Command,
     input: Option<&str>,
@@ -72,14 +73,14 @@ pub(super) async fn run(
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let mut command = CommandWrap::from(command);
     command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-    let child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
+    let child = command.spawn().map_err(|error| format!("cannot start the program: {error}"))?;
     let mut child = Group(child);
     let (stdin, stdout, stderr) =
         (child.0.stdin().take(), child.0.stdout().take(), child.0.stderr().take());
     let work = async {
         let give = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // A program that does not want it all is no mistake.
+                // A write error means that the child does not read all of its stdin: not a failure.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
         };
@@ -88,20 +89,21 @@ pub(super) async fn run(
         Ok(Output { code: ended.code(), stdout, stderr })
     };
     let ended = tokio::time::timeout(patience, work).await;
-    ended.unwrap_or_else(|_| Err(format!("it took longer than {} s", patience.as_secs())))
+    ended.unwrap_or_else(|_| Err(format!("timed out after {} s", patience.as_secs())))
 }
 
-/// A program and all it has started, which end with this.
+/// The process group of a child process; killed on drop.
 struct Group(Box<dyn ChildWrapper>);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Nobody may be left, which is as well.
+        // Fails if the process group has already exited.
         let _ = self.0.start_kill();
     }
 }
 
-/// All a program says, of which the beginning is kept: one that is cut off in the middle would fail.
+/// Reads a stream to its end and keeps the first [`MOST_OUTPUT`] bytes. The rest is read and
+/// dropped: closing the pipe early would kill the child with SIGPIPE.
 async fn take(from: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut from) = from else { return String::new() };
     let mut kept = Vec::new();

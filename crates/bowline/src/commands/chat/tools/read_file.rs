@@ -1,4 +1,5 @@
-//! Text files under one folder, and lists of what is there. Nothing outside it, by whatever link.
+//! The tool `read_file`: reads text files and lists folders under one shared folder. Symbolic links
+//! cannot lead outside.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::required;
 
-/// The largest file that is read.
+/// The largest file that is read, in bytes.
 const LARGEST: u64 = 512 << 10;
-/// The most names of a folder that are listed.
+/// The most entries of a folder that are listed.
 const MOST_NAMES: usize = 1000;
 
 pub(super) async fn read(folder: &Path, input: &Value) -> ToolOutcome {
     let (folder, path) = (folder.to_owned(), required(input, "path")?.to_owned());
     let read = tokio::task::spawn_blocking(move || read_now(&folder, &path)).await;
-    read.unwrap_or_else(|_| Err("it could not be read".into()))
+    read.unwrap_or_else(|_| Err("the file could not be read".into()))
 }
 
 fn read_now(folder: &Path, path: &str) -> ToolOutcome {
@@ -25,7 +26,7 @@ fn read_now(folder: &Path, path: &str) -> ToolOutcome {
         return list(&file);
     }
     if !about.is_file() {
-        return Err("that is no file".into());
+        return Err("not a regular file or folder".into());
     }
     if about.len() > LARGEST {
         return Err(format!("the file has {} bytes; at most {LARGEST} are read", about.len()));
@@ -35,12 +36,13 @@ fn read_now(folder: &Path, path: &str) -> ToolOutcome {
     Ok(json!({ "text": text }))
 }
 
-/// Where a path leads, if that is inside. Links are followed first and judged after.
+/// The canonical path of a file, if it is inside the folder. Symbolic links are resolved before the
+/// check.
 fn within(folder: &Path, path: &str) -> Result<PathBuf, String> {
     let file = folder.join(path).canonicalize().map_err(|_| "there is no such file".to_owned())?;
     match file.starts_with(folder) {
         true => Ok(file),
-        // Whether it exists out there is nobody's business.
+        // The same error as for a missing file: must not reveal what exists outside.
         false => Err("there is no such file".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! A shell command, after the user has agreed to exactly this one.
+//! The tool `run`: a shell command, after the user has approved it.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use tokio::process::Command;
 
 use super::{program, required};
 
-/// How long a command may take where the gateway does not say for how long it waits.
+/// The timeout of a command if the gateway's tool call has none.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// What is left for the answer to travel.
+/// Reserved for sending the result before the tool call times out.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// Runs it, as long as someone waits for what comes of it.
+/// Runs the command; kills it shortly before the tool call times out.
 pub(super) async fn run(input: &Value, until: Option<Instant>) -> ToolOutcome {
     let left = |until: Instant| until.saturating_duration_since(Instant::now());
     let patience = until.map_or(PATIENCE, |until| left(until).saturating_sub(MARGIN));
