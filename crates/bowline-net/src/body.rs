@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(read(Never, 5, LONG).await, Err(BodyError::TooSlow));
     }
 
-    /// A body of which nothing ever comes.
+    /// A body that never yields data.
     struct Never;
 
     impl Body for Never {

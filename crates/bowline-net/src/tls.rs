@@ -175,12 +175,12 @@ mod tests {
         let (first, seen) = (current(), Seen { taken: certificate.first, refused: None });
         let seen = certificate.look(seen);
         assert!(Arc::ptr_eq(&first, &current()), "nothing has changed");
-        // Half of a pair that is being written.
+        // Only one of the two files has been replaced yet.
         std::fs::write(path("cert.pem"), "-----BEGIN NONSENSE").unwrap();
         let seen = certificate.look(seen);
         assert!(seen.refused.is_some() && Arc::ptr_eq(&first, &current()), "the old one stays");
         write(folder.path());
-        // The clock may not have moved since the first was written.
+        // Change the modification time: the clock may not have advanced since the first write.
         let file = std::fs::File::options().write(true).open(path("cert.pem")).unwrap();
         file.set_modified(SystemTime::now() + Duration::from_secs(9)).unwrap();
         let seen = certificate.look(seen);

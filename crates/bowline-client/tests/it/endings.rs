@@ -1,4 +1,4 @@
-//! How a surface's connection can end, and what its program is told.
+//! The ways a surface's connection can end, and the event for each.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn sbp_l2_16_final_closes_are_final() {
         peer.close(close).await;
         assert_eq!(next(&mut surface).await, Event::Closed(reason));
         assert_eq!(within("the end", surface.next()).await, None);
-        // The task is over, so whoever has not knocked by now never will.
+        // The surface's task has ended, so there will be no further connection.
         assert!(!gateway.has_caller());
         assert_eq!(surface.send("hi".into(), "c".into(), None).await, Err(Refused::Closed));
         assert_eq!(surface.cancel().await, Err(Refused::Closed));
@@ -45,7 +45,7 @@ async fn sbp_l2_16_replaced_is_known_though_the_socket_breaks_right_after() {
     surface.send("unread".into(), "c".into(), None).await.unwrap();
     within("the message", peer.0.get_ref().readable()).await.unwrap();
     peer.0.close(Some(CloseFrame { code: 4009.into(), reason: "".into() })).await.unwrap();
-    // With the message unread, this resets the connection.
+    // Dropping a socket with unread data resets the connection.
     drop(peer);
     assert_eq!(next(&mut surface).await, Event::Closed(CloseReason::Replaced));
 }
@@ -74,7 +74,7 @@ async fn an_upgrade_answered_otherwise_is_retried_unless_the_key_is_wrong() {
 
 #[tokio::test]
 async fn a_gateway_that_is_not_there_is_tried_again() {
-    // Bound but not listening: refuses, and nobody else can get the port meanwhile.
+    // Bound but not listening: refuses connections, and no other process can get the port.
     let port = TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gateway = format!("http://{}", port.local_addr().unwrap()).parse().unwrap();
@@ -83,7 +83,7 @@ async fn a_gateway_that_is_not_there_is_tried_again() {
     for _ in 0..3 {
         assert_eq!(why(&mut surface).await, "connection refused");
     }
-    // Away, a detach has nobody to wait for.
+    // Without a connection, a detach does not wait.
     let rest = within("the detach", surface.detach()).await;
     assert_eq!(rest.last(), Some(&Event::Closed(CloseReason::Detached)));
 }
@@ -96,7 +96,7 @@ async fn https_to_a_gateway_without_tls_is_a_sentence_not_a_panic() {
     let mut surface = Surface::connect(config).unwrap();
     answer(&gateway, "400 Bad Request").await;
     let why = why(&mut surface).await;
-    // A machine without root certificates fails before the handshake, in other words.
+    // A machine without root certificates fails before the handshake, with another message.
     assert!(why.starts_with("no secure connection: ") || why.contains("certificates"), "{why}");
 }
 
@@ -121,7 +121,7 @@ async fn why(surface: &mut Surface) -> String {
 /// Answers the upgrade with a status line and nothing else.
 async fn answer(gateway: &Gateway, status: &str) {
     let mut stream = gateway.accept_raw().await;
-    // Closing before the request is read would reset the connection and take the answer along.
+    // Closing before the request is read would reset the connection and lose the response.
     let _ = within("a request", stream.read(&mut [0; 4096])).await.unwrap();
     let text = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A gateway that does what a test tells it, one socket at a time.
+//! A scripted gateway for tests of surfaces, one socket at a time.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub(crate) const SESSION: SessionId = SessionId(Uuid::from_u128(7));
 pub(crate) const TOKEN: &str = "session-token";
 
-/// Far longer than anything here takes: reached only by what never comes.
+/// The timeout of every wait in the tests; reached only by a failure.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -62,7 +62,7 @@ impl Gateway {
         within("a connection", self.listener.accept()).await.unwrap().0
     }
 
-    /// Whether somebody knocks at this moment.
+    /// Whether a connection is waiting to be accepted.
     pub(crate) fn has_caller(&self) -> bool {
         self.listener.accept().now_or_never().is_some()
     }
@@ -85,7 +85,7 @@ impl Gateway {
         peer
     }
 
-    /// Accepts a surface, whose attach must be the first thing it says.
+    /// Accepts a surface, whose first frame must be the attach; does not answer it.
     pub(crate) async fn accept_unanswered(&self) -> Peer {
         let mut peer = self.accept().await;
         let first = peer.hear().await;
@@ -124,7 +124,7 @@ impl Peer {
         ClientFrame::read(message.to_text().unwrap()).unwrap()
     }
 
-    /// Hears a message and accepts it as turn `seq`.
+    /// Reads a message and accepts it as turn `seq`.
     pub(crate) async fn accept_message(&mut self, seq: Seq) -> String {
         let frame = self.hear().await;
         let ClientFrame::UserMessage(message) = frame else { panic!("{frame:?}") };
@@ -137,7 +137,7 @@ impl Peer {
     pub(crate) async fn close(mut self, close: Close) {
         let (code, reason) = close.parts();
         self.0.close(Some(CloseFrame { code: code.into(), reason: reason.into() })).await.unwrap();
-        // The handshake's other half: a surface answers a close.
+        // The close handshake: a surface answers with a close frame.
         while let Some(Ok(_)) = within("the end", self.0.next()).await {}
     }
 }

@@ -1,4 +1,4 @@
-//! The clients over real sockets, against servers that do what a test tells them.
+//! The clients over real sockets, against scripted servers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! An attached surface: turns in, messages out, through broken connections.
+//! An attached surface: receives turns, sends messages, reconnects.
 
 use bowline_client::surface::{CloseReason, Event, Refused};
 use bowline_sbp::error::Close;
@@ -173,7 +173,7 @@ async fn a_program_that_sends_without_reading_learns_that_the_surface_closed() {
     let gateway = Gateway::start().await;
     let surface = gateway.surface();
     let mut peer = gateway.attach().await;
-    // With the attach before and the close after, one event more than the queue holds.
+    // With the events for attach and close, one more than the queue holds.
     for seq in 1..=255 {
         peer.say(ServerFrame::TetherTurn(turn(seq, "x"))).await;
     }
@@ -191,7 +191,7 @@ async fn cancel_reaches_the_gateway() {
     let mut surface = gateway.surface();
     let mut peer = gateway.attach().await;
     peer.say(chunk(2, 0, "on and on")).await;
-    // The chunk is behind the attach: once it is here, the surface is open.
+    // The chunk was sent after the attach: once it is received, the surface is open.
     assert_eq!(next(&mut surface).await, attached(false));
     assert_eq!(next(&mut surface).await, shown(2, "on and on"));
     surface.cancel().await.unwrap();
@@ -208,7 +208,7 @@ async fn sbp_l2_10_detach_says_so_waits_for_the_close_and_returns_what_was_not_t
     assert_eq!(peer.hear().await, ClientFrame::Ack { seq: 2 });
     let leaving = tokio::spawn(surface.detach());
     assert_eq!(peer.hear().await, ClientFrame::Detach);
-    // A turn that crosses the detach is not lost either.
+    // A turn that is sent while the surface detaches is not lost.
     peer.say(ServerFrame::TetherTurn(turn(4, "late"))).await;
     assert_eq!(peer.hear().await, ClientFrame::Ack { seq: 4 });
     peer.close(Close::Normal).await;

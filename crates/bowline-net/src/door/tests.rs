@@ -1,4 +1,4 @@
-//! A real door with real sockets: what every server that stands behind one gets.
+//! A door with real sockets: TLS, limits, client addresses and graceful shutdown.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 
-/// Longer than anything here may take.
+/// The timeout of every wait; reached only by a failure.
 const LONG: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_millis(100);
 
@@ -26,8 +26,8 @@ fn limits() -> DoorLimits {
     }
 }
 
-/// A door behind which everyone is told their own address; `/wait` is answered when it is let go,
-/// `/much` is more than a socket takes at once.
+/// A server that answers with the client's address; `/wait` answers when the test releases it,
+/// `/much` sends more than fits into a socket buffer.
 struct Server {
     address: SocketAddr,
     stop: CancellationToken,
@@ -76,7 +76,7 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends this and reads until the server closes.
+    /// Sends the text and reads until the server closes the connection.
     async fn talk(&self, text: &str) -> String {
         let mut stream = self.connect().await;
         stream.write_all(text.as_bytes()).await.unwrap();
@@ -84,10 +84,9 @@ impl Server {
     }
 }
 
-/// All that comes until the end.
+/// Reads until end of file or reset.
 async fn rest(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut all = Vec::new();
-    // A reset is an end, too.
     let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut all)).await.expect("it ends");
     String::from_utf8_lossy(&all).into_owned()
 }
@@ -155,7 +154,7 @@ async fn g12_a_client_that_asks_and_never_reads_is_let_go() {
     let mut deaf = server.connect().await;
     deaf.write_all(get("/much", "").as_bytes()).await.unwrap();
     server.came.notified().await;
-    // Its place is free again, although it is still there.
+    // Its slot is free again, although the client is still connected.
     assert!(server.talk(&get("/", "")).await.ends_with("127.0.0.1"));
     assert!(rest(deaf).await.len() < 16 << 20, "what was left is not sent");
 }
@@ -184,7 +183,7 @@ async fn an_address_in_use_is_said() {
     assert_eq!(error, DoorError::AddressInUse { address: server.address });
 }
 
-/// Writes a new certificate for `localhost` and gives it.
+/// Writes a new certificate for `localhost` and returns it.
 fn certify(folder: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
@@ -198,7 +197,7 @@ fn files(folder: &Path) -> Tls {
     tls
 }
 
-/// The answer to someone who trusts this certificate alone.
+/// The response to a client that trusts only this certificate.
 async fn ask_over_tls(server: &Server, certificate: &CertificateDer<'static>) -> Option<String> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
@@ -223,7 +222,7 @@ async fn tls_is_served_and_renewed() {
     let server = Server::start_with(tls, Vec::new(), |_| {}).await;
     assert!(ask_over_tls(&server, &first).await.unwrap().ends_with("127.0.0.1"));
     let second = certify(folder.path());
-    // The clock may not have moved since the first was written.
+    // Change the modification time: the clock may not have advanced since the first write.
     let file = std::fs::File::options().write(true).open(folder.path().join("cert.pem")).unwrap();
     file.set_modified(std::time::SystemTime::now() + Duration::from_secs(9)).unwrap();
     let renewed = async {

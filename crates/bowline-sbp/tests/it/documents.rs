@@ -1,6 +1,6 @@
-//! JSON documents by dice: every spelling the grammar allows, and near misses.
+//! Random JSON documents: every spelling that the grammar allows, and near misses.
 //!
-//! Text rather than values, because most ways to be wrong are about spelling.
+//! Text rather than values, because most errors are about spelling.
 
 use std::fmt::Write as _;
 
@@ -101,13 +101,13 @@ impl Dice {
 
     fn float(&mut self, out: &mut String) {
         match self.below(4) {
-            // Any bits at all; Rust prints them without an exponent, up to 330 digits.
+            // Random bits; Rust prints them without an exponent, up to 330 digits.
             0 => {
                 let value = f64::from_bits(self.next());
                 let value = if value.is_finite() { value } else { 0.5 };
                 write!(out, "{value:?}").expect("memory takes all");
             }
-            // Around the places where Python changes the layout, and exact halves.
+            // Around the values where Python switches to an exponent, and exact halves.
             1 => {
                 let (base, power) = (self.pick(&[2f64, 10.0]), self.below(40) as i32 - 20);
                 let value = base.powi(power) * self.pick(&[1.0, 0.5, 3.0, 0.999_999_999_999_999_9]);

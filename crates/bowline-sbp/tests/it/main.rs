@@ -1,4 +1,4 @@
-//! The content id against fixed vectors, against itself, and against Python.
+//! The content id against fixed vectors, properties and Python; the session actor in simulations.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

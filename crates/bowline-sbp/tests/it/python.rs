@@ -1,4 +1,4 @@
-//! The same documents given to CPython: it must accept, refuse and spell every one as we do.
+//! Compares with CPython: it must accept or refuse, and print, every document as we do.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -39,12 +39,12 @@ fn sbp_l3_04_python_agrees_about_every_document() {
         let ours = Value::parse(document).map_or(REFUSED.into(), |value| value.to_canonical());
         assert_eq!(&ours, python, "BOWLINE_SEED={seed}: {document:?}");
     }
-    // Both kinds came up, or the comparison says little.
+    // There must be enough valid and invalid documents for a useful comparison.
     let refused = answers.iter().filter(|answer| *answer == REFUSED).count();
     assert!(refused > 500 && refused < 1500, "{refused} of {} were refused", answers.len());
 }
 
-/// What dice would hardly find.
+/// Edge cases that random documents would hardly contain.
 fn extremes() -> Vec<String> {
     let zeros = "0".repeat(70_000);
     let mut documents = vec![

@@ -1,4 +1,4 @@
-//! What owners and edges tell each other survives the way: commands, facts, replies, effects, states.
+//! Serde round trips of what owners and edges exchange: commands, facts, replies, effects, states.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-/// Written and read back it is the same.
+/// Checks that each value is equal after a JSON round trip.
 fn survives<T: Serialize + DeserializeOwned + PartialEq + Debug>(all: Vec<T>) {
     for one in all {
         let text = serde_json::to_string(&one).unwrap();
@@ -47,7 +47,7 @@ fn at() -> Timestamp {
     Timestamp::from_microsecond(1_700_000_000_123_456).unwrap()
 }
 
-/// With a number whose spelling must not change.
+/// A message with a number whose spelling must not change.
 fn message() -> Message {
     let raw = r#"{"role":"user","content":"hi \ud800","n":1.10}"#.to_owned();
     Message::read(RawValue::from_string(raw).unwrap()).unwrap()
@@ -352,7 +352,7 @@ fn the_live_state_survives_the_way_to_its_watchers() {
         calls: vec![call(None)],
         approvals: vec![Arc::new(approval())],
     };
-    // A deadline is by the owner's clock, and stays there.
+    // A deadline is an instant of the owner's clock, and is not serialized.
     let here = LiveState { calls: vec![call(Some(Instant::now()))], ..live.clone() };
     let text = serde_json::to_string(&here).unwrap();
     assert_eq!(serde_json::from_str::<LiveState>(&text).unwrap(), live);

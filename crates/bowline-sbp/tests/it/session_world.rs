@@ -1,13 +1,13 @@
-//! Several owners of one session, one after the other and by mistake at once, over a store and a
-//! network that misbehave (G1, G3, G5, G6, G9, G17–G19).
+//! Deterministic simulation of one session with several owners, in turn and (by mistake) at once,
+//! over a faulty store and network (G1, G3, G5, G6, G9, G17–G19).
 //!
-//! One thread, no clock, no runtime: a schedule is one number. Three replicas, each with at most one
-//! [`Actor`](bowline_sbp::session::Actor); programs and surfaces that ask until they are answered; a
-//! model of the store with the rule of leases. The driver here is as thin as one can be: all
-//! decisions are the machine's and the actor's.
+//! One thread, no clock, no runtime: a schedule is given by its seed. There are three replicas,
+//! each with at most one [`Actor`](bowline_sbp::session::Actor), clients that retry until they are
+//! answered, and a model of the store with leases. The driver here is minimal: all decisions are
+//! made by the state machine and the actor.
 //!
-//! `BOWLINE_SIM_SEEDS` says how many schedules are tried; with `BOWLINE_SIM_SEED` only that one is,
-//! and tells what happens step by step.
+//! `BOWLINE_SIM_SEEDS` sets the number of schedules; `BOWLINE_SIM_SEED` runs only that one and
+//! prints every step.
 
 mod answers;
 mod clients;
@@ -51,26 +51,26 @@ const REPLICAS: usize = 3;
 struct World {
     random: Random,
     planted: Option<Planted>,
-    /// What happens is printed.
+    /// Print every step.
     told: bool,
-    /// Nothing goes wrong any more.
+    /// No more faults are injected.
     calm: bool,
     step: u64,
     begun: Instant,
     elapsed: Duration,
     store: Store,
     replicas: Vec<Replica>,
-    /// Names of replicas that no process has any more.
+    /// Ids of replicas whose process has ended.
     old: Vec<ReplicaId>,
     clients: Vec<Client>,
     requests: Vec<Request>,
     travels: Vec<Travel>,
-    /// Commits that nobody waits for, and the actors that sent them.
+    /// Delayed copies of commits that no actor waits for, with the serial of their sender.
     late: Vec<(u64, Arc<Commit>)>,
     serial: u64,
     commands: u64,
     rounds: BTreeSet<(TurnId, u32, u32)>,
-    /// How often each call of a model's was made.
+    /// How often each tool call was executed.
     ran: BTreeMap<String, u32>,
     tally: Tally,
     broken: Option<String>,
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// The whole schedule: a stormy part, a calm one, and the verdict.
+    /// Runs the whole schedule: a part with faults, a part without, and the final checks.
     fn run(&mut self) -> Result<(), String> {
         let steps = 200 + self.random.below(1000);
         for _ in 0..steps {
@@ -121,7 +121,7 @@ impl World {
         self.broken.take().map_or(Ok(()), Err)
     }
 
-    /// Something happens.
+    /// Runs one random step.
     fn happens(&mut self) {
         self.step += 1;
         if self.broken.is_some() {
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Notices what the store noticed.
+    /// Reports a violation that the store's model found.
     fn look(&mut self) {
         if let Some(why) = self.store.broken.take() {
             self.breaks(why);
@@ -175,11 +175,11 @@ impl World {
     }
 }
 
-/// How many schedules are tried, unless the environment says otherwise.
+/// The default number of schedules.
 const SEEDS: u64 = 5000;
-/// A planted mistake is found within so many.
+/// A planted bug must be found within this many schedules.
 const SEEDS_PLANTED: u64 = 1000;
-/// What must have happened in some of the schedules.
+/// Events that must occur in at least one schedule.
 const SEEN: [&str; 32] = [
     "accept",
     "start",

@@ -1,6 +1,6 @@
-//! Every promise is kept by every backend. A new one adds a module here.
+//! Runs the contract tests with every backend. A new backend adds a module here.
 
-/// Runs each named promise against each backend.
+/// Makes a test of each named function for each backend.
 macro_rules! backends {
     ($($promise:ident)*) => {
         mod sqlite_keeps {

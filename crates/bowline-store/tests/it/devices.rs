@@ -1,4 +1,4 @@
-//! What every backend must do with devices that have tokens of their own.
+//! Contract of every backend: devices with their own tokens.
 
 use bowline_sbp::session::{Attach, Command, DeviceChange, Refusal, Reply};
 use bowline_store::TokenHash;
@@ -18,7 +18,7 @@ fn hash(byte: u8) -> TokenHash {
     TokenHash([byte; 32])
 }
 
-/// Someone with that token, who says that it is `claims`.
+/// An attach with this device token and the surface id `claims`.
 fn with_token(byte: u8, claims: &str) -> Attach {
     Attach { device: Some(hash(byte)), ..surface(Some(claims)) }
 }
@@ -64,7 +64,7 @@ async fn sbp_l4_05_a_token_that_is_forgotten_or_over_opens_nothing(store: S) {
     let unknown = Some(Reply::Refused(Refusal::NoDevice));
     assert_eq!(live.forget_device("watch").await, unknown);
 
-    // One that came with the session's token is forgotten and stays.
+    // A device that attached with the session's token is forgotten, but stays attached.
     live.attach(Some("phone")).await;
     assert_eq!(live.forget_device("phone").await, Some(Reply::Done));
     assert!(live.stored().await.surface.is_some());

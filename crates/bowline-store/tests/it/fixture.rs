@@ -1,4 +1,4 @@
-//! Short names for what every test needs.
+//! Test fixture: short helpers that every test uses.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// Every test has one of these.
+/// The store under test.
 pub(crate) type S = Arc<dyn Store>;
 
 pub(crate) fn at() -> Timestamp {
@@ -88,12 +88,12 @@ pub(crate) fn approval(
     }
 }
 
-/// What waits for a surface without a name.
+/// The undelivered turns of a surface without a name.
 pub(crate) async fn pending(store: &S, id: SessionId) -> Vec<String> {
     pending_for(store, id, None).await
 }
 
-/// What waits for the device of that name. The counter has to agree with the log.
+/// The undelivered turns of this device. Checks that the stored counter agrees with the log.
 pub(crate) async fn pending_for(store: &S, id: SessionId, device: Option<&str>) -> Vec<String> {
     let arrival = store.arrival(id, device.map(str::to_owned)).await.unwrap().unwrap();
     let turns = shown(store, id, arrival.cursor, false).await;
@@ -105,7 +105,7 @@ pub(crate) async fn pending_for(store: &S, id: SessionId, device: Option<&str>) 
     turns
 }
 
-/// Everything that a surface is shown after a position, page by page.
+/// Everything that is delivered to a surface after a position, page by page.
 pub(crate) async fn shown(
     store: &S,
     id: SessionId,
@@ -167,7 +167,7 @@ pub(crate) fn imported(entry: NewEntry) -> Imported {
     Imported { entry, turn_id: new_turn(), at: at() }
 }
 
-/// An import of so many turns, the first one called "1".
+/// An import with `turns` turns, the first one called "1".
 pub(crate) fn import_of(origin: &str, turns: u64) -> NewImport {
     let turn = |n: u64| [said(&format!("ask {n}")), answered(&n.to_string())];
     NewImport {

@@ -1,4 +1,4 @@
-//! What every backend must do with sessions that share their history.
+//! Contract of every backend: forks, which share the log of their origin.
 
 use bowline_sbp::id::SessionId;
 use bowline_sbp::lifecycle::{Change, Status};
@@ -104,7 +104,8 @@ async fn sbp_l3_11_a_fork_of_a_fork_reads_through_all_of_them(store: S) {
     let all = texts(&store, last).await;
     assert_eq!(all.len(), 84);
     let contents = |page: Vec<Entry>| page.iter().map(|e| e.message.content()).collect::<Vec<_>>();
-    // Pages of every size, over every seam, both ways.
+    // Pages of several sizes, across all borders between shared and own entries, in both
+    // directions.
     for limit in [1, 3, 84, 100] {
         let mut seen = Vec::new();
         while seen.len() < all.len() {
@@ -152,7 +153,7 @@ async fn sbp_l3_11_a_fork_delivers_only_what_is_its_own(store: S) {
 }
 
 async fn sbp_l3_11_steps_before_an_imported_log_leave_an_empty_fork(store: S) {
-    // A bundle with two of the nine turns its session has taken.
+    // A bundle with two of its session's nine turns.
     let mut late = import_of("elsewhere", 2);
     late.step_count = 9;
     let late = store.import(late).await.unwrap().session;
@@ -160,7 +161,7 @@ async fn sbp_l3_11_steps_before_an_imported_log_leave_an_empty_fork(store: S) {
         let made = store.fork(fork_of(late.id, Some(step))).await.unwrap();
         assert_eq!((made.point, made.session.step_count), ((seq, step), step));
     }
-    // One with more turns than steps, and one with steps only.
+    // A bundle with more turns than steps, and one with steps but no turns.
     let mut early = import_of("elsewhere", 3);
     early.step_count = 1;
     let early = store.import(early).await.unwrap().session;
@@ -199,11 +200,11 @@ async fn g3_a_fork_under_a_key_is_made_once(store: S) {
     assert!(store.session(again.id).await.unwrap().is_none());
     again.key = Some(key("s", "k", 2));
     assert_eq!(store.fork(again.clone()).await.unwrap_err(), Error::KeyReused);
-    // What made something else under the key is another request, even with the same body.
+    // The same key and body for another operation is a conflicting request.
     store.create_session(new_session(), Some(key("s", "session", 1))).await.unwrap();
     again.key = Some(key("s", "session", 1));
     assert_eq!(store.fork(again).await.unwrap_err(), Error::KeyReused);
-    // With the session its key goes.
+    // Deleting the session also deletes its idempotency key.
     delete(&store, first.id).await;
     assert!(!store.fork(first).await.unwrap().replayed);
 }
@@ -217,7 +218,7 @@ async fn g8_no_order_of_deletions_takes_anything_from_a_fork(store: S) {
         }
         for (deleted, gone) in order.iter().enumerate() {
             delete(&store, tree[*gone]).await;
-            // Someone new comes, and gets nothing of it.
+            // A new session must not see anything of the deleted ones.
             let new = made(&store).await.id;
             take_turn(&store, new, "new").await;
             assert_eq!(texts(&store, new).await, ["ask new", "new"]);
@@ -230,8 +231,8 @@ async fn g8_no_order_of_deletions_takes_anything_from_a_fork(store: S) {
     }
 }
 
-/// Four sessions that share: one, its fork, that one's successor, and a fork of the successor at a
-/// step that is the first one's.
+/// Four sessions that share a log: the first, its fork, the fork's successor by a handoff, and a
+/// fork of the successor at a step of the first.
 pub(crate) async fn grow_tree(store: &S) -> [SessionId; 4] {
     let root = NewImport { carried: Some("{}".into()), ..import_of("elsewhere", 4) };
     let root = store.import(root).await.unwrap().session.id;
@@ -244,7 +245,7 @@ pub(crate) async fn grow_tree(store: &S) -> [SessionId; 4] {
     [root, fork, successor, short]
 }
 
-/// All orders of `0..n`.
+/// All permutations of `0..n`.
 pub(crate) fn orders(n: usize) -> Vec<Vec<usize>> {
     (0..n).fold(vec![Vec::new()], |orders, _| {
         let longer = |order: Vec<usize>| {

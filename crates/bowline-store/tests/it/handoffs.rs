@@ -1,4 +1,4 @@
-//! What every backend must do with sessions that change hands.
+//! Contract of every backend: handoffs.
 
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ async fn g6_a_handoff_ends_the_attachment(store: S) {
     assert!(store.attached(id).await.unwrap().is_empty());
     live.confirm(epoch, 2).await;
     assert_eq!(pending(&store, id).await, ["a"], "the old socket has no rights");
-    // What waits there can still be fetched, but that wakes nobody.
+    // Undelivered turns of a handed-off session can still be fetched, but it is not resumed.
     let attached = live.attach(None).await;
     assert_eq!(live.stored().await.status, Status::Suspended);
     live.confirm(attached.epoch, 2).await;
@@ -143,7 +143,7 @@ async fn g6_a_handoff_ends_the_attachment(store: S) {
     assert_eq!(live.stored().await.status, Status::Suspended);
 }
 
-/// A handoff that is ready to be committed.
+/// Prepares the commit of a handoff.
 async fn ready(live: &mut Live, handoff: &HandOff) -> Arc<bowline_store::Commit> {
     assert_eq!(live.ask(Command::HandOff(handoff.clone())).await, None);
     let packed = live.packed(handoff.id);
@@ -171,7 +171,7 @@ async fn g8_a_session_that_was_handed_over_never_runs_again(store: S) {
     let mut live = Live::of(&store, source.id).await;
     let first = handoff();
     assert!(is_handed_to(first.id, live.hand_off(first.clone()).await.as_ref()));
-    // Whoever owns it next knows.
+    // The next owner of the lease knows about the handoff, too.
     for mut owner in [live, Live::of(&store, source.id).await] {
         let gone = Some(Reply::Refused(Refusal::HandedOver(first.id)));
         assert_eq!(owner.hand_off(handoff()).await, gone);
@@ -180,13 +180,13 @@ async fn g8_a_session_that_was_handed_over_never_runs_again(store: S) {
         assert_eq!(owner.ask(Command::SetStatus(Change::Resumed)).await, gone);
     }
     assert_eq!(texts(&store, source.id).await.len(), 4);
-    // A fork of it is a session of its own, and it can be ended.
+    // A fork of it is an independent session, and the source can still be ended.
     let fork = store.fork(fork_of(source.id, None)).await.unwrap().session.id;
     take_turn(&store, fork, "on").await;
     change_status(&store, source.id, Change::Complete).await;
     let ended = store.session(source.id).await.unwrap().unwrap();
     assert_eq!(ended.status, Status::Completed);
-    // Not even its successor's end brings it back.
+    // Deleting its successor does not reactivate it.
     delete(&store, first.id).await;
     let turn = Command::Submit(submit(new_turn(), request("more"), None));
     let refused = Live::of(&store, source.id).await.ask(turn).await;

@@ -1,4 +1,4 @@
-//! What every backend must do with idempotency keys.
+//! Contract of every backend: idempotency keys.
 
 use bowline_sbp::session::{Command, Done, KnownKey, Refusal, Reply};
 use bowline_store::{CommitError, Error};
@@ -69,7 +69,7 @@ async fn g3_another_body_under_the_same_key_is_refused(store: S) {
 async fn g3_a_first_turn_that_meets_its_key_makes_nothing(store: S) {
     let mut first = Live::making(&store, new_session()).await;
     let mut second = Live::making(&store, new_session()).await;
-    // Both looked the key up before either had stored it.
+    // Both look the key up before either has stored it.
     let ask = async |live: &mut Live| {
         let turn = submit(new_turn(), request("q"), named(1));
         let input = live.command(Command::Submit(turn)).await;

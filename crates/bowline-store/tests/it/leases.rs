@@ -1,6 +1,6 @@
-//! What every backend must do to keep a session with one owner (G19).
+//! Contract of every backend: leases, so that a session has one owner (G19).
 //!
-//! Commits are put together by hand here: a wrong one never comes from an actor.
+//! Commits are made by hand here, since an actor never makes an invalid one.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ backends! {
     sbp_l2_13_unfinished_turns_are_taken_over_and_counted
 }
 
-/// A replica that may write.
+/// A registered replica, which may write.
 async fn replica(store: &S) -> ReplicaId {
     let id = ReplicaId(Uuid::new_v4());
     store.register(id).await.unwrap();
@@ -42,7 +42,7 @@ async fn load(store: &S, id: SessionId) -> Loaded {
     store.load(id).await.unwrap().unwrap()
 }
 
-/// One entry more, by someone who has the lease already.
+/// A commit that appends one entry, by the holder of the lease.
 fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     let mut head = loaded.head.clone();
     head.last_seq += 1;
@@ -65,21 +65,21 @@ fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     })
 }
 
-/// The same by someone who takes the lease with it.
+/// A commit that appends one entry and takes the lease.
 fn take(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     let mut commit = append(loaded, owner, text);
     Arc::make_mut(&mut commit).lease.take = true;
     commit
 }
 
-/// A session with one entry that `owner` owns, as it is then.
+/// A session with one entry and `owner` as the holder of its lease.
 async fn owned(store: &S, owner: ReplicaId) -> Loaded {
     let id = made(store).await.id;
     store.commit(take(&load(store, id).await, owner, "first")).await.unwrap();
     load(store, id).await
 }
 
-/// It is refused, and the session is as it was.
+/// Checks that the commit is fenced and the session unchanged.
 async fn assert_fenced(store: &S, commit: Arc<Commit>) {
     let id = commit.session;
     let before = (load(store, id).await, texts(store, id).await);
@@ -116,7 +116,7 @@ async fn g19_a_commit_of_another_owner_is_refused(store: S) {
     let (me, other) = (replica(&store).await, replica(&store).await);
     let loaded = owned(&store, me).await;
     assert_fenced(&store, append(&loaded, other, "no")).await;
-    // Nor does anyone write without taking what nobody owns.
+    // A released lease must be taken before a write.
     store.release(me, vec![(loaded.id, loaded.fence)]).await.unwrap();
     assert_fenced(&store, append(&loaded, other, "no")).await;
     assert_fenced(&store, append(&loaded, me, "no")).await;
@@ -136,7 +136,7 @@ async fn g19_a_replica_that_is_retired_writes_nothing(store: S) {
     assert_fenced(&store, append(&loaded, me, "no")).await;
     assert_fenced(&store, take(&loaded, me, "no")).await;
     assert_fenced(&store, take(&load(&store, unowned).await, me, "no")).await;
-    // Who was declared dead stays dead: it comes back under another name.
+    // A replica that was declared dead stays dead: it must register again with a new id.
     store.register(me).await.unwrap();
     assert_fenced(&store, append(&loaded, me, "no")).await;
 }
@@ -167,7 +167,7 @@ async fn g19_a_session_that_was_released_is_taken(store: S) {
     assert_fenced(&store, take(&loaded, next, "not its own to release")).await;
     store.release(me, vec![(loaded.id, loaded.fence)]).await.unwrap();
     store.commit(take(&loaded, next, "second")).await.unwrap();
-    // A release that comes late leaves the next owner alone.
+    // A late release does not affect the next owner.
     store.release(me, vec![(loaded.id, loaded.fence)]).await.unwrap();
     store.release(next, vec![(loaded.id, loaded.fence)]).await.unwrap();
     let taken = load(&store, loaded.id).await;
@@ -181,7 +181,7 @@ async fn g19_an_owner_takes_its_own_session_anew(store: S) {
     store.commit(take(&loaded, me, "second")).await.unwrap();
     let taken = load(&store, loaded.id).await;
     assert_eq!((taken.fence, taken.version), (2, 2));
-    // An earlier actor of the same process is fenced off like any other.
+    // An earlier actor of the same process is fenced, too.
     let earlier = Loaded { version: taken.version, ..loaded };
     assert_fenced(&store, append(&earlier, me, "no")).await;
 }
@@ -207,7 +207,8 @@ async fn g19_the_same_commit_again_is_applied_once(store: S) {
     assert_eq!(store.commit(commit.clone()).await, Ok(()));
     let stored = load(&store, id).await;
     assert_eq!(store.commit(commit.clone()).await, Ok(()));
-    // Others write meanwhile, and its sender may be declared dead: it was applied all the same.
+    // A resent commit counts as applied even if others have written and its sender was declared
+    // dead since.
     owned(&store, me).await;
     owned(&store, replica(&store).await).await;
     assert_eq!(store.commit(commit.clone()).await, Ok(()));
@@ -282,7 +283,7 @@ async fn sbp_l2_13_unfinished_turns_are_taken_over_and_counted(store: S) {
     assert_eq!(store.unfinished(other).await.unwrap(), [(first, 2), (second, 1)]);
     assert_eq!(store.unfinished(ME).await.unwrap(), [(first, 2)]);
 
-    // The heir counts what was begun once more, and leaves the rest in its order.
+    // The next owner counts another attempt of the started turn, and keeps the order of the others.
     let mut heir = Live::owned_by(&store, first, other).await;
     heir.take_up().await;
     let turns = load(&store, first).await.turns;

@@ -1,7 +1,7 @@
-//! A session and its one owner, driven by hand: what a gateway's task does, step by step.
+//! Test fixture: a session actor and its driver, run step by step in place of a gateway's task.
 //!
-//! An [`Actor`] decides, the store commits, and only then the test goes on. A model's rounds and a
-//! handoff's bundle are made up here.
+//! An [`Actor`] decides, the store commits, and only then the test continues. Rounds of the model
+//! and the bundle of a handoff are faked.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::fixture::*;
 
-/// The replica that owns what a test does not give to another one.
+/// The replica that owns sessions by default.
 pub(crate) const ME: ReplicaId = ReplicaId(Uuid::from_u128(1));
 
 /// The tokens of every answer.
@@ -34,15 +34,15 @@ pub(crate) const TOKENS: Tokens = Tokens { prompt: 7, completion: 3 };
 pub(crate) struct Live {
     store: S,
     actor: Actor,
-    /// What the clock says.
+    /// The present time.
     pub(crate) at: Timestamp,
     commands: u64,
-    /// The round that the model is asked in.
+    /// The running round of the model.
     round: Option<(TurnId, u32, u32)>,
 }
 
 impl Live {
-    /// Takes up a session that is there.
+    /// Loads an existing session.
     pub(crate) async fn of(store: &S, id: SessionId) -> Self {
         Self::owned_by(store, id, ME).await
     }
@@ -54,7 +54,7 @@ impl Live {
         Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None }
     }
 
-    /// A session that its first turn makes.
+    /// A session that is created by its first turn.
     pub(crate) async fn making(store: &S, new: NewSession) -> Self {
         store.register(ME).await.unwrap();
         let actor = Actor::make(new, ME, SessionLimits::default());
@@ -71,12 +71,12 @@ impl Live {
         self.actor.machine().id()
     }
 
-    /// What the store says of it.
+    /// The session as stored.
     pub(crate) async fn stored(&self) -> Session {
         self.store.session(self.id()).await.unwrap().unwrap()
     }
 
-    /// What the inputs come to, not sent yet. [`Live::report`] has to follow.
+    /// The commit for these inputs, not sent yet. [`Live::report`] has to follow.
     pub(crate) fn prepare(&mut self, inputs: Vec<Input>) -> Arc<Commit> {
         let at = self.at;
         match self.actor.take(inputs, Uuid::new_v4(), || now(at)) {
@@ -85,7 +85,7 @@ impl Live {
         }
     }
 
-    /// What became of a prepared commit.
+    /// Reports the result of a prepared commit to the actor.
     pub(crate) fn report(&mut self, stored: Result<(), CommitError>) -> Vec<Effect> {
         match self.actor.committed(stored) {
             After::Effects(effects) => self.carried_out(effects),
@@ -93,7 +93,7 @@ impl Live {
         }
     }
 
-    /// Takes inputs and stores what they come to, in one commit.
+    /// Gives inputs to the actor and stores the result in one commit.
     pub(crate) async fn feed(&mut self, inputs: Vec<Input>) -> Result<Vec<Effect>, CommitError> {
         let at = self.at;
         match self.actor.take(inputs, Uuid::new_v4(), || now(at)) {
@@ -115,12 +115,12 @@ impl Live {
         effects
     }
 
-    /// What loading the session asks for.
+    /// The effects of loading the session.
     pub(crate) async fn take_up(&mut self) -> Vec<Effect> {
         self.feed(Vec::new()).await.unwrap()
     }
 
-    /// A command, with what the store knows of its key.
+    /// A command as an input, with the result of looking up its idempotency key.
     pub(crate) async fn command(&mut self, command: Command) -> Input {
         let key = match &command {
             Command::Submit(submit) => submit.key.clone(),
@@ -135,7 +135,7 @@ impl Live {
         Input::Command { id: CommandId(self.commands), command: Box::new(command), known }
     }
 
-    /// Carries a command out; gives its answer, if there is one now.
+    /// Executes a command; returns its reply, if there is one already.
     pub(crate) async fn ask(&mut self, command: Command) -> Option<Reply> {
         let input = self.command(command).await;
         let effects = self.feed(vec![input]).await.unwrap();
@@ -146,7 +146,7 @@ impl Live {
         })
     }
 
-    /// Asks for a turn, which runs if no other one does.
+    /// Submits a turn, which starts if no other one is running.
     pub(crate) async fn submit(&mut self, text: &str) -> TurnId {
         self.submit_as(request(text), None).await
     }
@@ -162,7 +162,7 @@ impl Live {
         turn
     }
 
-    /// The model's answer to the turn that runs.
+    /// The model answers the running turn.
     pub(crate) async fn answer(&mut self, text: &str) {
         self.answer_with(answered(text)).await;
     }
@@ -174,7 +174,7 @@ impl Live {
         self.end_round(RoundEnd::Answered(Box::new(answer(asked, entry)))).await;
     }
 
-    /// The model did not answer.
+    /// The model fails to answer.
     pub(crate) async fn refuse(&mut self) {
         let refusal = self.refusal();
         self.feed(vec![refusal]).await.unwrap();
@@ -188,7 +188,7 @@ impl Live {
         Input::Fact(Fact::RoundEnded { turn, attempt, round, end })
     }
 
-    /// The model wants tools called; each asks a person first.
+    /// The model calls tools, each of which needs an approval.
     pub(crate) async fn call_tools(&mut self, tools: &[&str]) -> Vec<ApprovalId> {
         let (turn, ..) = self.round.unwrap();
         let (request, advanced) = self.actor.machine().request(turn).unwrap();
@@ -203,7 +203,7 @@ impl Live {
         asked
     }
 
-    /// What a crash left of the turn at the front: calls on record at that position.
+    /// Plans the tool calls of the first turn again after a crash; they are in the log at `seq`.
     pub(crate) async fn replan(&mut self, seq: Seq, tools: &[&str]) {
         let left = self.store.load(self.id()).await.unwrap().unwrap().turns.remove(0);
         let calls = (0..).zip(tools).map(|(n, tool)| self.plan(left.id, n, tool)).collect();
@@ -226,7 +226,7 @@ impl Live {
         }
     }
 
-    /// A person's verdict; gives the calls that are made now.
+    /// Decides an approval; returns the calls that are made now.
     pub(crate) async fn decide(&mut self, approval: ApprovalId, approved: bool) -> Vec<Uuid> {
         let input = self.command(Command::Decide { approval, approved }).await;
         let effects = self.feed(vec![input]).await.unwrap();
@@ -257,12 +257,12 @@ impl Live {
         self.stored().await
     }
 
-    /// A surface that takes the place of the other ones.
+    /// Attaches a surface that replaces the others.
     pub(crate) async fn attach(&mut self, name: Option<&str>) -> Attached {
         self.attached(surface(name)).await
     }
 
-    /// A surface that stays beside the others.
+    /// Attaches a surface beside the others.
     pub(crate) async fn join(&mut self, name: Option<&str>) -> Attached {
         self.attached(Attach { join: true, ..surface(name) }).await
     }
@@ -282,7 +282,7 @@ impl Live {
         self.fact(Fact::SurfaceGone { epoch }).await;
     }
 
-    /// Gives a device a token of its own.
+    /// Gives a device its own token.
     pub(crate) async fn give_token(&mut self, name: &str, hash: u8, expires_at: Timestamp) {
         let hash = TokenHash([hash; 32]);
         let change = DeviceChange::Token { surface_id: name.into(), hash, expires_at };
@@ -298,7 +298,7 @@ impl Live {
         assert_eq!(self.ask(Command::SetStatus(change)).await, Some(Reply::Done));
     }
 
-    /// What the engine says once the bundle of a handoff is made.
+    /// The fact that the bundle of a handoff is ready.
     pub(crate) fn packed(&self, id: SessionId) -> Fact {
         let last_seq = self.actor.machine().head().last_seq;
         Fact::Packed { id, last_seq, packed: Ok(Box::new(packed())) }
@@ -328,7 +328,7 @@ fn now(at: Timestamp) -> Now {
     Now { instant: Instant::now(), at, fresh: Uuid::now_v7() }
 }
 
-/// A turn that is asked for over a socket.
+/// A turn submitted over a socket.
 pub(crate) fn request(text: &str) -> TurnRequest {
     TurnRequest {
         model: "m".into(),
@@ -344,7 +344,7 @@ pub(crate) fn request(text: &str) -> TurnRequest {
     }
 }
 
-/// A turn whose caller waits and is told if it comes to nothing.
+/// A turn submitted over HTTP: its caller waits, and gets an error if it is not answered.
 pub(crate) fn watched(text: &str) -> TurnRequest {
     TurnRequest { origin: Origin::Http, ..request(text) }
 }
@@ -379,7 +379,7 @@ fn answer(asked: Vec<NewEntry>, entry: NewEntry) -> Answered {
     }
 }
 
-/// A surface that attaches, under its name if it has one.
+/// An attach of a surface, with or without a name.
 pub(crate) fn surface(name: Option<&str>) -> Attach {
     let surface_id = name.map(str::to_owned);
     Attach {
@@ -405,7 +405,7 @@ pub(crate) fn packed() -> Packed {
     }
 }
 
-/// One whole turn of a session that nobody else works on.
+/// One whole turn of a session without another actor.
 pub(crate) async fn take_turn(store: &S, id: SessionId, text: &str) -> Session {
     Live::of(store, id).await.turn(text).await
 }

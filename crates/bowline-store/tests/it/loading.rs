@@ -1,4 +1,4 @@
-//! What every backend must give to a session's next owner.
+//! Contract of every backend: loading a session for its next owner.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ async fn sbp_l5_01_an_approval_is_asked_once_and_the_first_verdict_counts(store:
     let id = live.id();
     live.submit("hi").await;
     let asked = live.call_tools(&["camera", "gps"]).await;
-    // The next owner plans the same calls, and finds what was asked about them.
+    // The next owner plans the same calls, and finds their open approvals.
     let mut heir = Live::of(&store, id).await;
     heir.take_up().await;
     heir.replan(2, &["camera", "gps"]).await;
@@ -138,7 +138,7 @@ async fn sbp_l5_01_an_approval_is_asked_once_and_the_first_verdict_counts(store:
     assert!(heir.decide(asked[1], true).await.is_empty());
     let ended = [(asked[0], ApprovalState::Used), (asked[1], ApprovalState::Expired)];
     assert_eq!(states().await, ended, "the first counts, and too late is a no");
-    // A verdict of the owner before is worth nothing.
+    // A decision by the previous owner is fenced.
     let late = live.command(Command::Decide { approval: asked[0], approved: false }).await;
     assert_eq!(live.feed(vec![late]).await, Err(CommitError::Fenced));
     assert_eq!(states().await, ended);
@@ -176,7 +176,7 @@ async fn g8_a_session_that_was_handed_over_says_to_whom(store: S) {
     let new = hand_off(&store, id, handoff()).await;
     let loaded = store.load(id).await.unwrap().unwrap();
     assert_eq!(loaded.head.handed_to, Some((new.id, "successor".parse().unwrap())));
-    // Whoever it was may be gone by now.
+    // The successor may be deleted since.
     delete(&store, new.id).await;
     let (to, _) = store.load(id).await.unwrap().unwrap().head.handed_to.unwrap();
     assert_eq!(to, new.id);

@@ -1,4 +1,4 @@
-//! What every backend must do with the log of a session.
+//! Contract of every backend: a session's log.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ backends! {
     a_commit_that_meets_its_key_does_not_disturb_its_neighbours
 }
 
-/// Many actors of each session at once: whoever comes too late looks again.
+/// Many actors of each session at once: one whose commit is fenced reloads and retries.
 async fn g1_positions_are_contiguous_under_concurrency(store: S) {
     let sessions = [made(&store).await.id, made(&store).await.id, made(&store).await.id];
     let tasks: Vec<_> = (0..60)
@@ -96,21 +96,21 @@ async fn g4_an_abandoned_turn_leaves_nothing(store: S) {
     live.submit_as(watched("a"), named()).await;
     live.answer("a").await;
 
-    // In a session with a history only the turn goes.
+    // In a session with earlier turns only the refused turn is removed.
     live.submit_as(watched("b"), None).await;
     live.refuse().await;
     let session = live.stored().await;
     assert_eq!((session.last_seq, session.status), (2, Status::Running));
     assert!(store.load(new.id).await.unwrap().unwrap().turns.is_empty());
 
-    // A session that was there before and never ran is idle again.
+    // An existing session without earlier turns is idle again.
     let mut idle = Live::new(&store).await;
     idle.submit_as(watched("a"), None).await;
     assert_eq!(idle.stored().await.status, Status::Running);
     idle.refuse().await;
     assert_eq!(idle.stored().await.status, Status::Idle);
 
-    // One that was resumed for the turn is suspended again.
+    // A session that was resumed for the turn is suspended again.
     live.set_status(Change::Suspend).await;
     live.submit_as(watched("c"), None).await;
     live.refuse().await;
@@ -225,7 +225,8 @@ async fn a_failed_operation_does_not_disturb_its_neighbours(store: S) {
     assert_eq!(texts(&store, stale.id()).await, ["ask before", "before"]);
 }
 
-/// Its key was looked up before the first turn under it had been stored, and that one has ended.
+/// The idempotency key is looked up before the first turn with it is stored; that turn has ended
+/// when the commit arrives.
 async fn a_commit_that_meets_its_key_does_not_disturb_its_neighbours(store: S) {
     let (mut live, mut other) = (Live::new(&store).await, Live::new(&store).await);
     let named = || Some(key("s", "k", 1));
@@ -241,7 +242,7 @@ async fn a_commit_that_meets_its_key_does_not_disturb_its_neighbours(store: S) {
     assert_eq!(texts(&store, other.id()).await, ["ask b", "b"]);
     live.report(refused);
 
-    // One whose turn comes to nothing in the same commit is free for the next.
+    // A key whose turn is refused in the same commit can be used again.
     let again = submit(new_turn(), request("q"), Some(key("s", "other", 1)));
     let again = live.command(Command::Submit(again)).await;
     live.submit_as(request("q"), Some(key("s", "other", 1))).await;

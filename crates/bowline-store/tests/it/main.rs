@@ -1,4 +1,4 @@
-//! The store's promises, run against every backend, and what only SQLite has to show.
+//! The store's contract, tested with every backend, and tests of SQLite alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What every backend must do with an agent's memory.
+//! Contract of every backend: an agent's memory.
 
 use bowline_sbp::id::{AgentId, MemoryId};
 use bowline_store::{Error, MemoryKind, NewMemory};
@@ -41,7 +41,7 @@ async fn sbp_l1_12_memories_are_found_by_their_words_and_by_their_agent_alone(st
     assert_eq!(recalled(&store, "a", &["cat"]).await, [texts[0]]);
     assert_eq!(recalled(&store, "a", &["elodie", "CAT"]).await.len(), 2);
     assert_eq!(recalled(&store, "b", &["cat"]).await, ["The cat is called Zoe."]);
-    // Whatever the words are, they are words.
+    // Search operators of SQLite FTS5 in the query are treated as plain words.
     for odd in [&["\"", "OR", "NEAR(", "*"][..], &["cat\" OR \"dog"], &[], &[""]] {
         assert!(recalled(&store, "a", odd).await.is_empty(), "{odd:?}");
     }

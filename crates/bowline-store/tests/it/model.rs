@@ -1,4 +1,4 @@
-//! The store against a plain model, under random schedules with restarts in between.
+//! Compares the store with a simple model, in random schedules with restarts.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -23,13 +23,13 @@ enum Step {
     Confirm(usize, u64),
     Fork(usize, u64),
     Delete(usize),
-    /// Another actor of the same process goes on.
+    /// Another actor of the same process takes over the session.
     Reload(usize),
     Restart,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // The how-manieth newest.
+    // An index into the sessions, newest first.
     let session = 0..4usize;
     let step = prop_oneof![
         1 => Just(Step::First),
@@ -58,11 +58,11 @@ enum Kind {
 struct Waiting {
     question: String,
     attempt: u32,
-    /// An earlier owner accepted it: nobody waits for its answer.
+    /// Accepted by an earlier owner: no caller waits for its answer.
     recovered: bool,
 }
 
-/// What a session should be, said as simply as possible.
+/// The expected state of a session.
 #[derive(Debug)]
 struct Expected {
     id: SessionId,
@@ -71,7 +71,7 @@ struct Expected {
     delivered: u64,
     epoch: u64,
     attached: bool,
-    /// Turns that have not ended; the first one runs.
+    /// Unfinished turns; the first one is running.
     turns: VecDeque<Waiting>,
 }
 
@@ -97,8 +97,8 @@ impl Expected {
         answers.map(|(seq, _)| seq).collect()
     }
 
-    /// Its owner is lost. What ran runs once more, and not a third time: then its question
-    /// stays, with a note. Nobody is attached.
+    /// The owner crashes. A running turn is run a second time, but not a third time: then its
+    /// question stays in the log with a note. No surface is attached.
     fn lose_owner(&mut self) {
         self.attached = false;
         self.turns.iter_mut().for_each(|turn| turn.recovered = true);
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// The sessions that somebody works on.
+/// The sessions that have an actor.
 #[derive(Default)]
 struct Owners(HashMap<SessionId, Live>);
 

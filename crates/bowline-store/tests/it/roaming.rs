@@ -1,4 +1,4 @@
-//! What every backend must do with sessions that leave and arrive, and with their families.
+//! Contract of every backend: exports, imports and lineage.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ backends! {
     g7_bundles_go_when_they_have_expired
 }
 
-/// An import that uses that export up.
+/// An import that consumes this export.
 fn using_up(export: ExportId) -> NewImport {
     NewImport { export_id: Some(export), consume: true, ..import_of("elsewhere", 2) }
 }
@@ -106,7 +106,8 @@ async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
     let agent = import(vec![fact(1), fact(2)]).await;
     let count = async || store.memories(agent.clone(), None, 20_000).await.unwrap().len();
     assert_eq!(count().await, 2);
-    // What the agent knows already takes no room, and what does not fit keeps no session out.
+    // Memories that the agent already has do not count towards the limit, and an import succeeds
+    // even if some do not fit.
     import((0..10_001).map(fact).collect()).await;
     assert_eq!(count().await, 10_000);
     import((0..10_000).map(fact).collect()).await;
@@ -118,7 +119,7 @@ async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
 
 async fn sbp_l3_06_an_export_is_used_once(store: S) {
     let export = exported(&store).await;
-    // One that is refused has used nothing up.
+    // A refused import does not consume the export.
     let mut taken = using_up(export);
     taken.session.token_hash =
         store.create_session(new_session(), None).await.unwrap().session.token_hash;
@@ -205,7 +206,7 @@ async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {
     let handoff = handoff();
     let export = Some(handoff.export_id);
     let next = hand_off(&store, fork.id, handoff).await;
-    // Its own bundle comes back to it, twice, and once it says that it is its own origin.
+    // Its own bundle is imported again, twice, and once with itself as the origin.
     let back = store.keep_export(export_of(root.id)).await.unwrap().id;
     let import = NewImport {
         origin: root.id.to_string(),
@@ -243,7 +244,7 @@ async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {
     let unknown = vec![Member { session: "nobody".into(), spent: None }];
     assert_eq!(nobody, Family { edges: Vec::new(), cut: false, members: unknown });
 
-    // Families outlive their members.
+    // The lineage stays after a session is deleted.
     delete(&store, root.parse().unwrap()).await;
     assert_eq!(family(&store, &again, 9).await.edges.len(), 4);
 }
@@ -261,7 +262,7 @@ async fn sbp_l3_12_a_family_is_cut_where_it_was_asked_to_be(store: S) {
         let sessions = most.clamp(1, 12) as usize;
         assert_eq!(found.edges.len(), sessions - 1, "a tree has one edge less, at {most}");
     }
-    // The nearest are kept.
+    // A limited result has the nearest relatives.
     let near = family(&store, &root.to_string(), 7).await;
     let root = root.to_string();
     assert!(near.edges.iter().all(|edge| edge.origin == root || edge.session == root));
@@ -287,7 +288,7 @@ async fn sbp_l3_12_a_family_says_what_each_member_spent_itself(store: S) {
     let order = [root.to_string(), fork.to_string(), next.to_string(), "a stranger".into()];
     members.sort_by_key(|m| order.iter().position(|id| *id == m.session).unwrap_or(9));
     let seen: Vec<_> = members.iter().map(|member| member.spent).collect();
-    // What an import brought was paid elsewhere, and what a fork shares by its origin.
+    // The cost of imported turns, and of turns shared with the origin, is not counted again.
     assert_eq!(seen, [spent(1), spent(2), spent(0), None, None]);
     assert_eq!(members[4].session, deleted.to_string());
     let cost = async |id| store.session(id).await.unwrap().unwrap().cost_usd;

@@ -1,4 +1,4 @@
-//! A data folder that the build before this schema left behind: `tests/data/schema-3`.
+//! Migration of a data folder with schema version 3: `tests/data/schema-3`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,14 +57,14 @@ async fn g16_turns_of_schema_3_are_taken_up_in_their_order() {
         "third in line",
     ];
     assert_eq!(texts[4..], expected);
-    // The one that waits for a person goes on from where it was.
+    // The turn that waits for an approval continues where it was.
     let mut live = Live::of(&store, found.asks.id).await;
     let left = store.load(found.asks.id).await.unwrap().unwrap().turns.remove(0);
     let again = Effect::Replan { turn: left.id, attempt: 2 };
     assert_eq!(live.take_up().await, [again]);
 }
 
-/// The sessions of the folder, by what they are for.
+/// The sessions of the folder, by purpose.
 struct Found {
     attached: Session,
     asks: Session,
@@ -283,7 +283,7 @@ impl Found {
             edge(EdgeKind::Fork, &self.talk, &self.fork),
         ];
         assert_eq!(kinds(self.fork.id).await, travels);
-        // What each spent itself, in thousandths: what an import brought was paid by its origin.
+        // The cost of each session, in thousandths; imported turns are not counted again.
         let family = store.family(self.talk.id.to_string(), 99).await.unwrap();
         let spent = |member: &Session| {
             let id = member.id.to_string();

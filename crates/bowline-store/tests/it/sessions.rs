@@ -1,4 +1,4 @@
-//! What every backend must do with sessions: made, found, listed, suspended, ended, deleted.
+//! Contract of every backend: creating, finding, listing, suspending, ending and deleting sessions.
 
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::session::{Command, Refusal, Reply, Submit};
@@ -35,7 +35,7 @@ async fn sbp_l1_01_two_sessions_never_share_a_token(store: S) {
     let second = || NewSession { token_hash: first.token_hash, ..new_session() };
     store.create_session(first.clone(), None).await.unwrap();
     assert_eq!(store.create_session(second(), None).await.unwrap_err(), Error::TokenTaken);
-    // Nor by a first turn, which then leaves nothing.
+    // A first turn that would create it is refused, too, and stores nothing.
     let mut live = Live::making(&store, second()).await;
     let commit = live.prepare(whole_turn("a"));
     assert_eq!(store.commit(commit).await, Err(CommitError::TokenTaken));

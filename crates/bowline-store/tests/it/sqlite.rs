@@ -1,4 +1,4 @@
-//! What only the file backend has to show: restarts, locks, permissions, durability settings.
+//! Tests of the SQLite backend alone: restarts, locks, permissions, durability settings.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -80,7 +80,7 @@ async fn an_operation_runs_to_its_end_when_its_caller_goes_away() {
         // Polled once: queued, not awaited.
         let _ = futures_poll_once(create.as_mut()).await;
     }
-    // The writer takes operations in order: once this answers, the other one was done.
+    // The writer runs operations in order: once this one is answered, the other one is done.
     made(&store).await;
     assert!(store.session(id).await.unwrap().is_some());
 }
@@ -99,7 +99,7 @@ async fn g8_after_any_order_of_deletions_nothing_is_left_over() {
         assert_eq!(count("sessions WHERE base_key = (SELECT min(key) FROM sessions)"), 2, "flat");
         for gone in &order {
             delete(&store, tree[*gone]).await;
-            // The newest row number is free now; whoever takes it must not find anything there.
+            // The newest row id is free now; a session that reuses it must not find old rows.
             let new = made(&store).await.id;
             assert_eq!(count("sessions JOIN trunks USING (key)"), 0, "{order:?}");
             assert!(store.history(new).await.unwrap().is_empty());
@@ -241,7 +241,7 @@ async fn g16_a_closed_store_leaves_a_clean_file_and_writes_nothing_more() {
     let wal = folder.path().join(format!("{FILE}-wal"));
     let length = || std::fs::metadata(&wal).map_or(0, |file| file.len());
     assert!(length() > 0, "there is something to fold in");
-    // What is queued before it is still written.
+    // Operations queued before the close are still written.
     let queued = new_session();
     let (made, ()) = tokio::join!(store.create_session(queued.clone(), None), store.close());
     assert!(made.is_ok());
@@ -256,7 +256,7 @@ async fn g16_a_closed_store_leaves_a_clean_file_and_writes_nothing_more() {
     assert_eq!(length(), 0, "nothing is written after it");
     assert_eq!(texts(&store, id).await, ["ask a", "a"], "it can still be read");
 
-    // The file alone is the whole store.
+    // The database file alone, without a WAL file, is the whole store.
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(folder.path().join(FILE), copy.path().join(FILE)).unwrap();
     let copied = open(copy.path());

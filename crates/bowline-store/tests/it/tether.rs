@@ -1,4 +1,4 @@
-//! What every backend must do with surfaces and with what they missed.
+//! Contract of every backend: surfaces and their undelivered turns (the Tether).
 
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::frame::TurnStatus;
@@ -110,7 +110,7 @@ async fn sbp_l2_12_a_page_is_bounded_in_number_and_bytes(store: S) {
     assert_eq!(page.len(), 512);
     let rest = store.shown_after(id, page.last().unwrap().seq(), false).await.unwrap();
     assert_eq!(rest.len(), 88);
-    // Large ones come one by one, however large.
+    // Large entries are delivered one per page.
     let large = "x".repeat(300 << 10);
     for _ in 0..2 {
         live.feed(whole_turn(&large)).await.unwrap();
@@ -137,7 +137,7 @@ async fn sbp_l2_12_each_device_gets_what_it_missed_itself(store: S) {
     assert_eq!(pending_for(&store, id, Some("phone")).await, ["3"]);
     assert_eq!(pending_for(&store, id, Some("watch")).await, ["1", "2", "3"]);
     assert_eq!(pending(&store, id).await, ["3"], "the session's cursor is the furthest");
-    // One that is new, or has a token and never came, begins where the session's Tether does.
+    // A device that is new, or has a token but never attached, begins at the session's Tether.
     live.give_token("tablet", 1, later(60)).await;
     for name in ["tablet", "unheard of"] {
         assert_eq!(pending_for(&store, id, Some(name)).await, ["3"]);
@@ -146,7 +146,7 @@ async fn sbp_l2_12_each_device_gets_what_it_missed_itself(store: S) {
     assert!(pending_for(&store, id, Some("phone")).await.is_empty());
     assert!(pending(&store, id).await.is_empty());
     assert_eq!(pending_for(&store, id, Some("watch")).await, ["1", "2", "3"], "its own");
-    // What a device has is known after a restart of its owner, too.
+    // A device's position is kept when the session's owner restarts.
     let again = Live::of(&store, id).await.join(Some("watch")).await;
     assert_eq!(again.cursor, 2);
     assert!(store.arrival(new_session().id, None).await.unwrap().is_none());
@@ -172,7 +172,7 @@ async fn sbp_l2_20_questions_are_shown_to_those_who_want_them(store: S) {
     live.answer("2").await;
     live.submit("and?").await;
     live.refuse().await;
-    // Neither calls, nor their results, nor notes are anybody's question.
+    // Tool calls, their results and notes are not shown as questions.
     let note = "This was not answered.";
     let all = ["? ask 1", "1", "? hi", "2", note];
     assert_eq!(shown(&store, id, 0, true).await, all);
@@ -185,7 +185,7 @@ async fn sbp_l2_20_questions_are_shown_to_those_who_want_them(store: S) {
 
 async fn sbp_l2_20_what_is_not_for_readers_is_passed_over(store: S) {
     let mut live = Live::new(&store).await;
-    // More instructions than a page has room for.
+    // More system messages than fit on a page.
     let rules = |n| Message::text("system", &format!("rule {n}"));
     let messages = (0..1100).map(rules).chain([Message::text("user", "hi")]).collect();
     live.submit_as(TurnRequest { messages, ..request("") }, None).await;

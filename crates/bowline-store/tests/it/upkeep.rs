@@ -1,4 +1,4 @@
-//! What every backend must do now and then.
+//! Contract of every backend: periodic upkeep.
 
 use bowline_sbp::approval::ApprovalState;
 
@@ -30,7 +30,7 @@ async fn g3_keys_are_forgotten_when_old_but_not_while_their_turn_runs(store: S) 
     assert!(store.known(key("s", "waiting", 1)).await.unwrap().is_some());
 }
 
-/// Keys of running turns are the oldest here: they must not keep the rest from being found.
+/// Keys of running turns are the oldest and are kept; they must not prevent the deletion of others.
 async fn many_old_keys_are_forgotten(store: S) {
     let mut live = Live::new(&store).await;
     for n in 0..40 {

@@ -1,4 +1,4 @@
-//! `bowline bench` measures what it says; how fast is another matter.
+//! `bowline bench` prints every figure that it announces; the values are not checked.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::process::{Process, bowline};
 
-/// Runs it, and gives what it printed.
+/// Runs `bowline bench` and returns its JSON.
 fn bench(args: &[&str]) -> Value {
     let run = bowline().arg("bench").args(args).arg("--json").output().unwrap();
     let said = String::from_utf8_lossy(&run.stderr);
@@ -52,7 +52,7 @@ fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
     for (part, name) in expected {
         assert!(report[part][name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {report}");
     }
-    // Differences, which may be of either sign on a machine that is busy.
+    // Differences, which can be negative on a busy machine.
     let mut differences =
         vec!["turn_added_ms_p50", "turn_added_ms_p99", "turn_direct_spread_ms_p99"];
     if std::env::var_os("BOWLINE_SOAK").is_some() {
@@ -80,7 +80,7 @@ async fn any_server_can_be_compared_by_its_address() {
     ];
     assert_eq!(names(&report, "figures"), all);
 
-    // One that keeps no sessions.
+    // A server without sessions.
     let mut mock = bowline().args(["bench", "mock"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut address = String::new();
     BufReader::new(mock.stdout.take().unwrap()).read_line(&mut address).unwrap();
@@ -108,6 +108,6 @@ fn the_tool_bench_makes_its_calls_and_names_its_figures() {
     }
     assert_eq!(value("figures", "tool_calls_per_s"), 20.0);
     assert!(value("figures", "tool_call_p50_ms") <= value("figures", "tool_call_p99_ms"));
-    // Whatever it takes, it holds an exchange with the device and two flushes.
+    // A whole step includes the exchange with the device and two flushes.
     assert!(value("ratios", "tool_call_vs_echo") > 0.0, "{report}");
 }

@@ -1,5 +1,5 @@
-//! `bowline bench relay`, a short one: that it measures and says so. What it says of a debug build
-//! means nothing.
+//! A short run of `bowline bench relay`: all figures are printed. Those of a debug build are not
+//! meaningful.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Clients that hold on, hold back or send too much, against the built binary: what they cost.
+//! Memory use of the built binary under clients that stay silent, do not read, or send too much.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use crate::process::{DEADLINE, Process, session_of, turn};
 
 const MIB: usize = 1 << 20;
-/// A turn that a page of the log holds alone.
+/// The size of a turn that fills a page of the log alone.
 const LONG: usize = 300 << 10;
 
-/// Resident memory, and the most of it so far, in bytes.
+/// Resident memory and its peak, in bytes.
 fn memory(gateway: &Process) -> (usize, usize) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
     let kib = |name: &str| -> usize {
@@ -39,7 +39,7 @@ async fn attach(gateway: &Process, answer: &Value) -> WebSocketStream<TcpStream>
     socket
 }
 
-/// The most memory so far, once all are held up: what there is to be read for them has been.
+/// The peak of resident memory, once it does not change any more.
 async fn settled(gateway: &Process) -> usize {
     let begun = Instant::now();
     let (mut last, mut same) = (memory(gateway), 0);
@@ -61,7 +61,7 @@ async fn g11_g12_soak_silent_slow_and_greedy_clients_cost_bounded_memory() {
     let client = reqwest::Client::new();
     let url = format!("{}/v1/chat/completions", gateway.url);
 
-    // Surfaces that will not read, each with twelve pages before it.
+    // Surfaces that do not read, each with twelve pages of turns to receive.
     let readers = 8 * times;
     let long = format!("echo {}", "x".repeat(LONG));
     let mut slow = Vec::new();
@@ -78,7 +78,7 @@ async fn g11_g12_soak_silent_slow_and_greedy_clients_cost_bounded_memory() {
     let mut held = Vec::new();
     for n in 0..200 * times {
         let mut socket = TcpStream::connect(gateway.address()).await.unwrap();
-        // Half of them say nothing at all, the others never come to the end of their head.
+        // Half of them send an incomplete request head, the others nothing at all.
         if n % 2 == 0 {
             let head = format!("POST /v1/chat/completions HTTP/1.1\r\nx: {}", "y".repeat(8 << 10));
             socket.write_all(head.as_bytes()).await.unwrap();
@@ -94,7 +94,7 @@ async fn g11_g12_soak_silent_slow_and_greedy_clients_cost_bounded_memory() {
         let deep = client.post(&url).header("content-type", "application/json").body(body);
         assert_eq!(deep.send().await.unwrap().status(), StatusCode::UNPROCESSABLE_ENTITY);
         let body = vec![b' '; 4 * MIB + 1];
-        // It may be refused before all of it was sent.
+        // The connection may be closed before the whole body was sent.
         if let Ok(large) = client.post(&url).body(body).send().await {
             assert_eq!(large.status(), StatusCode::PAYLOAD_TOO_LARGE);
         }

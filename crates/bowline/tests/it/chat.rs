@@ -19,7 +19,7 @@ fn output(mut command: Command) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// A chat that stays open, speaking JSON.
+/// A running `bowline chat --json`.
 struct Open {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -92,7 +92,7 @@ async fn a_chat_outlives_its_gateway_and_goes_on_by_itself() {
     open.until("complete");
     let gateway = gateway.crash_and_restart();
     open.until("lost");
-    // Typed while nobody was there, or just after: either way it is answered.
+    // Typed while the gateway is down, or just after its restart: either way it is answered.
     open.type_line("echo after");
     assert_eq!(open.until("attached")["reconnected"], true);
     let mut words = String::new();

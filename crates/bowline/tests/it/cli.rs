@@ -1,4 +1,4 @@
-//! What the program says when something is wrong, word for word.
+//! Errors of the commands, word for word.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -148,7 +148,7 @@ fn an_upstream_on_this_machine_is_not_looked_for_behind_a_proxy() {
     let mut command = bowline();
     command.args(["doctor", "--json", "--listen", "127.0.0.1:0", "--data"]).arg(ours.path());
     command.args(["--upstream", &format!("{}/v1", upstream.url)]);
-    // Nobody listens there.
+    // No proxy listens there.
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
         command.env(name, "http://127.0.0.1:1");
     }
@@ -187,7 +187,7 @@ fn a_made_key_opens_a_gateway_that_knows_its_hash() {
     };
     assert!(list(made["key"].as_str().unwrap()));
     assert!(!list("not-the-key"));
-    // The owner of the folder needs none.
+    // The owner of the data folder needs no --key.
     let mut own = bowline();
     own.args(["sessions", "list", "--data"]).arg(folder.path());
     assert!(own.output().unwrap().status.success());

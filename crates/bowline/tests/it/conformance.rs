@@ -16,8 +16,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The name of every test in the workspace: functions that are marked as tests, and those that a list
-/// of behaviours (`backends!`) runs. Helpers do not count.
+/// The name of every test in the workspace: functions that are marked as tests, and those that a
+/// list of behaviours (`backends!`) runs. Helpers do not count.
 fn test_names() -> BTreeSet<String> {
     fn visit(folder: &Path, names: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -63,7 +63,7 @@ fn only_tests_count_as_tests() {
     assert_eq!(tests_in(text), ["g1_a", "g3_b", "g4_c"].map(str::to_owned).into());
 }
 
-/// The ids that the specification texts define, and our promises.
+/// All requirement ids: those of the specification texts, and those of `docs/guarantees.md`.
 fn required() -> BTreeSet<String> {
     let promises = (1..=19).map(|n| format!("G{n}"));
     requirements().into_iter().map(|requirement| requirement.id).chain(promises).collect()
@@ -74,7 +74,8 @@ fn tests_of(id: &str, names: &BTreeSet<String>) -> Vec<String> {
     names.iter().filter(|name| ids_of(name).contains(&id.to_owned())).cloned().collect()
 }
 
-/// The ids that a test's name begins with: `sbrp_crypto_07_08_client_03_…` has three, `g2_g3_…` two.
+/// The ids that a test's name begins with: `sbrp_crypto_07_08_client_03_…` has three, `g2_g3_…`
+/// two.
 fn ids_of(name: &str) -> Vec<String> {
     let is_number = |word: &str| word.len() == 2 && word.bytes().all(|b| b.is_ascii_digit());
     let mut words = name.split('_').peekable();
@@ -122,7 +123,7 @@ fn row(line: &str) -> Option<(&str, &str, &str)> {
     is_id.then_some(row)
 }
 
-/// What a row says before its tests if they show a part of the requirement only: `*partial* (what is
+/// The prefix of a row whose tests cover only a part of the requirement: `*partial* (what is
 /// missing): `.
 fn partial(cell: &str) -> (&str, &str) {
     let at = cell.strip_prefix("*partial* (").and_then(|rest| rest.find("): "));

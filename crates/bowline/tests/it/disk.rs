@@ -1,8 +1,8 @@
-//! Bad disks: full ones, read-only ones, and ones that do not keep what they were given.
+//! Disk faults: a full disk, a read-only disk, and failing flushes.
 //!
-//! For the full one the gateway runs in a mount namespace of its own with a small file system
-//! under its data folder. Where the machine allows no such namespaces (some containers), say
-//! `BOWLINE_NO_MOUNT=1` to leave it out. For the others, strace makes system calls fail.
+//! For the full disk the gateway runs in its own mount namespace with a small file system under its
+//! data folder. Where such namespaces are not allowed (some containers), `BOWLINE_NO_MOUNT=1` skips
+//! the test. For the others, strace makes system calls fail.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::not_run::not_run;
 use crate::process::{DEADLINE, Process, bowline, session_of, turn};
 
-/// A gateway on a file system of 3 MB, of which a ballast takes 1 MB.
+/// A gateway on a file system of 3 MB, of which a ballast file takes 1 MB.
 struct Small {
     gateway: Process,
     folder: tempfile::TempDir,
@@ -46,7 +46,7 @@ impl Small {
         Some(Self { gateway, folder })
     }
 
-    /// A path as the gateway sees it.
+    /// A path in the gateway's mount namespace.
     fn inside(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         PathBuf::from(format!("/proc/{}/root{}", self.gateway.pid(), path.display()))
@@ -57,7 +57,7 @@ async fn ask(gateway: &Process, session: Option<&str>, text: &str) -> (StatusCod
     call(gateway, Method::POST, "/v1/chat/completions", turn(session, text)).await
 }
 
-/// A request; a `Null` body is none.
+/// Sends a request; `Null` means no body.
 async fn call(gateway: &Process, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
     let mut request = reqwest::Client::new().request(method, format!("{}{path}", gateway.url));
     if !body.is_null() {
@@ -71,14 +71,14 @@ async fn is_ready(gateway: &Process) -> bool {
     call(gateway, Method::GET, "/readyz", Value::Null).await.0 == StatusCode::OK
 }
 
-/// Everything that was answered is there, and writing works again by itself.
+/// Waits until the gateway is ready again; all answered turns are in the log, and new ones work.
 async fn is_well(gateway: &Process, session: &str, told: &[String]) {
     let begun = Instant::now();
     while !is_ready(gateway).await {
         assert!(begun.elapsed() < DEADLINE, "never ready again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // A turn whose end waited for the disk may still be writing; it is before the next one.
+    // An earlier turn may still be waiting for the disk; it is stored before this one.
     let (status, answer) = ask(gateway, Some(session), "echo after").await;
     assert_eq!(status, 200, "{answer}");
     let log = gateway.log(session).await;
@@ -104,7 +104,7 @@ async fn g4_turns_behind_one_that_waits_for_space_are_told_and_run_when_there_is
     fill(true).await;
 }
 
-/// Fills the disk, by turns of one session or of a new one each, and makes room again.
+/// Fills the disk with turns of one session (`same`) or of a new session each, then frees space.
 async fn fill(same: bool) {
     let Some(small) = Small::start() else { return };
     let (_, first) = ask(&small.gateway, None, "echo first").await;
@@ -143,7 +143,7 @@ async fn g4_a_failed_flush_stops_acknowledging_exits_and_recovers() {
     let traced = folder.path().join("flushes");
     let plain = bowline();
     let mut command = Command::new("strace");
-    // From the 30th flush on, the disk does not keep its word.
+    // From the 30th flush on, every flush fails.
     command
         .args(["-f", "-qq", "-e", "trace=fsync,fdatasync", "-o"])
         .arg(&traced)
@@ -169,14 +169,14 @@ async fn g4_a_failed_flush_stops_acknowledging_exits_and_recovers() {
             Ok(answer) if answer.status() == 200 => {
                 told.push((session_of(&answer.json().await.unwrap()), n.to_string()));
             }
-            // Unknown: it may or may not be there.
+            // The outcome is unknown: the turn may or may not be stored.
             Ok(answer) => assert!(answer.status().is_server_error(), "{}", answer.status()),
             Err(_) => break,
         }
     }
     assert_eq!(gateway.ended().code(), Some(74), "it does not go on");
-    // Asked one after the other, each turn needs a flush of its own. One more than there were would
-    // have been acknowledged although its flush failed.
+    // Turns are sent one after the other, so each needs its own flush. More turns than successful
+    // flushes would mean that one was acknowledged although its flush failed.
     let kept = kept() - kept_at_the_start;
     assert!((5..=kept).contains(&told.len()), "{} turns on {kept} flushes", told.len());
     let gateway = Process::start(folder.path());
@@ -185,16 +185,16 @@ async fn g4_a_failed_flush_stops_acknowledging_exits_and_recovers() {
     }
 }
 
-/// A file system that has become read-only under a running process.
+/// Simulates a file system that becomes read-only under a running process.
 ///
-/// A real one cannot be had: a mount with files open for writing refuses to become read-only, and
-/// one that the kernel made so after an error never becomes writable again without a restart.
+/// A real one is not possible: a mount with files open for writing cannot be remounted read-only,
+/// and one that the kernel made read-only after an error stays so until it is mounted again.
 struct ReadOnly {
     strace: Child,
 }
 
 impl ReadOnly {
-    /// Nothing if this machine lets nobody look into other processes.
+    /// `None` if strace is missing or may not attach to processes.
     fn make(gateway: &Process) -> Option<Self> {
         let strace = Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-p", &gateway.pid().to_string()])
@@ -214,20 +214,20 @@ impl ReadOnly {
         None
     }
 
-    /// Writable again.
+    /// Makes it writable again.
     fn end(mut self) {
-        // It lets go of the process before it ends.
+        // On SIGINT strace detaches from the process before it exits.
         let pid = self.strace.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         self.strace.wait().unwrap();
     }
 }
 
-/// Whether every thread is being watched.
+/// Whether strace is attached to every thread.
 fn is_traced(gateway: &Process) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
     threads.flatten().all(|thread| {
-        // A thread that has just ended writes nothing.
+        // The file is missing if the thread has just ended.
         let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
         !status.contains("\nTracerPid:\t0\n")
     })
@@ -243,7 +243,7 @@ async fn g4_a_disk_that_becomes_read_only_is_told_clearly_and_recovers_by_itself
         told.push(format!("before {round}"));
         gateway.say(Some(&session), &format!("echo before {round}")).await;
         let Some(read_only) = ReadOnly::make(&gateway) else {
-            not_run("a disk that turns read-only: it needs strace, and leave to use it");
+            not_run("a disk that turns read-only: it needs strace and permission to use it");
             return;
         };
         let path = format!("/v1/sessions/{session}");
@@ -290,14 +290,14 @@ async fn g4_a_turn_that_runs_when_its_disk_becomes_read_only_ends_once_when_it_c
     let asked = tokio::spawn(request.try_clone().unwrap().send());
     gateway.until(&session, |seen| seen["status"] == "running").await;
     let Some(read_only) = ReadOnly::make(&gateway) else {
-        not_run("a disk that turns read-only: it needs strace, and leave to use it");
+        not_run("a disk that turns read-only: it needs strace and permission to use it");
         return;
     };
     let answer = asked.await.unwrap().unwrap();
     assert_eq!(answer.status(), 503, "its end is not on disk");
     assert_eq!(gateway.log(&session).await.len(), 2, "and nobody sees it");
     read_only.end();
-    // The turn tries again after a pause of its own; until then its outcome is unknown.
+    // The gateway retries to store the turn's end after a pause; until then requests get 503.
     let begun = Instant::now();
     let answer = loop {
         let answer = request.try_clone().unwrap().send().await.unwrap();

@@ -1,4 +1,4 @@
-//! The built binary, as a user meets it: real processes, real sockets, real restarts.
+//! End-to-end tests of the built binary: real processes, real sockets, real restarts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! `bowline mcp`, as a user and as an MCP host meet it.
+//! `bowline mcp list` and `bowline mcp serve`, the latter with an MCP host.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -16,12 +16,12 @@ fn python() -> PathBuf {
     python
 }
 
-/// A program of the gateway's tests.
+/// The path of a helper program in the gateway's tests.
 fn program(name: &str) -> String {
     format!("{}/../bowline-gateway/tests/it/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A host made with the official SDK that starts `bowline mcp serve` and does these things.
+/// An MCP host, made with the official SDK, that starts `bowline mcp serve` and runs these steps.
 fn host(data: &Path, options: &[&str], steps: Value) -> tokio::process::Command {
     let data = data.display().to_string();
     let mut serve = vec![env!("CARGO_BIN_EXE_bowline"), "mcp", "serve", "--data", &data];
@@ -148,7 +148,7 @@ async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
         let mut command = bowline();
         command.args(["mcp", "list", "--data"]).arg(folder.path()).args(more).output().unwrap()
     };
-    // A server takes its time to start.
+    // An MCP server needs some time to start.
     let begun = std::time::Instant::now();
     let mut shown = said(&list(&[]));
     while !shown.contains(" up ") && begun.elapsed() < crate::process::DEADLINE {

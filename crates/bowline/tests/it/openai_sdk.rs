@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::process::Process;
 
-/// What a user's program looks like: plain calls, a stream read the way tutorials do, a session
-/// by its token as the SDK's key, tools, errors.
+/// A typical user's program: plain calls, a stream read as in tutorials, a session token as the
+/// SDK's API key, tools, errors.
 const PROGRAM: &str = r#"
 import sys, openai
 from openai import OpenAI

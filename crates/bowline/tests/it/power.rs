@@ -1,4 +1,4 @@
-//! Power cuts: a file system that forgets everything that was not flushed.
+//! Power cuts: a file system that loses everything that was not flushed.
 //!
 //! An ext4 image on a loop device is shut down without flushing its journal, as a power cut would
 //! leave it, while turns are being answered. This needs root and a kernel with loop devices;
@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 use crate::not_run::not_run;
 use crate::process::{Process, session_of, turn};
 
-/// Forgets what is not on disk: EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
+/// Drops what is not on disk: EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
 const CUT: &str = "import fcntl, os, struct, sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
-/// Says whether every page of a database is where it belongs.
+/// Checks the integrity of a database.
 const WHOLE: &str = "import sqlite3, sys\n\
     found = sqlite3.connect(sys.argv[1]).execute('PRAGMA integrity_check').fetchall()\n\
     sys.exit(found != [('ok',)])";
@@ -33,7 +33,7 @@ fn is_root() -> bool {
     output.is_ok_and(|output| output.stdout == b"0\n")
 }
 
-/// A disk that can lose its power.
+/// An ext4 image on a loop device.
 struct Disk {
     folder: tempfile::TempDir,
 }
@@ -82,10 +82,10 @@ impl Drop for Disk {
     }
 }
 
-/// What was answered 200: session and words.
+/// Turns that were answered with 200: session id and text.
 type Told = Arc<Mutex<Vec<(String, String)>>>;
 
-/// Turns in new and old sessions from several callers, until the gateway is gone.
+/// Sends turns in new and existing sessions from several tasks, until the gateway does not answer.
 fn load(gateway: &Process, told: &Told, answered: &Arc<AtomicUsize>, round: usize) -> JoinSet<()> {
     let mut callers = JoinSet::new();
     for caller in 0..8 {
@@ -127,7 +127,7 @@ async fn g4_soak_power_cuts_lose_nothing_that_was_acknowledged() {
         let mut gateway = Process::start(&data);
         let answered = Arc::new(AtomicUsize::new(0));
         let mut callers = load(&gateway, &told, &answered, round);
-        // Each cut after another number of answers.
+        // Each round cuts after a different number of answers.
         let enough = 20 + (round * 37) % 150;
         while answered.load(Ordering::SeqCst) < enough {
             tokio::task::yield_now().await;

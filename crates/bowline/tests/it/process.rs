@@ -1,4 +1,4 @@
-//! A gateway in a process of its own, to be killed at will.
+//! Test fixture: a gateway as a child process that can be killed and restarted.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Nothing takes that long unless it is broken.
+/// The timeout of every wait in the tests; reached only by a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) fn bowline() -> Command {
@@ -33,7 +33,7 @@ impl Process {
         Self::start_at(data, "127.0.0.1:0", &[])
     }
 
-    /// With the built-in agent at this pace.
+    /// Starts with the built-in agent at this pace.
     pub(crate) fn paced(data: &Path, pace: &str) -> Self {
         Self::start_at(data, "127.0.0.1:0", &[("BOWLINE_OFFLINE_PACE", pace)])
     }
@@ -48,7 +48,7 @@ impl Process {
         Self::spawned(command, data)
     }
 
-    /// By a command that becomes a gateway and says so on stdout.
+    /// Starts with this command, and waits until it prints on stdout that it is ready.
     pub(crate) fn spawned(mut command: Command, data: &Path) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -62,7 +62,7 @@ impl Process {
         }
     }
 
-    /// kill -9, and the next one on the same data and address.
+    /// kill -9, then starts a new process with the same data and address.
     pub(crate) fn crash_and_restart(mut self) -> Self {
         self.kill();
         let listen = self.url.trim_start_matches("http://").to_owned();
@@ -83,7 +83,7 @@ impl Process {
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process exits by itself.
     pub(crate) fn ended(&mut self) -> std::process::ExitStatus {
         let begun = Instant::now();
         loop {
@@ -111,7 +111,7 @@ impl Process {
         response.json().await.unwrap()
     }
 
-    /// A turn in a session; makes one if none is named. Gives the whole answer.
+    /// Sends a turn to a session, or to a new one; returns the whole response.
     pub(crate) async fn say(&self, session: Option<&str>, text: &str) -> Value {
         self.post("/v1/chat/completions", turn(session, text)).await
     }
@@ -134,7 +134,7 @@ impl Process {
         }
     }
 
-    /// Waits until the session looks as it should.
+    /// Waits until the session meets the condition.
     pub(crate) async fn until(&self, session: &str, is: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         loop {

@@ -1,9 +1,9 @@
-//! The README's commands work, all of them, in order.
+//! Runs all commands of the README, in order.
 
 use std::process::{Command, Stdio};
 
-/// What stands around the commands: a home of its own, the built binary, and `make run` as what
-/// it does once everything is built.
+/// The environment of the commands: a temporary home directory, the built binary in `PATH`, and a
+/// `make` that only starts the gateway, since everything is built.
 const BEFORE: &str = r#"
 set -euo pipefail
 export HOME="$1" XDG_DATA_HOME="$1/data" XDG_CONFIG_HOME="$1/config" PATH="$2:$PATH"

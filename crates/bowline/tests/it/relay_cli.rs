@@ -1,4 +1,4 @@
-//! `bowline relay` as a user meets it: its errors, its start, its end.
+//! `bowline relay`: errors, start and graceful shutdown.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

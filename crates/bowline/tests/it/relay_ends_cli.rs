@@ -1,4 +1,4 @@
-//! What the commands for the two ends of a relay say when something is wrong, word for word.
+//! Errors of `bowline daemon`, `connect` and `daemons`, word for word.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::Output;
 
 use crate::process::bowline;
 
-/// A control plane that gives one answer to whatever it is asked.
+/// A control plane that gives the same response to every request.
 fn control(status: u16, body: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What survives kill -9, and how a polite stop goes.
+//! Recovery after kill -9, and graceful shutdown.
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ async fn sbp_l2_13_a_turn_interrupted_by_kill_9_is_run_again_once() {
         let body = turn(Some(&session), "count to 500");
         async move { reqwest::Client::new().post(url).json(&body).send().await }
     });
-    // In the middle of the answer, with some of it on the phone already.
+    // Wait until the surface has received the first chunk of the answer.
     while next(&mut socket).await["type"] != "TURN_CHUNK" {}
     gateway.kill();
     assert!(asked.await.unwrap().is_err(), "the caller was never told that it worked");

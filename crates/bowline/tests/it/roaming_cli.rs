@@ -1,5 +1,5 @@
-//! The commands for sessions that travel, as their users meet them: bad files, bad lines, and
-//! gateways that answer late or never.
+//! `import`, `export`, `fork`, `handoff` and `inspect`: bad files, lost requests and responses,
+//! retries and idempotency keys.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,21 +11,22 @@ use serde_json::{Value, json};
 
 use crate::process::{Process, bowline, session_of};
 
-/// What becomes of a POST on its way to the gateway.
+/// What the proxy does with a POST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It arrives, and so does its answer.
+    /// Forwards the request and its response.
     Good,
-    /// It is refused before it arrives.
+    /// Answers with an error and does not forward the request.
     Refused,
-    /// It arrives, and its answer does not.
+    /// Forwards the request and drops its response.
     Unanswered,
 }
 
-/// A bad line to a gateway. What its script does not say is good; GETs are, always.
+/// A proxy in front of a gateway that treats POSTs as scripted. GETs, and POSTs after the end of
+/// the script, are forwarded.
 struct Line {
     url: String,
-    /// The keys of the POSTs, as they came.
+    /// The idempotency keys of the POSTs, in order.
     keys: Arc<Mutex<Vec<String>>>,
 }
 
@@ -63,7 +64,7 @@ impl Line {
     }
 }
 
-/// One whole request; none if the connection was only tried.
+/// Reads one whole request; `None` if the connection was closed without one.
 fn request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     loop {
@@ -94,7 +95,7 @@ fn forwarded(address: &str, request: &str) -> Vec<u8> {
 const REFUSAL: &str = "HTTP/1.1 507 Insufficient Storage\r\nconnection: close\r\n\
                        content-length: 0\r\n\r\n";
 
-/// A gateway, and files to be taken in.
+/// A gateway, and a folder for files to import.
 struct World {
     gateway: Process,
     folder: tempfile::TempDir,
@@ -142,7 +143,7 @@ fn shown(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Conversations that say neither who they are nor when they were.
+/// Conversations without ids and timestamps.
 fn conversations(contents: &[&str]) -> String {
     let dialogue = |content: &&str| {
         json!({ "messages": [{ "role": "user", "content": content }] }).to_string()
@@ -184,7 +185,7 @@ async fn an_import_goes_on_after_a_refusal_and_a_second_run_makes_only_what_is_m
     let all = ids(&again["imported"]);
     assert_eq!((&all[0], &all[2]), (&made[0], &made[1]), "the same sessions as before");
     assert_eq!(world.sessions().await.len(), 3);
-    // What is asked otherwise is another thing.
+    // A different request, here with --agent, has a different idempotency key.
     let file = file.to_str().unwrap();
     let output = world.run(&world.gateway.url, &["import", file, "--agent", "cook"]);
     assert!(output.status.success(), "{}", said(&output));

@@ -1,11 +1,11 @@
-//! The house's order: the rooms (top-level modules) of a crate use each other in one direction.
+//! The top-level modules ("rooms") of each crate have no cyclic dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
-/// The Rust files below a folder that are no tests.
+/// The Rust files below a folder, without tests.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -20,7 +20,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What each room of a crate uses of the others.
+/// Which other modules each top-level module of a crate uses.
 fn uses_of(src: &Path) -> Uses {
     let mut uses = Uses::new();
     for file in sources(src) {
@@ -45,7 +45,7 @@ fn uses_of(src: &Path) -> Uses {
     uses
 }
 
-/// Rooms that come back to themselves, by others.
+/// Cyclic dependencies between modules.
 fn cycles(uses: &Uses) -> Vec<String> {
     let reaches_itself = |room: &&String| {
         let mut seen = BTreeSet::new();

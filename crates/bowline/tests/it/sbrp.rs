@@ -1,5 +1,5 @@
-//! The whole of SBRP with the built binary: control plane, relay, daemon and `connect`, each a
-//! process of its own that is killed, restarted and told to stop.
+//! SBRP end to end with the built binary: control plane, relay, daemon and `connect`, each its own
+//! process that is killed, restarted or stopped.
 
 mod canary;
 mod keys;

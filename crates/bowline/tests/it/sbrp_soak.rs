@@ -1,11 +1,12 @@
-//! Daemons, clients and a relay under fire: connections are cut, processes killed, the relay killed
-//! and restarted, all under traffic. What is said is numbered inside the encryption.
+//! Fault injection with daemons, clients and a relay: connections are cut, processes killed, the
+//! relay killed and restarted, all under traffic. Messages carry sequence numbers inside the
+//! encryption.
 //!
-//! Promised, and watched by every end all the time:
-//! - nothing is reordered, repeated or lost within a session that goes on;
-//! - a loss shows: the session ends and says why;
-//! - two daemons of one identity do not fight;
-//! - when all have left, nothing is left: no pair, no connection, no session.
+//! Checked at both ends all the time:
+//! - no message is reordered, repeated or lost within a session that continues;
+//! - a loss is visible: the session ends with a reason;
+//! - two daemons with the same identity do not keep replacing each other;
+//! - when all have disconnected, the relay has no pair, connection or session left.
 //!
 //! Short by default. With `BOWLINE_SOAK=1`, 1,500 connections are cut, and daemons, clients or the relay
 //! are ended 500 times. Each end is a runtime of its own in this process, thrown away with all that runs in

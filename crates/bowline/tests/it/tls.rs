@@ -1,4 +1,4 @@
-//! A gateway with a certificate of its own.
+//! A gateway that serves TLS with its own certificate.
 
 use std::sync::Arc;
 

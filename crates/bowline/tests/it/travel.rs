@@ -1,5 +1,5 @@
-//! Sessions that travel, with the built binary: from one gateway to another in a file, and through a
-//! crash at every step of arriving, splitting and changing hands.
+//! Import, fork and handoff with the built binary: from one gateway to another in a file, and with
+//! a crash at every failpoint.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::process::{Process, session_of};
 
-/// A session under test, and what is done to it.
+/// A session and the operation under test.
 struct Trip {
     gateway: Process,
     /// `import`, `fork` or `handoff`.
@@ -21,7 +21,7 @@ struct Trip {
 }
 
 impl Trip {
-    /// A gateway that dies at this place, with a session that has a past, and an export of it.
+    /// A gateway that crashes at this failpoint, with a session of two turns and an export of it.
     async fn doomed(data: &Path, place: &str) -> Self {
         let what = place.split('-').next().unwrap().to_owned();
         let failpoints = format!("{place}=return");
@@ -36,7 +36,8 @@ impl Trip {
         Self { gateway, what, source, token }
     }
 
-    /// Does it, under a key. Nothing, if the gateway did not live to answer.
+    /// Runs the operation with an idempotency key; `None` if the gateway crashed before its
+    /// response.
     async fn go(&self) -> Option<(StatusCode, Value)> {
         let source = &self.source;
         let (path, body) = match self.what.as_str() {
@@ -57,7 +58,7 @@ impl Trip {
         self.gateway.get("/v1/sessions").await["sessions"].as_array().unwrap().clone()
     }
 
-    /// The session that came of it, if one did.
+    /// The session that the operation made, if any.
     async fn outcome(&self) -> Option<String> {
         let sessions = self.sessions().await;
         assert!(sessions.len() <= 2, "{sessions:?}");
@@ -65,7 +66,7 @@ impl Trip {
         sessions.iter().map(id).find(|id| *id != self.source)
     }
 
-    /// All of it happened, or nothing: seen from outside.
+    /// Checks over HTTP that the operation happened completely or not at all.
     async fn check(&self, place: &str) {
         let made = self.outcome().await;
         let source = self.gateway.get(&format!("/v1/sessions/{}", self.source)).await;
@@ -76,7 +77,7 @@ impl Trip {
         if let Some(made) = &made {
             let words = self.gateway.log(made).await;
             assert_eq!(words[..4], ["echo 1", "1", "echo 2", "2"], "{place}");
-            // Where it comes from; and what the agent remembered, which goes along with a handoff.
+            // System notes: the origin, and with a handoff also the agent's memory.
             let notes = match self.what.as_str() {
                 "fork" => 0,
                 "import" => 1,
@@ -94,7 +95,7 @@ impl Trip {
         assert_eq!(exports, 1 + usize::from(handed.is_some()), "{place}");
     }
 
-    /// Never two owners, never none: whoever should take a turn takes it.
+    /// Exactly the sessions that should accept a turn accept it.
     async fn check_owners(&self, place: &str) {
         let takes_turns = async |session: &str| {
             let body = crate::process::turn(Some(session), "echo mine");
@@ -112,7 +113,7 @@ impl Trip {
     }
 }
 
-/// What the tables must agree on. Gives the number of entries.
+/// Checks that the database's tables are consistent; returns the number of entries.
 fn check_tables(data: &Path, place: &str) -> i64 {
     let file = data.join(bowline_store::sqlite::FILE);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -184,7 +185,7 @@ async fn g8_a_crash_at_any_step_leaves_all_of_an_import_fork_or_handoff_or_nothi
         trip.check(place).await;
         let survived = trip.outcome().await;
         happened.push((place, survived.is_some()));
-        // Whoever asked does not know what became of it, and asks again.
+        // The client does not know the outcome, and retries with the same key.
         let (status, answer) = trip.go().await.unwrap();
         assert_eq!(status, 201, "{place}: {answer}");
         let made = trip.outcome().await.unwrap();
@@ -199,7 +200,7 @@ async fn g8_a_crash_at_any_step_leaves_all_of_an_import_fork_or_handoff_or_nothi
         }
         trip.check_owners(place).await;
     }
-    // It happens at the commit, and only there.
+    // The operation takes effect at the commit, not before.
     for (place, survived) in happened {
         let committed = place.ends_with("-committed") || place.ends_with("-answer");
         assert_eq!(survived, committed, "{place}");
@@ -244,7 +245,7 @@ async fn sbp_l3_05_a_session_goes_to_another_gateway_in_a_file() {
     std::fs::write(&file, &bundle).unwrap();
     drop(a);
 
-    // A token opens a bundle only where it was made; the file needs no token.
+    // A token is valid only on the gateway that issued it; a file can be imported anywhere.
     let b = Process::start(there.path());
     let import = async |body: String| {
         let request = reqwest::Client::new().post(format!("{}/v1/sbp/sessions/import", b.url));

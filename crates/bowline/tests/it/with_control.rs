@@ -1,4 +1,5 @@
-//! A relay and its control plane in one process, and a port that leads home through them.
+//! `bowline relay --with-control`: relay and control plane in one process, with a daemon and a
+//! client.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::process::{DEADLINE, bowline};
 
-/// A child that says in one line of JSON that it is ready, and dies with the test.
+/// A child process that prints one line of JSON when it is ready; killed on drop.
 struct Running {
     child: Child,
     ready: Value,
@@ -43,7 +44,7 @@ fn user(data: &Path) -> String {
     made["api_key"].as_str().or(made["apiKey"].as_str()).expect("a key").to_owned()
 }
 
-/// Gives back what it is sent, in capitals.
+/// A TCP server that returns what it receives in capitals.
 fn shouting() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -63,7 +64,7 @@ fn shouting() -> String {
     address
 }
 
-/// A relay with its control plane, a daemon on it, and the key of their owner.
+/// A relay with its control plane, a connected daemon, and the owner's API key.
 struct Home {
     folder: tempfile::TempDir,
     url: String,
@@ -97,7 +98,7 @@ impl Home {
         home
     }
 
-    /// A command of the owner's.
+    /// A `bowline` command with the owner's API key.
     fn own(&self, args: &[&str]) -> Command {
         let mut command = bowline();
         command.args(args).env("BOWLINE_CONTROL", &self.url);
@@ -117,7 +118,7 @@ impl Home {
     }
 }
 
-/// Waits for it to end by itself; says whether it was content.
+/// Waits until the process exits; returns whether its exit code was 0.
 fn ended(running: &mut Running) -> bool {
     let start = Instant::now();
     loop {

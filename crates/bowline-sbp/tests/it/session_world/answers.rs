@@ -1,4 +1,4 @@
-//! What clients make of their answers.
+//! How clients handle replies: done, retry or give up.
 
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::TurnId;
@@ -8,7 +8,7 @@ use super::World;
 use super::clients::Intent;
 
 impl World {
-    /// A reply has come back.
+    /// A client receives a reply.
     pub(super) fn answered(&mut self, request: usize, from: (usize, u64), reply: Reply) {
         let client = self.requests[request].client;
         if self.requests[request].answered_at.is_some() {
@@ -41,7 +41,7 @@ impl World {
             (Command::Attach(_), Reply::Attached(attached)) => {
                 self.attached(client, from, attached.epoch);
             }
-            // One that is not the owner any more may not know that the socket is attached.
+            // A replica that is no longer the owner may not know that the socket is attached.
             (Command::Attach(_), Reply::Refused(refusal))
                 if refusal != Refusal::NoSession
                     && self
@@ -56,12 +56,12 @@ impl World {
         self.finished(client, request);
     }
 
-    /// The client asks again, once nothing more can come of what it sent.
+    /// The client retries, once no copy of its request is left.
     fn wants_again(&mut self, request: usize) {
         self.requests[request].lost = self.requests[request].copies == 0;
     }
 
-    /// Some leave it at that when nothing was stored.
+    /// Some clients do not retry if the reply says that nothing was stored.
     fn gives_up(&mut self, request: usize, command: &Command, reply: &Reply) -> bool {
         let told = matches!(reply, Reply::Refused(Refusal::NotStored));
         let asks_once = matches!(command, Command::Submit(submit) if !submit.wait)
@@ -71,7 +71,7 @@ impl World {
         gives_up
     }
 
-    /// Whether the client is content.
+    /// Whether the client accepts the reply as final.
     fn submit_answered(
         &mut self,
         client: usize,
@@ -87,7 +87,7 @@ impl World {
                 self.wants_again(request);
                 return false;
             }
-            // It failed, and the key is free again: the same request is another turn.
+            // The turn failed and its key is free again: a retry is a new turn.
             Reply::Refused(Refusal::TurnUnknown) if submit.key.is_some() => {
                 let turn = TurnId(self.random.uuid());
                 let again = Intent::Repeat(Box::new(Submit { turn, ..submit }));
@@ -114,7 +114,7 @@ impl World {
         true
     }
 
-    /// All who ask under one key get the same answer (G3).
+    /// All requests with one idempotency key get the same answer (G3).
     fn ended(&mut self, turn: TurnId, submit: &Submit, outcome: &Result<Done, Failure>) {
         self.tally.add(if outcome.is_ok() { "answers" } else { "failures" });
         match (&submit.key, outcome) {

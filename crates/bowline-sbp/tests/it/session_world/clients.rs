@@ -1,5 +1,5 @@
-//! Those who ask: programs over HTTP, and people at surfaces. Each sends one thing at a time and
-//! asks again until it has its answer.
+//! The simulated clients: programs over HTTP, surfaces, and a person who decides approvals. Each
+//! sends one request at a time and retries until it is answered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use super::request::submit;
 use super::surfaces::Link;
 use super::tools::{self, TOOLS};
 
-/// Programs share this many keys.
+/// Programs share this many idempotency keys.
 const KEYS: usize = 3;
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) kind: Kind,
-    /// What it still wants to do, in order.
+    /// What it will still do, in order.
     pub(super) script: VecDeque<Intent>,
     /// The request that it waits for.
     pub(super) waits_for: Option<usize>,
-    /// Turns that it asked for, in order.
+    /// Turns that it submitted, in order.
     pub(super) turns: Vec<TurnId>,
     /// Its attachment.
     pub(super) link: Option<Link>,
     /// How often it may still attach.
     pub(super) attaches: u32,
-    /// Calls that its device has made.
+    /// Tool calls that its device has executed.
     pub(super) made: Vec<Uuid>,
 }
 
@@ -48,19 +48,19 @@ pub(super) enum Kind {
         take_over: bool,
         tools: bool,
     },
-    /// Decides what is asked of people.
+    /// Decides approvals.
     Person,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Intent {
-    /// Under a shared key, or without.
+    /// With a shared idempotency key, or without one.
     Submit {
         key: Option<usize>,
         other_body: bool,
         wait: bool,
     },
-    /// The same turn once more, to hear how it ended.
+    /// Sends the same turn again, to get its outcome.
     Repeat(Box<Submit>),
     Await(Box<Submit>),
     Cancel,
@@ -71,7 +71,7 @@ pub(super) enum Intent {
     CallDevice,
     HandOff,
     Delete,
-    /// Of a surface.
+    /// A surface sends a message.
     Say,
     Confirm,
     Leave,
@@ -95,7 +95,7 @@ impl Client {
     }
 }
 
-/// Three programs, three surfaces and a person. The first program makes the session.
+/// Three programs, three surfaces and a person. The first program creates the session.
 pub(super) fn all(random: &mut Random) -> Vec<Client> {
     let surface = |name, join, take_over, tools| Kind::Surface { name, join, take_over, tools };
     let mut clients = vec![Client::new(Kind::Person, Vec::new())];
@@ -153,7 +153,7 @@ fn key(number: usize, other_body: bool) -> IdempotencyKey {
 }
 
 impl World {
-    /// A client sends the next thing, or asks again for what was lost.
+    /// A client sends its next request, or retries one that was lost.
     pub(super) fn client_acts(&mut self, at: usize) {
         if let Some(request) = self.clients[at].waits_for {
             let doubles =
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// A call of a device whose caller heard nothing is over: it is not made again.
+    /// Retries a request, except a device's tool call: that one must not be repeated.
     fn ask_again(&mut self, at: usize, request: usize) {
         match self.requests[request].command {
             Command::CallDevice { .. } => self.finished(at, request),
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// Some do not wait for a device to answer.
+    /// Some callers stop waiting for a device's answer.
     fn loses_patience(&mut self, at: usize, request: usize) {
         if let Command::CallDevice { call } = &self.requests[request].command
             && !self.calm
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// A person answers one of the open questions.
+    /// A person decides one of the open approvals.
     fn decide(&mut self, at: usize) {
         let Some(rows) = &self.store.rows else { return };
         let open: Vec<_> = rows

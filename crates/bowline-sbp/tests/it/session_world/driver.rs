@@ -1,4 +1,4 @@
-//! What a driver does with an actor: takes inputs, carries commits, drops the actor.
+//! The driver of an actor: gives it inputs, sends its commits, and ends it.
 
 use bowline_sbp::id::{AgentId, TurnId};
 use bowline_sbp::session::{
@@ -13,14 +13,14 @@ use super::replica::{Flight, Running, State, Waiting};
 use super::request::Travel;
 use super::store::session_id;
 
-/// Small, so that schedules meet them.
+/// Small, so that schedules reach them.
 const LIMITS: SessionLimits =
     SessionLimits { waiting_turns: 3, surfaces: 2, calls: 3, attempts: 2 };
-/// The most inputs that become one commit.
+/// The most inputs in one commit.
 const BATCH: usize = 6;
 
 impl World {
-    /// An actor for the session, if this replica may have one.
+    /// Starts an actor for the session, if this replica may own it.
     pub(super) fn start_actor(&mut self, at: usize) {
         let me = self.replicas[at].id;
         let now = self.now();
@@ -34,7 +34,7 @@ impl World {
         self.replicas[at].running = Some(Running::new(self.serial, actor));
     }
 
-    /// The actor takes some of what waits.
+    /// The actor takes some inputs from its inbox.
     pub(super) fn take(&mut self, at: usize) {
         let many = 1 + self.random.below(BATCH);
         let commit_id = self.random.uuid();
@@ -86,7 +86,7 @@ impl World {
         self.publish(at);
     }
 
-    /// The store looks at the commit in flight.
+    /// The store handles the commit in flight.
     pub(super) fn store_handles(&mut self, at: usize) {
         let luck = if self.calm { 0 } else { self.random.below(100) };
         let Some(running) = &mut self.replicas[at].running else { return };
@@ -94,7 +94,7 @@ impl World {
         let Some(flight) = &mut running.flight else { return };
         let unknown = || Err(CommitError::Unknown("no answer".into()));
         let answer = match luck {
-            // Lost on the way, or only late.
+            // The commit is lost, or delayed.
             90.. => {
                 if luck >= 95 {
                     self.late.push((serial, flight.commit.clone()));
@@ -102,9 +102,9 @@ impl World {
                 unknown()
             }
             82..90 => Err(CommitError::NotStored("busy".into())),
-            // Its answer is lost.
+            // The commit is applied, but its answer is lost.
             74..82 => self.store.commit(&flight.commit, serial).and_then(|()| unknown()),
-            // Doubled by the network.
+            // The network duplicates the commit.
             66..74 => {
                 self.late.push((serial, flight.commit.clone()));
                 self.store.commit(&flight.commit, serial)
@@ -123,7 +123,7 @@ impl World {
         self.say(|| says);
     }
 
-    /// A copy of a commit that nobody waits for arrives at the store.
+    /// A delayed copy of a commit, for which no actor waits, arrives at the store.
     pub(super) fn late_copy(&mut self) {
         if let Some((serial, commit)) = self.random.draw(&mut self.late) {
             let answer = self.store.commit(&commit, serial);
@@ -148,7 +148,7 @@ impl World {
         self.publish(at);
     }
 
-    /// Watchers see what is written, never what is about to be.
+    /// Publishes the stored state to watchers, never uncommitted state.
     pub(super) fn publish(&mut self, at: usize) {
         if let Some(running) = &mut self.replicas[at].running
             && running.flight.is_none()
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// The actor ends, the process goes on: whoever waited looks for the owner again.
+    /// Ends the actor but not its process: requests that waited are sent to the owner again.
     pub(super) fn end_actor(&mut self, at: usize) {
         let Some(running) = self.replicas[at].running.take() else { return };
         self.say(|| format!("actor {} ends", running.serial));
@@ -167,7 +167,7 @@ impl World {
             self.late.push((running.serial, flight.commit));
         }
         for request in running.callers.into_values() {
-            // Nobody knows what came of a call of a device: it is not made again.
+            // The outcome of a device's tool call is unknown: it must not be repeated.
             match self.requests[request].command {
                 Command::CallDevice { .. } => {
                     let (reply, from) = (Reply::Called(Err("lost".into())), (at, running.serial));
@@ -188,13 +188,13 @@ impl World {
         }
     }
 
-    /// A handle looks for the owner and sends the same again.
+    /// Looks up the owner and sends the request again.
     fn send_again(&mut self, request: usize) {
         self.requests[request].copies -= 1;
         self.send(request);
     }
 
-    /// An actor with nothing to do gives the session back.
+    /// An idle actor ends and releases its lease.
     pub(super) fn idle_out(&mut self, at: usize) {
         let forgets = self.planted == Some(Planted::ForgetsInbox);
         let Some(running) = &self.replicas[at].running else { return };
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// The process is told to stop.
+    /// Graceful shutdown of the process begins.
     pub(super) fn stop(&mut self, at: usize) {
         if let Some(running) = &mut self.replicas[at].running
             && !running.stopping
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// The process is gone at once. What it had sent may still arrive.
+    /// The process is killed. Messages that it has sent may still arrive.
     pub(super) fn kill(&mut self, at: usize) {
         self.say(|| format!("replica {at} is killed"));
         self.tally.add("kills");

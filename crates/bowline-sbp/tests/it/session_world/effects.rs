@@ -1,4 +1,4 @@
-//! Carrying effects out, and whether each was written before.
+//! Executes effects, and checks that each was committed before.
 
 use bowline_sbp::session::{Command, DeviceChange, Effect, Refusal, Reply, Work};
 
@@ -9,7 +9,7 @@ use super::request::Travel;
 use super::tools;
 
 impl World {
-    /// Carries out the next so many effects of an actor, in order.
+    /// Executes the next few effects of an actor, in order.
     pub(super) fn carry_out(&mut self, at: usize) {
         let Some(running) = &self.replicas[at].running else { return };
         let many = 1 + self.random.below(running.effects.len().max(1));
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// A call is made: by a task, or by the device of that client.
+    /// Executes a tool call, in a task or on the device of a client.
     pub(super) fn runs_call(&mut self, tool: &str, call: &str, device: Option<usize>) {
         let tool = tools::named(tool);
         if self.ran.contains_key(call) {
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Nobody is told what is not stored.
+    /// Checks that a reply only claims what is stored.
     fn check_reply(&mut self, serial: u64, request: usize, reply: &Reply) {
         let past = &self.store.past;
         let is_owner = past.writers.values().next_back() == Some(&serial);
@@ -150,7 +150,7 @@ impl World {
             }
             (Command::HandOff(_), Reply::Done) => past.handed_off,
             (Command::Delete, Reply::Done) => past.deleted,
-            // The same handoff again is no other one.
+            // A retry of the same handoff is not refused.
             (Command::HandOff(own), Reply::Refused(Refusal::HandedOver(successor))) => {
                 past.handed_off && own.id != *successor
             }

@@ -1,4 +1,4 @@
-//! The model of the world: how a round ends is chance, unless it was told to stop.
+//! The simulated language model: a round ends at random, unless it was cancelled.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use bowline_sbp::session::{Answered, NewEntry, Now, RoundEnd, Tokens, TurnReques
 use super::random::Random;
 use super::tools::{self, TOOLS};
 
-/// After so many rounds a turn comes to an end.
+/// A turn ends after this many rounds.
 const MOST_ROUNDS: u32 = 2;
 
-/// One round under way.
+/// A running round.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) turn: TurnId,
     pub(super) attempt: u32,
     pub(super) round: u32,
     pub(super) request: Arc<TurnRequest>,
-    /// What was asked is in the log.
+    /// The turn's question is already in the log.
     pub(super) advanced: bool,
     pub(super) stopped: bool,
 }

@@ -1,4 +1,4 @@
-//! Between clients and replicas: late, lost, doubled, out of order.
+//! The network between clients and replicas: delays, loses, duplicates and reorders messages.
 
 use bowline_sbp::session::{Command, Refusal, Reply};
 
@@ -7,7 +7,7 @@ use super::replica::{State, Waiting};
 use super::request::{Request, Travel};
 
 impl World {
-    /// A client asks for something. Gives the number of the request.
+    /// A client sends a new request. Returns its index.
     pub(super) fn ask(&mut self, client: usize, command: Command) -> usize {
         self.requests.push(Request {
             client,
@@ -26,7 +26,7 @@ impl World {
         request
     }
 
-    /// One more copy of a request, to where its client believes the owner to be.
+    /// Sends a copy of a request to the replica that the client takes for the owner.
     pub(super) fn send(&mut self, request: usize) {
         let owner = self.store.owner();
         let owner = self.replicas.iter().position(|replica| Some(replica.id) == owner);
@@ -39,12 +39,12 @@ impl World {
         self.travels.push(Travel::Command { request, to });
     }
 
-    /// A copy of a request, or of its reply, is gone. The client asks again when none is left.
+    /// A copy of a request, or of its reply, is lost. The client retries when none is left.
     pub(super) fn lose(&mut self, request: usize) {
         let asked = &mut self.requests[request];
         asked.copies -= 1;
         asked.lost = asked.copies == 0 && asked.answered_at.is_none();
-        // Nobody waits for these: a device is shown its call again, and answers again.
+        // No client waits for these: a device sees its open call again, and answers it again.
         let alone =
             matches!(asked.command, Command::ToolResult { .. } | Command::GiveUpCall { .. });
         if asked.lost && alone {
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Something arrives.
+    /// A random message arrives.
     pub(super) fn arrive(&mut self) {
         let Some(travel) = self.random.draw(&mut self.travels) else { return };
         let paused = match &travel {
@@ -73,8 +73,8 @@ impl World {
             }
             Travel::Command { request, .. } if lost => self.lose(request),
             Travel::Command { request, to } => self.command_arrives(request, to),
-            // The client still listens to what it has its answer to: an attachment that it does
-            // not know must be closed.
+            // The client has its answer, but still handles further replies: an attachment that it
+            // does not know must be closed.
             Travel::Reply { request, .. }
                 if lost && self.requests[request].answered_at.is_none() =>
             {
@@ -95,7 +95,7 @@ impl World {
         if replica.running.is_none() {
             let other = self.store.owner().filter(|owner| *owner != replica.id);
             if let Some(owner) = other {
-                // To the owner; if that one is gone, nobody knows it yet.
+                // To the owner in the store, even if its process has ended: that is not known yet.
                 let at = self.replicas.iter().position(|replica| replica.id == owner);
                 return match at {
                     Some(to) => self.travels.push(Travel::Command { request, to }),
@@ -110,7 +110,7 @@ impl World {
         }
         let client = self.requests[request].client;
         let Some(running) = &mut self.replicas[to].running else { return };
-        // A copy of something that its client has been answered long ago.
+        // An old copy of a request that was already answered.
         let newest = running.newest.entry(client).or_insert(request);
         if *newest > request && self.requests[request].answered_at.is_some() {
             self.requests[request].copies -= 1;

@@ -1,5 +1,5 @@
-//! What the store ever applied. Unlike the rows it forgets nothing, so that an effect which is
-//! carried out late can still be compared with what was stored before it.
+//! The history of all applied commits. Unlike the rows nothing is deleted, so that an effect which
+//! is executed late can still be compared with what was stored before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ pub(super) struct Past {
     /// Which actor wrote under which fence.
     pub(super) writers: BTreeMap<Fence, u64>,
     pub(super) log: Vec<Placed>,
-    /// The place of each turn.
+    /// The position of each accepted turn.
     pub(super) accepted: BTreeMap<TurnId, u64>,
     pub(super) started: BTreeSet<(TurnId, u32)>,
     pub(super) ended: BTreeSet<TurnId>,
     pub(super) forgotten: BTreeSet<TurnId>,
-    /// Results that were kept under a key.
+    /// Results stored for an idempotency key.
     pub(super) results: BTreeMap<String, String>,
     pub(super) epochs: BTreeSet<u64>,
     pub(super) tokens: Vec<TokenHash>,
@@ -31,7 +31,7 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Whether a call was marked as made.
+    /// Whether a call was marked as executed.
     pub(super) fn is_used(&self, call: &str) -> bool {
         let used = |id: &ApprovalId| {
             self.approvals.get(id).is_some_and(|states| states.contains(&ApprovalState::Used))

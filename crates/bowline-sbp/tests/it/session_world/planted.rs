@@ -1,17 +1,17 @@
-//! Mistakes that can be switched on: the world must notice each of them.
+//! Bugs that can be switched on: the simulation must find each of them.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Planted {
-    /// The store does not look at who owns the session and under which fence.
+    /// The store does not check the owner and the fence.
     IgnoresLease,
-    /// The store does not look at the session's version.
+    /// The store does not check the session's version.
     IgnoresVersion,
-    /// A commit counts as applied if one with its fence and version was, whoever sent that.
+    /// A commit counts as applied if one with the same fence and version was, from any sender.
     ResendByNumbers,
-    /// Effects are carried out while the commit is on its way.
+    /// Effects are executed before the commit is confirmed.
     EffectsFirst,
-    /// What was in the inbox of an actor that ends is dropped without a word.
+    /// The inbox of an actor that ends is dropped without replies.
     ForgetsInbox,
-    /// A turn is taken again although the log has it.
+    /// A turn is accepted again although it is in the log.
     ForgetsTurns,
 }

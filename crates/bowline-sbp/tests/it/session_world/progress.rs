@@ -1,14 +1,14 @@
-//! What is under way, and takes its next step.
+//! Pending work: messages, commits, effects and tasks, of which a random one proceeds.
 
 use super::World;
 use super::replica::State;
 
 #[derive(Debug, Clone, Copy)]
 enum Pending {
-    /// Something arrives.
+    /// A message arrives.
     Travel,
     Take(usize),
-    /// The store looks at a commit, whoever pauses.
+    /// The store handles a commit, even if its sender is paused.
     Store(usize),
     Answer(usize),
     Effects(usize),
@@ -16,7 +16,7 @@ enum Pending {
 }
 
 impl World {
-    /// One thing that is under way goes on, by chance; false if there is none.
+    /// Lets one random piece of pending work proceed; false if there is none.
     pub(super) fn progress(&mut self) -> bool {
         let mut pending = Vec::new();
         if !self.travels.is_empty() {
@@ -48,7 +48,7 @@ impl World {
         true
     }
 
-    /// A replica that does nothing goes on, or comes back.
+    /// Resumes a paused replica, restarts one that is down, renews one that was declared dead.
     pub(super) fn recover(&mut self, at: usize) {
         match self.replicas[at].state {
             State::Up => self.renew(at),

@@ -1,4 +1,4 @@
-//! The only source of chance: SplitMix64 over the schedule's seed.
+//! The only source of randomness: SplitMix64 with the schedule's seed.
 
 use uuid::Uuid;
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 pub(super) struct Random(u64);
 
 impl Random {
-    /// Neighbouring seeds give unlike schedules.
+    /// Mixes the seed, so that neighbouring seeds give different schedules.
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Self(seed);
         random.0 = random.word();

@@ -1,4 +1,4 @@
-//! A process that may own the session: its actor, and what surrounds it in a driver.
+//! A replica: a process that may own the session, with its actor and driver state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,19 +17,19 @@ pub(super) struct Replica {
     pub(super) id: ReplicaId,
     pub(super) state: State,
     pub(super) running: Option<Running>,
-    /// They may outlive the actor that began them.
+    /// Tasks may outlive the actor that started them.
     pub(super) tasks: Vec<Task>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Up,
-    /// It does nothing, and will go on where it stopped.
+    /// Does nothing until it is resumed; keeps its state.
     Paused,
     Down,
 }
 
-/// Something that waits in an actor's inbox.
+/// An entry of an actor's inbox.
 #[derive(Debug)]
 pub(super) enum Waiting {
     Request(usize),
@@ -39,20 +39,20 @@ pub(super) enum Waiting {
 /// An actor and its driver.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// No two actors of a world have the same.
+    /// Unique among all actors of a simulation.
     pub(super) serial: u64,
     pub(super) actor: Actor,
     pub(super) inbox: VecDeque<Waiting>,
     pub(super) flight: Option<Flight>,
-    /// What is to be done before anything else is taken.
+    /// Effects to execute before the next input is taken.
     pub(super) effects: VecDeque<Effect>,
-    /// Who waits for a reply.
+    /// Requests that wait for a reply, by command.
     pub(super) callers: BTreeMap<CommandId, usize>,
-    /// The newest request of each client that was taken: older copies are passed over.
+    /// The newest request of each client that was taken; older copies are ignored.
     pub(super) newest: BTreeMap<usize, usize>,
-    /// What watchers see.
+    /// The state published to watchers.
     pub(super) live: Option<LiveState>,
-    /// Turns whose rounds it told to stop.
+    /// Turns whose rounds it has cancelled.
     pub(super) cancelled: Vec<TurnId>,
     pub(super) stopping: bool,
 }
@@ -60,11 +60,11 @@ pub(super) struct Running {
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) commit: Arc<Commit>,
-    /// There once the store has looked at it.
+    /// The store's answer, once it has handled the commit.
     pub(super) answer: Option<Result<(), CommitError>>,
 }
 
-/// Work that an effect began.
+/// Background work started by an effect.
 #[derive(Debug)]
 pub(super) enum Task {
     Round(Round),
@@ -99,13 +99,13 @@ impl Running {
         }
     }
 
-    /// Whether it can take what waits.
+    /// Whether it can take inputs from its inbox.
     pub(super) fn can_take(&self) -> bool {
         let has_input = !self.inbox.is_empty() || self.actor.has_work();
         self.flight.is_none() && self.effects.is_empty() && has_input
     }
 
-    /// Whether nothing is left to be done for anybody.
+    /// Whether it has no commit in flight and no effects left.
     pub(super) fn is_at_rest(&self) -> bool {
         self.flight.is_none() && self.effects.is_empty() && !self.actor.has_work()
     }

@@ -1,4 +1,4 @@
-//! What clients ask for, and the copies of it that are on their way.
+//! Requests of clients, and the copies of them in the network.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ pub(super) struct Request {
     pub(super) command: Command,
     /// When it was first sent.
     pub(super) sent_at: u64,
-    /// Copies that somebody still has: the network, an inbox, an actor, a reply on its way back.
+    /// Copies that still exist: in the network, an inbox, an actor, or as a reply in the network.
     pub(super) copies: usize,
     /// How many were ever sent.
     pub(super) sent: usize,
-    /// All copies were lost: the client asks again.
+    /// All copies were lost: the client retries.
     pub(super) lost: bool,
-    /// When the client had its answer.
+    /// When the client received its answer.
     pub(super) answered_at: Option<u64>,
-    /// The client was told that nothing was stored, and left it at that.
+    /// The client was told that nothing was stored, and did not retry.
     pub(super) told_not_stored: bool,
 }
 
@@ -40,7 +40,7 @@ impl Request {
     }
 }
 
-/// Something on its way.
+/// A message in the network.
 #[derive(Debug)]
 pub(super) enum Travel {
     Command {

@@ -1,4 +1,4 @@
-//! When the faults stop: everything that was begun comes to its end.
+//! Without further faults, all pending work must finish.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::World;
 use super::clients::Kind;
 use super::replica::State;
 
-/// More steps than any schedule needs.
+/// A limit that no schedule reaches unless it hangs.
 const MOST_STEPS: u64 = 30_000;
 
 impl World {
-    /// Drives the world until nothing is left to do.
+    /// Runs until no work is left.
     pub(super) fn settle(&mut self) {
         self.say(|| "the faults stop".into());
         self.calm = true;
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// One step towards the end; none is left if that gives false.
+    /// Runs one step; false if no work is left.
     fn go_on(&mut self) -> bool {
         self.step += 1;
         for at in 0..self.replicas.len() {
@@ -58,14 +58,14 @@ impl World {
                 return true;
             }
         }
-        // Some wait for others, who wait for a deadline.
+        // Some clients wait for others that wait for a deadline.
         if self.random.percent(30) && self.wait() {
             return true;
         }
         (0..self.clients.len()).any(|at| self.client_moves(at)) || self.wait()
     }
 
-    /// A client that has something to send sends it.
+    /// A client sends its next request; false if it has none.
     fn client_moves(&mut self, at: usize) -> bool {
         let client = &self.clients[at];
         let before = (self.requests.len(), client.script.len(), self.travels.len());
@@ -79,7 +79,7 @@ impl World {
         before != (self.requests.len(), client.script.len(), self.travels.len())
     }
 
-    /// Nothing but a deadline is left.
+    /// Advances time to the next deadline; false if there is none.
     fn wait(&mut self) -> bool {
         let running = self.replicas.iter().filter_map(|replica| replica.running.as_ref());
         let next = running.filter_map(|running| running.actor.deadline()).min();

@@ -29,9 +29,9 @@ pub(super) struct Rows {
     pub(super) fence: Fence,
     version: u64,
     commit_id: Option<Uuid>,
-    /// What the last commit said of fence and version.
+    /// Fence and version of the last commit.
     numbers: Option<(Fence, u64)>,
-    /// By place.
+    /// In the order of their positions.
     pub(super) turns: Vec<TurnRow>,
     pub(super) entries: Vec<Placed>,
     pub(super) attachments: Vec<AttachmentRow>,
@@ -60,7 +60,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// With a session that waits for its first turn, or is yet to be made by it.
+    /// With an existing session without turns, or (`made` is false) one that its first turn
+    /// creates.
     pub(super) fn new(made: bool, planted: Option<Planted>) -> Self {
         let rows = made.then(Rows::new);
         let (dead, past) = (BTreeSet::new(), Past::default());
@@ -80,7 +81,7 @@ impl Store {
         !self.made
     }
 
-    /// The owner that others have to respect.
+    /// The live owner of the lease, if any.
     pub(super) fn owner(&self) -> Option<ReplicaId> {
         let owner = self.rows.as_ref()?.owner?;
         (!self.is_dead(owner)).then_some(owner)
@@ -113,7 +114,7 @@ impl Store {
         })
     }
 
-    /// What is known under a key; if nothing is, whether the log has the turn.
+    /// Looks up an idempotency key; if it is unknown, whether the log has the turn.
     pub(super) fn known(&self, key: Option<&IdempotencyKey>, turn: TurnId) -> Option<KnownKey> {
         let rows = self.rows.as_ref()?;
         let same = |known: &&Key| key.is_some_and(|key| key.key == known.key.key);
@@ -127,7 +128,7 @@ impl Store {
         logged.then_some(KnownKey { same_body: true, turn_id: Some(turn), result: None })
     }
 
-    /// Applies a commit of that actor, or says why not.
+    /// Applies a commit of this actor, or returns why it is refused.
     pub(super) fn commit(&mut self, commit: &Commit, actor: u64) -> Result<(), CommitError> {
         match &self.rows {
             Some(rows) if self.is_resend(rows, commit) => return Ok(()),

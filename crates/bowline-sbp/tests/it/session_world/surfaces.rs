@@ -1,4 +1,4 @@
-//! Surfaces: they attach, speak, confirm what they have, and make calls on their device.
+//! Simulated surfaces: attach, send messages, confirm deliveries, and execute tool calls.
 
 use bowline_sbp::id::TurnId;
 use bowline_sbp::session::{Attach, Command, Fact, Origin, Reply, Submit};
@@ -57,7 +57,7 @@ impl World {
         self.clients[at].link = Some(Link { replica: from.0, serial: from.1, epoch });
     }
 
-    /// An answer to something that was answered before: an attachment that nobody has is closed.
+    /// A second reply to an answered request: an attachment that the client does not use is closed.
     pub(super) fn answered_before(&mut self, from: (usize, u64), reply: &Reply) {
         let Reply::Attached(attached) = reply else { return };
         let link = Link { replica: from.0, serial: from.1, epoch: attached.epoch };
@@ -81,7 +81,8 @@ impl World {
         }
     }
 
-    /// A surface looks at what it is shown: it was closed, its owner is gone, its device is called.
+    /// A surface handles the published state: it was closed, its owner is gone, or a tool is
+    /// called.
     pub(super) fn surface_looks(&mut self, at: usize) {
         let Some(Link { epoch, .. }) = self.clients[at].link else { return };
         let Some((running, _)) = self.actor_of(at) else {
@@ -111,7 +112,7 @@ impl World {
         }
     }
 
-    /// The turns that this client asked for, and the one that it sees running.
+    /// Cancels the turns of this client, and the one that it sees running.
     pub(super) fn cancel(&mut self, at: usize) -> Command {
         let mut turns = self.clients[at].turns.clone();
         let live = self.actor_of(at).and_then(|(running, _)| running.live.as_ref());

@@ -1,4 +1,4 @@
-//! How often what happened: a schedule in which nothing goes wrong shows nothing.
+//! Counts events, to check that the schedules really contain faults.
 
 use std::collections::BTreeMap;
 

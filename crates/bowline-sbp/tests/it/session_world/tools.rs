@@ -1,4 +1,4 @@
-//! The tools of the world, how calls of them are planned, and what a crash leaves of them.
+//! The simulated tools: planning their calls, and planning them again after a crash.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use super::store::session_id;
 pub(super) struct Tool {
     pub(super) name: &'static str,
     pub(super) on_device: bool,
-    /// Done twice it is done once.
+    /// The tool is idempotent.
     pub(super) again: bool,
-    /// A person has to agree.
+    /// The tool needs an approval.
     pub(super) asks: bool,
 }
 
@@ -42,14 +42,14 @@ pub(super) fn named(name: &str) -> &'static Tool {
     TOOLS.iter().find(|tool| tool.name == name).unwrap()
 }
 
-/// What a device of this world offers.
+/// The tools that a simulated device declares.
 pub(super) fn of_devices() -> Vec<SurfaceTool> {
     let offered =
         |tool: &Tool| SurfaceTool { name: tool.name.into(), description: None, input_schema: None };
     TOOLS.iter().filter(|tool| tool.on_device).map(offered).collect()
 }
 
-/// One call, as a driver would plan it. The input says which call of the model's it is.
+/// Plans one call, as a driver would. The input identifies the model's call.
 pub(super) fn plan(
     random: &mut Random,
     turn: TurnId,
@@ -91,7 +91,7 @@ pub(super) fn plan(
     }
 }
 
-/// What the log has of a turn's last calls: those without a result are planned again.
+/// Plans the last calls of a turn again after a crash, except those with a result in the log.
 pub(super) fn replan(random: &mut Random, turn: TurnId, log: &[Placed], now: Now) -> Replanned {
     let its = |entry: &&Placed| entry.turn_id == turn && entry.entry.kind == EntryKind::Action;
     let actions: Vec<_> = log.iter().filter(its).collect();

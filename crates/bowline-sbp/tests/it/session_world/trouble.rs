@@ -1,4 +1,4 @@
-//! What goes wrong with replicas, and what goes on by itself: tasks, time, take-overs.
+//! Faults of replicas (kills, pauses, false death), and time, tasks and take-overs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::request::Travel;
 use super::tools;
 
 impl World {
-    /// Something goes wrong, or right again.
+    /// Injects a fault, or ends one.
     pub(super) fn trouble(&mut self) {
         let at = self.random.below(self.replicas.len());
         let state = self.replicas[at].state;
@@ -24,9 +24,9 @@ impl World {
                 self.tally.add("pauses");
                 self.replicas[at].state = State::Paused;
             }
-            // Declared dead although it lives.
+            // Declared dead although it is alive.
             (State::Up, 26..29) => self.declare_dead(at),
-            // The task of the actor fails; the process goes on.
+            // The actor's task fails; the process continues.
             (State::Up, 29..39) => self.end_actor(at),
             (State::Up, 39..44) => self.stop(at),
             (State::Up, 44..) => self.renew(at),
@@ -51,14 +51,14 @@ impl World {
         self.replicas[at].state = State::Up;
     }
 
-    /// A process that comes back has a new name; nobody knows yet that the old one is dead.
+    /// A restarted process has a new replica id; the old one is not declared dead yet.
     pub(super) fn restart(&mut self, at: usize) {
         self.old.push(self.replicas[at].id);
         self.replicas[at] = Replica::new(ReplicaId(self.random.uuid()));
         self.say(|| format!("replica {at} is back"));
     }
 
-    /// A replica finds that it was declared dead: it lets go of everything and takes a new name.
+    /// A replica finds out that it was declared dead: it drops its actor and takes a new id.
     pub(super) fn renew(&mut self, at: usize) {
         if self.store.is_dead(self.replicas[at].id) {
             self.end_actor(at);
@@ -68,14 +68,14 @@ impl World {
         }
     }
 
-    /// Names that no process has any more are declared dead in time.
+    /// Declares dead an id whose process has ended.
     pub(super) fn bury(&mut self) {
         if let Some(replica) = self.old.pop() {
             self.store.declare_dead(replica);
         }
     }
 
-    /// A replica looks for work that nobody does.
+    /// A replica takes over unfinished work without a live owner.
     pub(super) fn take_over(&mut self, at: usize) {
         let replica = &self.replicas[at];
         let free = self.store.owner().is_none_or(|owner| owner == replica.id);
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// Time passes; a deadline may be over.
+    /// Advances time; a deadline may expire.
     pub(super) fn time_passes(&mut self, at: usize) {
         let by = if self.random.percent(20) { self.random.below(8000) } else { 20 };
         self.elapsed += Duration::from_millis(by as u64);
@@ -104,10 +104,10 @@ impl World {
         }
     }
 
-    /// One of a replica's tasks reports, perhaps twice.
+    /// One of a replica's tasks ends and reports, perhaps twice.
     pub(super) fn task_ends(&mut self, at: usize) {
         let Some(task) = self.random.draw(&mut self.replicas[at].tasks) else { return };
-        // A bundle takes its time.
+        // Packing a bundle takes long, so that other events happen meanwhile.
         if matches!(task, Task::Pack { .. }) && !self.calm && self.random.percent(90) {
             return self.replicas[at].tasks.push(task);
         }

@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Contiguous, what was asked once, and one end of each turn.
+    /// The log is contiguous, has each question once, and one end of each turn.
     fn entries_once(&mut self) {
         let mut asked: BTreeMap<TurnId, u32> = BTreeMap::new();
         let mut ends: BTreeMap<TurnId, u32> = BTreeMap::new();
@@ -66,7 +66,7 @@ impl World {
         why.into_iter().for_each(|why| self.breaks(why));
     }
 
-    /// A surface's messages are taken in the order in which it sent them (G17).
+    /// A surface's messages are accepted in the order in which it sent them (G17).
     fn order_of_each_client(&mut self) {
         let past = &self.store.past;
         let surfaces = self.clients.iter().filter(|c| matches!(c.kind, Kind::Surface { .. }));
@@ -78,7 +78,7 @@ impl World {
                 return self.breaks(why);
             }
         }
-        // Those that ran have their ends in the order of their places.
+        // Turns that ran ended in the order in which they were accepted.
         let ran = |turn: &TurnId| past.started.iter().any(|(started, _)| started == turn);
         let ends = past.log.iter().filter(|entry| {
             matches!(entry.entry.kind, EntryKind::Turn | EntryKind::Note) && ran(&entry.turn_id)
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Who was told that nothing was stored, and asked once, finds nothing.
+    /// A request that was sent once and answered with "not stored" has left nothing in the store.
     fn not_stored_means_not_stored(&mut self) {
         let past = &self.store.past;
         let told = self.requests.iter().filter(|r| r.told_not_stored && r.sent == 1);
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Who left is not attached any more: no epoch is kept for nobody.
+    /// Clients that have disconnected are not attached any more.
     fn nobody_is_left_attached(&mut self) {
         let leases = self.replicas.iter().filter_map(|replica| replica.running.as_ref());
         let mut leases = leases.filter_map(|running| running.actor.lease());

@@ -1,4 +1,4 @@
-//! Nothing that opens a door, and nothing of what people say, is in a log, however much is logged.
+//! Logs contain no key, token or message, at any log level.
 
 use std::io::{Read as _, Write as _};
 
@@ -27,7 +27,7 @@ fn nothing_secret_is_logged_by_any_program_at_any_level() {
     let wrong = world.owner(&["daemons"]).env("BOWLINE_CONTROL_KEY", "bck_canary-zq").output();
     let wrong = text(&wrong.unwrap().stderr);
     let mut relays = Vec::new();
-    // Loss and return, killed and told to.
+    // The relay is killed and restarted, then stopped gracefully and restarted.
     world.relay.kill();
     relays.push(world.relay.said());
     connect.event("lost");
@@ -44,7 +44,7 @@ fn nothing_secret_is_logged_by_any_program_at_any_level() {
     let seed = std::fs::read(world.home("daemon/relay/identity")).unwrap();
     let ends = [daemon.said(), connect.said(), text(&ping.stderr), wrong];
     let control = world.control.said();
-    // All were heard, and the ends say more than they do by themselves.
+    // All logs were captured, at a higher level than the default.
     assert!(relays[1].contains("stopping"), "{}", relays[1]);
     assert!(ends[0].contains("DEBUG") && ends[1].contains("DEBUG"), "{ends:?}");
 
@@ -60,7 +60,7 @@ fn nothing_secret_is_logged_by_any_program_at_any_level() {
         "eyJ".into(),
         URL_SAFE_NO_PAD.encode(&seed),
     ];
-    // A file in words holds the key in words.
+    // If the identity file is text, its text is secret, too.
     secrets.extend(String::from_utf8(seed).ok().map(|words| words.trim().to_owned()));
     let secrets: Vec<_> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
     for log in relays.iter().chain(&ends).chain([&control]) {
@@ -69,7 +69,7 @@ fn nothing_secret_is_logged_by_any_program_at_any_level() {
             assert_eq!(line, None, "{secret} was logged");
         }
     }
-    // A relay does not even name whom it connects.
+    // A relay does not log the ids of daemons either.
     for log in &relays {
         for name in [&id, &session, "alice", "home"] {
             let line = log.lines().find(|line| line.contains(name));

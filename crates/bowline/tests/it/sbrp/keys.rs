@@ -1,10 +1,10 @@
-//! A daemon that shows another key than it did.
+//! A daemon whose identity key differs from the pinned one.
 
 use serde_json::Value;
 
 use super::world::{World, echo, exchange, text, write_private};
 
-/// A key that is one, and nobody's here.
+/// A valid identity key that belongs to none of the daemons.
 const ANOTHER: &str = "iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w";
 
 #[test]
@@ -62,7 +62,7 @@ fn a_daemon_that_lost_its_identity_is_another_daemon() {
     let _daemon = world.daemon(echo());
     let daemons = world.daemons();
     assert_eq!(daemons.as_array().unwrap().len(), 2, "the old one is still there: {daemons}");
-    // Its name alone is not enough to be taken for the old one.
+    // A daemon with the same name but a new key is a new daemon, so the name is ambiguous.
     let said = world.ping("home", &[]);
     assert_eq!(said.status.code(), Some(1));
     insta::assert_snapshot!(text(&said.stderr), @r"

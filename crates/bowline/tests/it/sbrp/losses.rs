@@ -1,4 +1,4 @@
-//! Something in the middle is killed; what is left goes on by itself.
+//! Relay, daemon or control plane is killed; the other processes recover by themselves.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn a_relay_that_was_killed_and_came_back_needs_nothing_else_to_be_restarted() {
     daemon.event("lost");
     assert!(open.read(&mut [0; 1]).is_err(), "a connection that was cut is reset, not ended");
     world.until_status("unknown");
-    // Made while there is no relay: it waits for one.
+    // A connection made while there is no relay waits for it.
     let waiting = std::thread::spawn(move || exchange(address, b"while it is away"));
     world.restart_relay();
     daemon.event("online");
@@ -61,7 +61,7 @@ fn sbrp_daemon_05_clients_of_a_daemon_that_restarted_learn_it_at_once() {
     let begun = Instant::now();
     let why = connect.event("lost")["detail"].as_str().unwrap().to_owned();
     assert!(why.contains("session_expired"), "{why}");
-    // Long before the grace would have ended: the daemon knows that its memory is gone.
+    // Long before the grace period ends: the restarted daemon reports that it cannot resume.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(open.read(&mut [0; 1]).is_err(), "the connection that was cut is reset");
     connect.event("established");
@@ -95,7 +95,7 @@ fn g15_a_control_plane_that_is_away_cuts_nobody_off_and_lets_nobody_in() {
     assert_eq!(refused.status.code(), Some(1));
     let said = text(&refused.stderr);
     assert!(said.contains("cannot be reached") && said.contains("check --control"), "{said}");
-    // A relay that never saw the keys lets nobody in, until it gets them.
+    // A relay that has not fetched the signing keys refuses everyone until it has them.
     world.relay.kill();
     world.restart_relay();
     world.restart_control();

@@ -1,4 +1,4 @@
-//! Who may not, and what it is told.
+//! Refused access: revoked users and daemons, and the errors they get.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -33,13 +33,13 @@ fn a_revoked_user_gets_nothing_new() {
     let output = world.owner(&["daemons"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("the control plane refused"), "{output:?}");
-    // What a relay let in lasts until it drops, and then does not come back.
+    // An accepted connection lasts until it is lost; the reconnect is refused.
     assert_eq!(exchange(address, b"still").unwrap(), b"still");
     world.relay.kill();
     assert_eq!(connect.ended().code(), Some(1));
     let said = connect.said();
     assert!(said.contains("error: the control plane refused"), "{said}");
-    // The daemon's token is good for a while; it tries as long as it is, or until it is killed.
+    // The daemon's token is still valid, so it keeps reconnecting.
     daemon.event("lost");
     daemon.kill();
     let mut command = world.owner(&["daemon", "--json", "--data"]);

@@ -1,4 +1,4 @@
-//! What people use it for: TCP through the tunnel, round trips, a look at who is there.
+//! Normal use: TCP through the tunnel, `--ping`, and the list of daemons.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -19,7 +19,7 @@ fn many_tcp_connections_go_through_one_session_whole_and_in_order() {
                 assert!(exchange(address, &sent).unwrap() == sent, "{n}");
             });
         }
-        // Much both ways at the same time.
+        // Large transfers in both directions at the same time.
         for n in 100..102 {
             scope.spawn(move || {
                 let sent = pattern(1 << 20, n);

@@ -1,4 +1,4 @@
-//! One of each: a control plane, a relay, and what runs at the ends; all real processes.
+//! Test fixture: a control plane, a relay, a daemon and clients, all real processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::process::{DEADLINE, bowline};
 
-/// A child that prints lines of JSON.
+/// A child process that prints lines of JSON.
 pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
@@ -50,7 +50,7 @@ impl Program {
         }
     }
 
-    /// The next event of this name; others are passed over.
+    /// Waits for the next event with this name; skips others.
     pub(crate) fn event(&self, name: &str) -> Value {
         loop {
             let line = self.line();
@@ -60,7 +60,7 @@ impl Program {
         }
     }
 
-    /// All that it has said on stderr.
+    /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
@@ -76,7 +76,7 @@ impl Program {
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     }
 
-    /// Waits for it to end by itself.
+    /// Waits until it exits by itself.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -100,7 +100,7 @@ pub(crate) struct World {
     pub(crate) folder: TempDir,
     pub(crate) control: Program,
     pub(crate) relay: Program,
-    /// Of the one user.
+    /// The API key of the only user.
     pub(crate) key: String,
     url: String,
     port: u16,
@@ -112,7 +112,7 @@ impl World {
         Self::logging(None)
     }
 
-    /// With all programs at this log level.
+    /// Starts all programs with this log level.
     pub(crate) fn logging(log: Option<&'static str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
@@ -136,31 +136,31 @@ impl World {
         output
     }
 
-    /// On the same data and address.
+    /// Starts the control plane again, with the same data and address.
     pub(crate) fn restart_control(&mut self) {
         let listen = self.url.trim_start_matches("http://");
         self.control = start_control(self.folder.path(), listen, self.port, self.log);
         assert_eq!(self.control.line()["url"], self.url);
     }
 
-    /// On the same port.
+    /// Starts the relay again, on the same port.
     pub(crate) fn restart_relay(&mut self) {
         self.relay = start_relay(self.port, &self.url, self.log);
     }
 
-    /// Where the daemon named so keeps its files.
+    /// The data folder of the daemon or client with this name.
     pub(crate) fn home(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A command of the daemon's owner.
+    /// A `bowline` command with the owner's API key.
     pub(crate) fn owner(&self, args: &[&str]) -> Command {
         let mut command = bowline();
         command.env("BOWLINE_CONTROL", &self.url).env("BOWLINE_CONTROL_KEY", &self.key).args(args);
         with_log(command, self.log)
     }
 
-    /// A daemon that is online and leads there.
+    /// Starts a daemon that forwards to `target`, and waits until it is online.
     pub(crate) fn daemon(&self, target: SocketAddr) -> Program {
         let mut command = self.owner(&["daemon", "--json", "--name", "home", "--tcp"]);
         command.arg(target.to_string()).arg("--data").arg(self.home("daemon"));
@@ -169,7 +169,7 @@ impl World {
         daemon
     }
 
-    /// `bowline connect` with a port of its own, and that port.
+    /// Starts `bowline connect`; returns it with the local address it listens on.
     pub(crate) fn connect(&self, named: &str) -> (Program, SocketAddr) {
         let mut command = self.owner(&["connect", named, "--json", "--listen", "127.0.0.1:0"]);
         command.arg("--data").arg(self.home("client"));
@@ -190,7 +190,7 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until the first daemon is said to be so.
+    /// Waits until `bowline daemons` reports this status for the first daemon.
     pub(crate) fn until_status(&self, status: &str) {
         let begun = Instant::now();
         loop {
@@ -226,7 +226,7 @@ fn with_log(mut command: Command, log: Option<&str>) -> Command {
     command
 }
 
-/// A port that stays the same over restarts: below those that the system gives to others meanwhile.
+/// A free port below the ephemeral range, so that no other process gets it during a restart.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = std::process::id() as u16 % 100 * 100;
@@ -239,7 +239,7 @@ pub(crate) fn free_port() -> u16 {
     panic!("no free port");
 }
 
-/// Sends back what it is sent, to the end.
+/// A TCP server that echoes until end of file.
 pub(crate) fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -263,7 +263,7 @@ pub(crate) fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends all, says that it is all, and takes what comes to the end.
+/// Sends everything, shuts down the write side, and reads until end of file.
 pub(crate) fn exchange(address: SocketAddr, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = dial(address);
     let mut writer = stream.try_clone()?;
@@ -279,7 +279,7 @@ pub(crate) fn exchange(address: SocketAddr, sent: &[u8]) -> std::io::Result<Vec<
     })
 }
 
-/// Bytes that are different at every place.
+/// Pseudo-random bytes, so that lost or reordered ones are noticed.
 pub(crate) fn pattern(length: usize, seed: u32) -> Vec<u8> {
     let mut state = seed | 1;
     (0..length)
@@ -294,7 +294,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The words of a file that only its owner may read.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_private(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, text).unwrap();

@@ -1,4 +1,4 @@
-//! Daemons and clients that can be killed: each in a runtime of its own.
+//! Daemons and clients that can be killed: each has its own tokio runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,13 +23,13 @@ use crate::process::DEADLINE;
 const LIVENESS: LivenessConfig =
     LivenessConfig { ping_after: Duration::from_secs(1), silence: Duration::from_secs(5) };
 
-/// One end as a process.
+/// A daemon or client in its own runtime, in place of a process.
 pub(crate) struct Process {
     runtime: Option<Runtime>,
     stop: CancellationToken,
     program: Option<JoinHandle<()>>,
     pub(crate) progress: Arc<Progress>,
-    /// How often it came online, or got a session.
+    /// How often the daemon came online, or the client got a session.
     pub(crate) arrivals: Arc<AtomicU64>,
 }
 
@@ -45,12 +45,12 @@ impl Process {
         Self { runtime: Some(runtime), stop, program: Some(program), progress, arrivals }
     }
 
-    /// As kill -9 would.
+    /// Simulates kill -9.
     pub(crate) fn kill(mut self) {
         self.runtime.take().unwrap().shutdown_background();
     }
 
-    /// Leaves in good order.
+    /// Graceful shutdown.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         let program = self.program.take().unwrap();
@@ -66,7 +66,7 @@ impl Drop for Process {
     }
 }
 
-/// Who a daemon is.
+/// A daemon's identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) id: DaemonId,

@@ -1,4 +1,4 @@
-//! Kills of everything, in random order, under traffic.
+//! Kills connections, daemons, clients and the relay in random order, under traffic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::proxy::{Break, Who};
 use super::record::{NEWS, Record};
 use super::seed::{Dice, is_soak, scale};
 
-/// What is killed, and how often of a thousand.
+/// What is killed, with weights per thousand.
 const KILLS: [(Kill, usize); 7] = [
     (Kill::DaemonConnection, 400),
     (Kill::ClientConnection, 350),
@@ -28,7 +28,7 @@ enum Kill {
     ClientConnection,
     Daemon,
     Client,
-    /// A second daemon of the same identity comes, or the one that came goes.
+    /// Starts a second daemon with the same identity, or stops it if there is one.
     Twin,
     Relay,
     RelayGently,
@@ -41,7 +41,7 @@ struct Fleet {
     identities: Vec<Identity>,
     daemons: Vec<Process>,
     twins: Vec<Option<Process>>,
-    /// With the number of its daemon.
+    /// Each client with the index of its daemon.
     clients: Vec<(usize, Process)>,
     replaced: u64,
     longest_return: Duration,
@@ -51,7 +51,7 @@ struct Fleet {
 async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
     let dice = Dice::for_test_in("it", "g10_soak_kills");
     let begun = Instant::now();
-    // Many ends: who is cut off again and again waits longer each time.
+    // Many ends, since back-off grows for an end that is cut off repeatedly.
     let (kills, daemons, clients) = (scale(40, 2_000), scale(12, 40), 2);
     let mut fleet = Fleet::start(dice, daemons, clients).await;
     fleet.all_talk("before").await;
@@ -73,7 +73,8 @@ async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
     println!("{done:?} in {fire:?}; all talked again after {settled:?}");
     let replaced = fleet.replaced().await;
     println!("{replaced} daemon connections replaced");
-    // Each blow at a daemon moves its place once, and back if it has a twin; a relay's, everyone's.
+    // A kill at a daemon can cause one replacement, two if it has a twin; a relay's, that for each
+    // daemon.
     let blows = |kills: &[Kill]| kills.iter().filter_map(|kill| done.get(kill)).sum::<u64>();
     let daemon_blows = blows(&[Kill::DaemonConnection, Kill::Daemon, Kill::Twin]);
     let relay_blows = blows(&[Kill::Relay, Kill::RelayGently]) * daemons as u64;
@@ -85,7 +86,7 @@ async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
     record.assert_right();
 }
 
-/// So many kills in random order, at least one of each kind.
+/// `kills` kills in random order, at least one of each kind.
 fn deck(dice: &mut Dice, kills: usize) -> Vec<Kill> {
     let mut deck = Vec::new();
     for (kill, share) in KILLS {
@@ -99,7 +100,7 @@ fn deck(dice: &mut Dice, kills: usize) -> Vec<Kill> {
 
 impl Fleet {
     async fn start(mut dice: Dice, daemons: usize, clients: usize) -> Self {
-        // Short, so that graces also end.
+        // A short grace period, so that some sessions expire.
         let plant = Plant::start(Duration::from_secs(3)).await;
         let record = Arc::<Record>::default();
         let mut identities = Vec::new();
@@ -173,7 +174,7 @@ impl Fleet {
         }
     }
 
-    /// Cuts a connection as soon as there is one to cut.
+    /// Cuts a connection of this kind; waits until there is one.
     async fn cut(&mut self, who: Who, how: Break) {
         let begun = Instant::now();
         while !self.plant.proxy.cut(who, how, &mut self.dice) {
@@ -182,7 +183,7 @@ impl Fleet {
         }
     }
 
-    /// Every client gets through to its daemon, with something it says from now on.
+    /// Waits until every client has a confirmation from its daemon for a message sent from now on.
     async fn all_talk(&self, when: &str) {
         let begun = Instant::now();
         let patience = Duration::from_secs(if is_soak() { 120 } else { 90 });
@@ -207,7 +208,7 @@ impl Fleet {
         self.replaced
     }
 
-    /// All leave, and nothing is left.
+    /// Stops all ends, and checks that the relay has nothing left of them.
     async fn leave(self) {
         let Self { plant, daemons, twins, clients, .. } = self;
         for (_, client) in clients {

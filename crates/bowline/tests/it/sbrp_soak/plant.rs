@@ -1,5 +1,5 @@
-//! A control plane and a relay that can be killed: each relay lives in a runtime of its own, which
-//! is thrown away with all that runs in it, as a process is by kill -9.
+//! A control plane and a relay that can be killed: each relay has its own tokio runtime, which is
+//! dropped with all its tasks to simulate kill -9.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Running {
     run: JoinHandle<()>,
 }
 
-/// A runtime as small as a process can be.
+/// A runtime with one worker thread, in place of a process.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
@@ -91,12 +91,12 @@ impl Plant {
         self.relay = Some(Running { runtime, stop, run });
     }
 
-    /// As kill -9 would.
+    /// Simulates kill -9.
     pub(crate) fn kill_relay(&mut self) {
         self.relay.take().unwrap().runtime.shutdown_background();
     }
 
-    /// As SIGTERM would.
+    /// Simulates SIGTERM.
     pub(crate) async fn stop_relay(&mut self) {
         let Running { runtime, stop, run } = self.relay.take().unwrap();
         stop.send(()).unwrap();
@@ -104,7 +104,7 @@ impl Plant {
         runtime.shutdown_background();
     }
 
-    /// The sum of all metrics whose line begins so.
+    /// The sum of all metrics whose line begins with `name`.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let url = format!("http://{}/metrics", self.address);
         let page = reqwest::get(url).await.unwrap().text().await.unwrap();

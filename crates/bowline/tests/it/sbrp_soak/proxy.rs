@@ -1,7 +1,7 @@
-//! The road to the relay: carries bytes until it is told to break.
+//! A TCP proxy in front of the relay that can cut connections.
 //!
-//! It reads who is connecting from the token, which is signed and not sealed, so that a test can
-//! choose whom to cut off.
+//! It reads from the token, which is signed and not encrypted, who is connecting, so that a test
+//! can choose whom to cut off.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,11 +24,11 @@ use super::seed::Dice;
 pub(crate) enum Break {
     /// Both sides at once.
     Both,
-    /// The end knows at once, the relay after this.
+    /// The end's socket closes at once, the relay's after this time.
     EndFirst(Duration),
-    /// The relay knows at once, the end after this.
+    /// The relay's socket closes at once, the end's after this time.
     RelayFirst(Duration),
-    /// Nothing passes any more; after this, both.
+    /// No bytes pass any more; both sockets close after this time.
     Silence(Duration),
 }
 
@@ -48,7 +48,7 @@ impl Break {
 pub(crate) enum Who {
     Daemon,
     Client,
-    /// A question, such as whether a daemon is there.
+    /// Another HTTP request, such as for presence or metrics.
     Other,
 }
 
@@ -97,7 +97,7 @@ impl Proxy {
         chosen.breaks.try_send(how).is_ok()
     }
 
-    /// The same for all connections of one daemon's own.
+    /// Breaks all connections of one daemon, but not those of its clients.
     pub(crate) fn cut_daemon(&self, daemon: &str, how: Break) {
         let carried = self.carried.lock().unwrap();
         for one in carried.values().filter(|one| one.who == Who::Daemon && one.daemon == daemon) {
@@ -174,7 +174,7 @@ impl Proxy {
     }
 }
 
-/// The request's head, with all that came with it, and who asks.
+/// Reads the request's head, with all bytes received so far, and finds out who is connecting.
 async fn head(end: &mut TcpStream) -> Option<(Vec<u8>, Who, String)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {

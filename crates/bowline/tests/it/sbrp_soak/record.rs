@@ -1,4 +1,4 @@
-//! What both ends of every session said and heard, and what is wrong with it.
+//! Records what both ends of every session sent and received, and every violation found.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -9,19 +9,20 @@ use bowline_client::relay::{LossReason, SendError, Session, SessionEnd};
 
 use super::seed::Dice;
 
-/// A session that goes on and brings nothing back for so long has lost something silently: graces,
-/// waits and watches are all shorter.
+/// A session that stays open without progress for this long has lost a message silently: all grace
+/// periods, back-offs and timeouts are shorter.
 const STALL: Duration = Duration::from_secs(60);
-/// Messages that are said ahead of what the peer has confirmed.
+/// How many messages are sent ahead of the peer's confirmations.
 const AHEAD: u64 = 24;
-/// So many confirmed, and something said since was among them.
+/// Of this many new confirmations, at least one is for a message that was sent after the first of
+/// them.
 pub(crate) const NEWS: u64 = 2 * AHEAD;
 
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) sessions: AtomicU64,
     pub(crate) heard: AtomicU64,
-    /// Said and not confirmed when their session ended, visibly.
+    /// Messages sent but not confirmed when their session ended with a reason.
     pub(crate) unconfirmed: AtomicU64,
     ends: Mutex<BTreeMap<String, u64>>,
     /// Why a connection was lost or not made, and the longest wait that followed.
@@ -77,7 +78,7 @@ impl Record {
     }
 }
 
-/// How far one end has come, over all its sessions.
+/// The progress of one end, over all its sessions.
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Messages that the peer confirmed.
@@ -86,7 +87,8 @@ pub(crate) struct Progress {
     pub(crate) open: AtomicUsize,
 }
 
-/// Talks until the session ends: numbers out, numbers in, each confirming the other.
+/// Sends and receives numbered messages until the session ends; each also confirms what was
+/// received.
 pub(crate) async fn talk(
     side: &'static str,
     mut session: Session,
@@ -140,7 +142,8 @@ pub(crate) async fn talk(
                 }
                 let burst = if dice.chance(5) { 20 } else { 1 };
                 for _ in 0..burst {
-                    // Always one more: it also confirms.
+                    // A full window does not always stop sending: messages carry confirmations, and
+                    // two ends that both stopped would wait for each other.
                     if said - confirmed > AHEAD && !dice.chance(5) {
                         break;
                     }

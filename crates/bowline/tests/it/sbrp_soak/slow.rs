@@ -1,4 +1,4 @@
-//! A client that does not read, and what the others notice of it.
+//! A client that does not read must not slow down the others.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ async fn sbrp_relay_08_soak_a_client_that_does_not_read_is_closed_and_others_go_
     let (mut before, mut during) = ([vec![], vec![]], [vec![], vec![]]);
     let mut most = 0;
     for round in 1..=rounds {
-        // The slow one first: it is the only one to be silenced.
+        // The slow client connects first, so that it is the only client connection to be silenced.
         let mut slow = connect(&plant, &here);
         let _unread = slow.session().await.unwrap();
         let flooded = sessions.recv().await.unwrap();
@@ -39,7 +39,8 @@ async fn sbrp_relay_08_soak_a_client_that_does_not_read_is_closed_and_others_go_
         let echoed = sessions.recv().await.unwrap();
         let echoing = tokio::spawn(echo(echoed));
         for _ in 0..20 {
-            // Asked for as often as later, so that the asking makes no difference.
+            // Metrics are read as often as in the loop below, so that both loops have the same
+            // load.
             most = most.max(plant.metric("bowline_relay_queued_bytes").await);
             assert_eq!(plant.metric(BACKPRESSURE).await, round - 1);
             ten_round_trips(&mut ends, &mut before).await;
@@ -49,7 +50,7 @@ async fn sbrp_relay_08_soak_a_client_that_does_not_read_is_closed_and_others_go_
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         });
-        // Others are heard all the while, and what waits is bounded.
+        // The others get their answers meanwhile, and the queue stays bounded.
         let begun = Instant::now();
         while plant.metric(BACKPRESSURE).await < round {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is never closed");
@@ -73,7 +74,7 @@ async fn sbrp_relay_08_soak_a_client_that_does_not_read_is_closed_and_others_go_
     }
 }
 
-/// A daemon that echoes; of the first one, each session is handed out instead.
+/// A daemon that sends its sessions to the receiver, or echoes if the receiver was dropped.
 fn serve(plant: &Plant, identity: &Identity) -> mpsc::Receiver<Session> {
     let (give, sessions) = mpsc::channel(8);
     let secret = IdentitySecret::from_seed(&identity.seed);

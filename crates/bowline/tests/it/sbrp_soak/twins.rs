@@ -1,4 +1,4 @@
-//! Two daemons of one identity: the newer one stays, the older one waits.
+//! Two daemons with the same identity: the newer one stays connected, the older one waits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,7 +42,7 @@ async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
     assert_eq!(plant.metric(REPLACED).await, 1, "nobody was replaced again");
     assert_eq!((first.arrivals.load(Relaxed), second.arrivals.load(Relaxed)), (1, 1));
 
-    // Whoever of the two is there is cut off: each cut may move the place once, and back.
+    // Cut the connection of whichever is connected: each cut may lead to at most two replacements.
     let cuts = scale(3, 60) as u64;
     for _ in 0..cuts {
         plant.proxy.cut_daemon(identity.id.as_str(), Break::random(&mut dice));
@@ -58,7 +58,7 @@ async fn sbrp_relay_18_soak_two_daemons_of_one_identity_do_not_fight() {
     println!("{cuts} cuts: {arrivals} arrivals, {settled} replacements");
     assert!(settled <= 1 + 2 * cuts, "{settled} replacements for {cuts} cuts");
 
-    // The one that is there goes; the other takes its place.
+    // Kill the connected daemon; the waiting one connects.
     second.kill();
     talks(one.progress.confirmed.load(Relaxed), 90).await;
     one.stop().await;

@@ -1,4 +1,4 @@
-//! The writes of a commit, each checked against the rows it meets.
+//! Applies the writes of a commit, and checks each against the rows.
 
 use bowline_sbp::approval::{ApprovalState, ApprovalStep};
 use bowline_sbp::id::{ApprovalId, TurnId};
@@ -48,7 +48,7 @@ impl Store {
                 }
             }
             Write::HandOff(handed) => {
-                // The world's bundles say at which position they were made.
+                // Simulated bundles carry the position at which they were made.
                 let (point, packed) = (handed.point.0, handed.packed.message_count);
                 if point != packed || point > length(&rows.entries) {
                     self.breaks(format!("handed off at {point}, but the bundle is of {packed}"));
@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Turns begin in the order of their places, and each attempt once (SBP-L2-18).
+    /// Turns start in the order of their positions, and each attempt once (SBP-L2-18).
     fn start(&mut self, rows: &mut Rows, turn: TurnId, attempt: u32) {
         match rows.turns.first_mut() {
             Some(row) if row.id == turn && attempt >= row.attempt => {
@@ -139,7 +139,7 @@ impl Store {
     fn forget(&mut self, rows: &mut Rows, turn: TurnId) {
         self.remove(rows, turn);
         self.past.forgotten.insert(turn);
-        // Whoever asks for it again begins from nothing.
+        // A retry of a removed turn starts from the beginning.
         self.past.started.retain(|(started, _)| *started != turn);
         rows.keys.retain(|known| known.turn != Some(turn));
         if rows.entries.iter().any(|entry| entry.turn_id == turn) {
