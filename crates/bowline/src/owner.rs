@@ -127,8 +127,10 @@ impl From<ClientClosed> for Failure {
 pub(crate) fn lost(reason: LossReason) -> Failure {
     match reason {
         LossReason::Control(error) => error.into(),
-        LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => Failure::new("the daemon is offline")
-            .hint("start it on its machine with `bowline daemon`"),
+        LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
+            Failure::new("the daemon is offline")
+                .hint("start it on its machine with `bowline daemon`")
+        }
         LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {
             Failure::new("the daemon was revoked").hint("`bowline daemons` lists your daemons")
         }

@@ -71,7 +71,9 @@ pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
                 .into()
         }
         ControlStartError::Door(error) => error.hint("127.0.0.1:7000"),
-        ControlStartError::Thread(_) | ControlStartError::Client(_) => "check `ulimit -a` of this machine".into(),
+        ControlStartError::Thread(_) | ControlStartError::Client(_) => {
+            "check `ulimit -a` of this machine".into()
+        }
     };
     Failure::new(error).hint(hint)
 }

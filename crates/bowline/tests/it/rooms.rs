@@ -1,4 +1,5 @@
-//! The top-level modules ("rooms") of each crate have no cyclic dependencies.
+//! Top-level modules (rooms) of a crate do not use each other in a circle, and ARCHITECTURE.md names
+//! files that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,36 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Which other modules each top-level module of a crate uses.
+/// The modules named right after `crate::`: one, or those of a list in braces.
+fn used_at(code: &str) -> Vec<String> {
+    let word = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+    let first = |text: &str| text.trim_start().chars().take_while(word).collect::<String>();
+    let Some(list) = code.strip_prefix('{') else { return vec![first(code)] };
+    let (mut names, mut depth, mut from) = (Vec::new(), 0, 0);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                names.push(first(&list[from..at]));
+                from = at + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+#[test]
+fn modules_in_braces_are_seen() {
+    assert_eq!(used_at("a::B;"), ["a"]);
+    assert_eq!(used_at("{a, b::{self, C},\n    d::E};\nuse x::y;"), ["a", "b", "d"]);
+}
+
+/// What each room of a crate uses of the others.
 fn uses_of(src: &Path) -> Uses {
     let mut uses = Uses::new();
     for file in sources(src) {
@@ -29,16 +59,9 @@ fn uses_of(src: &Path) -> Uses {
         let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         let room = file.strip_prefix(src).unwrap().iter().next().unwrap().to_str().unwrap();
         let room = room.trim_end_matches(".rs").to_owned();
-        let used = uses.entry(room.clone()).or_default();
-        for line in code {
-            for at in line.split("crate::").skip(1) {
-                let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                let name: String = at.chars().take_while(|c| word(*c)).collect();
-                if name != room {
-                    used.insert(name);
-                }
-            }
-        }
+        let code = code.collect::<Vec<_>>().join("\n");
+        let used = code.split("crate::").skip(1).flat_map(used_at).filter(|name| *name != room);
+        uses.entry(room.clone()).or_default().extend(used);
     }
     let rooms: BTreeSet<_> = uses.keys().cloned().collect();
     uses.values_mut().for_each(|used| used.retain(|name| rooms.contains(name)));
@@ -71,6 +94,22 @@ fn rooms_of_a_crate_use_each_other_in_one_direction() {
         assert_eq!(cycles(&uses), [""; 0], "in {}: {uses:#?}", path.display());
     }
     assert!(looked_at > 50, "rooms were looked at: {looked_at}");
+}
+
+#[test]
+fn every_file_that_the_architecture_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let mut folders = vec![root.clone()];
+    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
+        let src = entry.unwrap().path().join("src");
+        folders.extend(["", "sqlite", "session", "relay"].map(|below| src.join(below)));
+    }
+    let is_path = |word: &&str| word.ends_with(".rs") || word.ends_with('/');
+    let named: Vec<_> = text.split('`').skip(1).step_by(2).filter(is_path).collect();
+    assert!(named.len() > 30, "{named:?}");
+    let missing = |word: &&str| !folders.iter().any(|folder| folder.join(word).exists());
+    assert_eq!(named.into_iter().filter(missing).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]
