@@ -1,14 +1,15 @@
-//! A live session as its one owner sees it, without I/O (G19).
+//! A live session: its state machine and its commit protocol, without I/O (G19).
 //!
-//! [`Machine`] decides: an input and the time give writes and then effects. [`Actor`] adds the commit
-//! protocol around it: one commit in flight, effects only after it, what happens when it is fenced,
-//! refused or its fate unknown. The gateway drives an `Actor` with a task, an inbox and a store;
-//! the simulation drives several against one model of a store.
+//! [`Machine`] decides: it turns an input and the current time into writes and effects. [`Actor`]
+//! adds the commit protocol: one commit in flight, effects only after it, and what happens when the
+//! commit is fenced, not stored, or its outcome unknown. The gateway drives an `Actor` with a task,
+//! an inbox and a store; the simulation drives several against one model of a store.
 //!
 //! Invariants
-//! - "Told before written" cannot be expressed: effects are handed out after their commit.
-//! - Every effect follows again from loading the session, or is a reply whose sender asks again.
-//! - Senders mint ids (turns, calls, approvals, sockets), so a command can be repeated.
+//! - Effects are handed out only after their commit: a client is never told what is not stored.
+//! - Every effect is produced again when the session is loaded, or is a reply to a command that its
+//!   sender retries.
+//! - Senders choose the ids (turns, calls, approvals, sockets), so a command can be retried.
 //! - Commands, facts, replies and [`LiveState`] are plain serialisable data.
 
 mod actor;

@@ -1,15 +1,15 @@
 //! A machine and its commit protocol: one commit in flight, effects only after it.
 //!
-//! Apart from the task that drives it, so that lost leases, refused and doubtful commits are tested
-//! by schedule. The driver feeds inputs, carries commits to the store and reports what came of
-//! them, and carries effects out in order.
+//! Apart from the task that drives it, so that lost leases, failed commits and commits of unknown
+//! outcome can be tested under a chosen schedule. The driver feeds inputs, sends commits to the
+//! store, reports their results, and carries effects out in order.
 //!
-//! | commit | what happens |
+//! | commit result | what happens |
 //! |---|---|
-//! | stored | the effects, in order |
-//! | fenced | no effects; the actor ends; clients find the new owner and ask again |
-//! | not stored | the machine as it was; commands are refused, facts are kept and tried again |
-//! | unknown | the same commit again, until it is stored or fenced |
+//! | stored | the effects are carried out, in order |
+//! | fenced | no effects; the actor ends; clients find the new owner and retry |
+//! | not stored | the machine is rolled back; commands are refused, facts are kept and retried |
+//! | unknown | the same commit is sent again, until it is stored or fenced |
 //! | fatal | the process exits |
 
 #[cfg(test)]
@@ -33,19 +33,19 @@ pub struct Actor {
     owner: ReplicaId,
     fence: Fence,
     version: u64,
-    /// The lease is taken by the first commit.
+    /// Whether this actor holds the lease: its first commit takes it.
     owned: bool,
     make: Option<NewSession>,
-    /// What loading asked for, until it is written.
+    /// The recovery step of [`Machine::load`], until it is committed.
     first: Option<Step>,
-    /// The row as it is on disk.
+    /// The session row as last committed.
     stored: Head,
-    /// Facts that could not be written yet.
+    /// Facts whose commit failed, to be retried.
     late: Vec<Fact>,
     flight: Option<Box<Flight>>,
 }
 
-/// A commit that was not answered yet.
+/// The commit in flight, and what is needed to roll it back.
 #[derive(Debug)]
 struct Flight {
     commit: Arc<Commit>,
@@ -53,34 +53,35 @@ struct Flight {
     facts: Vec<Fact>,
     commands: Vec<CommandId>,
     effects: Vec<Effect>,
-    /// An earlier copy may have been applied, or may still be.
+    /// The commit was sent before with an unknown result: that copy may be applied, now or later.
     doubtful: bool,
 }
 
-/// What to do with the inputs that were taken.
+/// What the driver does after [`Actor::take`].
 #[derive(Debug, PartialEq)]
 pub enum Next {
-    /// Store this, and report what came of it.
+    /// Store this, and report the result to [`Actor::committed`].
     Commit(Arc<Commit>),
     /// Nothing has to be written.
     Effects(Vec<Effect>),
 }
 
-/// What to do after a commit.
+/// What the driver does after [`Actor::committed`].
 #[derive(Debug, PartialEq)]
 pub enum After {
-    /// It is stored: carry these out, in order.
+    /// The commit is stored: carry these out, in order.
     Effects(Vec<Effect>),
-    /// It is not stored. Tell these; facts are kept, to be tried again after a pause.
+    /// The commit is not stored. Send these replies; the actor keeps the facts, retry after a
+    /// back-off.
     Refused(Vec<Effect>),
     /// Send the same commit again.
     Again(Arc<Commit>),
-    /// This is not the owner any more, or never was: the actor ends without effects.
+    /// This replica lost the lease, or never had it: the actor ends without effects.
     Ended(CommitError),
 }
 
 impl Actor {
-    /// Of a session that its first turn makes.
+    /// The actor of a new session, which its first turn creates.
     pub fn make(new: NewSession, owner: ReplicaId, limits: SessionLimits) -> Self {
         let machine = Machine::make(&new, limits);
         Self {
@@ -97,8 +98,8 @@ impl Actor {
         }
     }
 
-    /// Of a session that is there. What loading asks for goes with the first inputs; if anything
-    /// has to be done at once, [`Actor::has_work`] says so.
+    /// The actor of a stored session. The recovery step goes into the first commit;
+    /// [`Actor::has_work`] says whether there is one.
     pub fn load(loaded: Loaded, owner: ReplicaId, limits: SessionLimits, now: Now) -> Self {
         let (fence, version, stored) = (loaded.fence, loaded.version, loaded.head.clone());
         let (machine, first) = Machine::load(loaded, limits, now);
@@ -111,22 +112,22 @@ impl Actor {
         &self.machine
     }
 
-    /// Whether a commit is in flight: inputs wait until it is answered.
+    /// Whether a commit is in flight: inputs wait for its result.
     pub fn is_committing(&self) -> bool {
         self.flight.is_some()
     }
 
-    /// Whether there is something to be written that no input has to ask for.
+    /// Whether there is something to commit without any new input.
     pub fn has_work(&self) -> bool {
         self.first.is_some() || !self.late.is_empty()
     }
 
-    /// Whether facts wait for a store that takes them.
+    /// Whether facts wait to be retried, because a commit failed.
     pub fn is_in_trouble(&self) -> bool {
         !self.late.is_empty()
     }
 
-    /// The lease it holds, if it has written anything.
+    /// The lease; none before the first commit.
     pub fn lease(&self) -> Option<(ReplicaId, Fence)> {
         self.owned.then_some((self.owner, self.fence))
     }
@@ -135,7 +136,7 @@ impl Actor {
         self.machine.deadline()
     }
 
-    /// Takes inputs that came while nothing was in flight. `now` is asked once for each.
+    /// Handles inputs while no commit is in flight. `now` is called once per input.
     pub fn take(
         &mut self,
         inputs: Vec<Input>,
@@ -178,7 +179,7 @@ impl Actor {
         next
     }
 
-    /// What came of the commit in flight.
+    /// Handles the result of the commit in flight.
     pub fn committed(&mut self, result: Result<(), CommitError>) -> After {
         let Some(mut flight) = self.flight.take() else { return After::Effects(Vec::new()) };
         match result {
@@ -193,7 +194,7 @@ impl Actor {
             }
             Err(CommitError::NotStored(_)) if !flight.doubtful => {
                 self.machine = flight.before;
-                // What a deadline asks for, it asks for again.
+                // These two are not retried: both are reported again while they hold.
                 self.late = flight.facts;
                 self.late.retain(|fact| !matches!(fact, Fact::Deadline | Fact::StoreBusy));
                 let mut told = Step::default();
@@ -204,7 +205,7 @@ impl Actor {
                 self.machine.release_waiters(&mut told);
                 After::Refused(told.effects)
             }
-            // That this copy was not stored says nothing of the one before it.
+            // An earlier copy of this commit may still be stored: rolling back would be wrong.
             Err(CommitError::Unknown(_) | CommitError::NotStored(_)) => {
                 flight.doubtful = true;
                 let again = After::Again(Arc::clone(&flight.commit));

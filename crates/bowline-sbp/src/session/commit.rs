@@ -1,4 +1,4 @@
-//! What the store is asked to write, and under which lease.
+//! A commit: the writes of one session, and the lease under which they are stored.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplicaId(pub Uuid);
 
-/// Counts the owners of a session: a write with an older one is refused (G19).
+/// Fencing token: counts the owners of a session. A commit with an older one is refused (G19).
 pub type Fence = u64;
 
 /// The right to write a session.
@@ -21,20 +21,20 @@ pub type Fence = u64;
 pub struct Lease {
     pub owner: ReplicaId,
     pub fence: Fence,
-    /// The lease is taken by this commit: then `fence` is the one before.
+    /// This commit takes the lease: then `fence` is the previous owner's.
     pub take: bool,
 }
 
-/// Writes of one session that belong together: all of them are stored, or none.
+/// Writes of one session, stored in one transaction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Commit {
-    /// Random. Only this proves that a commit whose fate was unknown was applied.
+    /// Random. Only this proves that a commit whose result was unknown was applied.
     pub id: Uuid,
     pub session: SessionId,
     pub lease: Lease,
-    /// How many commits the session has had.
+    /// The number of earlier commits of the session.
     pub version: u64,
-    /// The session is made by this commit.
+    /// Set if this commit creates the session.
     pub make: Option<NewSession>,
     pub head: Head,
     /// In order.
@@ -49,23 +49,23 @@ pub enum Write {
         turn: TurnRow,
         key: Option<IdempotencyKey>,
     },
-    /// A turn that waited begins to run, or one that ran begins again.
+    /// A waiting turn starts, or a turn starts again after a crash.
     Start {
         turn: TurnId,
         attempt: u32,
     },
-    /// Entries for the end of the log. `advances`: the turn goes on after them.
+    /// Appends entries to the log. `advances`: the turn that continues after them.
     Append {
         entries: Vec<Placed>,
         advances: Option<TurnId>,
     },
-    /// A turn has ended. `result`: kept under its key, to be given again; none frees the key.
+    /// A turn has ended. `result`: stored under its idempotency key for replay; none frees the key.
     End {
         turn: TurnId,
         keyed: bool,
         result: Option<String>,
     },
-    /// A turn came to nothing: as if it had never been asked for.
+    /// A turn failed and leaves no trace: its row and its idempotency key are deleted.
     Forget {
         turn: TurnId,
     },
@@ -78,22 +78,22 @@ pub enum Write {
     Detach {
         epoch: u64,
     },
-    /// The session's Tether lets go of what a surface has.
+    /// The session's delivery cursor: the Tether drops what was confirmed.
     Delivered {
         seq: Seq,
     },
-    /// A device's row, as it is from now on.
+    /// Inserts or replaces a device's row.
     Device(DeviceRow),
     ForgetDevice {
         surface_id: String,
     },
     HandOff(Box<HandedOff>),
-    /// The session and all it holds; its forks keep what they share.
+    /// Deletes the session and everything in it; forks keep the log entries they share.
     Delete,
 }
 
 impl Write {
-    /// Its name, for tests and logs.
+    /// The name of the variant, for tests and logs.
     pub fn name(&self) -> &'static str {
         match self {
             Write::Accept { .. } => "accept",
@@ -114,29 +114,29 @@ impl Write {
     }
 }
 
-/// Why a commit did not happen, or may not have.
+/// Why a commit was not stored, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// Somebody else owns the session, or it has moved on, or it is gone.
-    #[error("the session is not this instance's to write")]
+    /// Another replica owns the session, or the version is stale, or the session was deleted.
+    #[error("another gateway process owns the session, or the session was deleted")]
     Fenced,
-    /// A session made under this idempotency key is there already.
-    #[error("the idempotency key is taken")]
+    /// A session was already created under this idempotency key.
+    #[error("the idempotency key was used already")]
     KeyTaken,
     #[error("that session token belongs to another session")]
     TokenTaken,
-    /// Nothing was stored; it may work again later by itself.
+    /// Nothing was stored; a retry may succeed.
     #[error("the database cannot be written: {0}")]
     NotStored(String),
-    /// Whether it was stored is not known: send the same commit again.
-    #[error("whether the database stored it is not known: {0}")]
+    /// Whether it was stored is unknown: send the same commit again.
+    #[error("whether the database stored it is unknown: {0}")]
     Unknown(String),
     /// The process must exit and recover (G4).
-    #[error("the database failed for good: {0}")]
+    #[error("the database failed permanently: {0}")]
     Fatal(String),
 }
 
-/// A session as its next owner finds it.
+/// A session as loaded from the store by its next owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     pub id: SessionId,
@@ -144,10 +144,10 @@ pub struct Loaded {
     pub head: Head,
     pub fence: Fence,
     pub version: u64,
-    /// By place.
+    /// In the order of their `place`.
     pub turns: Vec<TurnRow>,
     pub attachments: Vec<AttachmentRow>,
     pub devices: Vec<DeviceRow>,
-    /// Questions that are open, and all of turns that have not ended.
+    /// Open approvals, and all approvals of turns that have not ended.
     pub asked: Vec<AskedRow>,
 }

@@ -1,4 +1,4 @@
-//! What goes out, after the commit.
+//! Effects: what the driver carries out after the commit. Includes the replies to commands.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::approval::Approval;
 use crate::id::{ExportId, Seq, SessionId, TurnId};
 use crate::lifecycle::{IllegalChange, Status};
 
-/// Something to be done outside.
+/// Work for the driver outside the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     Reply {
@@ -26,40 +26,41 @@ pub enum Effect {
         round: u32,
         spent_usd: f64,
     },
-    /// Look at what a crash left of a turn whose calls are on record.
+    /// Find out which logged tool calls of a crashed turn have no result; reported as
+    /// [`Fact::Replanned`](super::Fact::Replanned).
     Replan {
         turn: TurnId,
         attempt: u32,
     },
-    /// Have the model stop; the round still reports its end.
+    /// Cancel the model's answer; the round still reports its end.
     StopRound {
         turn: TurnId,
     },
-    /// Make a call that is the gateway's to make.
+    /// Make a tool call that a task of the gateway runs.
     RunCall {
         call: Uuid,
         turn: Option<TurnId>,
         work: Work,
     },
-    /// Nobody waits for it any more.
+    /// Abort the task of a call whose result is no longer needed.
     StopCall {
         call: Uuid,
     },
-    /// Make the bundle of a handoff, at this position.
+    /// Build the bundle of a handoff at this log position.
     Pack {
         handoff: HandOff,
         last_seq: Seq,
     },
-    /// A device took this long to answer, or not to.
+    /// For metrics: the duration of a device call, answered or not.
     DeviceTook(Duration),
-    /// The session is gone: the actor ends.
+    /// The session was deleted: the actor ends.
     End,
 }
 
-/// The answer to a command.
+/// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The turn is on disk and will run, or runs.
+    /// The turn is committed; it runs now or later.
     Accepted {
         turn: TurnId,
     },
@@ -74,7 +75,7 @@ pub enum Reply {
         turns: Vec<TurnId>,
     },
     Attached(Box<Attached>),
-    /// How the approval stands; none if nobody here knows it.
+    /// The approval after the decision; none if the session has no such approval.
     Decided(Option<Box<Approval>>),
     HandedOff {
         id: SessionId,
@@ -99,7 +100,7 @@ pub enum Refusal {
     Full(usize),
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    #[error("this turn was accepted before and is not known here any more")]
+    #[error("this turn was accepted before, but its outcome is no longer known")]
     TurnUnknown,
     #[error(transparent)]
     Illegal(IllegalChange),
@@ -117,10 +118,10 @@ pub enum Refusal {
     Failed(crate::error::Failure),
     #[error("the gateway is stopping; try again soon")]
     Stopping,
-    /// The store failed for good; whether this was stored is not known.
+    /// The store failed permanently; whether this was stored is unknown.
     #[error("the gateway's store failed; whether this was stored is unknown")]
     StoreFailed,
-    /// The store did not take it; nothing was stored.
+    /// The commit failed; nothing was stored.
     #[error("the gateway cannot store right now; try again with the same Idempotency-Key")]
     NotStored,
 }

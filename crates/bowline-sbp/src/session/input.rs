@@ -1,4 +1,4 @@
-//! What comes in: commands, which may be refused, and facts, which may not.
+//! Inputs of a session: commands, which may be refused, and facts, which may not.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,24 +18,24 @@ use crate::id::{AgentId, ApprovalId, ExportId, Seq, SessionId, SnapshotId, TurnI
 use crate::lifecycle::Change;
 use crate::surface::{SurfaceContext, SurfaceTool};
 
-/// The time, and what a decision may need that must not be made inside.
+/// The current time and a fresh id: non-deterministic inputs of a decision, passed in.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Deadlines are measured by this one (G14).
+    /// Monotonic: deadlines are measured by it (G14).
     pub instant: Instant,
-    /// Timestamps and expiries.
+    /// Wall clock: timestamps and expiries.
     pub at: Timestamp,
     /// A new id, for a snapshot that this input may take.
     pub fresh: Uuid,
 }
 
-/// A command's name, for its reply.
+/// Matches a reply to its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CommandId(pub u64);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
-    /// `known`: what the store has under the command's idempotency key.
+    /// `known`: what the store holds for the command's idempotency key.
     Command {
         id: CommandId,
         command: Box<Command>,
@@ -44,57 +44,58 @@ pub enum Input {
     Fact(Fact),
 }
 
-/// What the store has under an idempotency key.
+/// What the store holds for an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownKey {
-    /// The same request came under it.
+    /// The key was stored with the same request body.
     pub same_body: bool,
-    /// None if the key made a session and nothing else.
+    /// None if the key created a session without a turn.
     pub turn_id: Option<TurnId>,
-    /// There once the turn has ended.
+    /// Set once the turn has ended.
     pub result: Option<String>,
 }
 
-/// What clients ask for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     Submit(Submit),
-    /// A turn that was accepted before: where it stands.
+    /// The state of a turn that was accepted before: accepted, or its outcome if it has ended.
     Join {
         turn: TurnId,
     },
-    /// Tell me how the turn ends.
+    /// Reply with the turn's outcome when it has ended.
     Await {
         turn: TurnId,
     },
-    /// Stop these turns; and the running one, whichever it is, if `running`.
+    /// Cancel these turns; if `running`, also the turn that runs now.
     Cancel {
         turns: Vec<TurnId>,
         running: bool,
     },
     Attach(Attach),
-    /// A surface has everything up to there. Ignored from one that is not attached; never moves
-    /// back (G5).
+    /// A surface confirmed delivery up to `seq`. Ignored if the surface is not attached; cursors
+    /// never move back (G5).
     Confirmed {
         epoch: u64,
         seq: Seq,
     },
-    /// A device's answer that came to another replica. One that came to the owner's is a fact.
+    /// A device's tool result, received by another replica. One that the owning replica received
+    /// is a fact.
     ToolResult {
         epoch: u64,
         call: Uuid,
         result: Result<Value, String>,
     },
-    /// A person's verdict. The first counts.
+    /// A person approves or denies a tool call. The first decision counts.
     Decide {
         approval: ApprovalId,
         approved: bool,
     },
-    /// A call of a device's tool by someone who takes no turn.
+    /// A call of a device's tool that belongs to no turn.
     CallDevice {
         call: Box<PlannedCall>,
     },
-    /// Whoever called the device does not wait any more.
+    /// The caller of [`Command::CallDevice`] no longer waits for the result.
     GiveUpCall {
         call: Uuid,
     },
@@ -104,63 +105,64 @@ pub enum Command {
     Delete,
 }
 
-/// A turn that is asked for.
+/// Submits a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Submit {
     pub turn: TurnId,
     pub request: Arc<TurnRequest>,
     pub key: Option<IdempotencyKey>,
-    /// Go on even if the session is suspended.
+    /// Resume the session if it is suspended.
     pub resume: bool,
-    /// The attachment that sent it.
+    /// The epoch of the attachment that sent it.
     pub sender: Option<u64>,
     /// Reply when the turn has ended, not when it is accepted.
     pub wait: bool,
 }
 
-/// A surface that wants to attach.
+/// Attaches a surface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The socket's name, which its edge made: the same attach again gives the same attachment.
+    /// The socket's id, chosen by the replica that holds it: a retried attach returns the same
+    /// attachment.
     pub socket: Uuid,
     /// The replica that holds the socket.
     pub edge: ReplicaId,
     pub surface: SurfaceContext,
-    /// Its tools that may be called.
+    /// The tools of the surface that may be called.
     pub tools: Vec<SurfaceTool>,
-    /// The device's own token, if it comes with one: it must still be good when the surface is
-    /// attached.
+    /// The device token, if the surface authenticated with one: it must still be valid when the
+    /// surface is attached.
     pub device: Option<TokenHash>,
-    /// Stay beside the others.
+    /// Attach beside the other surfaces instead of replacing them (SBP-L2-20).
     pub join: bool,
-    /// Close all others.
+    /// Close all other attachments.
     pub take_over: bool,
 }
 
-/// An attachment: `epoch` is its right to act, until it is closed (G6).
+/// An attachment. Messages from a surface count only while its `epoch` is attached (G6).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attached {
     pub epoch: u64,
-    /// What the device says now, and what it said before where it says nothing now.
+    /// What the device sent now; fields it left out are taken from its last attachment.
     pub context: SurfaceContext,
-    /// What it missed begins after this position.
+    /// Entries after this position have not been delivered to it.
     pub cursor: Seq,
     pub head: Seq,
-    /// When the device's own token ends, and the attachment with it.
+    /// When the device token expires; the attachment is closed then.
     pub until: Option<Timestamp>,
 }
 
-/// Devices are given tokens and forgotten.
+/// Changes a device's row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum DeviceChange {
-    /// A token for one device. It takes the place of the device's earlier one, and whoever is
-    /// attached as that device is closed if it had one.
+    /// A token for one device. It replaces the device's earlier token; if there was one, the
+    /// device's attachment is closed.
     Token { surface_id: String, hash: TokenHash, expires_at: Timestamp },
-    /// The device and its token are forgotten. One that has a token and is attached is closed.
+    /// Deletes the device and its token. If it had a token, its attachment is closed.
     Forget { surface_id: String },
 }
 
-/// A session that is to go on with another agent.
+/// Hands the session off to another agent, as a new session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HandOff {
     pub id: SessionId,
@@ -169,38 +171,39 @@ pub struct HandOff {
     pub to_agent: AgentId,
     pub message: Option<String>,
     pub reason: Option<String>,
-    /// What the agent remembers is told to the next one.
+    /// Include the agent's memory in what the next agent is given.
     pub memory: bool,
     pub key: Option<IdempotencyKey>,
 }
 
-/// What a handoff needs beside what the session knows: made when it is its turn.
+/// The bundle of a handoff, built outside the machine when the handoff reaches the front of the
+/// queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Packed {
     /// The bundle's content id.
     pub cid: [u8; 32],
     pub message_count: u64,
     pub expires_at: Timestamp,
-    /// What the new agent is told.
+    /// The first log entries of the new session: the context for the new agent.
     pub bridge: Vec<NewEntry>,
     pub bridge_turn: TurnId,
     pub snapshot: SnapshotId,
-    /// What lineage says of it: a JSON object.
+    /// The `detail` of the lineage record: a JSON object.
     pub detail: String,
 }
 
-/// A handoff as it is written: a fork for another agent, an export that is used up at once, and a
-/// source that takes no more turns (G8).
+/// A handoff as it is stored: a fork for another agent, an export that is already redeemed, and a
+/// source session that takes no more turns (G8).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HandedOff {
     pub handoff: HandOff,
     pub packed: Packed,
-    /// Where the source stood: position and step.
+    /// Log position and step count of the source session.
     pub point: (Seq, u64),
     pub at: Timestamp,
 }
 
-/// What has happened. A fact that cannot be written now is written later.
+/// Something that has happened. A fact is never refused: if its commit fails, it is retried.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     RoundEnded {
@@ -209,7 +212,7 @@ pub enum Fact {
         round: u32,
         end: RoundEnd,
     },
-    /// What a crash left of a turn was looked at.
+    /// The reply to [`Effect::Replan`](super::Effect::Replan).
     Replanned {
         turn: TurnId,
         attempt: u32,
@@ -219,7 +222,7 @@ pub enum Fact {
         call: Uuid,
         result: Result<Value, String>,
     },
-    /// A device's answer. One that nobody waits for is passed over (SBP-L5-04).
+    /// A device's tool result. Ignored if no call waits for it (SBP-L5-04).
     ToolResult {
         epoch: u64,
         call: Uuid,
@@ -228,15 +231,16 @@ pub enum Fact {
     SurfaceGone {
         epoch: u64,
     },
-    /// `last_seq`: the position that it was asked for. A report of an earlier one is passed over.
+    /// The reply to [`Effect::Pack`](super::Effect::Pack). `last_seq`: the position that was
+    /// requested; a reply for an earlier request is ignored.
     Packed {
         id: SessionId,
         last_seq: Seq,
         packed: Result<Box<Packed>, Failure>,
     },
-    /// The store does not answer a task: whoever waits for a turn is told, and the task goes on.
+    /// A task's store calls time out: commands that wait for a turn are refused; the turn goes on.
     StoreBusy,
-    /// The gateway stops: nothing new is begun.
+    /// The gateway drains: no new work is started.
     Stop,
     /// A deadline may have passed.
     Deadline,

@@ -1,7 +1,7 @@
-//! What is going on in a session, for those who watch: one value, the newest wins.
+//! The observable state of a live session, published as one value: watchers read the newest.
 //!
-//! Level-triggered on purpose. Watchers compare what they see with what they saw, so nobody has a
-//! queue, and nobody can miss an event by being slow.
+//! Level-triggered on purpose. A watcher compares the new value with the previous one, so there is
+//! no queue per watcher, and a slow watcher cannot miss an event.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,30 +23,30 @@ pub struct LiveState {
     pub head: Seq,
     /// The session was deleted.
     pub gone: bool,
-    /// The session that goes on in this one's place, and its agent.
+    /// The session that continues this one after a handoff, and its agent.
     pub handed_to: Option<(SessionId, AgentId)>,
-    /// The running turn first, then those that wait, in their order.
+    /// The running turn first, then the waiting ones, in order.
     pub turns: Vec<LiveTurn>,
     pub surfaces: Vec<LiveSurface>,
-    /// Surfaces that were closed lately, and why.
+    /// Recently closed attachments by epoch, and why.
     pub closed: Vec<(u64, Closed)>,
-    /// Calls that wait for an attached device.
+    /// Tool calls that wait for the result of an attached device.
     pub calls: Vec<DeviceCall>,
-    /// Questions that wait for a person, and those that lately did.
+    /// Pending approvals, and recently decided ones.
     pub approvals: Vec<Arc<Approval>>,
 }
 
-/// A turn that runs or waits.
+/// A running or waiting turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LiveTurn {
     pub id: TurnId,
     pub attempt: u32,
     pub running: bool,
-    /// Whether surfaces get to see it (SBP-L2-19).
+    /// Whether it is delivered to surfaces (SBP-L2-19).
     pub tethered: bool,
-    /// The attachment that sent it.
+    /// The epoch of the attachment that sent it.
     pub sender: Option<u64>,
-    /// The question, for readers.
+    /// The last user message, for display.
     pub question: Option<Arc<str>>,
 }
 
@@ -56,27 +56,27 @@ pub struct LiveSurface {
     pub epoch: u64,
     pub joined: bool,
     pub context: Arc<SurfaceContext>,
-    /// Those that may be called.
+    /// The tools that may be called.
     pub tools: Arc<[SurfaceTool]>,
 }
 
-/// Why an attachment ended that its surface did not end.
+/// Why the session closed an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closed {
-    /// Another surface took its place (SBP-L2-16).
+    /// Another surface replaced it (SBP-L2-16).
     Replaced,
-    /// The device's own token was taken back.
+    /// The device token was revoked.
     Revoked,
 }
 
-/// A call for the surface of that epoch.
+/// A tool call sent to the surface of that epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceCall {
     pub call: Uuid,
     pub epoch: u64,
     pub tool: String,
     pub input: Arc<Value>,
-    /// How long the answer is waited for; only where the clock is the owner's.
+    /// When the call times out. Not serialised: an `Instant` means nothing to another process.
     #[serde(skip)]
     pub deadline: Option<Instant>,
 }

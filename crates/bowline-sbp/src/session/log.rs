@@ -1,4 +1,4 @@
-//! Entries on their way into a session's log.
+//! Entries to be appended to a session's log.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct NewEntry {
     pub model: Option<String>,
     pub cost_usd: f64,
     pub status: TurnStatus,
-    /// Whether it waits in the Tether for a surface.
+    /// Whether it is queued in the Tether for delivery to surfaces.
     pub tethered: bool,
     /// Who took the turn, if not the session's own agent.
     pub agent_id: Option<AgentId>,
@@ -24,7 +24,7 @@ pub struct NewEntry {
 }
 
 impl NewEntry {
-    /// An entry of that kind with nothing particular about it.
+    /// An entry of that kind with default values.
     pub fn new(kind: EntryKind, message: Message) -> Self {
         Self {
             kind,
@@ -44,14 +44,14 @@ impl NewEntry {
     }
 }
 
-/// An entry with its position, which only the session's owner gives out (G1).
+/// An entry with its log position, which only the session's owner assigns (G1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
     pub seq: Seq,
     pub turn_id: TurnId,
     /// The session's step count after it.
     pub step: u64,
-    /// Which Tether turn of its session this is, counted from 1; none for what is not tethered.
+    /// The number of this Tether turn in its session, counted from 1; none if not tethered.
     pub tether_no: Option<u64>,
     pub at: Timestamp,
     pub entry: NewEntry,

@@ -1,16 +1,15 @@
-//! Decides what happens in a session: an input and the time give writes and then effects.
+//! The state machine of a session: turns an input and the time into writes and effects.
 //!
-//! Pure, and `Clone`: what was decided and could not be written is undone by going back to the
-//! clone. The table of turns:
+//! Pure, and `Clone`: if a commit fails, the actor rolls back to a clone. The states of a turn:
 //!
 //! ```text
 //! Waiting → Running ⇄ Acting{calls} → ended      (Replanning → Acting | Running after a crash)
 //! ```
 //!
 //! Invariants
-//! - Turns run one at a time, in the order of their places (SBP-L2-18).
-//! - Log positions are given out here and nowhere else, contiguous (G1).
-//! - A turn that was accepted ends: with an answer, a note, or a caller who is told (G2, G18).
+//! - Turns run one at a time, in the order in which they were accepted (SBP-L2-18).
+//! - Log positions are assigned here and nowhere else, contiguous (G1).
+//! - An accepted turn always ends: with an answer, a note, or an error to its caller (G2, G18).
 
 mod approvals;
 mod calls;
@@ -42,7 +41,7 @@ use crate::id::{AgentId, SessionId, SnapshotId, TurnId};
 use crate::lifecycle::{Change, Status};
 use crate::message::EntryKind;
 
-/// How many turns that ended lately are remembered with their outcome.
+/// How many ended turns are kept in memory with their outcome.
 const RECENT: usize = 16;
 
 /// Bounds of a session (G9, G11).
@@ -50,11 +49,11 @@ const RECENT: usize = 16;
 pub struct SessionLimits {
     /// Turns that may wait for the running one.
     pub waiting_turns: usize,
-    /// Surfaces at once.
+    /// Attached surfaces.
     pub surfaces: usize,
-    /// Calls in flight on one surface, and questions open at once.
+    /// Tool calls in flight on one surface, and pending approvals of the session.
     pub calls: usize,
-    /// How often a turn is run: once more after a crash (SBP-L2-13).
+    /// Runs of one turn; a turn is run again after a crash (SBP-L2-13).
     pub attempts: u32,
 }
 
@@ -64,7 +63,7 @@ impl Default for SessionLimits {
     }
 }
 
-/// What to write, and what to do once it is written.
+/// What to commit, and what to do after the commit.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
     pub writes: Vec<Write>,
@@ -96,9 +95,9 @@ pub struct Machine {
     agent_id: AgentId,
     limits: SessionLimits,
     head: Head,
-    /// What runs and what waits, in order.
+    /// Turns and handoffs in order; only the front one runs.
     queue: VecDeque<Item>,
-    /// Turns that ended lately.
+    /// Recently ended turns.
     recent: VecDeque<(TurnId, Arc<Outcome>)>,
     surfaces: Vec<Surface>,
     closed: VecDeque<(u64, Closed)>,
@@ -107,12 +106,12 @@ pub struct Machine {
     asked: Vec<Question>,
     stopping: bool,
     gone: bool,
-    /// The next turn makes the session.
+    /// The next turn creates the session.
     making: bool,
 }
 
 impl Machine {
-    /// A session that is yet to be made, by its first turn.
+    /// A session that its first turn will create.
     pub fn make(new: &NewSession, limits: SessionLimits) -> Self {
         let head = Head::new(Status::Idle, new.at);
         Self { making: true, ..Self::empty(new.id, new.agent_id.clone(), head, limits) }
@@ -137,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// Takes an input. The writes are to be committed before the effects are carried out.
+    /// Handles an input. The writes must be committed before the effects are carried out.
     pub fn handle(&mut self, input: Input, now: Now) -> Step {
         let mut step = Step::default();
         match input {
@@ -234,12 +233,12 @@ impl Machine {
         calls.chain(self.asked.iter().filter_map(Question::deadline)).min()
     }
 
-    /// Nothing lives here: no turns, no surfaces, no calls.
+    /// No turns, no surfaces, no calls: the session can be unloaded.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.surfaces.is_empty() && self.calls.is_empty()
     }
 
-    /// Nothing runs that could still come to an end before the process does.
+    /// No round, replan, handoff or task is running: the drain need not wait for this session.
     pub fn is_quiet(&self) -> bool {
         let runs = self.queue.front().is_some_and(Item::runs);
         !runs && !self.calls.iter().any(Call::is_task)
@@ -261,12 +260,12 @@ impl Machine {
         &self.head
     }
 
-    /// Turns that run or wait.
+    /// The number of turns and handoffs that run or wait.
     pub fn turns(&self) -> usize {
         self.queue.len()
     }
 
-    /// Nobody is kept waiting for a turn's end that cannot be written now.
+    /// Refuses the commands that wait for a turn: its end cannot be committed now.
     pub(super) fn release_waiters(&mut self, step: &mut Step) {
         for item in &mut self.queue {
             if let Item::Turn(turn) = item {
@@ -276,13 +275,13 @@ impl Machine {
         }
     }
 
-    /// What a turn was asked, and whether that is in the log already.
+    /// A turn's request, and whether its messages are in the log already.
     pub fn request(&self, turn: TurnId) -> Option<(Arc<TurnRequest>, bool)> {
         let turn = self.queue.iter().filter_map(Item::turn).find(|known| known.id == turn)?;
         Some((Arc::clone(&turn.request), turn.advanced))
     }
 
-    /// What is going on, for those who watch.
+    /// The observable state, for watchers.
     pub fn live(&self) -> LiveState {
         LiveState {
             status: self.head.status,
@@ -297,7 +296,7 @@ impl Machine {
         }
     }
 
-    /// Adds entries to the log. `advances`: the turn goes on after them.
+    /// Appends entries to the log. `advances`: the turn continues after them.
     fn append(
         &mut self,
         turn_id: TurnId,
@@ -348,7 +347,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The same for a change that the lifecycle has in every state.
+    /// Like [`Machine::set_status`], for internal changes: one that is not allowed is ignored.
     fn move_on(&mut self, change: Change, now: Now) {
         if let Ok(status) = self.head.status.after(change) {
             self.head.status = status;
@@ -356,8 +355,8 @@ impl Machine {
         }
     }
 
-    /// The gateway stops. What waits stays on disk for the next process; whoever waits for it is
-    /// told.
+    /// The gateway drains. Waiting turns stay stored for the next process; commands that wait for
+    /// them are refused.
     fn stop(&mut self, step: &mut Step) {
         self.stopping = true;
         let mut told = Vec::new();
@@ -380,7 +379,7 @@ impl Machine {
         step.effect(Effect::End);
     }
 
-    /// The session goes, and everything in it: whoever waits is told.
+    /// Deletes the session and everything in it; waiting commands are refused.
     fn vanish(&mut self, step: &mut Step) {
         self.gone = true;
         step.write(Write::Delete);
@@ -405,7 +404,7 @@ impl Machine {
         self.asked.clear();
     }
 
-    /// The turn at the front, if it is this one.
+    /// The turn at the front of the queue, if it is this one.
     fn front(&mut self, turn: TurnId) -> Option<&mut Turn> {
         match self.queue.front_mut() {
             Some(Item::Turn(front)) if front.id == turn => Some(front),

@@ -1,4 +1,4 @@
-//! A turn that was asked for, in a form that survives a crash.
+//! A turn request, in the form that is stored when the turn is accepted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -6,33 +6,33 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::id::AgentId;
 use crate::message::Message;
 
-/// Who asked, which decides what becomes of a turn that fails.
+/// Where a turn came from, which decides what is stored if it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// Someone waits for the answer and will see the error: nothing is stored.
+    /// An HTTP caller waits for the answer and receives the error: nothing is stored.
     Http,
-    /// Sent over a surface's socket and acknowledged: the log records what became of it.
+    /// Sent over a surface's socket and acknowledged: the log records the failure.
     Surface,
 }
 
-/// A turn that was asked for.
+/// A turn request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TurnRequest {
     pub model: String,
-    /// Every field of the request but `messages`, `sbp` and `stream`, as it came.
+    /// Every field of the request except `messages`, `sbp` and `stream`, as raw JSON.
     pub params: Vec<(String, Box<RawValue>)>,
     pub messages: Vec<Message>,
-    /// The caller reads the answer as it comes.
+    /// The caller wants the answer as a stream.
     #[serde(default)]
     pub stream: bool,
     pub checkpoint_every: u32,
     pub tether: bool,
     pub origin: Origin,
-    /// Who takes the turn, if not the session's own agent (SBP-L1-05).
+    /// The agent that takes the turn, if not the session's own agent (SBP-L1-05).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// The agent's memory is looked through.
+    /// Search the agent's memory for the turn.
     #[serde(default)]
     pub recall: bool,
     /// The caller asked for memory explicitly.
@@ -41,8 +41,8 @@ pub struct TurnRequest {
 }
 
 impl TurnRequest {
-    /// A person's message to a model, with all else as usual. Whoever sent it may be gone when it is
-    /// answered: the log says how it ended.
+    /// A user message to a model, with default parameters. Its sender may have disconnected before
+    /// the answer, so the origin is [`Origin::Surface`]: the log records a failure.
     pub fn message(model: String, message: Message) -> Self {
         let named = to_raw_value(&model).expect("a string serialises");
         Self {
@@ -64,23 +64,23 @@ impl TurnRequest {
         serde_json::to_string(self).expect("strings and raw JSON always serialise")
     }
 
-    /// Back from the store. The caller is gone, but may come back with the same key and read on.
+    /// Parses the text of [`TurnRequest::to_json`].
     pub fn from_json(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// What the last user message says, for readers.
+    /// The text of the last user message, for display.
     pub fn question(&self) -> Option<String> {
         let asked = self.messages.iter().rev().find(|message| message.role() == "user")?;
         Some(asked.content())
     }
 
-    /// Whether the caller asked for a count of tokens in the stream.
+    /// Whether the caller asked for token usage in the stream.
     pub fn wants_usage(&self) -> bool {
         self.params.iter().any(|(name, _)| name == "stream_options")
     }
 
-    /// A field of the request, as it came.
+    /// A field of the request, as raw JSON.
     pub fn param(&self, wanted: &str) -> Option<&str> {
         self.params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get())
     }

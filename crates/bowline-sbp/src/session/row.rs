@@ -1,4 +1,4 @@
-//! What the store keeps of a session, row by row.
+//! The stored rows of a session.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -19,13 +19,13 @@ impl std::fmt::Debug for TokenHash {
     }
 }
 
-/// A session to be made.
+/// A session to be created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewSession {
     pub id: SessionId,
     pub token_hash: TokenHash,
-    /// Whether the session is to be found by its token alone. A token that names its session
-    /// needs no such help, and the index costs more than the rest of a new session.
+    /// Whether the session can be looked up by its token alone. A token that contains its session
+    /// id needs no index entry, which costs more than the rest of a new session.
     pub listed: bool,
     pub agent_id: AgentId,
     /// A JSON object.
@@ -33,25 +33,25 @@ pub struct NewSession {
     pub at: Timestamp,
 }
 
-/// "Do this once": a name the caller chose, and what it named.
+/// An idempotency key, and the request it was sent with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
-    /// Whose names these are: a session, or a caller that makes sessions.
+    /// Namespace of the key: a session, or a caller that creates sessions.
     pub scope: String,
     pub key: String,
-    /// SHA-256 of the request the key stands for.
+    /// SHA-256 of the request body.
     pub body_hash: [u8; 32],
 }
 
 impl IdempotencyKey {
     const MAKER: &str = "new:";
 
-    /// The scope of a caller that makes sessions.
+    /// The scope of a caller that creates sessions.
     pub fn maker_scope(caller: &str) -> String {
         format!("{}{caller}", Self::MAKER)
     }
 
-    /// Whether it is a name of a caller's that makes sessions.
+    /// Whether its scope is a caller that creates sessions.
     pub fn is_of_maker(&self) -> bool {
         self.scope.starts_with(Self::MAKER)
     }
@@ -66,25 +66,26 @@ pub struct Head {
     pub last_seq: Seq,
     /// The furthest position that any surface confirmed: the Tether begins after it.
     pub delivered_seq: Seq,
-    /// Turns that were ever produced for a surface.
+    /// The number of Tether turns so far.
     pub tethered_turns: u64,
-    /// What its entries cost, wherever that was paid.
+    /// Cost of all log entries, including forked and imported ones.
     pub cost_usd: f64,
-    /// What was paid here: the session's own turns, and their tokens.
+    /// Cost of the turns that ran in this session.
     pub spent_usd: f64,
     pub tokens: Tokens,
-    /// Counts attachments (G6).
+    /// The epoch of the newest attachment (G6).
     pub attach_epoch: u64,
-    /// Counts accepted turns: the order in which they run.
+    /// The number of accepted turns; gives each turn its `place`.
     pub turns_accepted: u64,
     pub snapshot: Option<Snapshot>,
-    /// The session that goes on in this one's place, and its agent: this one takes no more turns (G8).
+    /// The session that continues this one after a handoff, and its agent: this one takes no more
+    /// turns (G8).
     pub handed_to: Option<(SessionId, AgentId)>,
     pub updated_at: Timestamp,
 }
 
 impl Head {
-    /// Of a session that was just made.
+    /// The head of a new session.
     pub fn new(status: Status, at: Timestamp) -> Self {
         Self {
             status,
@@ -104,7 +105,7 @@ impl Head {
     }
 }
 
-/// What models were sent and sent back, as their servers count.
+/// Token counts, as reported by the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tokens {
     pub prompt: u64,
@@ -118,7 +119,7 @@ impl std::ops::AddAssign for Tokens {
     }
 }
 
-/// A durable point to start from again: a position in the log (SBP-L2-14).
+/// A durable point to resume from: a position in the log (SBP-L2-14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub id: SnapshotId,
@@ -130,11 +131,11 @@ pub struct Snapshot {
 /// What a snapshot was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotKind {
-    /// Something with an effect is about to be done.
+    /// Tool calls are about to run.
     PreAction,
-    /// It is done.
+    /// A tool call has ended.
     PostAction,
-    /// Every so many turns.
+    /// Taken every `checkpoint_every` turns.
     Checkpoint,
 }
 
@@ -158,22 +159,22 @@ impl SnapshotKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRow {
     pub id: TurnId,
-    /// Its place in the session's order.
+    /// Its position in the session's order of turns.
     pub place: u64,
     /// A [`TurnRequest`](super::TurnRequest) as JSON text.
     pub request: String,
     /// The session's status before the turn; none if the turn made the session.
     pub found: Option<Status>,
     pub started: bool,
-    /// Which run this is; 1 for the first.
+    /// The number of this run, counted from 1; a restart after a crash is another run.
     pub attempt: u32,
-    /// What was asked, and perhaps more, is in the log already.
+    /// The request's messages, and perhaps results of rounds, are in the log already.
     pub advanced: bool,
-    /// Its caller may ask for its result again.
+    /// The turn has an idempotency key: its caller may ask for its result again.
     pub keyed: bool,
 }
 
-/// A surface that is attached.
+/// An attached surface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttachmentRow {
     pub epoch: u64,
@@ -184,26 +185,26 @@ pub struct AttachmentRow {
     pub context: SurfaceContext,
 }
 
-/// A device that the session knows by name (SBP-L4-05).
+/// A device that the session knows by its `surface_id` (SBP-L4-05).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRow {
     pub surface_id: String,
-    /// What it last said of itself.
+    /// What it last sent about itself.
     pub context: SurfaceContext,
     pub first_seen: Timestamp,
-    /// None if it has a token and never used it.
+    /// None if it was given a token and has never attached.
     pub last_seen: Option<Timestamp>,
-    /// Its own token, and until when that is good.
+    /// The device token and its expiry.
     pub token: Option<(TokenHash, Timestamp)>,
-    /// The furthest position that it confirmed. None before it was ever attached.
+    /// The furthest position that it confirmed. None before its first attachment.
     pub delivered_seq: Option<Seq>,
 }
 
-/// A question whether a tool may be called, and which call it is about.
+/// An approval request, and the tool call that it is for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AskedRow {
     pub approval: Approval,
-    /// The log position where the calls are on record, and which of them it is. A model may give
-    /// two calls of a turn the same id.
+    /// The log position of the entry that holds the calls, and the index of the call in it. Not the
+    /// model's call id: a model may give two calls of a turn the same id.
     pub place: (Seq, u32),
 }

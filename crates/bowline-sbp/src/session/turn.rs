@@ -1,4 +1,4 @@
-//! A turn between its acceptance and its end: what rounds report, and what callers get.
+//! A turn in progress: what its rounds report, the tool calls they plan, and the outcome.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::approval::Approval;
 use crate::completion::ToolCall;
 use crate::error::Failure;
 
-/// How a turn ended, for whoever waits for it.
+/// How a turn ended, for the commands that wait for it.
 pub type Outcome = Result<Done, Failure>;
 
-/// A turn that ended with an answer on disk.
+/// A turn whose answer is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// The `chat.completion` object, without `sbp`.
     pub completion: String,
     pub info: SbpInfo,
-    /// The last chunk of its stream, if it was one, kept back until the turn was on disk: it
-    /// carries `sbp`.
+    /// The last chunk of the stream, if the turn streamed. Held back until the turn is committed,
+    /// because it carries `sbp`.
     pub closing: Option<String>,
 }
 
 impl Done {
-    /// As text, to be given again under an idempotency key. The cost is there as bits, too: read
-    /// back as a number it may differ in its last digit, and a replay must not (G3).
+    /// As text, to be replayed under an idempotency key. The cost is stored as bits, too: parsed
+    /// from decimal it may differ in its last digit, and a replay must be identical (G3).
     pub fn to_json(&self) -> String {
         let cost = self.info.cost_usd.to_bits();
         serde_json::to_string(&(&self.completion, &self.info, cost)).expect("results serialise")
@@ -42,61 +42,61 @@ impl Done {
     }
 }
 
-/// How one round of a turn ended: the model was asked once.
+/// How one round of a turn ended. A round is one request to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RoundEnd {
-    /// The model wants tools run that are the gateway's to run.
+    /// The model called tools that the gateway runs.
     Calls {
-        /// What the turn adds to the log before they run; the last entry makes the calls.
+        /// Log entries to append before the calls run; the last one holds the calls.
         entries: Vec<NewEntry>,
         calls: Vec<PlannedCall>,
         /// What the round cost.
         cost_usd: f64,
         tokens: Tokens,
-        /// The turn's answer, if the model also called tools of its caller's: those end the turn.
+        /// The turn's answer, if the model also called tools of its caller: those end the turn.
         then: Option<Box<Answered>>,
     },
-    /// There is an answer, whole or partial.
+    /// The model answered, completely or in part.
     Answered(Box<Answered>),
-    /// There is none: what was asked and the log does not have yet, the reason for the caller, and
-    /// the note for the log.
+    /// The model did not answer. `asked`: request messages that are not in the log yet; `failure`:
+    /// the reason for the caller; `note`: the note for the log.
     Refused { asked: Vec<NewEntry>, failure: Failure, note: String },
 }
 
-/// An answer, ready to be written.
+/// An answer, ready to be committed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
-    /// What was asked and the log does not have yet.
+    /// Request messages that are not in the log yet.
     pub asked: Vec<NewEntry>,
     /// The answer's own entry; its status says how the model ended (G18).
     pub entry: NewEntry,
     pub tokens: Tokens,
     /// The `chat.completion` object, without `sbp`.
     pub completion: String,
-    /// The last chunk of its stream, if it is one.
+    /// The last chunk of the stream, if the turn streams.
     pub closing: Option<String>,
     /// The upstream that answered.
     pub routed_to: String,
-    /// Why it is not complete, if nobody asked for that.
+    /// Why the answer is partial, unless it was cancelled.
     pub failure: Option<Failure>,
 }
 
-/// A call to be made, and how.
+/// A tool call to be made, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedCall {
-    /// Our name for it: `call_id` of a `TOOL_CALL`.
+    /// The gateway's id for it: `call_id` of a `TOOL_CALL`.
     pub id: Uuid,
-    /// Which of the calls that were made together.
+    /// Index among the calls of the same log entry.
     pub n: u32,
     pub call: ToolCall,
     pub work: Work,
-    /// A person has to agree first.
+    /// Set if a person has to approve the call first.
     pub permission: Option<Permission>,
-    /// Done twice it is done once: after a crash it is made again.
+    /// The call is idempotent: after a crash it is made again.
     pub again: bool,
 }
 
-/// The question to be asked before a call.
+/// The approval that a call needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Permission {
     pub approval: Approval,
@@ -105,29 +105,29 @@ pub struct Permission {
 /// Who makes a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Work {
-    /// Nobody: this is its result.
+    /// No call is needed: this is its result.
     Known(Result<Value, String>),
     /// An attached device.
     Device {
         tool: String,
         input: Value,
-        /// How long it may take in all.
+        /// Timeout of the whole call.
         patience: Duration,
-        /// How long a device that is not there may take to come back.
+        /// How long to wait for a disconnected device to come back.
         wait: Duration,
     },
-    /// A task of the gateway's: an MCP server, or the agent's memory.
+    /// A task of the gateway: an MCP server, or the agent's memory.
     Task { tool: String, input: Value },
 }
 
-/// What a crash left of a turn whose calls are on record.
+/// The rest of a turn that crashed after its tool calls were logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replanned {
-    /// Where the calls are on record.
+    /// The log position of the entry that holds the calls.
     pub seq: u64,
-    /// Those without a result.
+    /// The calls without a logged result.
     pub calls: Vec<PlannedCall>,
-    /// How often the model was asked before, and what that cost.
+    /// Rounds before the crash, and their cost.
     pub rounds: u32,
     pub spent_usd: f64,
 }

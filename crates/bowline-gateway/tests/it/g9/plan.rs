@@ -66,7 +66,7 @@ impl End {
             "the device did not answer within 0 s" | "the device did not answer within 12 s" => {
                 Some(End::Timeout)
             }
-            "the device went away before it answered" => Some(End::Gone),
+            "the device disconnected before it answered" => Some(End::Gone),
             "the turn was cancelled" => Some(End::Cancelled),
             _ => None,
         }

@@ -140,7 +140,7 @@ fn g4_what_was_not_stored_did_not_happen_and_facts_are_tried_again() {
     let inputs = vec![ended(1), Input::Fact(Fact::Deadline), asks(2, false)];
     let first = commit(&mut actor, inputs);
     assert_eq!(names(&first), ["append", "end", "accept"]);
-    // Whoever sent a command is told, and whoever waited for the end that could not be written.
+    // Refused: the command of this commit, and the one that waited for the end of the turn.
     assert_eq!(actor.committed(not_stored()), After::Refused(vec![refused(2), refused(1)]));
     assert_eq!(actor.machine().turns(), 1);
     assert!(actor.has_work() && actor.is_in_trouble());
@@ -211,7 +211,7 @@ fn g4_nobody_is_told_that_nothing_was_stored_while_an_earlier_copy_may_have_been
     actor.committed(unknown());
     assert_eq!(actor.committed(not_stored()), After::Again(sent));
     assert!(matches!(actor.committed(Ok(())), After::Effects(_)));
-    // The next commit begins without doubt.
+    // The next commit has a known result again.
     commit(&mut actor, vec![asks(2, false)]);
     assert_eq!(actor.committed(not_stored()), After::Refused(vec![refused(2)]));
 }

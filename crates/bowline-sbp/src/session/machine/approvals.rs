@@ -1,4 +1,4 @@
-//! Questions whether a tool may be called: on disk before anyone sees them, answered once.
+//! Approvals of tool calls: stored before anyone sees them, decided once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::session::commit::Write;
 use crate::session::input::Now;
 use crate::session::row::AskedRow;
 
-/// The largest input that a person is asked about, as JSON: more could not be looked at.
+/// The largest tool input, as JSON, that a person is asked to approve: more cannot be reviewed.
 const LARGEST_INPUT: usize = 64 << 10;
-/// The most questions that are remembered, those that have ended included.
+/// The most approvals kept in memory, including decided ones.
 const MOST_ASKED: usize = 128;
 
-/// A question, and when nobody may answer it any more.
+/// An approval, and when it expires.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     pub(super) approval: Arc<Approval>,
@@ -45,14 +45,14 @@ impl Question {
         self.approval.turn_id == turn
     }
 
-    /// Nobody has answered it, or the call that it is about is yet to be made.
+    /// Undecided, or approved and its call not made yet.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.approval.state, ApprovalState::Pending | ApprovalState::Approved)
     }
 }
 
 impl Machine {
-    /// Puts a question on disk; watchers see it once it is there.
+    /// Stores an approval request; watchers see it after the commit.
     pub(super) fn ask(
         &mut self,
         approval: Approval,
@@ -62,10 +62,10 @@ impl Machine {
     ) -> Result<Approval, &'static str> {
         let open = self.asked.iter().filter(|asked| asked.deadline().is_some()).count();
         if open >= self.limits.calls {
-            return Err("too many calls wait for the user's permission already");
+            return Err("too many tool calls already wait for approval");
         }
         if approval.tool_input.to_string().len() > LARGEST_INPUT {
-            return Err("the input is too large for a person to look at");
+            return Err("the tool input is too large for a person to review");
         }
         let row = AskedRow { approval: approval.clone(), place };
         step.write(Write::Ask(row.clone()));
@@ -77,7 +77,7 @@ impl Machine {
         Ok(approval)
     }
 
-    /// A person's verdict. Gives how the approval stands: of two verdicts the first counts.
+    /// A person's decision. Returns the approval after it: of two decisions the first counts.
     pub(super) fn decide(
         &mut self,
         id: ApprovalId,
@@ -92,7 +92,7 @@ impl Machine {
         Some(Approval::clone(&asked.approval))
     }
 
-    /// Moves an approval along, if that is its next step.
+    /// Applies a step to an approval if its state allows it. None if there is no such approval.
     pub(super) fn step_approval(
         &mut self,
         id: ApprovalId,
@@ -104,7 +104,7 @@ impl Machine {
         if let Some(state) = asked.approval.after(taken, now.at) {
             let approval = Arc::make_mut(&mut asked.approval);
             approval.state = state;
-            // Of one that has ended, only how it ended is of use.
+            // The input is needed only until the call is made.
             if state != ApprovalState::Approved {
                 approval.tool_input = Value::Null;
             }
@@ -113,13 +113,13 @@ impl Machine {
         Some(())
     }
 
-    /// Goes on with the call that waits for this approval, if it has been decided.
+    /// Makes or refuses the call that waits for this approval, if it has been decided.
     pub(super) fn use_approval(&mut self, id: ApprovalId, now: Now, step: &mut Step) {
         let Some(asked) = self.asked.iter().find(|asked| asked.approval.approval_id == id) else {
             return;
         };
         let state = asked.approval.state;
-        // Left to the next process, which can still make the call.
+        // While the gateway drains, an approved call is left to the next process.
         let waits =
             state == ApprovalState::Pending || (state == ApprovalState::Approved && self.stopping);
         let is_its = |call: &Call| matches!(call.state, CallState::Asking(asking) if asking == id);
@@ -133,10 +133,10 @@ impl Machine {
     }
 }
 
-/// A refusal, for the model.
+/// Why the call was not made, for the model.
 pub(super) fn no(state: ApprovalState) -> &'static str {
     match state {
-        ApprovalState::Expired => "nobody agreed to the call in time",
+        ApprovalState::Expired => "the approval expired: nobody agreed to the call in time",
         _ => "the user does not allow this call",
     }
 }

@@ -1,16 +1,16 @@
-//! Calls of tools: asked about, sent to a device or a task, ended once (G9).
+//! Tool calls: approved if needed, sent to a device or a task, ended exactly once (G9).
 //!
 //! ```text
 //! Asking → Device | Task → done          (no permission needed: begins at Device or Task)
 //! ```
 //!
 //! Invariants
-//! - A call that needs permission is made after one person said yes, and is marked as made in the
-//!   commit before it is made.
+//! - A call that needs approval is made only after it is approved; the approval is marked as used
+//!   in a commit before the call is made.
 //! - Only a call that was sent to an attached surface can be answered, and only once (SBP-L5-04).
-//! - Another device must not do again what the first one may have done: a call that was sent goes
-//!   again only to the same device, under the same id. One without a name is taken to be the same
-//!   if it replaced the first one or attached after that one went; one that was there beside it is not.
+//! - A call that was sent is resent only to the same device, under the same id: another device must
+//!   not repeat what the first may have done. A surface without a `surface_id` counts as the same
+//!   device if it replaced the first or attached after it left; one attached beside it does not.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,11 +30,11 @@ use crate::session::log::NewEntry;
 use crate::session::row::SnapshotKind;
 use crate::session::turn::{PlannedCall, Replanned, Work};
 
-/// The largest answer of a device, in bytes.
+/// The largest tool result of a device, in bytes.
 const LARGEST_RESULT: usize = 1 << 20;
 
-const WENT_AWAY: &str = "the device went away before it answered";
-const LOST: &str = "the call is lost: nobody knows what came of it";
+const WENT_AWAY: &str = "the device disconnected before it answered";
+const LOST: &str = "the call was interrupted; whether it was carried out is unknown";
 const CANCELLED: &str = "the turn was cancelled";
 
 #[derive(Debug, Clone)]
@@ -57,22 +57,22 @@ pub(super) enum CallState {
     Asking(ApprovalId),
     Device {
         input: Arc<Value>,
-        /// The attachment that works on it; none while it is waited for.
+        /// The epoch it was sent to; none while it waits for a device.
         target: Option<u64>,
-        /// The device that had it before, if any had.
+        /// The disconnected device it was sent to before, if any.
         last: Option<LastDevice>,
         deadline: Instant,
-        /// How long a device that is away is waited for.
+        /// When to stop waiting for a device to come back.
         wait_until: Instant,
     },
     Task,
 }
 
-/// A device that had a call and went away.
+/// A device that disconnected while it had a call.
 #[derive(Debug, Clone)]
 pub(super) struct LastDevice {
     name: Option<String>,
-    /// The newest attachment before the one that it may come back as.
+    /// The device can only come back with an epoch greater than this.
     older: u64,
 }
 
@@ -103,7 +103,7 @@ impl Call {
         }
     }
 
-    /// The session is gone.
+    /// Ends the call because the session is deleted.
     pub(super) fn abandoned(self, step: &mut Step) {
         if self.is_task() {
             step.effect(Effect::StopCall { call: self.plan.id });
@@ -132,7 +132,7 @@ impl Call {
     }
 }
 
-/// A result as models read it: text is text, the rest is JSON.
+/// A result as the content of a tool message: strings as they are, the rest as JSON.
 fn as_content(result: Result<Value, String>) -> String {
     match result {
         Ok(Value::String(text)) => text,
@@ -142,7 +142,7 @@ fn as_content(result: Result<Value, String>) -> String {
 }
 
 impl Machine {
-    /// Begins the calls of a turn that are on record at `seq`.
+    /// Begins the calls of a turn; the entry that holds them is at `seq`.
     pub(super) fn begin_calls(
         &mut self,
         turn: TurnId,
@@ -155,13 +155,13 @@ impl Machine {
             self.begin_call(CallOf::Turn(turn), seq, plan, now, step);
         }
         self.calls_done(turn, now, step);
-        // Nothing is done for someone who has said stop.
+        // The turn was cancelled before its calls began.
         if self.front(turn).is_some_and(|turn| turn.cancelled) {
             self.cancel_calls(turn, now, step);
         }
     }
 
-    /// What a crash left of the turn at the front is known now.
+    /// Continues a turn after a crash with the calls that have no result.
     pub(super) fn replanned(
         &mut self,
         id: TurnId,
@@ -202,7 +202,7 @@ impl Machine {
         if self.stopping {
             return step.refuse(to, Refusal::Stopping);
         }
-        // The same call again: whoever asks anew gets the result.
+        // A retried call: the newest command gets the result.
         if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == call.id) {
             known.of = CallOf::Command(to);
             return;
@@ -270,7 +270,8 @@ impl Machine {
         }
     }
 
-    /// Finds a device for a call: the newest that has the tool, or the same one when it is back.
+    /// Finds a device for a call: the newest with the tool. A call that was sent before waits for
+    /// the same device.
     fn send_to_device(&mut self, mut call: Call, now: Now, step: &mut Step) {
         let Work::Device { tool, wait, .. } = &call.plan.work else { return };
         let CallState::Device { target, last, .. } = &mut call.state else { return };
@@ -281,7 +282,7 @@ impl Machine {
         match found {
             Some(epoch) if busy(epoch) >= self.limits.calls => {
                 let most = self.limits.calls;
-                let why = format!("the device has {most} calls in hand already");
+                let why = format!("the device already has {most} calls in flight");
                 self.call_done(call, Err(why), now, step);
             }
             Some(epoch) => {
@@ -293,8 +294,8 @@ impl Machine {
         }
     }
 
-    /// An attachment ended: its calls wait for the same device, or end. `replaced`: the newest
-    /// attachment took its place.
+    /// An attachment ended: its calls wait for the same device, or end. `replaced`: by the newest
+    /// attachment.
     pub(super) fn calls_lost(
         &mut self,
         epoch: u64,
@@ -303,7 +304,7 @@ impl Machine {
         now: Now,
         step: &mut Step,
     ) {
-        // The next process says that they are lost, or makes them again.
+        // Left to the next process, which repeats them or reports them as interrupted.
         if self.stopping {
             return;
         }
@@ -320,7 +321,7 @@ impl Machine {
         }
     }
 
-    /// A surface came: calls that wait for it are sent.
+    /// A surface attached: sends the calls that wait for it.
     pub(super) fn calls_for_new_surface(&mut self, now: Now, step: &mut Step) {
         let waits = |call: &mut Call| matches!(call.state, CallState::Device { target: None, .. });
         for call in self.calls.extract_if(.., waits).collect::<Vec<_>>() {
@@ -328,8 +329,8 @@ impl Machine {
         }
     }
 
-    /// A device's answer counts from the attachment that has the call, or from the same named
-    /// device.
+    /// A device's tool result. It counts only from the attachment that has the call, or from
+    /// another attachment of the device with the same `surface_id`.
     pub(super) fn tool_result(
         &mut self,
         epoch: u64,
@@ -358,7 +359,7 @@ impl Machine {
         self.call_done(call, result, now, step);
     }
 
-    /// A task has made a call.
+    /// The result of a call that a task made.
     pub(super) fn task_ended(
         &mut self,
         id: Uuid,
@@ -391,7 +392,7 @@ impl Machine {
         }
     }
 
-    /// The turn is cancelled: none of its calls is waited for.
+    /// Ends the calls of a cancelled turn.
     pub(super) fn cancel_calls(&mut self, turn: TurnId, now: Now, step: &mut Step) {
         let its = |call: &mut Call| call.of == CallOf::Turn(turn);
         for call in self.calls.extract_if(.., its).collect::<Vec<_>>() {
@@ -399,12 +400,12 @@ impl Machine {
         }
     }
 
-    /// Whoever called a device without a turn does not wait any more.
+    /// The caller of a device call without a turn no longer waits for the result.
     pub(super) fn give_up_call(&mut self, id: Uuid, now: Now, step: &mut Step) {
         let its = |call: &Call| call.plan.id == id && call.caller().is_some();
         if let Some(at) = self.calls.iter().position(its) {
             let call = self.calls.remove(at);
-            self.stop_call(call, "nobody waits for the answer any more", now, step);
+            self.stop_call(call, "the caller no longer waits for the result", now, step);
         }
     }
 
@@ -419,7 +420,7 @@ impl Machine {
         self.call_done(call, Err(why.into()), now, step);
     }
 
-    /// A turn has ended: nothing of it is waited for.
+    /// Drops the calls of a turn that has ended.
     pub(super) fn calls_of_ended(&mut self, turn: TurnId, step: &mut Step) {
         let its = |call: &mut Call| call.of == CallOf::Turn(turn);
         for call in self.calls.extract_if(.., its) {

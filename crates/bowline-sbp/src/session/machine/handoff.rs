@@ -1,4 +1,4 @@
-//! A session that goes on with another agent: behind the turns that came before, one at most (G8).
+//! Handoff to another agent: queued behind the turns before it, at most one per session (G8).
 
 use super::turns::Item;
 use super::{Machine, Step};
@@ -18,7 +18,7 @@ impl Machine {
         now: Now,
         step: &mut Step,
     ) {
-        // The same handoff again: its reply was lost, or it was sent twice.
+        // A retried handoff: its reply was lost, or it was sent twice.
         if self.head.handed_to.as_ref().is_some_and(|(successor, _)| *successor == handoff.id) {
             let HandOff { id, export_id, .. } = handoff;
             return step.reply(to, Reply::HandedOff { id, export_id });
@@ -47,8 +47,8 @@ impl Machine {
         self.start_next(now, step);
     }
 
-    /// The bundle of the handoff at the front is made. What was written in between, such as the
-    /// note of a turn that was cancelled behind it, stays here.
+    /// The bundle of the handoff at the front is built. Entries appended meanwhile, such as the
+    /// note of a cancelled turn behind it, are not part of it and stay in this session.
     pub(super) fn packed(
         &mut self,
         id: SessionId,
@@ -58,7 +58,7 @@ impl Machine {
         step: &mut Step,
     ) {
         match self.queue.front() {
-            // The position, too: a task of an earlier owner may report late.
+            // Compares the position, too: a task of an earlier owner may report late.
             Some(Item::HandOff { handoff, packing: Some((seq, _)), .. })
                 if (handoff.id, *seq) == (id, last_seq) => {}
             _ => return,

@@ -1,4 +1,4 @@
-//! Taking a session up: what an earlier owner left is the first step (SBP-L2-13, G13).
+//! Loading a session: recovers what an earlier owner left unfinished (SBP-L2-13, G13).
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::session::log::NewEntry;
 use crate::session::request::TurnRequest;
 
 impl Machine {
-    /// The session as its rows say, and what has to be done about it at once.
+    /// The session from its rows, and the recovery step to commit first.
     pub fn load(loaded: Loaded, limits: SessionLimits, now: Now) -> (Self, Step) {
         let mut step = Step::default();
         let mut machine = Self::empty(loaded.id, loaded.agent_id, loaded.head, limits);
         machine.devices = Arc::new(loaded.devices);
         machine.asked = loaded.asked.into_iter().map(|row| Question::new(row, now)).collect();
-        // Whoever was attached has lost its owner and comes back by itself.
+        // Attachments end with their owner: the surfaces reconnect.
         if !loaded.attachments.is_empty() {
             for attachment in loaded.attachments {
                 step.write(Write::Detach { epoch: attachment.epoch });
@@ -43,7 +43,7 @@ impl Machine {
         (machine, step)
     }
 
-    /// Begins the first of the turns that were left.
+    /// Restarts the first unfinished turn. One that used up its attempts ends as a note.
     fn take_up(&mut self, now: Now, step: &mut Step) {
         while let Some(Item::Turn(turn)) = self.queue.front_mut() {
             let waits = |asked: &Question| asked.is_of(turn.id) && asked.is_open();
@@ -59,7 +59,7 @@ impl Machine {
             if !turn.advanced {
                 return self.start_next(now, step);
             }
-            // A crash may have come between a call and its result.
+            // The crash may have happened between a tool call and its result.
             turn.state = TurnState::Replanning;
             let (turn, attempt) = (turn.id, turn.attempt);
             started(turn, attempt, step);
@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// A turn that nobody can run any more: its reader is told, never left to wonder.
+    /// A stored request that cannot be parsed: the turn ends as a note in the log.
     fn unreadable(&mut self, id: TurnId, keyed: bool, now: Now, step: &mut Step) {
         let text = "A message that was accepted here before a restart cannot be read any more. \
                     Send it again.";

@@ -1,4 +1,4 @@
-//! Taking turns on: once, in order, and no more than may wait (SBP-L2-18, G3).
+//! Accepting turns: idempotent, in order, with a limit on waiting turns (SBP-L2-18, G3).
 
 use super::turns::{Item, Turn};
 use super::{Machine, Step};
@@ -36,7 +36,7 @@ impl Machine {
         self.accept(to, submit, now, step);
     }
 
-    /// Whether more turns can be asked for at all.
+    /// Whether the session accepts turns.
     pub(super) fn takes_turns(&self) -> Result<(), Refusal> {
         if !self.head.status.is_open() {
             return Err(Refusal::Ended(self.head.status));
@@ -50,7 +50,8 @@ impl Machine {
         Ok(())
     }
 
-    /// The same request again, by its turn's id or its key: it gets the same turn (G3).
+    /// Handles a retried request, known by its turn id or idempotency key: it gets the same turn
+    /// (G3).
     fn asked_before(
         &mut self,
         to: CommandId,
@@ -67,7 +68,7 @@ impl Machine {
         };
         if let Some(turn) = self.queue.iter().filter_map(Item::turn).find(is_it) {
             let keys = turn.key.as_ref().zip(submit.key.as_ref());
-            // Of a turn that was taken up, only the store knows what came under its key.
+            // A turn recovered after a crash has no key in memory: the store compared the bodies.
             let unlike = known.as_ref().is_some_and(|known| !known.same_body);
             if unlike || keys.is_some_and(|(a, b)| a.body_hash != b.body_hash) {
                 step.refuse(to, Refusal::KeyReused);
@@ -91,8 +92,8 @@ impl Machine {
             step.reply(to, Reply::Ended { turn, outcome: Box::new(outcome) });
             return true;
         }
-        // It may have ended since the store was asked. If it came to nothing, so does this: to run it
-        // anew, the store would have to be asked again.
+        // The turn may have ended after the store was read. If it left no outcome, refuse: running
+        // it again is only safe after another look into the store.
         let lives = self.queue.iter().filter_map(Item::turn).any(|live| live.id == turn);
         match lives || self.recent.iter().any(|(recent, _)| *recent == turn) {
             true => self.join(to, turn, submit.wait, step),

@@ -1,9 +1,9 @@
-//! Surfaces and devices: who is attached, what each has, who is recognised (SBP-L2-16, L2-20, L4-05).
+//! Surfaces and devices: attachments, delivery cursors, known devices (SBP-L2-16, L2-20, L4-05).
 //!
 //! Invariants
-//! - An epoch is given out once; whatever a closed one still does is ignored (G6).
-//! - Positions never move back, and the session's is the furthest of all (G5).
-//! - `Suspended` only when the last surface goes.
+//! - An epoch is assigned once; messages with a closed epoch are ignored (G6).
+//! - Cursors never move back, and the session's is the furthest of all (G5).
+//! - A session is `Suspended` only when its last surface detaches.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::session::live::{Closed, LiveSurface};
 use crate::session::row::{AttachmentRow, DeviceRow};
 use crate::surface::{SurfaceContext, SurfaceTool};
 
-/// The most devices that a session remembers; those not seen for longest go first. Devices with a
-/// good token of their own stay, and there are as many of them at most.
+/// The most devices kept per session; the least recently seen are dropped first. Devices with a
+/// valid token are not dropped and have a limit of the same size.
 const MOST_DEVICES: usize = 64;
-/// The most closed attachments that are remembered with the reason.
+/// The most closed attachments kept with the reason.
 const MOST_CLOSED: usize = 64;
 
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub(super) struct Surface {
     joined: bool,
     context: Arc<SurfaceContext>,
     tools: Arc<[SurfaceTool]>,
-    /// When its device's own token ends, if it came with one.
+    /// When its device token expires, if it has one.
     until: Option<Timestamp>,
 }
 
@@ -65,7 +65,7 @@ impl Machine {
         let mut said = attach.surface;
         let mut until = None;
         if let Some(token) = attach.device {
-            // One that comes with a device's token is that device, whatever it says.
+            // The device token decides which device this is, whatever `surface_id` was sent.
             let good = |device: &&DeviceRow| {
                 device.token.is_some_and(|(hash, expires)| hash == token && expires > now.at)
             };
@@ -88,7 +88,7 @@ impl Machine {
         }
         self.head.attach_epoch += 1;
         let epoch = self.head.attach_epoch;
-        // One that was handed over can be looked at; that does not wake it (G8).
+        // A session that was handed off can be read; attaching does not resume it (G8).
         if self.head.handed_to.is_none() {
             self.move_on(Change::SurfaceAttached, now);
         }
@@ -115,7 +115,7 @@ impl Machine {
         Ok(Attached { epoch, context, cursor, head: self.head.last_seq, until })
     }
 
-    /// The same attach again: its reply was lost, or it was sent twice.
+    /// A retried attach: its reply was lost, or it was sent twice.
     fn attached_before(&self, socket: Uuid) -> Option<Attached> {
         let surface = self.surfaces.iter().find(|surface| surface.socket == socket)?;
         let is_its = |device: &&DeviceRow| Some(&*device.surface_id) == surface.device();
@@ -130,8 +130,8 @@ impl Machine {
         })
     }
 
-    /// What a device says, with what it said before where it says nothing now; and from where it
-    /// gets what it missed. One that is new, or has no name, begins where the session's Tether does.
+    /// The device's context, with fields it left out taken from before; and its delivery cursor.
+    /// A new device, or one without a `surface_id`, starts at the session's cursor.
     fn recognise(
         &mut self,
         said: SurfaceContext,
@@ -179,7 +179,7 @@ impl Machine {
         step.write(Write::ForgetDevice { surface_id: name.to_owned() });
     }
 
-    /// A surface has everything up to there.
+    /// A surface confirmed delivery up to `seq`.
     pub(super) fn confirmed(&mut self, epoch: u64, seq: Seq, step: &mut Step) {
         if seq > self.head.last_seq {
             return;
@@ -202,12 +202,12 @@ impl Machine {
         }
     }
 
-    /// A surface left, or its socket broke. A no-op for one that was closed before.
+    /// A surface detached or its socket failed. A no-op if the attachment is closed already.
     pub(super) fn surface_gone(&mut self, epoch: u64, now: Now, step: &mut Step) {
         self.detach(epoch, false, now, step);
     }
 
-    /// Ends an attachment from this side; its edge sees why.
+    /// Closes an attachment; the replica that holds its socket sees the reason in the live state.
     fn close(&mut self, epoch: u64, why: Closed, now: Now, step: &mut Step) {
         if self.detach(epoch, why == Closed::Replaced, now, step) {
             self.closed.push_back((epoch, why));
@@ -231,7 +231,7 @@ impl Machine {
         true
     }
 
-    /// All attachments end: the session goes on as another one.
+    /// Ends all attachments, because the session was handed off.
     pub(super) fn detach_all(&mut self, now: Now, step: &mut Step) {
         for surface in std::mem::take(&mut self.surfaces) {
             step.write(Write::Detach { epoch: surface.epoch });
@@ -295,7 +295,7 @@ impl Machine {
         Arc::make_mut(&mut self.devices)
     }
 
-    /// Devices that never came before their token was over take no place.
+    /// Drops devices that never attached and whose token has expired.
     fn forget_never_seen(&mut self, now: Now, step: &mut Step) {
         let never = |device: &&DeviceRow| {
             device.last_seen.is_none() && device.token.is_none_or(|(_, expires)| expires <= now.at)
@@ -305,7 +305,7 @@ impl Machine {
         names.iter().for_each(|name| self.drop_device(name, step));
     }
 
-    /// The newest attachment that has this tool and fits.
+    /// The newest attachment that has this tool and for which `fits` holds.
     pub(super) fn surface_with(
         &self,
         tool: &str,
@@ -316,7 +316,7 @@ impl Machine {
         fitting.filter(|s| fits(s.epoch, s.device())).map(|surface| surface.epoch).max()
     }
 
-    /// The name of the device that is attached under this epoch.
+    /// The `surface_id` of the attachment with this epoch.
     pub(super) fn device_at(&self, epoch: u64) -> Option<String> {
         let surface = self.surfaces.iter().find(|surface| surface.epoch == epoch)?;
         surface.device().map(str::to_owned)

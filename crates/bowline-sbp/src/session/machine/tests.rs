@@ -24,7 +24,7 @@ use crate::session::{
     Origin, Outcome, Reply, RoundEnd, Submit, Tokens, TurnRequest, TurnRow, Write,
 };
 
-/// A machine in a time of its own.
+/// A machine with simulated time.
 #[derive(Debug)]
 struct Bench {
     machine: Machine,
@@ -39,7 +39,7 @@ impl Bench {
         Self::loading(loaded()).0
     }
 
-    /// A session as an owner finds it, and what it does about that.
+    /// A loaded session, and its recovery step.
     fn loading(loaded: Loaded) -> (Self, Step) {
         let begun = Instant::now();
         let now = Now { instant: begun, at: Timestamp::UNIX_EPOCH, fresh: Uuid::nil() };
@@ -155,7 +155,7 @@ fn loaded() -> Loaded {
     }
 }
 
-/// A turn as the store has it after it began.
+/// A stored turn that has started.
 fn row(number: u128, origin: Origin) -> TurnRow {
     TurnRow {
         id: turn(number),

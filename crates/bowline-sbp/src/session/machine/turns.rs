@@ -18,12 +18,12 @@ use crate::session::request::{Origin, TurnRequest};
 use crate::session::row::{IdempotencyKey, SnapshotKind, TurnRow};
 use crate::session::turn::{Answered, Done, Outcome, RoundEnd};
 
-/// Something that takes its turn.
+/// An item of the session's queue.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
     Turn(Box<Turn>),
-    /// It waits for the turns before it. `packing`: its bundle is being made, of the session at
-    /// that position and step.
+    /// Waits for the turns before it. `packing`: its bundle is being built, at that log position
+    /// and step count.
     HandOff {
         handoff: Box<HandOff>,
         waiters: Vec<CommandId>,
@@ -39,7 +39,7 @@ impl Item {
         }
     }
 
-    /// Whether a task outside works on it.
+    /// Whether a task of the gateway works on it.
     pub(super) fn runs(&self) -> bool {
         match self {
             Item::Turn(turn) => {
@@ -57,16 +57,16 @@ pub(super) struct Turn {
     question: Option<Arc<str>>,
     pub(super) key: Option<IdempotencyKey>,
     keyed: bool,
-    /// The session's status before the turn; none if the turn made the session.
+    /// The session's status before the turn; none if the turn created the session.
     found: Option<Status>,
     pub(super) attempt: u32,
     pub(super) advanced: bool,
-    /// An earlier owner accepted it: whoever asked is gone.
+    /// An earlier owner accepted it: its caller is no longer connected.
     recovered: bool,
     sender: Option<u64>,
     pub(super) state: TurnState,
     pub(super) waiters: Vec<CommandId>,
-    /// How often the model was asked, and what that cost.
+    /// Rounds so far, and their cost.
     pub(super) rounds: u32,
     pub(super) spent_usd: f64,
     pub(super) cancelled: bool,
@@ -75,13 +75,13 @@ pub(super) struct Turn {
 #[derive(Debug, Clone)]
 pub(super) enum TurnState {
     Waiting,
-    /// The model is asked.
+    /// A request to the model is in progress.
     Running {
         round: u32,
     },
-    /// Somebody looks at what a crash left.
+    /// After a crash: [`Effect::Replan`] looks for calls without a result.
     Replanning,
-    /// Tools run. `then`: the answer that is written when they are done.
+    /// `open` tool calls have no result yet. `then`: the answer to commit when they are done.
     Acting {
         open: usize,
         then: Option<Box<Answered>>,
@@ -89,7 +89,7 @@ pub(super) enum TurnState {
 }
 
 impl Turn {
-    /// One that is accepted now.
+    /// A newly accepted turn.
     pub(super) fn accepted(
         id: TurnId,
         request: Arc<TurnRequest>,
@@ -117,7 +117,7 @@ impl Turn {
         }
     }
 
-    /// One that an earlier owner accepted.
+    /// A turn that an earlier owner accepted.
     pub(super) fn recovered(row: &TurnRow, request: TurnRequest) -> Self {
         Self {
             keyed: row.keyed,
@@ -143,7 +143,7 @@ impl Turn {
         !matches!(self.state, TurnState::Waiting)
     }
 
-    /// Whether whoever asked still waits for the answer and will see the error.
+    /// Whether the HTTP caller still waits and will receive the error.
     fn is_watched(&self) -> bool {
         self.request.origin == Origin::Http
             && self.attempt == 1
@@ -151,8 +151,8 @@ impl Turn {
             && !self.recovered
     }
 
-    /// What was asked, as far as the request alone tells: the words after the last answer in it. None
-    /// if it is in the log already.
+    /// The new messages, as far as the request alone tells: those after its last assistant message.
+    /// Empty if they are in the log already.
     fn asked(&self) -> Vec<NewEntry> {
         let messages = &self.request.messages;
         let answered = messages.iter().rposition(|message| message.role() == "assistant");
@@ -160,7 +160,7 @@ impl Turn {
         new.filter(|_| !self.advanced).cloned().map(NewEntry::message).collect()
     }
 
-    /// What the reader finds in the log instead of an answer.
+    /// The log entry in place of an answer.
     fn note(&self, text: &str, status: TurnStatus) -> NewEntry {
         NewEntry {
             status,
@@ -171,7 +171,7 @@ impl Turn {
 }
 
 impl Machine {
-    /// Begins what is first in line, unless it has begun.
+    /// Starts the item at the front of the queue, unless it runs already.
     pub(super) fn start_next(&mut self, now: Now, step: &mut Step) {
         while !self.stopping && !self.gone {
             let (last_seq, step_count) = (self.head.last_seq, self.head.step_count);
@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// The turn at the front cannot be run any more.
+    /// Ends the turn at the front, which can no longer run.
     pub(super) fn refuse_front(&mut self, refusal: &Refusal, now: Now, step: &mut Step) {
         if let Some(Item::Turn(turn)) = self.queue.pop_front() {
             let there = matches!(refusal, Refusal::HandedOver(_));
@@ -222,7 +222,7 @@ impl Machine {
     ) {
         let Some(turn) = self.front(id) else { return };
         let is_running = matches!(turn.state, TurnState::Running { round: now } if now == round);
-        // A late report of an earlier run.
+        // A late report of an earlier attempt or round.
         if turn.attempt != attempt || !is_running {
             return;
         }
@@ -248,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// All calls of the turn at the front have a result: the model is asked again, or the turn ends.
+    /// If all calls of the turn have a result: starts the next round, or ends the turn.
     pub(super) fn calls_done(&mut self, id: TurnId, now: Now, step: &mut Step) {
         let stopping = self.stopping;
         let Some(turn) = self.acting(id) else { return };
@@ -256,7 +256,7 @@ impl Machine {
         if let Some(answered) = then.take() {
             return self.answered(*answered, now, step);
         }
-        // The next process goes on from here.
+        // While the gateway drains, the next round is left to the next process.
         if stopping {
             return;
         }
@@ -264,13 +264,14 @@ impl Machine {
         turn.state = TurnState::Running { round };
         let (attempt, spent_usd, cancelled) = (turn.attempt, turn.spent_usd, turn.cancelled);
         step.effect(Effect::StartRound { turn: id, attempt, round, spent_usd });
-        // It was cancelled while its tools ran: the round only says how the turn ends.
+        // Cancelled while its tools ran: the round is stopped at once and only reports how the turn
+        // ends.
         if cancelled {
             step.effect(Effect::StopRound { turn: id });
         }
     }
 
-    /// The turn at the front has its answer.
+    /// Ends the turn at the front with its answer.
     fn answered(&mut self, answered: Answered, now: Now, step: &mut Step) {
         let Some(Item::Turn(turn)) = self.queue.pop_front() else { return };
         let Answered { asked, entry, tokens, completion, closing, routed_to, failure } = answered;
@@ -292,14 +293,14 @@ impl Machine {
             ..self.info()
         };
         let done = Done { completion, info, closing };
-        // A partial answer is not a result to be given again: a retry runs anew.
+        // A partial answer is not replayed under the idempotency key: a retry runs the turn again.
         let result = (turn.keyed && failure.is_none()).then(|| done.to_json());
         step.write(Write::End { turn: turn.id, keyed: turn.keyed, result });
         self.ended(*turn, failure.map_or(Ok(done), Err), step);
         self.start_next(now, step);
     }
 
-    /// Where the session stands, as the `sbp` object of an answer says it.
+    /// The session's part of the `sbp` object of an answer.
     fn info(&self) -> SbpInfo {
         SbpInfo {
             session_id: self.id,
@@ -317,8 +318,8 @@ impl Machine {
         }
     }
 
-    /// A turn ends without an answer. If its caller waits and sees why, nothing is stored (G4);
-    /// otherwise the log says what was asked, and what became of it.
+    /// Ends a turn without an answer. If its caller receives the error, nothing is stored (G4);
+    /// otherwise the log gets the request's messages and a note.
     #[expect(clippy::too_many_arguments, reason = "each is another part of an end")]
     pub(super) fn give_up(
         &mut self,
@@ -340,7 +341,7 @@ impl Machine {
         self.ended(turn, Err(failure), step);
     }
 
-    /// The same for a turn that nobody could run: what was asked is taken from its request.
+    /// [`Machine::give_up`] for a turn that was never run: the messages come from its request.
     pub(super) fn give_up_unrun(
         &mut self,
         turn: Turn,
@@ -354,7 +355,7 @@ impl Machine {
         self.give_up(turn, asked, failure, note, status, now, step);
     }
 
-    /// As if the turn had never been asked for.
+    /// Removes a failed turn without a trace. A session that it created is deleted.
     fn forget(&mut self, turn: Turn, failure: Failure, now: Now, step: &mut Step) {
         step.write(Write::Forget { turn: turn.id });
         let is_alone = self.queue.is_empty() && self.surfaces.is_empty();
@@ -388,8 +389,8 @@ impl Machine {
         }
     }
 
-    /// Stops turns. One that waits ends as a note, without its messages; one that runs is told to,
-    /// and what it said so far is kept.
+    /// Cancels turns. A waiting turn ends as a note, without its messages; a running one is
+    /// stopped, and its partial answer is kept.
     pub(super) fn cancel(
         &mut self,
         turns: &[TurnId],
@@ -428,7 +429,7 @@ impl Machine {
     }
 }
 
-/// The turn begins: said with its acceptance, if that is in the same commit.
+/// Records that the turn has started: in its `Accept`, if that is the last write of this step.
 pub(super) fn started(id: TurnId, attempt: u32, step: &mut Step) {
     if let Some(Write::Accept { turn, .. }) = step.writes.last_mut()
         && turn.id == id

@@ -75,7 +75,7 @@ impl Bench {
         self.command(Command::Attach(joining(name, tool)))
     }
 
-    /// The calls that devices see, as call and epoch.
+    /// The calls sent to devices, as call and epoch.
     fn shown(&self) -> Vec<(Uuid, u64)> {
         self.machine.live().calls.iter().map(|call| (call.call, call.epoch)).collect()
     }
@@ -120,7 +120,7 @@ fn states(step: &Step) -> Vec<ApprovalState> {
     step.writes.iter().filter_map(state).collect()
 }
 
-/// What the log has of results.
+/// The tool results in the log.
 fn results(step: &Step) -> Vec<String> {
     step.entries().into_iter().map(|(_, _, text)| text).collect()
 }
@@ -202,7 +202,7 @@ fn g9_after_a_crash_a_call_that_may_have_been_made_is_lost_unless_it_may_be_repe
         let advanced = TurnRow { advanced: true, ..row(1, Origin::Surface) };
         let rows = Loaded { turns: vec![advanced], asked: vec![asked], ..loaded() };
         let (mut bench, _) = Bench::loading(rows);
-        // The question has another id this time: its place says which it is.
+        // The approval has another id this time: it is found by its log position and index.
         let permission = Some(Permission { approval: approval(8, ApprovalState::Pending) });
         let planned = PlannedCall { permission, again, ..call(1, task()) };
         let plan = Ok(Replanned { seq: 2, calls: vec![planned], rounds: 1, spent_usd: 0.0 });
@@ -228,7 +228,7 @@ fn sbp_l5_03_a_device_that_does_not_answer_is_waited_for_no_longer_than_it_may_t
 
 #[test]
 fn sbp_l5_03_a_call_ends_with_its_surface_unless_the_device_is_waited_for() {
-    let went_away = [r#"{"error":"the device went away before it answered"}"#];
+    let went_away = [r#"{"error":"the device disconnected before it answered"}"#];
     let mut bench = Bench::new();
     bench.attach_device(Some("phone"), "camera");
     bench.begin(vec![call(1, device(0))]);
@@ -262,7 +262,7 @@ fn sbp_l5_03_a_device_without_a_name_is_the_same_only_if_it_comes_after_the_firs
     bench.attach_device(None, "camera");
     bench.begin(vec![call(1, device(20))]);
     assert_eq!(bench.shown(), [(id(1), 1)]);
-    // One that is there beside it may be anybody's.
+    // One attached beside it may be another device.
     bench.attach_device(None, "camera");
     bench.fact(Fact::SurfaceGone { epoch: 1 });
     assert_eq!(bench.shown(), []);
@@ -301,7 +301,7 @@ fn sbp_l5_04_the_same_device_may_answer_over_its_next_attachment() {
     bench.attach_device(Some("phone"), "camera");
     bench.begin(vec![call(1, device(20))]);
     bench.fact(Fact::SurfaceGone { epoch: 1 });
-    // It does not offer the tool any more, but it had done it.
+    // The device no longer offers the tool, but may answer the call it received before.
     bench.attach_device(Some("phone"), "gps");
     assert_eq!(bench.result(1, 1, "late").names(), [""; 0], "the old attachment is closed");
     assert_eq!(results(&bench.result(2, 1, "a picture")), ["a picture"]);
@@ -323,7 +323,7 @@ fn g9_a_device_has_sixty_four_calls_at_most() {
     let step = bench.begin((1..=65).map(|number| call(number, device(0))).collect());
     assert_eq!(bench.shown().len(), 64);
     let refused = results(&step).pop().unwrap();
-    assert_eq!(refused, r#"{"error":"the device has 64 calls in hand already"}"#);
+    assert_eq!(refused, r#"{"error":"the device already has 64 calls in flight"}"#);
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn a_device_is_called_without_a_turn_and_the_caller_gets_the_result() {
     let calls = || Command::CallDevice { call: Box::new(call(1, device(0))) };
     assert_eq!(bench.command(calls()).replies(), []);
     assert_eq!(bench.shown(), [(id(1), 1)]);
-    // The same call again: whoever asked last gets the result.
+    // A retried call: the newest command gets the result.
     assert_eq!(bench.command(calls()).replies(), []);
     assert_eq!(bench.shown(), [(id(1), 1)]);
     let step = bench.result(1, 1, "a picture");
@@ -358,7 +358,7 @@ fn a_caller_that_gives_up_or_a_gateway_that_stops_ends_a_call_without_a_turn() {
     bench.attach_device(None, "camera");
     bench.command(calls());
     let step = bench.command(Command::GiveUpCall { call: id(1) });
-    let why = "nobody waits for the answer any more".to_owned();
+    let why = "the caller no longer waits for the result".to_owned();
     assert_eq!(step.replies(), [(2, &Reply::Called(Err(why))), (3, &Reply::Done)]);
     bench.command(calls());
     let stopping = Reply::Refused(Refusal::Stopping);

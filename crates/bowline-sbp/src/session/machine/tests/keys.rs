@@ -10,7 +10,7 @@ fn known(same_body: bool, number: u128, result: Option<String>) -> Option<KnownK
     Some(KnownKey { same_body, turn_id: Some(turn(number)), result })
 }
 
-/// What the end of a turn keeps under its key.
+/// The result stored under the turn's idempotency key.
 fn result(step: &Step) -> Option<String> {
     let end = |write: &Write| match write {
         Write::End { result, .. } => Some(result.clone()),
@@ -40,7 +40,7 @@ fn g3_another_request_under_a_key_is_refused() {
     assert_eq!(*bench.command_known(other(), known(false, 1, None)).reply_of(), refused);
     bench.answer(1);
     assert_eq!(*bench.command_known(other(), known(false, 1, None)).reply_of(), refused);
-    // A turn that was taken up: only the store knows what came under its key.
+    // A recovered turn has no key in memory: the store compared the bodies.
     let rows = Loaded { turns: vec![row(1, Origin::Http)], ..loaded() };
     let (mut bench, _) = Bench::loading(rows);
     let other = Command::Submit(keyed(1, 9));
@@ -55,7 +55,7 @@ fn g3_a_request_whose_turn_has_ended_gets_the_same_answer_again() {
     let first = step.reply_of().clone();
     let kept = result(&step);
     assert!(kept.is_some());
-    // By the same owner, before and after the store was asked, and by the next one.
+    // From the same owner, before and after the store was read, and from the next owner.
     let again = || Command::Submit(keyed(2, 0));
     assert_eq!(*bench.command_known(again(), known(true, 1, None)).reply_of(), first);
     assert_eq!(*bench.command_known(again(), known(true, 1, kept.clone())).reply_of(), first);
@@ -67,7 +67,7 @@ fn g3_a_failure_frees_the_key_and_a_retry_runs_anew() {
     let mut bench = Bench::new();
     bench.command(Command::Submit(keyed(1, 0)));
     assert_eq!(bench.round_ended(1, 0, refused()).names(), ["forget"]);
-    // Who came before the failure has it, too; who comes after it runs anew.
+    // A retry before the failure gets the failure, too; a retry after it runs the turn again.
     let step = bench.command_known(Command::Submit(keyed(2, 0)), known(true, 1, None));
     assert!(step.outcome().is_err());
     let step = bench.command(Command::Submit(keyed(2, 0)));

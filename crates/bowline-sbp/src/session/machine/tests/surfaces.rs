@@ -164,7 +164,7 @@ fn sbp_l4_05_a_device_with_a_token_is_that_device_until_the_token_ends() {
     let attached = bench.attach(with(1));
     assert_eq!(attached.context.surface_id.as_deref(), Some("phone"));
     assert_eq!(attached.until, Some(Timestamp::UNIX_EPOCH + Duration::from_secs(60)));
-    // A new token takes the place of the old one, and of whoever came with it.
+    // A new token replaces the old one and closes the device's attachment.
     bench.command(token("phone", 2));
     assert_eq!(bench.machine.live().closed, [(1, Closed::Revoked)]);
     let revoked = Reply::Refused(Refusal::Revoked);

@@ -26,7 +26,7 @@ fn sbp_l2_18_sixty_four_turns_wait_and_the_next_one_is_refused() {
         assert_eq!(*bench.said(number).reply_of(), Reply::Accepted { turn: turn(number) });
     }
     assert_eq!(*bench.said(66).reply_of(), Reply::Refused(Refusal::Full(64)));
-    // One that is there already is not one more.
+    // A retry of a waiting turn does not count against the limit.
     assert_eq!(*bench.said(65).reply_of(), Reply::Accepted { turn: turn(65) });
     bench.answer(1);
     assert_eq!(*bench.said(66).reply_of(), Reply::Accepted { turn: turn(66) });
@@ -147,7 +147,7 @@ fn a_waiting_turn_that_is_cancelled_ends_as_a_note_without_its_messages() {
     assert_eq!(step.entries(), [(EntryKind::Note, TurnStatus::Cancelled, text)]);
     let told: Vec<_> = step.replies().iter().map(|(to, _)| *to).collect();
     assert_eq!(told, [2, 4], "who waited, and who cancelled");
-    // The one that came later, and the one that runs, go on.
+    // The running turn and the later one are not cancelled.
     assert_eq!(bench.answer(1).starts(), [(turn(3), 1, 0)]);
 }
 
