@@ -1,4 +1,4 @@
-//! The JSON of the HTTP interface: what callers send and what they get back.
+//! Request and response bodies of the HTTP interface.
 
 mod devices;
 mod roaming;
@@ -22,10 +22,10 @@ use crate::surface::SurfaceContext;
 pub struct CreateSession {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The caller's own token, at least 32 characters; made for you if absent.
+    /// The caller's own token, at least 32 characters; generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_token: Option<String>,
-    /// Anything you want to find again; at most 16 KiB.
+    /// Any JSON object, returned as it is; at most 16 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
     pub metadata: Option<Map<String, Value>>,
@@ -43,7 +43,7 @@ pub struct SessionCreated {
     pub created_at: Timestamp,
 }
 
-/// One session as `GET /v1/sessions/{id}` shows it (SBP-L1-03).
+/// One session, as `GET /v1/sessions/{id}` returns it (SBP-L1-03).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionView {
@@ -58,7 +58,7 @@ pub struct SessionView {
     pub tether_turns_pending: u64,
     /// The attached surface, if one is attached.
     pub surface: Option<SurfaceContext>,
-    /// The session that goes on in this one's place, after a handoff.
+    /// The session that continues this one after a handoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_off_to: Option<SessionId>,
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
@@ -75,13 +75,13 @@ pub struct SessionList {
     pub next: Option<SessionId>,
 }
 
-/// One entry of a session's log, as `GET /v1/sessions/{id}/messages` shows it.
+/// One entry of a session's log, as `GET /v1/sessions/{id}/messages` returns it.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MessageView {
     pub seq: Seq,
-    /// `message` (a caller's), `turn` (the agent's), `action` (a tool that the gateway ran for the
-    /// agent) or `note` (the gateway's).
+    /// `message` (from a caller), `turn` (from the agent), `action` (a tool call that the gateway
+    /// made for the agent, or its result) or `note` (from the gateway).
     pub kind: &'static str,
     pub turn_id: Option<TurnId>,
     /// The message exactly as it was stored.
@@ -90,7 +90,7 @@ pub struct MessageView {
     pub model_used: Option<String>,
     pub cost_usd: f64,
     pub status: TurnStatus,
-    /// Who took the turn, if not the session's own agent.
+    /// The agent that took the turn, if not the session's own agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     pub created_at: Timestamp,
@@ -102,7 +102,7 @@ pub struct MessageView {
 pub struct MessageList {
     /// Oldest first.
     pub messages: Vec<MessageView>,
-    /// Whether there is more in the direction asked for.
+    /// Whether there are more entries in the requested direction.
     pub more: bool,
 }
 
@@ -113,12 +113,12 @@ pub struct StatusPatch {
     pub status: Status,
 }
 
-/// Body of `POST /v1/sessions/{id}/cancel`. Without it the running turn is stopped.
+/// Body of `POST /v1/sessions/{id}/cancel`. Without it the running turn is cancelled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CancelTurns {
-    /// Turns to stop, those that wait included.
+    /// Turns to cancel, running or waiting.
     pub turns: Vec<TurnId>,
 }
 
@@ -127,19 +127,19 @@ pub struct CancelTurns {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TurnList {
     pub session_id: SessionId,
-    /// The running turn first, then those that wait, in their order.
+    /// The running turn first, then the waiting ones, in order.
     pub turns: Vec<TurnView>,
 }
 
-/// A turn that runs or waits.
+/// A running or waiting turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TurnView {
     pub turn_id: TurnId,
     pub running: bool,
-    /// Which run this is; more than 1 after a crash.
+    /// The number of this run; more than 1 after a crash.
     pub attempt: u32,
-    /// What was asked.
+    /// The text of the last user message.
     pub question: Option<String>,
 }
 
@@ -148,10 +148,10 @@ pub struct TurnView {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cancelled {
     pub session_id: SessionId,
-    /// Whether a turn was stopped.
+    /// Whether a turn was cancelled.
     pub cancelled: bool,
     pub turn_id: Option<TurnId>,
-    /// All that were.
+    /// All cancelled turns.
     #[serde(default)]
     pub turns: Vec<TurnId>,
 }
@@ -162,21 +162,22 @@ pub struct Cancelled {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SbpOptions {
     pub force_new_session: bool,
-    /// A snapshot every so many turns, at least 1.
+    /// Take a snapshot every this many turns, at least 1.
     pub checkpoint_every: u32,
-    /// Whether the agent's memory is looked through for the answer; it is unless this is false.
+    /// Whether the agent's memory is searched for the answer; it is unless this is false.
     /// An explicit `true` also offers the model the tool `remember`.
     pub memory_retrieval: Option<bool>,
-    /// Go on with this session, resuming it if it is suspended.
+    /// Continue this session, resuming it if it is suspended.
     pub session_id: Option<String>,
-    /// Your own name for this turn: the same name and body give the same result (ours).
+    /// An idempotency key for this turn: the same key and body give the same result (ours).
     pub client_turn_id: Option<String>,
-    /// `false`: the HTTP caller is the only reader, the turn never goes to a surface (ours).
+    /// `false`: only the HTTP caller gets the answer; the turn is never delivered to a surface
+    /// (ours).
     pub tether: bool,
 }
 
 impl SbpOptions {
-    /// Whether memory takes part in the turn.
+    /// Whether the agent's memory is searched for the turn.
     pub fn recalls(&self) -> bool {
         self.memory_retrieval.unwrap_or(true)
     }
@@ -200,7 +201,7 @@ impl Default for SbpOptions {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SbpInfo {
     pub session_id: SessionId,
-    /// Only when this call made the session.
+    /// Only if this request created the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_token: Option<String>,
     pub snapshot_id: Option<SnapshotId>,
@@ -216,12 +217,12 @@ pub struct SbpInfo {
     /// The turn's position in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
-    /// `cancelled` when the turn was stopped before its end.
+    /// `cancelled` if the turn was cancelled before its end.
     pub turn_status: TurnStatus,
 }
 
 impl SbpInfo {
-    /// As JSON, with the session's token for whoever made the session.
+    /// As JSON, with the session token for the caller that created the session.
     pub fn to_json(&self, token: Option<&str>) -> String {
         let info = Self { session_token: token.map(str::to_owned), ..self.clone() };
         serde_json::to_string(&info).expect("it is made of plain values")
@@ -235,18 +236,18 @@ pub struct NewMemories {
     pub memories: Vec<MemoryText>,
 }
 
-/// Something an agent is to remember.
+/// A memory to be stored.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryText {
     pub text: String,
-    /// `semantic` (a fact, the default), `episodic` (something that happened) or `procedural` (a rule
-    /// or steps to follow).
+    /// `semantic` (a fact, the default), `episodic` (something that happened) or `procedural` (a
+    /// rule or steps to follow).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
 
-/// What an agent remembers.
+/// The memories of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryList {
@@ -254,14 +255,14 @@ pub struct MemoryList {
     pub memories: Vec<MemoryView>,
 }
 
-/// One thing an agent remembers.
+/// One memory of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryView {
     pub id: MemoryId,
     pub kind: &'static str,
     pub text: String,
-    /// Where it was learnt.
+    /// The session in which it was stored.
     pub session_id: Option<SessionId>,
     pub created_at: Timestamp,
 }

@@ -1,13 +1,13 @@
-//! A person's leave for one call of a tool.
+//! A person's approval of one tool call.
 //!
-//! Apart, because it decides whether something happens in the world: a call that needs leave is
-//! made once, after one person said yes in time, whatever restarts in between. Pure: whoever keeps
-//! approvals applies [`ApprovalState::after`] in one step with writing it down.
+//! Apart, because it guards side effects: a call that needs approval is made at most once, and only
+//! after it was approved in time, whatever restarts in between. Pure: the session machine applies
+//! [`ApprovalState::after`] and stores the new state in the same commit.
 //!
 //! Invariants
-//! - The first verdict counts; a later one changes nothing.
-//! - Only an approved call is made, and it is marked as made before it is: after a crash in between
-//!   it counts as made, because nobody knows.
+//! - The first decision counts; a later one changes nothing.
+//! - Only an approved call is made, and the approval is marked as used before the call: after a
+//!   crash in between the call counts as made, because its outcome is unknown.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,22 +15,22 @@ use serde_json::Value;
 
 use crate::id::{ApprovalId, SessionId, TurnId};
 
-/// Where an approval stands.
+/// The state of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum ApprovalState {
-    /// Nobody has said anything.
+    /// Not decided yet.
     Pending,
     Approved,
     Denied,
-    /// Nobody said anything in time, which is a no.
+    /// Not decided in time; counts as denied.
     Expired,
-    /// It was approved, and the call was made.
+    /// Approved, and the tool call was made.
     Used,
 }
 
-/// What happens to an approval.
+/// An event that may change the state of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalStep {
     Approve,
@@ -41,7 +41,7 @@ pub enum ApprovalStep {
 }
 
 impl ApprovalState {
-    /// The state after a step; none if the step comes too late or too early.
+    /// The state after a step; none if the step is not possible in this state.
     pub fn after(self, step: ApprovalStep) -> Option<ApprovalState> {
         match (self, step) {
             (ApprovalState::Pending, ApprovalStep::Approve) => Some(ApprovalState::Approved),
@@ -75,25 +75,25 @@ impl ApprovalState {
     }
 }
 
-/// One approval, as people and surfaces see it.
+/// A request to approve one tool call, and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Approval {
     pub approval_id: ApprovalId,
     pub session_id: SessionId,
-    /// The turn that wants to make the call.
+    /// The turn that makes the tool call.
     pub turn_id: TurnId,
     pub tool_name: String,
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub tool_input: Value,
     pub state: ApprovalState,
     pub created_at: Timestamp,
-    /// Silence until then is a no.
+    /// Without a decision until then, the call is not made.
     pub expires_at: Timestamp,
 }
 
 impl Approval {
-    /// The state after a step at that time: a verdict that comes too late is none.
+    /// The state after a step at that time: a decision after `expires_at` counts as expiry.
     pub fn after(&self, step: ApprovalStep, at: Timestamp) -> Option<ApprovalState> {
         let late = at >= self.expires_at && step != ApprovalStep::Use;
         self.state.after(if late { ApprovalStep::Expire } else { step })

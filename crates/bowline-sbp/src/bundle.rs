@@ -1,14 +1,14 @@
-//! A session as it travels: the bundle, sealed by its content id.
+//! The bundle: an exported session, protected by its content id.
 //!
-//! One type for both ways: [`Contents::seal`] makes the text of a bundle, [`Contents::open`] checks
-//! its content id and takes it apart (SBP-L3-03, SBP-L3-05). What this house has no place for is
-//! not dropped but carried: unknown fields, memory of other makes, a stranger's snapshot, and
-//! number spellings go into `carried` on the way in and back to their places on the way out.
+//! One type for both directions: [`Contents::seal`] writes a bundle, [`Contents::open`] checks its
+//! content id and parses it (SBP-L3-03, SBP-L3-05). What this implementation cannot represent is
+//! not dropped: unknown fields, memory in other formats, foreign snapshots and number spellings are
+//! kept in `carried` on import and restored on export.
 //!
 //! Invariants
-//! - Opening what was sealed and sealing it again says the same, byte for byte in its canonical
-//!   form, but for what names the export itself.
-//! - Nothing is read before the content id has been checked.
+//! - Opening a sealed bundle and sealing it again gives the same canonical bytes, except for the
+//!   fields that identify the export.
+//! - No field is used before the content id has been checked.
 
 mod open;
 mod seal;
@@ -24,21 +24,22 @@ use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
 use bowline_pyjson::ParseError;
 
-/// The bundle format that is written. Any of the same major version is read.
+/// The bundle version that is written. Any with the same major version can be read.
 pub const BUNDLE_VERSION: &str = "1.0";
-/// The kind of memory that agents have here.
+/// The schema id of this implementation's memory.
 pub const MEMORY_SCHEMA: &str = "urn:bowline:memory:1";
 /// The longest text of one memory, in bytes.
 pub const LONGEST_MEMORY: usize = 4096;
-/// The longest label, in characters, and the longest names of things that a bundle may bring.
+/// The longest label, in characters.
 const LONGEST_LABEL: usize = 120;
+/// The longest export id, in characters.
 const LONGEST_NAME: usize = 256;
-/// The most a session's metadata may take: it is written anew with every turn.
+/// The largest session metadata, in bytes: it is rewritten with every turn.
 pub const LARGEST_METADATA: usize = 16 << 10;
-/// The member in which a bundle keeps what only this house understands.
+/// The member of a bundle that holds data specific to this implementation.
 const OURS: &str = "bowline";
 
-/// What a bundle says, in our words.
+/// The parsed contents of a bundle.
 #[derive(Debug, Clone)]
 pub struct Contents {
     pub export_id: String,
@@ -47,32 +48,32 @@ pub struct Contents {
     pub session: SessionPart,
     /// Oldest first.
     pub messages: Vec<MessagePart>,
-    /// What the agent remembers; none if the bundle's memory is of another make, or missing.
+    /// The agent's memory; none if it is missing or in another format.
     pub memory: Option<Vec<MemoryPart>>,
     pub snapshot: Option<SnapshotPart>,
-    /// Everything else, as JSON: an object with the bundle's own structure.
+    /// Everything else: a JSON object with the structure of the bundle.
     pub carried: Option<String>,
 }
 
-/// The session a bundle was made of.
+/// The exported session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionPart {
-    /// Its name where it came from; often, but not everywhere, a UUID.
+    /// Its id at the source; often, but not always, a UUID.
     pub id: String,
     pub agent: String,
     pub status: String,
     pub last_task: Option<String>,
     pub created_at: Timestamp,
     pub step_count: u64,
-    /// What its owner noted on it: a JSON object.
+    /// The session's metadata: a JSON object.
     pub metadata: Option<String>,
 }
 
-/// One entry of its log.
+/// One log entry of the exported session.
 #[derive(Debug, Clone)]
 pub struct MessagePart {
     pub kind: EntryKind,
-    /// What a model may see of it.
+    /// The fields that may be sent to a model.
     pub message: Message,
     pub model: Option<String>,
     pub cost_usd: f64,
@@ -83,7 +84,7 @@ pub struct MessagePart {
     pub carried: Option<String>,
 }
 
-/// One thing its agent remembers.
+/// One memory of the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPart {
     /// `semantic`, `episodic` or `procedural`.
@@ -92,7 +93,7 @@ pub struct MemoryPart {
     pub created_at: Timestamp,
 }
 
-/// The point from which it can be taken up.
+/// The snapshot to resume from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotPart {
     pub id: String,
@@ -101,7 +102,7 @@ pub struct SnapshotPart {
     pub at: Timestamp,
 }
 
-/// A bundle, ready to go.
+/// A bundle with its content id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
     pub cid: Cid,
@@ -109,14 +110,14 @@ pub struct Sealed {
     pub text: String,
 }
 
-/// Why a text is not a bundle that can be taken in.
+/// Why a bundle cannot be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error("the bundle cannot be read: {0}")]
     NotJson(ParseError),
-    #[error("the bundle has no `bundle_cid`, so nobody can say whether it was changed")]
+    #[error("the bundle has no `bundle_cid`, so its integrity cannot be checked")]
     NoCid,
-    #[error("the bundle's content is not what its `bundle_cid` says: it was changed on the way")]
+    #[error("the bundle does not match its `bundle_cid`: it was changed after the export")]
     WrongCid,
     #[error("the bundle is of version {0}, and this gateway reads version 1")]
     Version(String),

@@ -1,7 +1,7 @@
-//! The content id of a bundle: what says that nobody changed it on the way.
+//! The content id of a bundle: a hash that detects changes.
 //!
-//! It is the SHA-256 of what Python's `json.dumps(bundle, sort_keys=True)` writes, taken before
-//! the id itself is put into the bundle (SBP-L3-04).
+//! It is the SHA-256 of what Python's `json.dumps(bundle, sort_keys=True)` writes, computed before
+//! the id itself is added to the bundle (SBP-L3-04).
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ impl Cid {
         Self(hash.finalize().into())
     }
 
-    /// The id of a bundle, whether or not the bundle carries it already.
+    /// The id of a bundle, whether or not it already contains the id.
     pub fn of_bundle(bundle: &Value) -> Self {
         let mut hash = Sha256::new();
         bundle.write_canonical_without(BUNDLE_CID, |piece| hash.update(piece));
@@ -41,7 +41,7 @@ impl Cid {
         &self.0
     }
 
-    /// Back from the thirty-two bytes.
+    /// The inverse of [`Cid::as_bytes`].
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -66,7 +66,7 @@ impl FromStr for Cid {
     }
 }
 
-// Upper case is refused: one bundle would have several names.
+// Upper case is refused: one id would have several spellings.
 fn nibble(digit: u8) -> Result<u8, InvalidCid> {
     match digit {
         b'0'..=b'9' => Ok(digit - b'0'),

@@ -1,7 +1,7 @@
-//! OpenAI's answer shapes: a stream of chunks put together, and a whole completion read.
+//! OpenAI's response formats: assembles a stream of chunks, parses a whole completion.
 //!
-//! Generic on purpose: a field of a delta that nobody here knows is carried into the stored
-//! message too, so a new model's extras are not lost.
+//! Generic on purpose: unknown fields of a delta are merged into the stored message, so extensions
+//! of new models are not lost.
 
 #[cfg(test)]
 mod tests;
@@ -15,14 +15,14 @@ use serde_json::{Map, Value, json};
 
 use crate::message::Message;
 
-/// What an answer cost, as the model's server counts.
+/// Token usage of an answer, as reported by the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub total_tokens: u64,
-    /// Some servers say the price themselves.
+    /// In dollars; reported by some upstreams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
 }
@@ -39,12 +39,12 @@ impl Usage {
     }
 }
 
-/// A model's wish to have a tool run.
+/// A tool call of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    /// JSON, if the model kept to the form.
+    /// Should be JSON; models do not guarantee it.
     pub arguments: String,
 }
 
@@ -58,7 +58,7 @@ impl ToolCall {
         }
     }
 
-    /// The calls that an assistant's message makes.
+    /// The tool calls of an assistant message.
     pub fn all_of(message: &Message) -> Vec<Self> {
         #[derive(Deserialize)]
         struct Calling {
@@ -69,7 +69,7 @@ impl ToolCall {
         calling.map(|c| c.tool_calls.iter().map(Self::read).collect()).unwrap_or_default()
     }
 
-    /// The call that a tool's message answers.
+    /// The id of the call that a tool message answers.
     pub fn answered_by(result: &Message) -> Option<String> {
         #[derive(Deserialize)]
         struct Answering {
@@ -79,7 +79,7 @@ impl ToolCall {
         Some(answering.tool_call_id)
     }
 
-    /// An assistant's message that makes these calls and says nothing.
+    /// An assistant message with these calls and no content.
     pub fn message(calls: &[Self]) -> Message {
         let calls: Vec<_> = calls
             .iter()
@@ -91,7 +91,7 @@ impl ToolCall {
         made(&json!({"role": "assistant", "content": null, "tool_calls": calls}))
     }
 
-    /// What the tool answered.
+    /// The tool message with the result of this call.
     pub fn result(&self, content: &str) -> Message {
         made(&json!({"role": "tool", "tool_call_id": self.id, "content": content}))
     }
@@ -102,19 +102,19 @@ fn made(message: &Value) -> Message {
     Message::read(raw).expect("the message was just made with a role")
 }
 
-/// A finished answer, ready to be stored and sent.
+/// A model's answer, ready to be stored and sent.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The assistant's message, as it goes into the log.
+    /// The assistant message for the log.
     pub message: Message,
-    /// The whole `chat.completion` object, as it goes to a caller that did not stream.
+    /// The whole `chat.completion` object, for a caller that did not stream.
     pub completion: String,
-    /// The model that answered, by its own word.
+    /// The model, as the upstream reports it.
     pub model: Option<String>,
     pub usage: Usage,
 }
 
-/// The model's server sent something that is not a completion.
+/// The upstream sent something that is not a completion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the model's answer is not a chat completion: {0}")]
 pub struct NotACompletion(pub &'static str);
@@ -134,7 +134,7 @@ struct Whole {
 }
 
 impl Answer {
-    /// Reads a whole completion; the caller gets its very text.
+    /// Parses a whole completion, whose text is kept unchanged.
     pub fn read(completion: String) -> Result<Self, NotACompletion> {
         let whole: Whole = serde_json::from_str(&completion)
             .map_err(|_| NotACompletion("it has no readable choices"))?;
@@ -172,18 +172,18 @@ struct ChunkChoice {
     finish_reason: Option<String>,
 }
 
-/// What one chunk brought.
+/// What one chunk added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     pub text: String,
-    /// Whether it has any choice; one without only counts tokens.
+    /// Whether it has any choice; a chunk without one only reports usage.
     pub speaks: bool,
-    /// Whether it is about calling tools.
+    /// Whether it contains fragments of tool calls.
     pub calls: bool,
 }
 
-/// Chunks of one answer, put together as they come. Only the first choice is kept: a session has
-/// one history. An answer may take several rounds with tools between them: their text is one.
+/// Assembles the chunks of one answer. Only the first choice is kept: a session has one history. An
+/// answer may take several rounds with tool calls between them: their texts are joined.
 #[derive(Debug, Default)]
 pub struct Assembly {
     id: Option<String>,
@@ -193,16 +193,16 @@ pub struct Assembly {
     text: String,
     fields: Map<String, Value>,
     tool_calls: Vec<Value>,
-    /// Where in `tool_calls` a fragment belongs.
+    /// Maps the index or id of a fragment to its position in `tool_calls`.
     places: HashMap<CallName, usize>,
     finish_reason: Option<String>,
     usage: Option<Usage>,
-    /// What earlier rounds took.
+    /// Usage of earlier rounds.
     spent: Usage,
 }
 
 impl Assembly {
-    /// Takes one chunk's JSON and says what it adds.
+    /// Parses one chunk and returns what it added.
     pub fn push(&mut self, chunk: &str) -> Result<Added, NotACompletion> {
         let chunk: Chunk<'_> =
             serde_json::from_str(chunk).map_err(|_| NotACompletion("a chunk cannot be read"))?;
@@ -238,42 +238,41 @@ impl Assembly {
         Ok(Added { text: added, speaks, calls: called })
     }
 
-    /// Whether the model has said that it is done.
+    /// Whether a `finish_reason` was received.
     pub fn has_finished(&self) -> bool {
         self.finish_reason.is_some()
     }
 
-    /// Whether the model came to an end of its own, and was not stopped at some length or by a
-    /// filter.
+    /// Whether the model ended by itself, not because of a length limit or a content filter.
     pub fn ended_well(&self) -> bool {
         let reason = self.finish_reason.as_deref();
         reason.is_some_and(|reason| !matches!(reason, "length" | "content_filter"))
     }
 
-    /// Takes out the calls to tools of these names, as they stand.
+    /// Removes and returns the calls of tools whose name `mine` accepts.
     pub fn take_calls(&mut self, mine: impl Fn(&str) -> bool) -> Vec<ToolCall> {
         let calls = std::mem::take(&mut self.tool_calls);
         let (taken, left) = calls.into_iter().partition(|call| {
             call.pointer("/function/name").and_then(Value::as_str).is_some_and(&mine)
         });
         self.tool_calls = left;
-        // No more fragments come for these.
+        // The round has ended: no more fragments follow.
         self.places.clear();
         let taken: Vec<Value> = taken;
         taken.iter().map(ToolCall::read).collect()
     }
 
-    /// Whether it calls any tools.
+    /// Whether it has tool calls.
     pub fn has_calls(&self) -> bool {
         !self.tool_calls.is_empty()
     }
 
-    /// Whether anything has come yet, in this round or before.
+    /// Whether any chunk was received, in this round or an earlier one.
     pub fn has_begun(&self) -> bool {
         self.id.is_some()
     }
 
-    /// The calls as one last chunk, for a reader who has seen the text.
+    /// The tool calls as a last chunk, for a caller that has received the text as a stream.
     pub fn calls_as_chunk(&self) -> String {
         let calls = self.tool_calls.iter().enumerate().map(|(index, call)| {
             let mut call = call.clone();
@@ -289,12 +288,12 @@ impl Assembly {
         .to_string()
     }
 
-    /// What the round took, where a chunk does not say.
+    /// Sets the round's usage, if no chunk reported it.
     pub fn count(&mut self, usage: Usage) {
         self.usage = Some(usage);
     }
 
-    /// More text as a chunk, for a reader who has seen what came before it.
+    /// More text as a chunk, for a caller that has received the earlier text as a stream.
     pub fn text_as_chunk(&self, text: &str) -> String {
         json!({
             "id": self.id, "object": "chat.completion.chunk", "created": self.created,
@@ -304,7 +303,7 @@ impl Assembly {
         .to_string()
     }
 
-    /// The model will be asked again. Gives what the round took.
+    /// Prepares for the next round. Returns the usage of this one.
     pub fn next_round(&mut self) -> Usage {
         let usage = self.usage.take().unwrap_or_default();
         self.spent = self.spent.plus(&usage);
@@ -317,7 +316,7 @@ impl Assembly {
         &self.text
     }
 
-    /// The answer as it stands: whole after the last chunk, partial when a turn was stopped.
+    /// The answer so far: complete after the last chunk, partial if the turn was cancelled.
     pub fn finish(self) -> Answer {
         let mut message = Map::new();
         message.insert("role".into(), "assistant".into());
@@ -358,8 +357,8 @@ impl Assembly {
         }
     }
 
-    /// A call, or a fragment of one. Servers count from 0 or from 1, or leave the index out, and only
-    /// the first fragment has an id and a name: an index means what its first fragment began.
+    /// Merges a tool call, or a fragment of one. Upstreams count from 0 or from 1, or omit the
+    /// index, and only the first fragment has an id and a name: the index is a key, not a position.
     fn add_tool_call(&mut self, call: Value) {
         let Value::Object(mut call) = call else { return };
         let index = call.remove("index").and_then(|index| index.as_u64()).map(CallName::Index);
@@ -370,11 +369,11 @@ impl Assembly {
         let begins = text(call.get("function").and_then(|function| function.get("name"))).is_some();
         let known = match (&index, &id) {
             (Some(name), _) | (None, Some(name)) => self.places.get(name).copied(),
-            // Nothing says where it belongs but its own words: a name begins a call.
+            // Without index and id, a function name starts a new call.
             (None, None) if begins => None,
             (None, None) => self.tool_calls.len().checked_sub(1),
         };
-        // An index is a name and no position: one far past the end allocates nothing.
+        // The index is never used as a position: a huge one must not allocate.
         let place = known.unwrap_or(self.tool_calls.len());
         for name in [index, id].into_iter().flatten() {
             self.places.entry(name).or_insert(place);
@@ -386,14 +385,14 @@ impl Assembly {
     }
 }
 
-/// What the fragments of one call have in common.
+/// Identifies the fragments of one call.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum CallName {
     Index(u64),
     Id(String),
 }
 
-/// Adds a delta to what is there: strings grow, objects merge, lists append, the rest is replaced.
+/// Merges a delta: strings and lists are appended, objects merged, the rest is replaced.
 fn merge(into: &mut Value, delta: Value) {
     match (into, delta) {
         (_, Value::Null) => {}
@@ -401,7 +400,7 @@ fn merge(into: &mut Value, delta: Value) {
         (Value::Array(items), Value::Array(more)) => items.extend(more),
         (Value::Object(fields), Value::Object(more)) => {
             for (name, value) in more {
-                // `id`, `type` and the like come whole; some servers repeat them.
+                // `id` and `type` are not fragments; some upstreams repeat them.
                 let known = fields.get(&name).is_some_and(|known| !known.is_null() && known != "");
                 if matches!(name.as_str(), "id" | "type") && known {
                     continue;
@@ -413,7 +412,7 @@ fn merge(into: &mut Value, delta: Value) {
     }
 }
 
-/// A whole completion as one chunk, for a reader who expects a stream.
+/// A whole completion as one chunk, for a caller that expects a stream.
 pub fn as_chunk(completion: &str) -> Option<String> {
     let mut object: Map<String, Value> = serde_json::from_str(completion).ok()?;
     object.insert("object".into(), "chat.completion.chunk".into());

@@ -1,18 +1,18 @@
-//! A conversation as model servers take it: every call of a tool is followed by its results.
+//! The message order that upstreams require: every tool call is followed by its results.
 //!
-//! A log may hold it otherwise. A fork in the middle of a turn, a restart, a bundle or a handoff can
-//! leave a call without a result, or put something between the two; servers then refuse the whole
-//! conversation, for ever. Nothing is changed in the log: this is how it is told.
+//! The log may have another order. A fork in the middle of a turn, a restart, a bundle or a handoff
+//! can leave a call without a result, or other messages between the two; upstreams then reject
+//! every request with this history. The log is not changed: only the messages sent are reordered.
 
 use std::borrow::Cow;
 
 use crate::completion::ToolCall;
 use crate::message::Message;
 
-/// What stands in for a result that never came.
+/// Sent in place of a missing tool result.
 const LOST: &str = r#"{"error":"the result of this call was lost"}"#;
 
-/// The messages in an order that servers take. Costs nothing where no tool was called.
+/// The messages in an order that upstreams accept. Without tool calls nothing is copied.
 pub fn in_order<'a>(
     messages: impl Iterator<Item = &'a Message> + Clone + 'a,
 ) -> Box<dyn Iterator<Item = Cow<'a, Message>> + 'a> {
@@ -22,16 +22,16 @@ pub fn in_order<'a>(
     Box::new(sorted(&messages.collect::<Vec<_>>()).into_iter())
 }
 
-/// Calls at the end of a conversation that are not all answered.
+/// Tool calls at the end of a conversation, not all of which have a result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Interrupted {
-    /// Those without a result, and the how-manieth each was of all that were made together.
+    /// The calls without a result, each with its index in the message that made them.
     pub calls: Vec<(u32, ToolCall)>,
-    /// How many results follow the message that made them.
+    /// How many results follow the message that made the calls.
     pub results: u64,
 }
 
-/// Where a conversation was cut off between calls and their results.
+/// The unanswered tool calls at the end of a conversation that was interrupted.
 pub fn interrupted(messages: &[Message]) -> Interrupted {
     let answers = messages.iter().rev().take_while(|message| message.role() == "tool").count();
     let (before, results) = messages.split_at(messages.len() - answers);
@@ -56,7 +56,7 @@ fn sorted<'a>(messages: &[&'a Message]) -> Vec<Cow<'a, Message>> {
         if told[at] {
             continue;
         }
-        // A result whose call is not here has nothing to answer.
+        // A result without its call would be rejected: it is sent as a user message.
         if message.role() == "tool" {
             out.push(Cow::Owned(Message::text("user", &format!("[tool] {}", message.content()))));
             continue;
@@ -66,7 +66,7 @@ fn sorted<'a>(messages: &[&'a Message]) -> Vec<Cow<'a, Message>> {
             continue;
         }
         for call in ToolCall::all_of(message) {
-            // Its result, if it comes before the agent speaks again.
+            // Its result, if it comes before the next assistant message.
             let later = messages.iter().enumerate().skip(at + 1);
             let until = later.take_while(|(_, later)| later.role() != "assistant");
             let found = until

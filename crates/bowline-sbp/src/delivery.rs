@@ -1,12 +1,12 @@
-//! What one attached surface has been sent, and what it is known to have.
+//! Delivery to one attached surface: what was sent, and what is confirmed as received.
 //!
-//! Apart, because this is where turns get lost: between "sent" and "received", and between what
-//! was pending and what is live. Pure: the driver reads the log and the live text, carries the
-//! frames to the socket, and reports pongs and acks.
+//! Apart, because this is where turns get lost: between "sent" and "received", and between pending
+//! and live turns. Pure: the driver reads the log and the live text, writes the frames to the
+//! socket, and reports pongs and acks.
 //!
 //! Invariants
-//! - Frames of whole turns leave in log order, each once per attachment (SBP-L2-05).
-//! - Only a pong of a barrier sent after a turn, or an ack, confirms it (SBP-L2-06, G5).
+//! - Whole turns are sent in log order, each once per attachment (SBP-L2-05).
+//! - A turn is confirmed only by the pong of a barrier sent after it, or by an ack (SBP-L2-06, G5).
 //! - The confirmed position never moves back and never passes what was sent (G5).
 //! - The chunks of a turn, joined by offset, are byte for byte the stored turn (SBP-L2-07), or its
 //!   form for this surface, or a translation of it (SBP-L4-03). The stored turn is never changed.
@@ -25,7 +25,7 @@ use crate::id::{Seq, SessionId, TurnId};
 use bowline_adapt::{Form, Stream};
 use held::Held;
 
-/// A turn as the log has it.
+/// A turn from the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedTurn {
     pub seq: Seq,
@@ -38,7 +38,7 @@ pub struct LoggedTurn {
     pub status: TurnStatus,
 }
 
-/// A caller's question as the log has it.
+/// A user message from the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedQuestion {
     pub seq: Seq,
@@ -47,7 +47,7 @@ pub struct LoggedQuestion {
     pub created_at: Timestamp,
 }
 
-/// What a surface is shown of a log.
+/// A log entry that is delivered to surfaces.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Logged {
     Turn(LoggedTurn),
@@ -63,35 +63,35 @@ impl Logged {
     }
 }
 
-/// A turn as far as it has been generated.
+/// The text of a running turn so far.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveText<'a> {
     pub turn_id: TurnId,
     /// The log position the turn will take.
     pub seq: Seq,
-    /// Counts the runs of one turn: text of an earlier run is void.
+    /// The run of the turn: text of an earlier run is discarded.
     pub attempt: u32,
-    /// The byte of the turn's text at which `text` begins: at most [`Delivery::read_of`] it.
+    /// The byte offset in the turn's text at which `text` begins: at most [`Delivery::read_of`].
     pub from: usize,
     pub text: &'a str,
 }
 
-/// How a surface wants live turns (SBP-L2-09).
+/// How live turns are sent to a surface (SBP-L2-09).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Chunks,
     Whole,
 }
 
-/// The most barriers that wait for their pong. More unanswered ones prove nothing new.
+/// The most barriers that wait for their pong: bounds memory for a surface that never answers.
 const MOST_BARRIERS: usize = 1024;
 
-/// One attachment's delivery.
+/// The delivery state of one attachment.
 #[derive(Debug)]
 pub struct Delivery {
     session_id: SessionId,
     mode: Mode,
-    /// How the surface wants its text; as it is, if none.
+    /// The output form for the surface; none sends the text unchanged.
     form: Option<Form>,
     /// Turns up to here were pending when the surface attached.
     drain_until: Seq,
@@ -99,29 +99,30 @@ pub struct Delivery {
     confirmed: Seq,
     turn_index: u64,
     streaming: Option<Streaming>,
-    /// Turns may be translated, so they are shown only when they have ended.
+    /// Turns may be translated, so no live text is sent.
     translating: bool,
     held: Option<Box<Held>>,
     barriers: VecDeque<Barrier>,
     barriers_sent: u64,
-    /// Pongs prove nothing (SBP-L2-21).
+    /// Pongs do not confirm delivery (SBP-L2-21).
     explicit_ack: bool,
 }
 
-/// A turn that is being shown as it is written.
+/// A turn that is sent as chunks while it is generated.
 #[derive(Debug)]
 struct Streaming {
     turn_id: TurnId,
     attempt: u32,
-    /// How much of the original was taken in, and how much of what it became went out.
+    /// Bytes of the original text processed.
     read: usize,
+    /// Bytes of the resulting text sent.
     sent: usize,
-    /// Of what was taken in: tells whether the stored turn begins like that.
+    /// Hash of the processed text: tells whether the stored turn begins with it.
     hash: Fnv,
     form: Option<Stream>,
 }
 
-/// FNV-1a: text that was shown is compared with the stored turn without keeping it.
+/// FNV-1a: compares the text sent so far with the stored turn without keeping the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fnv(u64);
 
@@ -137,7 +138,7 @@ impl Fnv {
 }
 
 impl Streaming {
-    /// The next part of the original: what there is to show of it, and where that begins.
+    /// Processes the next part of the original text; returns the text to send and its offset.
     fn show(&mut self, more: &str, ended: bool) -> (usize, String) {
         self.read += more.len();
         self.hash = self.hash.add(more);
@@ -164,8 +165,8 @@ struct Barrier {
 }
 
 impl Delivery {
-    /// A fresh attachment: everything up to `delivered` is known to have arrived, everything up
-    /// to `head` is in the log.
+    /// A new attachment: everything up to `delivered` is confirmed, everything up to `head` is in
+    /// the log.
     pub fn new(session_id: SessionId, mode: Mode, delivered: Seq, head: Seq) -> Self {
         Self {
             session_id,
@@ -189,7 +190,7 @@ impl Delivery {
         Self { explicit_ack, ..self }
     }
 
-    /// The same for a surface that wants its text in another form.
+    /// The same for a surface that needs its text in another form.
     pub fn in_form(self, form: Option<Form>) -> Self {
         Self { form, ..self }
     }
@@ -210,8 +211,8 @@ impl Delivery {
             let content = self.formed(std::mem::take(&mut turn.content));
             return vec![self.tether_turn(turn, content)];
         }
-        // A stream of another run than the stored one is not its beginning: start over. Two answers
-        // are never spliced (G18).
+        // The text sent may come from another run than the stored turn: then the turn is restarted.
+        // Two answers are never spliced (G18).
         let begins = |s: &Streaming| {
             let shown = turn.content.get(..s.read);
             shown.is_some_and(|shown| Fnv::new().add(shown) == s.hash)
@@ -229,14 +230,14 @@ impl Delivery {
         frames
     }
 
-    /// Whether a turn at that position comes in one piece: it was pending, or the surface does not
-    /// stream.
+    /// Whether a turn at that position is sent as one frame: it was pending when the surface
+    /// attached, or the surface does not stream.
     fn comes_whole(&self, seq: Seq) -> bool {
         self.mode == Mode::Whole || seq <= self.drain_until
     }
 
-    /// A question of the log, for a surface that is shown those. It is not counted, and comes before
-    /// its turn.
+    /// A user message of the log, for a surface that gets those. It comes before its turn and does
+    /// not count as a Tether turn.
     pub fn question(&mut self, question: LoggedQuestion) -> Option<ServerFrame> {
         if question.seq <= self.sent || self.held.is_some() {
             return None;
@@ -251,15 +252,15 @@ impl Delivery {
         })
     }
 
-    /// How much of that run's text was taken in: read on from there.
+    /// How many bytes of that run's text were processed: continue reading from there.
     pub fn read_of(&self, turn_id: TurnId, attempt: u32) -> usize {
         let known = self.streaming.as_ref();
         let known = known.filter(|s| s.turn_id == turn_id && s.attempt == attempt);
         known.map_or(0, |s| s.read)
     }
 
-    /// A turn being generated has more text by now. Call it when the log before the turn has
-    /// been read to its end: live text comes after everything older (SBP-L2-05).
+    /// A running turn has more text. Call it only when the log before the turn has been read to
+    /// its end: live text comes after everything older (SBP-L2-05).
     pub fn live(&mut self, live: LiveText<'_>) -> Vec<ServerFrame> {
         if self.mode == Mode::Whole || self.translating || live.seq <= self.sent {
             return Vec::new();
@@ -270,14 +271,14 @@ impl Delivery {
         let known = self.streaming.take();
         let known = known.filter(|s| s.turn_id == live.turn_id && s.attempt == live.attempt);
         let mut frames = Vec::new();
-        // An earlier run was shown: here, or before the surface came back.
+        // Text of an earlier run was sent: in this attachment, or in an earlier one.
         if known.is_none() && live.attempt > 1 {
             frames.push(self.restarted(live.turn_id));
         }
         let mut streaming = known.unwrap_or_else(|| self.start(live.turn_id, live.attempt));
         let (offset, shown) = streaming.show(rest, false);
         self.streaming = Some(streaming);
-        // A form may have to see more before it can say anything.
+        // A form may buffer text and produce nothing yet.
         if !shown.is_empty() {
             frames.push(self.chunk(live.turn_id, live.seq, offset, &shown));
         }
@@ -294,7 +295,7 @@ impl Delivery {
         Streaming { turn_id, attempt, read: 0, sent: 0, hash: Fnv::new(), form }
     }
 
-    /// A ping payload to send after the frames so far, if any of them still needs proof.
+    /// The payload of a ping to send after the frames so far, if any of them is unconfirmed.
     pub fn barrier(&mut self) -> Option<[u8; 8]> {
         let covered = self.barriers.back().map_or(self.confirmed, |b| b.seq);
         if self.sent <= covered || self.barriers.len() >= MOST_BARRIERS {
@@ -305,16 +306,16 @@ impl Delivery {
         Some(self.barriers_sent.to_be_bytes())
     }
 
-    /// A pong came: all barriers up to it are answered. Gives the newly confirmed position.
+    /// A pong answers its barrier and all earlier ones. Returns the newly confirmed position.
     pub fn pong(&mut self, payload: &[u8]) -> Option<Seq> {
         let nonce = u64::from_be_bytes(payload.try_into().ok()?);
-        // A pong nobody asked for proves nothing.
+        // A pong without a matching barrier confirms nothing.
         let at = self.barriers.iter().position(|b| b.nonce == nonce)?;
         let seq = self.barriers.drain(..=at).next_back().map(|b| b.seq)?;
         if self.explicit_ack { None } else { self.confirm(seq) }
     }
 
-    /// The surface says it has everything up to `seq`. More than was sent is not believed.
+    /// The surface acknowledges everything up to `seq`, limited to what was sent.
     pub fn ack(&mut self, seq: Seq) -> Option<Seq> {
         self.confirm(seq.min(self.sent))
     }
@@ -327,7 +328,7 @@ impl Delivery {
         Some(seq)
     }
 
-    /// A whole text, as the surface wants it.
+    /// A whole text in the surface's form.
     fn formed(&self, text: String) -> String {
         match &self.form {
             Some(form) => form.whole(&text),

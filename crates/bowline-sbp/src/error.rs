@@ -1,7 +1,6 @@
-//! What can go wrong, in the protocol's words: codes, HTTP statuses, close codes.
+//! The protocol's errors: codes, HTTP statuses, WebSocket close codes.
 //!
-//! One table for all of it. A code says what happened; its remedy for the reader stands in
-//! `docs/errors.md`.
+//! One table for all of it. A code says what happened; `docs/errors.md` says what to do about it.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,15 +25,15 @@ pub enum Code {
     Forbidden,
     NotFound,
     RateLimited,
-    /// The model's server failed or answered nonsense (502).
+    /// The upstream failed or sent an invalid answer (502).
     Upstream,
-    /// The model's server cannot be reached (503).
+    /// The upstream cannot be reached (503).
     Unavailable,
-    /// The gateway stops, or its disk takes nothing right now (503).
+    /// The gateway is stopping, or its store cannot write right now (503).
     NotNow,
-    /// The model's server did not answer in time (504).
+    /// The upstream did not answer in time (504).
     UpstreamTimeout,
-    /// Another request than before came under the same idempotency key (409).
+    /// The idempotency key was used before with another request (409).
     KeyReused,
 }
 
@@ -63,7 +62,7 @@ impl Code {
         Code::KeyReused,
     ];
 
-    /// The name on the wire, the HTTP status and OpenAI's `type` for the same thing.
+    /// The name on the wire, the HTTP status and OpenAI's error `type`.
     fn row(self) -> (&'static str, u16, &'static str) {
         match self {
             Code::SessionNotFound => ("SBP_SESSION_NOT_FOUND", 404, "invalid_request_error"),
@@ -102,13 +101,13 @@ impl Code {
     }
 }
 
-/// Something that was asked for and did not happen.
+/// A failed request, as it is reported to the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub code: Code,
     pub message: String,
-    /// Seconds after which it may work.
+    /// Seconds after which a retry may succeed.
     pub retry_after: Option<u64>,
 }
 
@@ -125,19 +124,19 @@ pub enum Close {
     Normal,
     /// The first frame was not a usable `ATTACH_SESSION` (SBP-L2-02).
     Protocol,
-    /// The gateway stops or restarts; reconnect soon (G16).
+    /// The gateway is stopping or restarting; reconnect soon (G16).
     ServiceRestart,
     /// A message over the size limit (G11).
     TooBig,
-    /// The gateway cannot serve the surface now; come back later.
+    /// The gateway cannot serve the surface now; reconnect later.
     TryAgain,
     /// Wrong token (SBP-L2-03).
     Forbidden,
     /// No such session (SBP-L2-03).
     NotFound,
-    /// A newer surface took the session over (SBP-L2-16). Do not reconnect by itself.
+    /// A newer surface replaced this one (SBP-L2-16). Do not reconnect automatically.
     Replaced,
-    /// The session goes on as another one (SBP-L3-10). The frame before it says which.
+    /// The session was handed off to a new session (SBP-L3-10). The frame before it says which.
     HandedOff,
 }
 

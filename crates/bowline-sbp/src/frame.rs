@@ -1,10 +1,10 @@
 //! The JSON frames between a surface and its gateway.
 //!
-//! What a surface sends is read leniently: an unknown type is ignored (SBP-L2-17), a known one
-//! with unusable fields is named in the error. What a gateway sends is one enum, used by server,
-//! client and tests alike.
+//! What a surface sends is parsed leniently: an unknown type is ignored (SBP-L2-17), for a known
+//! one with invalid fields the error names the field. What a gateway sends is one enum, used by
+//! server, client and tests alike.
 //!
-//! Ours, beyond the protocol, and harmless to those who do not know them: `TETHER_ACK`,
+//! Extensions of the protocol, marked "(ours)", which other implementations ignore: `TETHER_ACK`,
 //! `USER_MESSAGE`, `CANCEL_TURN`, `APPROVAL_DECISION` from the surface; `TURN_ACCEPTED`,
 //! `TURN_FAILED`, `TURN_RESTARTED`, `USER_TURN`, `SURFACES`, `APPROVAL_REQUEST`,
 //! `APPROVAL_RESOLVED` to it.
@@ -23,7 +23,7 @@ use crate::approval::{self, Approval};
 use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 use crate::surface::SurfaceContext;
 
-/// What a surface may say.
+/// A frame from a surface.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientFrame {
     Attach(Attach),
@@ -34,7 +34,7 @@ pub enum ClientFrame {
     Ack {
         seq: Seq,
     },
-    /// Input over the socket instead of a second HTTP call (ours).
+    /// A user message over the socket instead of an HTTP request (ours).
     UserMessage(UserMessage),
     /// Stop the running turn (ours).
     Cancel,
@@ -43,7 +43,7 @@ pub enum ClientFrame {
         result: Value,
         error: Option<String>,
     },
-    /// The person at the device says whether a tool may be called (ours).
+    /// The person at the device approves or denies a tool call (ours).
     Decide {
         approval_id: ApprovalId,
         approved: bool,
@@ -58,14 +58,14 @@ pub struct Attach {
     pub session_id: String,
     pub session_token: String,
     pub surface: SurfaceContext,
-    /// The wire version the surface asks for, if it says.
+    /// The wire version that the surface requests, if any.
     pub sbp_version: Option<String>,
-    /// Stay beside the surfaces that are attached (SBP-L2-20, ours).
+    /// Attach beside the other surfaces instead of replacing them (SBP-L2-20, ours).
     pub join: bool,
-    /// Close all others (ours).
+    /// Close all other surfaces (ours).
     pub take_over: bool,
-    /// Only `TETHER_ACK` confirms: something on the way may answer pings for a page that never saw
-    /// the text (SBP-L2-21, ours).
+    /// Only `TETHER_ACK` confirms delivery: a proxy may answer pings although the text never
+    /// reached the page (SBP-L2-21, ours).
     pub explicit_ack: bool,
 }
 
@@ -74,18 +74,18 @@ pub struct Attach {
 pub struct UserMessage {
     /// Text, or OpenAI's content parts.
     pub content: Value,
-    /// The surface's own name for this message: sending it twice runs it once.
+    /// Idempotency key chosen by the surface: a message sent twice runs once.
     pub client_turn_id: String,
-    /// Which model answers; the gateway's default if absent.
+    /// The model; the gateway's default if absent.
     pub model: Option<String>,
 }
 
-/// Why a frame cannot be used.
+/// Why a frame is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the frame is not a JSON object")]
     NotAnObject,
-    #[error("the frame nests too deep")]
+    #[error("the frame is nested too deeply")]
     TooDeep,
     #[error("the frame has no `type`")]
     NoType,
@@ -94,7 +94,7 @@ pub enum FrameError {
 }
 
 impl ClientFrame {
-    /// Reads a text frame.
+    /// Parses a text frame.
     pub fn read(text: &str) -> Result<Self, FrameError> {
         if !crate::json::within_depth(text.as_bytes(), crate::json::MAX_DEPTH) {
             return Err(FrameError::TooDeep);
@@ -109,7 +109,7 @@ impl ClientFrame {
             "ATTACH_SESSION" => Ok(Self::Attach(Attach {
                 session_id: text_of(&fields, "session_id")
                     .ok_or(FrameError::Field { frame: "ATTACH_SESSION", field: "session_id" })?,
-                // A missing token is a wrong token: the gateway says FORBIDDEN, not we.
+                // A missing token is handled like a wrong one: the gateway answers FORBIDDEN.
                 session_token: text_of(&fields, "session_token").unwrap_or_default(),
                 surface: SurfaceContext::read(
                     ["surface_context", "surface"]
@@ -144,7 +144,7 @@ impl ClientFrame {
     }
 }
 
-/// A device that says what went wrong in some other way than by a text has failed all the same.
+/// The `error` of a tool result. One that is not a string is an error, too.
 fn failure(said: Value) -> Option<String> {
     match said {
         Value::Null => None,
@@ -153,7 +153,7 @@ fn failure(said: Value) -> Option<String> {
     }
 }
 
-/// Only `true` is a yes: what cannot be read must not let anything happen.
+/// Only a boolean `true` approves: an invalid frame must not cause a tool call.
 fn decision(fields: &Map<String, Value>) -> Result<ClientFrame, FrameError> {
     let wrong = |field| FrameError::Field { frame: "APPROVAL_DECISION", field };
     let id = text_of(fields, "approval_id").and_then(|id| id.parse().ok());
@@ -179,7 +179,7 @@ fn flag_of(fields: &Map<String, Value>, name: &str) -> bool {
     fields.get(name).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// Said beside the surface's description or in it.
+/// `ack` is accepted beside the surface context or inside it.
 fn says_explicit_ack(fields: &Map<String, Value>) -> bool {
     let contexts = ["surface_context", "surface"].into_iter().filter_map(|name| fields.get(name));
     let said = contexts.map(|context| context.get("ack")).chain([fields.get("ack")]);
@@ -195,14 +195,14 @@ fn text_of(fields: &Map<String, Value>, name: &str) -> Option<String> {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum TurnStatus {
-    /// The model said all it had to say.
+    /// The model finished its answer.
     #[default]
     Complete,
-    /// Stopped on request; what was produced is kept.
+    /// Cancelled on request; the partial answer is kept.
     Cancelled,
-    /// The gateway stopped twice while it ran.
+    /// The gateway crashed or restarted twice while the turn ran.
     Interrupted,
-    /// The model's server failed.
+    /// The turn failed, mostly because the upstream failed.
     Failed,
 }
 
@@ -216,7 +216,7 @@ impl TurnStatus {
         }
     }
 
-    /// The status of that name; what a newer writer may have called otherwise is complete.
+    /// The status of that name; an unknown name counts as complete.
     pub fn named(text: &str) -> Self {
         [TurnStatus::Cancelled, TurnStatus::Interrupted, TurnStatus::Failed]
             .into_iter()
@@ -225,7 +225,7 @@ impl TurnStatus {
     }
 }
 
-/// What a gateway says to a surface.
+/// A frame from a gateway to a surface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ServerFrame {
@@ -241,8 +241,8 @@ pub enum ServerFrame {
         detail: String,
     },
     TetherTurn(TetherTurn),
-    /// More text of a turn being generated. `offset` is where `delta` begins, in UTF-8 bytes of
-    /// the turn's text: 0 means "start this turn over".
+    /// More text of a running turn. `offset` is where `delta` begins, in UTF-8 bytes of the turn's
+    /// text: 0 discards the text received so far.
     TurnChunk {
         chunk_id: TurnId,
         delta: String,
@@ -251,37 +251,37 @@ pub enum ServerFrame {
         offset: u64,
     },
     TurnComplete(TurnComplete),
-    /// The model answers anew after a crash: what was shown of this turn is void (SBP-L1-13, ours).
+    /// The turn runs again after a crash: discard the text received so far (SBP-L1-13, ours).
     TurnRestarted {
         chunk_id: TurnId,
         turn_id: TurnId,
         session_id: SessionId,
     },
-    /// What somebody asked on another surface, or over HTTP (SBP-L2-20, ours).
+    /// A user message sent on another surface, or over HTTP (SBP-L2-20, ours).
     UserTurn {
         turn_id: TurnId,
         session_id: SessionId,
         content: String,
-        /// Its position; absent while the turn runs.
+        /// Its log position; absent while the turn runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<Seq>,
-        /// The device it was sent on, if it is attached and has a name.
+        /// The device it was sent on, if that is attached and has a `surface_id`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         surface_id: Option<String>,
     },
-    /// Who is attached (SBP-L2-20, ours).
+    /// The attached surfaces (SBP-L2-20, ours).
     Surfaces {
         session_id: SessionId,
         list: Vec<AttachedSurface>,
     },
-    /// A `USER_MESSAGE` is on disk and will be answered.
+    /// A `USER_MESSAGE` is stored and will be answered.
     TurnAccepted {
         client_turn_id: String,
         turn_id: TurnId,
         session_id: SessionId,
     },
-    /// A `USER_MESSAGE` was refused, and nothing of it is stored. A turn that fails later is told
-    /// through the log, with its status.
+    /// A `USER_MESSAGE` was refused, and nothing of it is stored. A turn that fails later appears
+    /// in the log with its status.
     TurnFailed {
         client_turn_id: Option<String>,
         turn_id: Option<TurnId>,
@@ -289,25 +289,24 @@ pub enum ServerFrame {
         code: String,
         message: String,
     },
-    /// The agent asks for a tool on the device; `TOOL_RESULT` answers it (SBP-L5-02).
+    /// The agent calls a tool on the device; `TOOL_RESULT` answers it (SBP-L5-02).
     ToolCall {
         call_id: String,
         tool_name: String,
         tool_input: Value,
-        /// For how long the answer is waited for (ours).
+        /// How long the gateway waits for the result (ours).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
-    /// A tool waits for a person's leave; `APPROVAL_DECISION` or the HTTP interface gives it
-    /// (ours).
+    /// A tool call waits for approval, given by `APPROVAL_DECISION` or over HTTP (ours).
     ApprovalRequest(Approval),
-    /// It does not wait any more: `state` says why (ours).
+    /// The approval is no longer pending; `state` says why (ours).
     ApprovalResolved {
         approval_id: ApprovalId,
         session_id: SessionId,
         state: approval::ApprovalState,
     },
-    /// The session was handed over while the surface was attached (ours).
+    /// The session was handed off while the surface was attached (ours).
     SessionHandedOff {
         session_id: SessionId,
         new_session_id: SessionId,
@@ -315,7 +314,7 @@ pub enum ServerFrame {
     },
     Ping {},
     Pong {},
-    /// A type this build does not know.
+    /// A type that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
 }
@@ -326,7 +325,7 @@ pub struct AttachedSurface {
     pub surface_id: Option<String>,
     pub device_type: String,
     pub joined: bool,
-    /// Whether it is the one that is told.
+    /// Whether it is the surface that receives this frame.
     pub you: bool,
 }
 
@@ -366,7 +365,7 @@ impl Serialize for TetherTurn {
             content: &'a RawValue,
             model_used: Option<&'a str>,
         }
-        // The text goes out twice and is escaped once: it is most of the work of a drain.
+        // The content is sent twice but escaped once: escaping is most of the cost of a drain.
         let content = to_raw_value(&self.content).map_err(serde::ser::Error::custom)?;
         let model_used = self.model_used.as_deref();
         let nested = Nested { role: &self.role, content: &content, model_used };
@@ -385,7 +384,7 @@ impl Serialize for TetherTurn {
     }
 }
 
-/// `TURN_COMPLETE`: the chunks of `chunk_id` are all there.
+/// `TURN_COMPLETE`: all chunks of `chunk_id` were sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnComplete {
     pub chunk_id: TurnId,

@@ -1,4 +1,4 @@
-//! Names for things: sessions, turns, snapshots, agents, positions in a log.
+//! Ids of sessions, turns, snapshots, exports, memories, approvals and agents; log positions.
 //!
 //! Newtypes, so that a turn id can never be passed where a session id is meant.
 
@@ -23,7 +23,7 @@ macro_rules! uuid_id {
                 self.0.as_bytes()
             }
 
-            /// Back from the sixteen bytes.
+            /// The inverse of `as_bytes`.
             pub fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
             }
@@ -45,8 +45,8 @@ macro_rules! uuid_id {
             type Err = InvalidUuid;
 
             fn from_str(text: &str) -> Result<Self, InvalidUuid> {
-                // Only the hyphenated form: `Uuid` would also take braces, URNs and bare hex,
-                // and then one session would have several names.
+                // Only the hyphenated form: `Uuid` also accepts braces, URNs and bare hex, and
+                // then one session would have several spellings.
                 if text.len() != 36 {
                     return Err(InvalidUuid);
                 }
@@ -69,15 +69,15 @@ uuid_id!(
     SnapshotId
 );
 uuid_id!(
-    /// One bundle made of a session.
+    /// One export of a session as a bundle.
     ExportId
 );
 uuid_id!(
-    /// One thing an agent remembers.
+    /// One memory of an agent.
     MemoryId
 );
 uuid_id!(
-    /// One question whether a tool may be called.
+    /// One approval request for a tool call.
     ApprovalId
 );
 
@@ -86,10 +86,10 @@ uuid_id!(
 #[error("not a UUID in the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")]
 pub struct InvalidUuid;
 
-/// A position in a session's log. The first entry is 1; 0 means "before everything".
+/// A position in a session's log. The first entry is 1; 0 is before the first entry.
 pub type Seq = u64;
 
-/// Who takes the turns of a session: a name the caller chose, 1 to 128 printable characters.
+/// The agent that answers in a session: a name the caller chose, 1 to 128 printable characters.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -121,7 +121,7 @@ impl AgentId {
     }
 }
 
-/// The text cannot name an agent.
+/// The text is not a valid agent id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an agent id is 1 to 128 characters without control characters")]
 pub struct InvalidAgentId;

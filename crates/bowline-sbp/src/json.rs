@@ -1,17 +1,17 @@
-//! A look at JSON text before anything parses it.
+//! Checks on raw JSON text, without a parser.
 //!
-//! Raw values are stored and forwarded as they came, so no parser ever walks their depth, or finds
-//! what strict servers refuse. These scans do, without recursion.
+//! Raw values are stored and forwarded unparsed, so no parser limits their nesting or finds lone
+//! surrogates, which strict servers reject. These scans do, without recursion.
 
 use std::borrow::Cow;
 
 /// The deepest nesting a request may have (G11).
 pub const MAX_DEPTH: usize = 64;
 
-/// Whether `text` nests objects and arrays at most `limit` deep. Text that is not JSON may get
-/// either answer; the parser behind will refuse it.
+/// Whether `text` nests objects and arrays at most `limit` deep. For text that is not JSON the
+/// result is unspecified; the parser refuses it later.
 pub fn within_depth(text: &[u8], limit: usize) -> bool {
-    // Most texts have too few brackets to nest that deep, and counting is much faster.
+    // Fast path: most texts have at most `limit` opening brackets in all.
     if text.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= limit {
         return true;
     }
@@ -41,10 +41,10 @@ pub fn within_depth(text: &[u8], limit: usize) -> bool {
     true
 }
 
-/// The text with every half of a surrogate pair replaced (`\ufffd`). Kept and carried they stay what
-/// they are, but many servers refuse a request that spells one.
+/// The text with every lone surrogate escape replaced by `\ufffd`: many upstreams reject a request
+/// that contains one. Stored and exported messages keep them.
 pub fn without_halves(json: &str) -> Cow<'_, str> {
-    // Nearly every text has none: one quick look.
+    // Fast path: nearly every text has none.
     if !json.contains("\\ud") && !json.contains("\\uD") {
         return Cow::Borrowed(json);
     }
@@ -69,7 +69,7 @@ pub fn without_halves(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The half of a pair that an escape at the start of `text` spells.
+/// The surrogate, if `text` starts with the escape of one.
 fn surrogate(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     let unit = u32::from_str_radix(digits, 16).ok()?;
@@ -102,7 +102,7 @@ mod tests {
             (r#""\ud83d""#, r#""\ufffd""#),
             (r#""\ude00\ud83d""#, r#""\ufffd\ufffd""#),
             (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
-            // An escaped backslash before `ud800` spells no half.
+            // `ud800` after an escaped backslash is not a surrogate.
             (r#""\\ud800 \udc00é""#, r#""\\ud800 \ufffdé""#),
             (r"\ud8", r"\ud8"),
             (r"\", r"\"),

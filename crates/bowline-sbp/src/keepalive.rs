@@ -1,11 +1,11 @@
-//! Is the surface still there? (SBP-L2-17)
+//! Keepalive of a surface's socket (SBP-L2-17).
 //!
-//! Pure: time is an argument. Anything heard from the surface proves life, a `PONG` frame, a
-//! WebSocket pong or real traffic alike, so a quiet library is not mistaken for a dead one.
+//! Pure: time is an argument. Any frame from the surface answers a `PING`: a `PONG` frame, a
+//! WebSocket pong or other traffic, so a client library without `PONG` is not disconnected.
 
 use std::time::{Duration, Instant};
 
-/// The wait between signs of life before we ask, and how long the answer may take.
+/// The interval between pings, and how long an answer may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rhythm {
     pub every: Duration,
@@ -18,18 +18,18 @@ impl Default for Rhythm {
     }
 }
 
-/// What to do now.
+/// What the driver has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing until [`Keepalive::deadline`].
     Wait,
     /// Send a `PING`.
     Ping,
-    /// No answer came: drop the surface.
+    /// No answer in time: disconnect the surface.
     Dead,
 }
 
-/// One surface's pulse.
+/// The ping timer of one surface.
 #[derive(Debug)]
 pub struct Keepalive {
     rhythm: Rhythm,
@@ -47,14 +47,14 @@ impl Keepalive {
         Self { rhythm, state: Phase::Quiet { ask_at: now + rhythm.every } }
     }
 
-    /// Something came from the surface.
+    /// A frame came from the surface.
     pub fn heard(&mut self, now: Instant) {
         if let Phase::Asked { .. } = self.state {
             self.state = Phase::Quiet { ask_at: now + self.rhythm.every };
         }
     }
 
-    /// Time went by.
+    /// To be called at [`Keepalive::deadline`] or later.
     pub fn poll(&mut self, now: Instant) -> Verdict {
         match self.state {
             Phase::Quiet { ask_at } if now >= ask_at => {

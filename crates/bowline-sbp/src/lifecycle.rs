@@ -1,62 +1,62 @@
-//! The life of a session: five states and the only changes between them (SBP-L2-13).
+//! The lifecycle of a session: five states and the transitions between them (SBP-L2-13).
 //!
-//! Apart, because every part of the house asks "may this happen now?" and there must be one
-//! answer. Pure: a state and a change give the next state or a refusal.
+//! Apart, because every crate has to agree which transitions are allowed. Pure: a state and a
+//! change give the next state or an error.
 //!
-//! A session stays `running` between turns. It becomes `suspended` when the surface that was
-//! attached goes away, never merely because no surface ever came (SBP-L2-15).
+//! A session stays `running` between turns. It becomes `suspended` when its last attached surface
+//! disconnects, never merely because no surface ever attached (SBP-L2-15).
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a session is in its life.
+/// The status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Status {
-    /// Made, no turn yet.
+    /// Created, no turn yet.
     Idle,
-    /// Has taken a turn and may take more.
+    /// Has taken a turn and accepts more.
     Running,
-    /// Its surface went away; work goes on, a caller must resume it explicitly.
+    /// Its surface disconnected; a running turn continues, a caller must resume it explicitly.
     Suspended,
-    /// Ended well. Takes no more turns.
+    /// Ended successfully. Accepts no more turns.
     Completed,
-    /// Ended badly. Takes no more turns.
+    /// Ended with a failure. Accepts no more turns.
     Failed,
 }
 
-/// What happens to a session.
+/// An event that may change the status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// A turn was taken.
+    /// A turn was accepted.
     TurnTaken,
-    /// The attached surface went away, cleanly or not.
+    /// The last attached surface detached or disconnected.
     SurfaceLost,
     /// A surface attached.
     SurfaceAttached,
-    /// The caller named the session to go on with it.
+    /// The caller named the session in a request in order to resume it.
     Resumed,
-    /// The owner put it aside.
+    /// The status was set to `suspended` by request.
     Suspend,
-    /// The owner ended it, done.
+    /// The status was set to `completed` by request.
     Complete,
-    /// The owner ended it, given up.
+    /// The status was set to `failed` by request.
     Fail,
 }
 
-/// A change that the lifecycle does not have.
+/// A transition that the lifecycle does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("a session that is {from} cannot take this step")]
+#[error("this change of status is not allowed: the session is {from}")]
 pub struct IllegalChange {
     pub from: Status,
     pub change: Change,
 }
 
 impl Status {
-    /// The next state. A change that means nothing in this state leaves it as it is; one that
-    /// the protocol forbids is refused.
+    /// The next status. A change without meaning in this status leaves it as it is; one that the
+    /// protocol forbids is an error.
     pub fn after(self, change: Change) -> Result<Status, IllegalChange> {
         use Change::*;
         use Status::*;
@@ -69,22 +69,23 @@ impl Status {
             (Running, TurnTaken | SurfaceAttached | Resumed) => Ok(Running),
 
             (Suspended, SurfaceAttached | Resumed) => Ok(Running),
-            // A turn that was under way when the surface left ends without waking the session.
+            // A turn that was running when the surface disconnected does not resume the session.
             (Suspended, TurnTaken | SurfaceLost | Suspend) => Ok(Suspended),
 
-            // Ending goes through `running`: an idle session is started, a suspended one resumed.
+            // The protocol ends only running sessions: an idle or suspended one counts as started
+            // or resumed first.
             (Idle | Running | Suspended, Complete) => Ok(Completed),
             (Idle | Running | Suspended, Fail) => Ok(Failed),
             (Idle, Suspend) => Ok(Suspended),
 
-            // An ended session can still be looked at.
+            // Surfaces may still attach to an ended session, to read it.
             (Completed, SurfaceAttached | SurfaceLost | Complete) => Ok(Completed),
             (Failed, SurfaceAttached | SurfaceLost | Fail) => Ok(Failed),
             (Completed | Failed, _) => refused,
         }
     }
 
-    /// Whether the session can take another turn at all.
+    /// Whether the session accepts more turns.
     pub fn is_open(self) -> bool {
         !matches!(self, Status::Completed | Status::Failed)
     }
@@ -106,7 +107,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// The text names no state.
+/// The text is not a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a status is one of idle, running, suspended, completed, failed")]
 pub struct UnknownStatus;
@@ -149,8 +150,8 @@ mod tests {
 
     #[test]
     fn sbp_l2_13_no_state_changes_in_a_way_the_protocol_does_not_name() {
-        // Ending an idle or suspended session passes through running; that composition and the
-        // owner's own `Suspend` are the only additions to the protocol's list.
+        // Additions to the protocol's list: ending an idle or suspended session, which combines two
+        // transitions, and `Suspend` of an idle one.
         let named = [
             (Idle, Running),
             (Running, Suspended),

@@ -1,7 +1,7 @@
-//! One chat message, kept exactly as its author wrote it.
+//! One chat message, kept byte for byte as it was received.
 //!
-//! A message is raw JSON text with a role read out of it: unknown fields, number spellings and
-//! key order survive storage, history and export untouched. What is compared is the meaning.
+//! A message is raw JSON text with its role parsed: unknown fields, number spellings and key order
+//! survive storage, history and export unchanged. Comparison ([`Message::means`]) is by meaning.
 
 use std::borrow::Cow;
 
@@ -21,10 +21,11 @@ pub struct Message {
     role: Cow<'static, str>,
     #[serde(skip)]
     hidden: bool,
-    /// Whether it may call tools: looked for once, because models want the whole history each time.
+    /// Whether it may contain tool calls. Cached, because every model request sends the whole
+    /// history.
     #[serde(skip)]
     calls: bool,
-    /// Whether characters are spelled as escapes in it; looked for once, for the same reason.
+    /// Whether it contains `\u` escapes. Cached for the same reason.
     #[serde(skip)]
     escapes: bool,
 }
@@ -35,18 +36,18 @@ impl<'de> Deserialize<'de> for Message {
     }
 }
 
-/// What an entry of a session's log is.
+/// The kind of a log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryKind {
-    /// What a caller said: user, system, tool result.
+    /// A message from a caller: user, system, tool result.
     Message,
-    /// What the agent said.
+    /// An answer of the agent.
     Turn,
-    /// What the gateway has to say to the reader; the model never sees it.
+    /// A message from the gateway to the reader; never sent to a model.
     Note,
-    /// A tool that the gateway ran by itself on the way to an answer: the call, or its result.
-    /// The model sees it, readers and callers do not.
+    /// A tool call that the gateway made during a turn, or its result. Sent to the model, but not
+    /// delivered to surfaces and callers.
     Action,
 }
 
@@ -66,7 +67,7 @@ impl EntryKind {
             .find(|kind| kind.as_str() == name)
     }
 
-    /// What a message of that role is, where nothing else says it.
+    /// The default kind of a message with that role.
     pub fn of_role(role: &str) -> Self {
         if role == "assistant" { EntryKind::Turn } else { EntryKind::Message }
     }
@@ -99,12 +100,12 @@ struct Part {
 }
 
 impl Message {
-    /// Takes a raw value as a message.
+    /// Parses a raw value as a message.
     pub fn read(raw: Box<RawValue>) -> Result<Self, InvalidMessage> {
         if !raw.get().starts_with('{') {
             return Err(InvalidMessage::NotAnObject);
         }
-        // A single character is found much faster than a word, and most messages have neither.
+        // Searching for one byte first is much faster, and most messages do not contain it.
         let calls = raw.get().contains('_') && raw.get().contains("\"tool_calls\"");
         let escapes = raw.get().contains('\\') && raw.get().contains("\\u");
         if let Some(role) = usual_role(raw.get()).filter(|_| !escapes) {
@@ -124,7 +125,7 @@ impl Message {
         Self { raw, role: Cow::Owned(role.to_owned()), hidden: false, calls: false, escapes: true }
     }
 
-    /// Marks it as something between gateway and model that callers never saw.
+    /// Marks it as exchanged between gateway and model only: callers never saw it.
     pub fn hidden(self) -> Self {
         Self { hidden: true, ..self }
     }
@@ -133,12 +134,12 @@ impl Message {
         self.hidden
     }
 
-    /// The JSON text as strict servers take it: without halves of surrogate pairs.
+    /// The JSON text for upstreams: without lone surrogates, which strict servers reject.
     pub fn for_servers(&self) -> Cow<'_, str> {
         if self.escapes { without_halves(self.as_json()) } else { Cow::Borrowed(self.as_json()) }
     }
 
-    /// Whether it calls tools, or looks so at a glance.
+    /// Whether it may contain tool calls; false positives are possible.
     pub fn may_call(&self) -> bool {
         self.calls
     }
@@ -152,7 +153,7 @@ impl Message {
         self.raw.get()
     }
 
-    /// What a person would read: the content string, or the text parts of a multi-part content.
+    /// The text for display: the content string, or the text parts of a multi-part content.
     pub fn content(&self) -> String {
         if let Some((_, content)) = usual(self.as_json()) {
             return content;
@@ -170,7 +171,7 @@ impl Message {
         }
     }
 
-    /// Whether both say the same: spelling and bookkeeping fields that SDKs add do not count.
+    /// Whether both have the same meaning: JSON spelling and fields added by SDKs are ignored.
     pub fn means(&self, other: &Message) -> bool {
         if self.as_json() == other.as_json() {
             return true;
@@ -179,8 +180,8 @@ impl Message {
             && matches!((self.meaning(), other.meaning()), (Some(a), Some(b)) if a == b)
     }
 
-    /// The fields that carry meaning, with equivalent forms made equal. `None` for text that
-    /// only a raw comparison can judge (lone surrogates, numbers past every type).
+    /// The fields that carry meaning, with equivalent forms normalised. `None` for text that
+    /// serde_json cannot parse (lone surrogates, numbers out of range).
     fn meaning(&self) -> Option<serde_json::Map<String, Value>> {
         let Ok(Value::Object(fields)) = serde_json::from_str(self.as_json()) else { return None };
         let mut kept = serde_json::Map::new();
@@ -198,8 +199,8 @@ impl Message {
     }
 }
 
-/// Who said it and what a person would read of it, from the JSON text of a message that was one when
-/// it was stored. For every turn that is delivered, most messages are not read as JSON at all.
+/// Role and display text of a stored message. Called for every delivered turn, so the usual form
+/// is recognised without a JSON parser.
 pub fn said(json: &str) -> Option<(Cow<'static, str>, String)> {
     usual(json).or_else(|| {
         let message = Message::read(RawValue::from_string(json.to_owned()).ok()?).ok()?;
@@ -208,10 +209,10 @@ pub fn said(json: &str) -> Option<(Cow<'static, str>, String)> {
     })
 }
 
-/// The roles that nearly all messages have.
+/// The usual roles.
 const ROLES: [&str; 4] = ["assistant", "user", "system", "tool"];
 
-/// Role and content, where a message is a role and a text and nothing else, as most are.
+/// Fast path: role and content of a message with exactly these two fields, as most have.
 fn usual(json: &str) -> Option<(Cow<'static, str>, String)> {
     let (role, rest) = json.strip_prefix("{\"role\":\"")?.split_once('"')?;
     if role.contains('\\') {
@@ -226,18 +227,18 @@ fn usual(json: &str) -> Option<(Cow<'static, str>, String)> {
     if memchr2(b'"', b'\\', inner.as_bytes()).is_none() {
         return Some((role, inner.to_owned()));
     }
-    // Escapes are undone; more than one text is not taken for one.
+    // With escapes the parser decides; it also rejects more than one string.
     Some((role, serde_json::from_str(text).ok()?))
 }
 
-/// The role, where it stands first and alone, as most writers have it. Not for text with escapes,
-/// in which names can be spelled otherwise.
+/// Fast path: the role, if it is the first field and occurs once. Not for text with escapes, in
+/// which field names can be spelled differently.
 fn usual_role(json: &str) -> Option<&'static str> {
     let rest = json.strip_prefix("{\"role\":\"")?;
     let role = ROLES.into_iter().find(|role| {
         rest.strip_prefix(role).is_some_and(|rest| rest.starts_with("\",") || rest == "\"}")
     })?;
-    // A message that speaks of roles further on is read with care.
+    // A second `"role"` may be a duplicate field: left to the parser.
     (!rest.contains("\"role\"")).then_some(role)
 }
 
@@ -257,12 +258,12 @@ fn single_text(content: &Value) -> Option<&Value> {
 
 /// How many leading messages of `incoming` the session already has (SBP-L1-11).
 ///
-/// Callers either send what is new, or, as most OpenAI clients do, everything so far. The second
-/// kind is recognised when the shared beginning is the whole stored history, or holds an
-/// assistant's word that the caller can only have from us. A shared beginning without either is
-/// a coincidence ("hi" twice), and all of it is new.
+/// Callers send either only new messages or, like most OpenAI clients, the whole history. The
+/// latter is recognised when the shared prefix is the whole stored history, or contains an
+/// assistant message, which the caller can only have from this gateway. A shared prefix without
+/// either is a coincidence ("hi" twice), and all messages are new.
 pub fn already_stored(stored: &[Message], incoming: &[Message]) -> usize {
-    // What a caller never saw, it cannot have sent back.
+    // Callers never saw hidden messages, so they cannot resend them.
     let stored = || stored.iter().filter(|message| !message.hidden);
     let shared = stored().zip(incoming).take_while(|(a, b)| a.means(b)).count();
     let all = stored().nth(shared).is_none();
@@ -273,8 +274,8 @@ pub fn already_stored(stored: &[Message], incoming: &[Message]) -> usize {
     if shared < incoming.len() {
         return shared;
     }
-    // Nothing is new. If the history waits for an answer, this asks for it again; otherwise the
-    // caller repeats its last words, and they count as said once more.
+    // Nothing is new. If the history ends without an answer, this is a retry; otherwise the caller
+    // repeats its last user message, which counts as new.
     if all && stored().next_back().is_some_and(|last| last.role() != "assistant") {
         return shared;
     }
@@ -384,7 +385,7 @@ mod tests {
     fn sbp_l1_11_a_resent_history_is_recognised() {
         let stored = [user("a"), assistant("b")];
         assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
-        // The caller edited its last words: the shared beginning holds our answer.
+        // The caller edited its last message: the shared prefix contains an assistant message.
         let longer = [user("a"), assistant("b"), user("c"), assistant("d")];
         assert_eq!(already_stored(&longer, &[user("a"), assistant("b"), user("x")]), 2);
     }

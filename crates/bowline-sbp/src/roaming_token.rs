@@ -1,12 +1,11 @@
 //! The roaming token: a signed reference to a bundle (SBP-L3-02).
 //!
-//! A compact JWT, HS256, signed with a secret of the gateway that made the bundle. The key's id
-//! stands in the header, so that secrets can change while tokens are on their way. Pure: the time
-//! is passed in.
+//! A compact JWT, HS256, signed with a secret of the exporting gateway. The key id is in the
+//! header, so that keys can be rotated while tokens are valid. Pure: the time is passed in.
 //!
 //! Invariants
-//! - Only HS256, only our own `typ`, only keys we know: what a token says of itself decides nothing.
-//! - A token that anyone changed in any byte is refused as invalid, never as expired.
+//! - Only HS256, only our `typ`, only known keys: the token's header does not choose the algorithm.
+//! - A token with any changed byte is refused as invalid, never as expired.
 
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -15,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Code, Failure};
 use crate::id::{ExportId, SessionId};
 
-/// The longest time a token may be good for: seven days.
+/// The longest lifetime of a token, in seconds: seven days.
 pub const LONGEST_TTL: u32 = 7 * 24 * 3600;
-/// No token of ours is longer; what is, is not even looked at.
+/// Longer tokens are refused before parsing.
 const LONGEST_TOKEN: usize = 2048;
 const TYPE: &str = "JWT";
 
-/// What a token says.
+/// The claims of a roaming token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoamingClaims {
     pub sub: ExportId,
@@ -34,7 +33,7 @@ pub struct RoamingClaims {
 /// A secret that signs tokens.
 #[derive(Clone)]
 pub struct SigningKey {
-    /// What tokens call it.
+    /// The `kid` in the token header.
     pub id: String,
     pub secret: [u8; 32],
 }
@@ -45,10 +44,10 @@ impl std::fmt::Debug for SigningKey {
     }
 }
 
-/// Why a token is worth nothing.
+/// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    #[error("the roaming token is not one of this gateway's, or was changed")]
+    #[error("the roaming token was not issued by this gateway, or was changed")]
     Invalid,
     #[error("the roaming token has expired")]
     Expired,
@@ -76,13 +75,13 @@ impl RoamingClaims {
         jsonwebtoken::encode(&header, self, &secret).expect("plain claims are always signed")
     }
 
-    /// Reads a token that one of `keys` signed and that is still good.
+    /// Verifies a token that one of `keys` signed and that has not expired.
     pub fn read(token: &str, keys: &[SigningKey], now: Timestamp) -> Result<Self, TokenError> {
         let claims = Self::read_expired(token, keys)?;
         if claims.exp <= now.as_second() { Err(TokenError::Expired) } else { Ok(claims) }
     }
 
-    /// The same, good or not.
+    /// The same, without checking the expiry.
     pub fn read_expired(token: &str, keys: &[SigningKey]) -> Result<Self, TokenError> {
         if token.len() > LONGEST_TOKEN {
             return Err(TokenError::Invalid);
@@ -92,7 +91,7 @@ impl RoamingClaims {
         let key = keys.iter().find(|key| ours && header.kid.as_ref() == Some(&key.id));
         let key = DecodingKey::from_secret(&key.ok_or(TokenError::Invalid)?.secret);
         let mut validation = Validation::new(Algorithm::HS256);
-        // Time is ours to judge: the library would ask the clock.
+        // The caller checks the expiry against `now`: the library would read the system clock.
         validation.validate_exp = false;
         validation.set_required_spec_claims(&["exp", "sub"]);
         let read = jsonwebtoken::decode::<Self>(token, &key, &validation);

@@ -1,7 +1,7 @@
-//! What a surface says about itself when it attaches (SBP-L4-01).
+//! The surface context: what a surface declares about itself when it attaches (SBP-L4-01).
 //!
-//! Parsed leniently, once, at the edge: a field of the wrong type is as good as absent, and one
-//! bad field never spoils the others.
+//! Parsed leniently, once: a field of the wrong type counts as absent, and one invalid field never
+//! affects the others.
 
 mod form;
 mod tools;
@@ -12,31 +12,31 @@ pub use tools::{SurfaceTool, description, is_unseen, schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The longest string we keep of anything a surface says about itself.
+/// The longest string of a surface context, in bytes; a longer one is dropped.
 const LONGEST: usize = 256;
-/// The most list entries we keep of anything a surface says about itself.
+/// The most entries kept of a list in a surface context.
 const MOST: usize = 64;
 
-/// A surface's own description, made sane.
+/// What a surface declares about itself, validated and bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SurfaceContext {
     /// Any string; the well-known ones are mobile, desktop, iot, browser, voice, unknown.
     pub device_type: DeviceType,
-    /// The most tokens the surface can show of one turn.
+    /// The most tokens of one turn that the surface can display.
     pub max_output_tokens: Option<u32>,
-    /// What it can show: markdown, tables, images, audio, streaming, …
+    /// What it can display: markdown, tables, images, audio, streaming, …
     pub ui_capabilities: Vec<String>,
     /// BCP-47.
     pub locale: Option<String>,
-    /// A stable name of the device.
+    /// A stable id of the device.
     pub surface_id: Option<String>,
     /// Tools that run on the device.
     pub mcp_tools: Vec<SurfaceTool>,
 }
 
-/// The kind of device, kept as it was said.
+/// The kind of device, as the surface declared it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -62,7 +62,7 @@ impl From<&str> for DeviceType {
 }
 
 impl SurfaceContext {
-    /// Reads what a surface sent, whatever it sent.
+    /// Parses what a surface sent; any JSON is accepted.
     pub fn read(value: Option<&Value>) -> Self {
         let Some(Value::Object(fields)) = value else { return Self::default() };
         let text = |name: &str| fields.get(name).and_then(Value::as_str).and_then(bounded);
@@ -84,13 +84,13 @@ impl SurfaceContext {
         }
     }
 
-    /// Whether a device can be called that.
+    /// Whether the text is a valid `surface_id`.
     pub fn is_name(text: &str) -> bool {
         bounded(text).is_some_and(|name| name == text)
     }
 
-    /// The same, with what `before` says wherever this says nothing. Tools are only what is declared
-    /// now: they run on what is attached now.
+    /// The same, with absent fields taken from `before`. Except tools: they run on the surface that
+    /// is attached now, so only those declared now count.
     pub fn or(self, before: Self) -> Self {
         let unknown = self.device_type == DeviceType::default();
         let silent = self.ui_capabilities.is_empty();
@@ -104,7 +104,7 @@ impl SurfaceContext {
         }
     }
 
-    /// What a model should know of the device it writes for (SBP-L4-02).
+    /// A description of the device for the model's prompt (SBP-L4-02).
     pub fn note(&self) -> Option<String> {
         let device = match self.device_type.as_str() {
             "unknown" => None,
@@ -118,14 +118,14 @@ impl SurfaceContext {
         (!said.is_empty()).then(|| said.join(" "))
     }
 
-    /// Whether the surface wants chunks. One that lists capabilities without `streaming` gets
-    /// whole turns (SBP-L2-09); one that lists none gets the plain experience: chunks.
+    /// Whether the surface gets chunks. One that lists capabilities without `streaming` gets whole
+    /// turns (SBP-L2-09); one that lists no capabilities gets chunks.
     pub fn streams(&self) -> bool {
         self.ui_capabilities.is_empty() || self.ui_capabilities.iter().any(|c| c == "streaming")
     }
 }
 
-/// What a device says of itself is data for a model, on one line.
+/// Text from a device, made safe for a prompt: short, on one line.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
 }

@@ -1,19 +1,19 @@
-//! The second pass over an answer: what a model is asked to make of it for one device (SBP-L4-03).
+//! The prompt with which a model rewrites an answer for one device (SBP-L4-03).
 //!
-//! Apart, because what a model is told decides what a reader gets, and has to be readable and
-//! testable without one. Pure: the same surface and text give the same words.
+//! Apart, because the prompt decides what a reader gets, and must be testable without a model.
+//! Pure: the same surface and text give the same prompt.
 //!
 //! Invariants
-//! - The answer stands alone in a message of its own, as material. What a device says of itself
-//!   comes in as short single lines.
-//! - A text that already fits is left alone: no model is asked to improve on it.
+//! - The answer is a message of its own, as data. What a device declares about itself is included
+//!   as short single lines (prompt injection).
+//! - A text that already fits is not translated.
 
 use bowline_adapt::{Form, Kind};
 
 use crate::message::Message;
 use crate::surface::{SHORT, SurfaceContext, plain};
 
-/// Capabilities that are passed on to the model; the rest is noise.
+/// The most capabilities that are listed in the prompt.
 const MOST_CAPABILITIES: usize = 16;
 
 const TASK: &str = "You rewrite the answers of another assistant for the device they are read on. \
@@ -22,11 +22,11 @@ const TASK: &str = "You rewrite the answers of another assistant for the device 
     warnings. Add nothing of your own: no greeting, no comment, no question. Say only the rewritten \
     answer.";
 
-/// What a model has to know to write for one surface.
+/// The instructions for a model to rewrite answers for one surface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brief {
     instructions: String,
-    /// A text that comes out of it as it went in needs no translation.
+    /// A text that this form leaves unchanged needs no translation.
     measure: Form,
     limit: Option<u32>,
 }
@@ -43,20 +43,19 @@ impl Brief {
         }
     }
 
-    /// Whether the text is fit for the surface as it is: nothing in it would be put otherwise, and
-    /// it is no longer than what the surface can show, or than two or three sentences if it does
-    /// not say how much that is.
+    /// Whether the text fits the surface as it is: the form changes nothing, and it is not longer
+    /// than the surface's limit, or than two or three sentences if it declares none.
     pub fn fits(&self, text: &str) -> bool {
         self.measure.whole(text).trim_end() == text.trim_end()
     }
 
-    /// The conversation in which a model is asked.
+    /// The messages of the request to the model.
     pub fn messages(&self, text: &str) -> Vec<Message> {
         vec![Message::text("system", &self.instructions), Message::text("user", text)]
     }
 
-    /// The most tokens the model may use. More than the surface shows: a translation that is a
-    /// little too long ends after a sentence, one that the server cuts off ends anywhere.
+    /// The `max_tokens` of the request. More than the surface's limit: a translation that is a
+    /// little too long is cut after a sentence here, while the upstream would cut it anywhere.
     pub fn max_tokens(&self) -> Option<u32> {
         self.limit.map(|limit| limit.saturating_mul(2))
     }
@@ -195,7 +194,7 @@ mod tests {
             (json!({ "device_type": "watch", "max_output_tokens": 400 }), long.as_str(), true),
             (json!({ "device_type": "voice" }), "See https://example.com/x", false),
             (json!({ "device_type": "voice" }), "It rains.", true),
-            // Who shows everything still has a small screen.
+            // A mobile device that displays everything still has a small screen.
             (json!({ "device_type": "mobile" }), "It **rains**.", true),
             (json!({ "device_type": "mobile" }), long.as_str(), false),
         ] {

@@ -1,4 +1,4 @@
-//! Devices of a session, and what their tools are allowed to do.
+//! Bodies of the HTTP interface: devices of a session, and approvals of tool calls.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,15 +11,15 @@ use crate::surface::SurfaceContext;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SurfaceView {
-    /// What it last said of itself.
+    /// What it last declared about itself.
     #[serde(flatten)]
     pub context: SurfaceContext,
     pub first_seen: Timestamp,
-    /// Null if it has a token and never used it.
+    /// Null if it was given a token and has never attached.
     pub last_seen: Option<Timestamp>,
     /// Whether it is attached now.
     pub attached: bool,
-    /// Until when its own token is good, if it has one.
+    /// When its device token expires, if it has one.
     pub token_expires_at: Option<Timestamp>,
 }
 
@@ -28,7 +28,7 @@ pub struct SurfaceView {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SurfaceList {
     pub session_id: SessionId,
-    /// Devices that gave themselves a name, the newest first.
+    /// Devices with a `surface_id`, the newest first.
     pub surfaces: Vec<SurfaceView>,
 }
 
@@ -37,19 +37,19 @@ pub struct SurfaceList {
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NewSurface {
-    /// What the device is called; a name is made if absent.
+    /// The id of the device; generated if absent.
     pub surface_id: Option<String>,
-    /// For how many seconds its token is good; 30 days if absent, a year at most.
+    /// Lifetime of the token in seconds; 30 days if absent, a year at most.
     pub expires_in: Option<u64>,
 }
 
-/// Answer to it. The token is shown once.
+/// Answer to `POST /v1/sessions/{id}/surfaces`. The token is returned only once.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SurfaceToken {
     pub session_id: SessionId,
     pub surface_id: String,
-    /// Goes where `session_token` goes in `ATTACH_SESSION`, and opens nothing else.
+    /// Use it as `session_token` in `ATTACH_SESSION`; it is valid for nothing else.
     pub surface_token: String,
     pub expires_at: Timestamp,
 }

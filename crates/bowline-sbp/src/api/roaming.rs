@@ -1,5 +1,5 @@
-//! The JSON of sessions that travel (SBP-L3). Where the protocol and its test suite name a field
-//! differently, an answer has both.
+//! Bodies of the HTTP interface: export, import, handoff, fork and lineage (SBP-L3). Where the
+//! protocol and its test suite name a field differently, an answer has both names.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,18 +12,18 @@ use crate::id::{AgentId, ExportId, SessionId};
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ExportRequest {
-    /// How long the token is good for: 60 to 604800 seconds, a day unless said.
+    /// Lifetime of the token: 60 to 604800 seconds, one day if absent.
     pub ttl_seconds: Option<u32>,
     /// At most 120 characters.
     pub label: Option<String>,
 }
 
-/// Answer to it.
+/// Answer to `POST /v1/sbp/sessions/{id}/export`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Exported {
     pub export_id: ExportId,
-    /// Opens the bundle once. Keep it like a password.
+    /// Allows one import of the bundle. Keep it secret, like a password.
     pub roaming_token: String,
     pub session_id: SessionId,
     pub expires_at: Timestamp,
@@ -45,7 +45,7 @@ pub struct Imported {
     pub message_count: u64,
     pub messages_restored: u64,
     pub origin_export_id: String,
-    /// Whether the bundle's memory is one this gateway knows.
+    /// Whether the bundle's memory was in a format this gateway knows, and was imported.
     pub memory_restored: bool,
     pub provenance: Provenance,
 }
@@ -84,15 +84,15 @@ pub struct TokenView {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HandoffRequest {
     pub to_agent_id: String,
-    /// What the next agent is told, at most 2000 characters.
+    /// A message for the next agent, at most 2000 characters.
     #[serde(default)]
     pub handoff_message: Option<String>,
-    /// Why, at most 500 characters.
+    /// The reason for the handoff, at most 500 characters.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// Answer to it.
+/// Answer to `POST /v1/sbp/sessions/{id}/handoff`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HandedOff {
@@ -114,11 +114,11 @@ pub struct HandedOff {
 pub struct ForkRequest {
     /// At most 120 characters.
     pub label: Option<String>,
-    /// Begin after this many steps; now, if none is said (ours).
+    /// Fork after this many steps; at the end of the log if absent (ours).
     pub at_step: Option<u64>,
 }
 
-/// Answer to it.
+/// Answer to `POST /v1/sbp/sessions/{id}/fork`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Forked {
@@ -127,9 +127,9 @@ pub struct Forked {
     pub fork_session_token: String,
     pub origin_session_id: SessionId,
     pub fork_label: Option<String>,
-    /// How many messages both share.
+    /// How many messages both sessions share.
     pub fork_point_msg: u64,
-    /// How many steps both share.
+    /// How many steps both sessions share.
     pub fork_point_step: u64,
 }
 
@@ -156,18 +156,18 @@ pub struct ExportList {
     pub exports: Vec<ExportView>,
 }
 
-/// How one session came from another.
+/// How one session was derived from another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LineageEdge {
     /// `import`, `fork` or `handoff`.
     pub kind: String,
-    /// The session it was; perhaps another gateway's.
+    /// The source session; it may belong to another gateway.
     pub from_session_id: String,
     pub to_session_id: String,
     pub export_id: Option<ExportId>,
     pub created_at: Timestamp,
-    /// What else is known: label, agents, reason, fork point.
+    /// Further details: label, agents, reason, fork point.
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub detail: serde_json::Map<String, serde_json::Value>,
 }
@@ -181,38 +181,38 @@ pub struct Lineage {
     pub outgoing_handoffs: Vec<LineageEdge>,
     pub incoming_handoffs: Vec<LineageEdge>,
     pub forks: Vec<LineageEdge>,
-    /// How this session came to be, if it came from another.
+    /// How this session was derived, if it came from another.
     pub origin: Option<LineageEdge>,
-    /// The whole family, oldest first: every session that this one is related to (ours).
+    /// The whole lineage tree, oldest first: every session related to this one (ours).
     pub tree: Vec<LineageEdge>,
-    /// The family is larger than what is shown.
+    /// The tree is larger than what is returned.
     pub truncated: bool,
-    /// What was spent in each session of the family, this one first. With the session's token alone,
-    /// only in this one (ours).
+    /// The cost of each session of the tree, this one first. With only the session token, the cost
+    /// of this one (ours).
     #[serde(default)]
     pub sessions: Vec<SessionCost>,
 }
 
-/// What one session of a family has cost.
+/// The cost of one session of a lineage tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionCost {
     pub session_id: String,
-    /// What its own turns cost. A fork pays from its point on, an import from its arrival on. Null
-    /// if that is not known here: it was deleted, or is another gateway's.
+    /// The cost of its own turns: of a fork since the fork point, of an import since the import.
+    /// Null if unknown: the session was deleted, or belongs to another gateway.
     pub cost_usd: Option<f64>,
     pub prompt_tokens: Option<u64>,
     pub completion_tokens: Option<u64>,
-    /// The same with all sessions that came from it.
+    /// The same, including all sessions derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<BranchCost>,
 }
 
-/// What a session and all that came from it have cost together.
+/// The total cost of a session and all sessions derived from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BranchCost {
-    /// How many sessions that is.
+    /// The number of sessions.
     pub sessions: u64,
     pub cost_usd: f64,
     pub prompt_tokens: u64,
@@ -237,6 +237,6 @@ impl BranchCost {
 pub struct KeyRotated {
     /// The key that signs from now on.
     pub key_id: String,
-    /// Keys whose tokens are still good.
+    /// Keys whose tokens are still accepted.
     pub known_keys: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! From the text of a bundle to its contents.
+//! Parses a bundle.
 
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -13,8 +13,7 @@ use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
 use bowline_pyjson::{Object, Value};
 
-/// The fields of a message that go to a model. The rest is bookkeeping: a model's server may refuse
-/// what it does not know.
+/// The fields of a message that are sent to a model. Upstreams may reject fields they do not know.
 pub const FOR_MODELS: [&str; 10] = [
     "role",
     "content",
@@ -28,17 +27,17 @@ pub const FOR_MODELS: [&str; 10] = [
     "reasoning_content",
 ];
 
-/// What a message can cost, in dollars; more is somebody's mistake.
+/// The largest plausible cost of a message, in dollars; more is treated as invalid.
 const MOST_COST: f64 = 1e6;
 
 impl Contents {
-    /// Checks the bundle's content id, then takes it apart.
+    /// Checks the bundle's content id, then parses it.
     pub fn open(text: &str) -> Result<(Self, Cid), OpenError> {
         let bundle = Value::parse(text).map_err(OpenError::NotJson)?;
         Self::open_value(bundle)
     }
 
-    /// The same for a bundle that was read as part of something larger.
+    /// The same for a bundle that is part of a larger JSON document.
     pub fn open_value(bundle: Value<'_>) -> Result<(Self, Cid), OpenError> {
         let said = bundle.get(BUNDLE_CID).and_then(Value::as_str).ok_or(OpenError::NoCid)?;
         let cid = Cid::of_bundle(&bundle);
@@ -115,12 +114,12 @@ fn session_of<'t>(
     Ok(part)
 }
 
-/// One message. Its own fields stay as they are; what says when, by whom and at what cost is read
-/// and, where our spelling of it would differ, carried too.
+/// Parses one message. Fields for models are kept as they are. Model, cost and time are parsed and,
+/// if writing them would give other JSON, also kept in `carried`.
 fn message(n: usize, value: Value<'_>) -> Result<MessagePart, OpenError> {
     let wrong = |what: &str| malformed(&format!("messages[{n}]: {what}"));
     let Value::Object(fields) = value else { return Err(wrong("it is not an object")) };
-    // What only Python takes for JSON can be carried, but not be sent to anyone.
+    // `NaN` and `Infinity`, which only Python accepts, are carried but never sent to a model.
     let (for_models, carried): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, value)| {
         name.as_str().is_some_and(|name| FOR_MODELS.contains(&name)) && is_strict(value)
     });
@@ -157,7 +156,7 @@ fn message(n: usize, value: Value<'_>) -> Result<MessagePart, OpenError> {
     Ok(MessagePart { carried, ..part })
 }
 
-/// Reads a field. It is taken out only if writing what was read gives the same again.
+/// Parses a field. It is removed only if writing the parsed value gives the same JSON.
 fn take_if_same<'t, T>(
     fields: &mut Object<'t>,
     name: &str,
@@ -175,7 +174,7 @@ fn memory_of<'t>(memory: Option<Value<'t>>, carried: &mut Object<'t>) -> Option<
     let mut memory = memory.filter(|memory| !memory.is_null())?;
     let parts = our_memory(&memory);
     let stranger = match &parts {
-        // Of another make, or more than fits here: it goes along as it is.
+        // In another format, or over a limit: it is carried unchanged.
         None => Some(memory),
         Some(_) => {
             let ours = memory.get_mut(OURS).and_then(Value::as_object_mut);
@@ -188,7 +187,7 @@ fn memory_of<'t>(memory: Option<Value<'t>>, carried: &mut Object<'t>) -> Option<
     parts
 }
 
-/// The memories, if all of it is of our make.
+/// The memories, if all of them are valid in our format.
 fn our_memory(memory: &Value<'_>) -> Option<Vec<MemoryPart>> {
     if memory.get("schema_id")?.as_str()? != MEMORY_SCHEMA {
         return None;
@@ -234,7 +233,7 @@ fn carry<'t>(carried: &mut Object<'t>, name: &'static str, rest: Object<'t>) {
     }
 }
 
-/// Whether any JSON parser takes it, not only Python's.
+/// Whether any JSON parser accepts it, not only Python's.
 pub fn is_strict(value: &Value<'_>) -> bool {
     match value {
         Value::Float(number) => number.is_finite(),
@@ -252,7 +251,7 @@ fn time_of(value: Option<Value<'_>>) -> Option<Timestamp> {
     value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok())
 }
 
-/// Times are kept to the millisecond.
+/// Times are stored with millisecond precision.
 fn to_the_millisecond(at: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
 }

@@ -1,4 +1,4 @@
-//! From contents to the text of a bundle.
+//! Writes a bundle.
 
 use super::{BUNDLE_VERSION, Contents, MEMORY_SCHEMA, MessagePart, OURS, Sealed, SnapshotPart};
 use crate::cid::{BUNDLE_CID, Cid};
@@ -23,7 +23,7 @@ impl Contents {
         let mut metadata = members(part("metadata"));
         metadata.insert("export_id", self.export_id.as_str());
         metadata.insert("message_count", self.messages.len() as u64);
-        // From zero: the standard library's sum of no floats is -0.0.
+        // Not `sum()`: the standard library's sum of no floats is -0.0.
         let cost = self.messages.iter().fold(0.0, |sum, message| sum + message.cost_usd);
         metadata.insert("total_cost_usd", cost);
         bundle.insert("metadata", metadata);
@@ -50,7 +50,7 @@ impl Contents {
         part
     }
 
-    /// A task that came along stands until someone says something new.
+    /// An imported `last_task` is kept until there is a new user message.
     fn last_task<'t>(&'t self, carried: Value<'t>) -> Value<'t> {
         let ours = || self.session.last_task.as_deref().into();
         let [Value::Int(known), task] = carried.as_array().unwrap_or_default() else {
@@ -77,13 +77,13 @@ impl Contents {
             ("semantic", of_kind("semantic")),
             ("episodic", of_kind("episodic")),
         ]);
-        // Only where there is some: gateways that know no rules can read the rest.
+        // Omitted if empty: gateways without procedural memory can then read the rest.
         if memories.iter().any(|memory| memory.kind == "procedural") {
             payload.insert("procedural", of_kind("procedural"));
         }
         let memory = [("schema_id", Value::from(MEMORY_SCHEMA)), ("payload", payload.into())];
         let mut memory = Object::from_iter(memory);
-        // Memory of another make goes along inside ours.
+        // Carried memory in another format is stored inside ours.
         if !carried.is_null() {
             memory.insert(OURS, Object::from_iter([("carried", carried)]));
         }
@@ -109,13 +109,13 @@ fn message(part: &MessagePart) -> Value<'_> {
     if !ours.is_empty() {
         fields.insert(OURS, ours);
     }
-    // What came with the message goes with it, as it was spelled: of two the later one counts.
+    // Carried fields come last: of two with the same name the later one counts.
     let carried = part.carried.as_deref().and_then(object).unwrap_or_default();
     Value::Object(fields.into_iter().chain(carried).collect())
 }
 
-/// A message that JSON allows and Python does not read, such as a number of five thousand digits: its
-/// words, and the whole of it as text.
+/// A message that is valid JSON but that Python cannot parse, such as one with a number of five
+/// thousand digits: exported as its display text, and the JSON as a string.
 fn unreadable(part: &MessagePart) -> Object<'_> {
     Object::from_iter([
         ("role", Value::from(part.message.role())),
@@ -135,7 +135,7 @@ fn snapshot<'t>(snapshot: Option<&'t SnapshotPart>, carried: Value<'t>) -> Value
     let mut part = match carried {
         Value::Null => Object::new(),
         Value::Object(part) => part,
-        // A stranger's snapshot that is no object has no room for ours.
+        // A carried snapshot that is not an object cannot hold ours.
         other => return other,
     };
     part.insert(OURS, ours);

@@ -59,7 +59,7 @@ fn canonical(text: &str) -> String {
     Value::parse(text).unwrap().to_canonical()
 }
 
-/// A bundle from elsewhere, with the right content id.
+/// A foreign bundle, with the right content id.
 fn sealed(text: &str) -> String {
     let mut bundle = Value::parse(text).unwrap();
     let cid = Cid::of_bundle(&bundle);
@@ -155,7 +155,7 @@ fn sbp_l3_08_what_has_no_place_here_is_carried() {
     }
     assert_eq!(after.get("metadata").unwrap().get("trace"), Some(&Value::Bool(true)));
     assert_eq!(canonical(&Contents::open(&again).unwrap().0.seal().text), canonical(&again));
-    // What happens here meanwhile does not push it out.
+    // New messages in this session do not remove it.
     let mut grown = opened.clone();
     grown.memory = contents().memory;
     grown.session.last_task = Some("new".into());
@@ -174,7 +174,7 @@ fn sbp_l3_06_every_changed_byte_is_found() {
         let mut bytes = text.clone().into_bytes();
         bytes[at] ^= 1;
         let Ok(changed) = String::from_utf8(bytes) else { continue };
-        // Spaces between tokens and the like change nothing that is said.
+        // A change of whitespace between tokens does not change the content.
         let same = Value::parse(&changed).is_ok_and(|v| v.to_canonical() == canonical(&text));
         assert!(same || Contents::open(&changed).is_err(), "byte {at}");
     }

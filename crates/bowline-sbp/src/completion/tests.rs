@@ -67,7 +67,7 @@ fn sbp_l5_02_fragments_find_their_call_whatever_its_index() {
     };
     let more =
         |index: u64, text: &str| json!([{ "index": index, "function": { "arguments": text } }]);
-    // From 1, interleaved, and with an index that nobody would allocate for.
+    // Counted from 1, interleaved, and with an index too large to allocate for.
     for (one, two) in [(1, 2), (0, 1), (2, 1), (7, u64::MAX)] {
         let calls = calls_of(&[
             begin(one, "a", "f"),

@@ -1,16 +1,15 @@
-//! A turn that is kept back while it is translated for this surface (SBP-L4-03).
+//! A turn that is held back while it is translated for this surface (SBP-L4-03).
 //!
-//! Apart, because it is the one case in which a turn that is in the log does not go out at once.
-//! Who translates, and how long that may take, is the driver's business; it reports the text as it
-//! comes, and then how it ended.
+//! Apart, because it is the one case in which a turn of the log is not sent at once. The driver
+//! runs the translation and its timeout; it reports the text as it arrives, and then the end.
 //!
 //! Invariants
-//! - While a turn is held nothing newer goes out (SBP-L2-05).
-//! - It counts as sent with its last frame: nothing can confirm half of it (G5).
-//! - It goes out, once: translated, or as the rules have it. What was shown of a translation that
-//!   failed is void: the turn starts over with a chunk at offset 0.
-//! - A translation passes through the surface's form, too: a model that does not do as it was told
-//!   cannot put a table on a watch.
+//! - While a turn is held, nothing newer is sent (SBP-L2-05).
+//! - It counts as sent with its last frame: a half-sent turn cannot be confirmed (G5).
+//! - It is sent once: translated, or in the surface's form. If a translation fails, the surface
+//!   discards what it got of it: the turn starts over with a chunk at offset 0.
+//! - A translation passes through the surface's form, too: a model that ignores its instructions
+//!   cannot send a table to a watch.
 
 use super::{Delivery, LoggedTurn, Streaming};
 use crate::frame::ServerFrame;
@@ -21,25 +20,25 @@ pub(super) struct Held {
     shown: Shown,
 }
 
-/// What there is of the translation.
+/// The translation so far.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and in a box already")]
 enum Shown {
-    /// It goes out as it comes.
+    /// Sent as it arrives.
     Chunks(Streaming),
-    /// It goes out in the end: here is what came so far.
+    /// Sent as one frame at the end: the text so far.
     Whole(String),
 }
 
 impl Delivery {
-    /// The same for a surface whose turns may be translated: they are shown when they have ended,
-    /// since a translation needs the whole.
+    /// The same for a surface whose turns may be translated: no live text is sent, since a
+    /// translation needs the whole turn.
     pub fn translating(self, translating: bool) -> Self {
         Self { translating, ..self }
     }
 
-    /// Keeps the next turn of the log back. What was pending comes whole in the end, as it would
-    /// without a translation.
+    /// Holds the next turn of the log back. A pending turn is sent as one frame at the end, as it
+    /// would be without a translation.
     pub fn hold(&mut self, turn: LoggedTurn) {
         if turn.seq <= self.sent || self.held.is_some() {
             return;
@@ -52,7 +51,7 @@ impl Delivery {
         self.held = Some(Box::new(Held { turn, shown }));
     }
 
-    /// The turn that is kept back: the log is not to be read on before it is out.
+    /// The held turn: no further log entries may be sent before it.
     pub fn held(&self) -> Option<&LoggedTurn> {
         self.held.as_ref().map(|held| &held.turn)
     }
@@ -73,8 +72,8 @@ impl Delivery {
         }
     }
 
-    /// Lets the held turn go: with its translation, if that is `complete` and gives the surface
-    /// anything to show, else as the rules have it. Says whether it is translated.
+    /// Sends the held turn: its translation, if that is `complete` and not empty in the surface's
+    /// form, otherwise the original in that form. Returns whether it is the translation.
     pub fn release(&mut self, complete: bool) -> (bool, Vec<ServerFrame>) {
         let Some(held) = self.held.take() else { return (false, Vec::new()) };
         let Held { turn, shown } = *held;

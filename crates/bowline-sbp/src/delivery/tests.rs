@@ -100,7 +100,7 @@ fn sbp_l1_13_a_turn_that_is_run_again_is_said_to_be_and_starts_over() {
         panic!("{frames:?}")
     };
     assert_eq!(delta, "second");
-    // A surface that comes back in the middle may have text of the run before.
+    // A surface that reconnects in the middle may have text of the earlier run.
     let mut back = delivery(Mode::Chunks, 0, 1);
     assert!(matches!(back.live(live(2, 2, "sec"))[0], ServerFrame::TurnRestarted { .. }));
     assert!(matches!(back.live(live(2, 2, "second"))[..], [ServerFrame::TurnChunk { .. }]));
@@ -146,7 +146,7 @@ fn sbp_l2_20_questions_come_in_their_place_and_once() {
     assert!(d.question(question(3)).is_some());
 }
 
-/// What may happen around one session, in any order.
+/// Events around one session, in any order.
 #[derive(Debug, Clone)]
 enum Step {
     /// The model adds text to the running turn.
@@ -155,11 +155,11 @@ enum Step {
     Commit,
     /// The gateway wakes the surface's pump, which reads the log and the live text.
     Pump,
-    /// The network carries this many of the frames on the way.
+    /// The network delivers this many of the frames in flight.
     Carry(u8),
     /// The surface answers the pings it got.
     Answer,
-    /// The socket breaks: what is on the way is lost. The next attach starts from the store.
+    /// The socket fails: frames in flight are lost. The next attach starts from the store.
     Break,
 }
 
@@ -175,7 +175,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..200)
 }
 
-/// On the way to the surface.
+/// In flight to the surface.
 #[derive(Debug)]
 enum Sent {
     Frame(Box<ServerFrame>),
@@ -195,7 +195,7 @@ struct World {
     delivered: Seq,
     wire: VecDeque<Sent>,
     pings: Vec<[u8; 8]>,
-    /// What the surface has, over all its attachments.
+    /// What the surface received, over all its attachments.
     held: BTreeMap<Seq, String>,
     partial: BTreeMap<TurnId, String>,
     last_in_attachment: Seq,
@@ -285,7 +285,7 @@ proptest! {
                 }
             }
         }
-        // In the end the network heals and the surface has everything, byte for byte.
+        // Once the network works again, the surface has everything, byte for byte.
         world.pump(&mut d);
         while let Some(sent) = world.wire.pop_front() {
             if let Sent::Frame(frame) = sent {

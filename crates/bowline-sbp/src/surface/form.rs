@@ -1,16 +1,16 @@
-//! Which form of text a surface gets (SBP-L4-03, SBP-L4-04).
+//! Chooses the output form for a surface (SBP-L4-03, SBP-L4-04).
 //!
-//! Invariant: a surface that says nothing usable gets no form, hence the original.
+//! Invariant: a surface without a usable context gets no form, hence the original text.
 
 use bowline_adapt::{Form, Kind, Language};
 
 use super::SurfaceContext;
 
-/// What a device of few words shows of one turn, if it does not say: two or three sentences.
+/// The token limit for small devices that declare none: two or three sentences.
 pub(crate) const SHORT: u32 = 60;
 
 impl SurfaceContext {
-    /// The form for this surface; none if the text can go out as it is.
+    /// The form for this surface; none if the text is sent unchanged.
     pub fn form(&self) -> Option<Form> {
         let device = |name: &str| self.device_type.as_str().eq_ignore_ascii_case(name);
         let can = |name: &str| self.ui_capabilities.iter().any(|c| c.eq_ignore_ascii_case(name));

@@ -1,21 +1,21 @@
 //! Tools that a device offers (SBP-L5-01).
 //!
-//! What a device says of them goes into a model's tool list: it is data there, cut to size and free
-//! of control characters and of all that a person would not see, whatever it was.
+//! Their names, descriptions and schemas go into a model's tool list. They are untrusted: bounded
+//! in length, and control and invisible characters are removed (prompt injection).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The most tools of one device.
 const MOST: usize = 64;
-/// The longest name, in characters. Models' servers take fewer, and fewer kinds of them: what a model
-/// calls a tool is not what its device calls it.
+/// The longest name, in characters. Upstreams allow fewer characters and shorter names, so the name
+/// that a model sees may differ from the device's.
 const LONGEST_NAME: usize = 128;
 const LONGEST_DESCRIPTION: usize = 1024;
-/// The largest schema, as text.
+/// The largest schema, in bytes of JSON.
 const LARGEST_SCHEMA: usize = 8 << 10;
 
-/// A tool on a device: a name, or a name with what it takes (ours).
+/// A tool on a device: a name, or a name with description and input schema (ours).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Declared", into = "Declared")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -27,7 +27,7 @@ pub struct SurfaceTool {
     pub input_schema: Option<Map<String, Value>>,
 }
 
-/// Both ways to say it.
+/// Both wire forms of a tool.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Declared {
@@ -63,7 +63,7 @@ impl From<SurfaceTool> for Declared {
     }
 }
 
-/// The tools of a list, whatever it holds; of two with one name the first counts.
+/// The valid tools of a list; of two with the same name the first counts.
 pub(super) fn declared(list: Option<&Value>) -> Vec<SurfaceTool> {
     let mut tools: Vec<SurfaceTool> = Vec::new();
     for item in list.and_then(Value::as_array).into_iter().flatten() {
@@ -75,12 +75,12 @@ pub(super) fn declared(list: Option<&Value>) -> Vec<SurfaceTool> {
     tools
 }
 
-/// What a stranger says of a tool, made fit for a model's tool list.
+/// An untrusted description, cleaned and shortened for a model's tool list.
 pub fn description(said: &str) -> String {
     said.chars().filter(|c| !is_unseen(*c)).take(LONGEST_DESCRIPTION).collect()
 }
 
-/// A stranger's schema, made fit in the same way: all its words are read by a model, too.
+/// An untrusted schema, cleaned in the same way: models read all of its strings, too.
 pub fn schema(said: &Map<String, Value>) -> Map<String, Value> {
     said.iter().map(|(name, value)| (description(name), seen(value))).collect()
 }
@@ -94,9 +94,9 @@ fn seen(value: &Value) -> Value {
     }
 }
 
-/// Whether a character shows nothing, or moves what is around it. Models read what people do not
-/// see: tags and selectors spell whole sentences in invisible characters, and marks of direction show a
-/// text in another order than it has. Joiners are none of these: scripts and emoji need them.
+/// Whether a character is invisible or changes the display order. Models read what people do not
+/// see: tag characters and variation selectors can encode whole sentences, and bidirectional marks
+/// show a text in another order than it has. Joiners are kept: scripts and emoji need them.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn sbp_l5_01_a_tool_says_nothing_that_a_person_would_not_see() {
-        // In tags, behind a reversed text, between lines that are none, and with a terminal's bell.
+        // Tag characters, bidirectional marks, line separators and control characters.
         let hidden =
             "Takes a photo\u{e0041}\u{e0049}\u{202e}\u{2066}\u{200b}\u{2028}\n\u{1b}\u{85}\u{fe0f}";
         let cleaned = "Takes a photo\u{fe0f}";

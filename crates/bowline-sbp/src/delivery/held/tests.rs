@@ -1,4 +1,4 @@
-//! What may happen to a turn that is being translated.
+//! Tests of turns that are being translated.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ fn a_translation_that_leaves_nothing_to_show_is_none() {
     }
 }
 
-/// What may happen around a surface whose turns are translated, in any order.
+/// Events around a surface whose turns are translated, in any order.
 #[derive(Debug, Clone)]
 enum Step {
     Commit,
@@ -129,7 +129,7 @@ enum Step {
     Fail,
     /// The surface answers every ping so far.
     Answer,
-    /// The socket breaks; what was not confirmed comes again.
+    /// The socket fails; what was not confirmed is sent again.
     Break,
 }
 
