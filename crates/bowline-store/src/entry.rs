@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub struct Entry {
     pub seq: Seq,
     pub kind: EntryKind,
-    /// The turn that made it.
+    /// The turn that appended it.
     pub turn_id: TurnId,
     pub message: Message,
     pub model: Option<String>,
@@ -19,7 +19,7 @@ pub struct Entry {
     /// The session's step count after it.
     pub step: u64,
     pub tethered: bool,
-    /// Who took the turn, if not the session's own agent.
+    /// The agent that took the turn, if not the session's own agent.
     pub agent_id: Option<AgentId>,
     /// Fields of an imported message that are not for a model: a JSON object.
     pub carried: Option<String>,

@@ -1,9 +1,9 @@
-//! Why the store did not do what it was asked.
+//! Errors of the store.
 
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::lifecycle::IllegalChange;
 
-/// What the store answers instead.
+/// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("there is no such session")]
@@ -12,25 +12,25 @@ pub enum Error {
     TokenTaken,
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    #[error("the session has {0} steps; it cannot be forked further on")]
+    #[error("the session has {0} steps; it cannot be forked at a later step")]
     NoStep(u64),
-    #[error("there is nothing behind this roaming token any more")]
+    #[error("the export of this roaming token no longer exists")]
     NoExport,
     #[error("the roaming token was already used")]
     Consumed,
-    #[error("an agent remembers at most {0} things")]
+    #[error("an agent can have at most {0} memories")]
     MemoryFull(u32),
     #[error(transparent)]
     Illegal(#[from] IllegalChange),
-    /// Nothing was stored; it may work again later by itself.
+    /// Nothing was stored; a retry may succeed.
     #[error("the database cannot be written: {0}")]
     Unavailable(String),
-    /// The disk did not keep its word. Whether the last write is there is unknown, and nothing
-    /// is acknowledged any more: the process must exit and recover (G4).
-    #[error("the database failed for good: {0}")]
+    /// A flush or an I/O operation failed. Whether the last commit is durable is unknown, and no
+    /// further one is acknowledged: the process must exit and recover (G4).
+    #[error("the database failed permanently: {0}")]
     Fatal(String),
-    /// What is on disk is not what was written there.
-    #[error("the database holds something unreadable: {0}")]
+    /// A row cannot be read back.
+    #[error("the database contains invalid data: {0}")]
     Corrupt(String),
     /// The store was shut down.
     #[error("the store is closed")]
@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 impl From<Error> for Failure {
-    /// The one table from the store's words to the caller's.
+    /// Maps errors of the store to codes and texts for the caller.
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::NoSession => Code::SessionNotFound,
@@ -52,7 +52,7 @@ impl From<Error> for Failure {
         };
         let message = match &error {
             Error::NoSession => "there is no such session here".into(),
-            // The words of a database are for the log.
+            // Texts of the database go to the log, not to the caller.
             Error::Unavailable(_) | Error::Fatal(_) | Error::Corrupt(_) | Error::Closed => {
                 tracing::error!(%error, "the store failed");
                 "the gateway cannot store right now, and whether this was stored is unknown; try \
@@ -65,7 +65,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Why a store cannot be opened at all.
+/// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("another bowline is using {path}")]

@@ -1,8 +1,8 @@
-//! Places where a test can make the process die: between the steps of what must happen whole (G8).
+//! Failpoints: a test can abort the process between the steps of an atomic operation (G8).
 //!
-//! Only with the feature `failpoints`, which tests switch on and nobody else: without it every
-//! function here is empty. `FAILPOINTS=fork-edge=return` dies at that place as kill -9 would: no
-//! destructor runs, nothing is flushed.
+//! Only with the feature `failpoints`, which only tests enable: without it every function here is
+//! empty. `FAILPOINTS=fork-edge=return` aborts there like kill -9: no destructor runs, nothing is
+//! flushed.
 
 #[cfg(feature = "failpoints")]
 pub use self::armed::{PLACES, begin, committed, pass, pass_as};
@@ -14,9 +14,9 @@ mod armed {
     use std::cell::Cell;
     use std::sync::Once;
 
-    /// Every place there is, in the order in which they are passed. `begin` is before the first
-    /// write, `commit` before the commit, `committed` after it; `answer` is the engine's, when the
-    /// store has answered and the caller has not been told.
+    /// All failpoints, in the order in which they are passed. `begin` is before the first write,
+    /// `commit` before the commit, `committed` after it; `answer` is in the engine, between the
+    /// store's answer and the reply to the caller.
     pub const PLACES: [&str; 35] = [
         "import-begin",
         "import-session",
@@ -56,7 +56,7 @@ mod armed {
     ];
 
     thread_local! {
-        /// What the writer is doing, from its first step to its commit.
+        /// The operation of this thread, from its first step to its commit.
         static DOING: Cell<Option<&'static str>> = const { Cell::new(None) };
     }
 
@@ -66,23 +66,23 @@ mod armed {
         pass("begin");
     }
 
-    /// A step of the operation that began on this thread, if one did, is done.
+    /// A failpoint of the operation that began on this thread, if any.
     pub fn pass(place: &str) {
         if let Some(operation) = DOING.get() {
             pass_as(operation, place);
         }
     }
 
-    /// The transaction of this thread is on disk.
+    /// The transaction of this thread is committed.
     pub fn committed() {
         pass("committed");
         DOING.set(None);
     }
 
-    /// The same for an operation that is not this thread's.
+    /// A failpoint of an operation that runs on another thread.
     pub fn pass_as(operation: &str, place: &str) {
         static READ: Once = Once::new();
-        // What the environment says stands for as long as the process.
+        // Never torn down: the environment applies to the whole process.
         READ.call_once(|| std::mem::forget(fail::FailScenario::setup()));
         let name = format!("{operation}-{place}");
         assert!(PLACES.contains(&name.as_str()), "{name} is missing in the list");

@@ -1,9 +1,9 @@
 //! The durable session log.
 //!
-//! One append-only log per session is the truth; messages, Tether, snapshots and counters are
-//! derived from it. [`Store`] is small traits by subject, of whole, atomic operations in the
-//! language of the domain: a call that returns `Ok` is on disk, one that returns an error left
-//! nothing behind, except where the error says the outcome is unknown.
+//! One append-only log per session is the source of truth; messages, Tether, snapshots and counters
+//! are derived from it. [`Store`] is a set of small traits by subject, whose operations are atomic
+//! and named in the terms of the domain: a call that returns `Ok` is durable, one that returns an
+//! error has stored nothing, except where the error says that the outcome is unknown.
 
 mod entry;
 mod error;

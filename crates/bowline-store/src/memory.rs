@@ -1,16 +1,16 @@
-//! What an agent remembers beyond its sessions: facts and notes, found again by their words.
+//! An agent's memory across sessions: short texts, found by full-text search.
 
 use bowline_sbp::id::{MemoryId, SessionId};
 use jiff::Timestamp;
 
-/// What kind of thing is remembered.
+/// The kind of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Something that is so: "the user's cat is called Ada".
+    /// A fact: "the user's cat is called Ada".
     Semantic,
-    /// Something that happened: "we moved the server in May".
+    /// An event: "we moved the server in May".
     Episodic,
-    /// How something is done: "answer in French; run the tests before you commit".
+    /// A rule or steps to follow: "answer in French; run the tests before you commit".
     Procedural,
 }
 
@@ -30,28 +30,28 @@ impl MemoryKind {
     }
 }
 
-/// Something to be remembered. The same words of the same kind are remembered once.
+/// A memory to be stored. The same text of the same kind is stored once.
 #[derive(Debug, Clone)]
 pub struct NewMemory {
     pub id: MemoryId,
     pub kind: MemoryKind,
     pub text: String,
-    /// Where it was learnt.
+    /// The session in which it was stored.
     pub session_id: Option<SessionId>,
     pub at: Timestamp,
 }
 
-/// What an agent remembers that may help it with a turn.
+/// The memories of an agent for one turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TurnMemories {
     /// Procedural memories, oldest first: later rules build on earlier ones.
     pub rules: Vec<Memory>,
-    /// What has to do with the words of the question, best first.
+    /// Memories that match the words of the user message, best first.
     pub matching: Vec<Memory>,
     pub newest: Vec<Memory>,
 }
 
-/// Something remembered.
+/// A stored memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     pub id: MemoryId,

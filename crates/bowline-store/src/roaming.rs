@@ -1,4 +1,4 @@
-//! Sessions that leave, arrive, split and change hands, as the store sees them.
+//! Rows of exports, imports, forks and lineage.
 
 use bowline_sbp::id::{ExportId, Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::session::{IdempotencyKey, NewEntry, NewSession, TokenHash, Tokens};
@@ -8,17 +8,17 @@ use crate::entry::Entry;
 use crate::memory::NewMemory;
 use crate::session::Session;
 
-/// Everything a session is, read in one instant.
+/// A whole session, read in one transaction.
 #[derive(Debug, Clone)]
 pub struct Packed {
     pub session: Session,
     /// The whole log, shared history included, oldest first.
     pub entries: Vec<Entry>,
-    /// What an imported bundle brought that has no place here: a JSON object.
+    /// Data of an imported bundle that has no column here: a JSON object.
     pub carried: Option<String>,
 }
 
-/// A bundle to be kept for whoever comes with its token.
+/// An export to be stored.
 #[derive(Debug, Clone)]
 pub struct NewExport {
     pub id: ExportId,
@@ -27,13 +27,13 @@ pub struct NewExport {
     pub cid: [u8; 32],
     pub label: Option<String>,
     pub message_count: u64,
-    /// Empty: nobody will ask for it.
+    /// Empty if it will never be imported.
     pub bundle: Vec<u8>,
     pub at: Timestamp,
     pub expires_at: Timestamp,
 }
 
-/// A bundle that was made here.
+/// A stored export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     pub id: ExportId,
@@ -43,71 +43,71 @@ pub struct Export {
     pub message_count: u64,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// When it was used up, and by which session (G7).
+    /// When it was imported, and as which session (G7).
     pub imported: Option<(Timestamp, SessionId)>,
 }
 
-/// An entry that was written somewhere else. It never waits in the Tether.
+/// An entry of an imported session. It is never queued in the Tether.
 #[derive(Debug, Clone)]
 pub struct Imported {
     pub entry: NewEntry,
     pub turn_id: TurnId,
-    /// When it was written.
+    /// When it was created at the source.
     pub at: Timestamp,
 }
 
-/// A session to be made from a bundle, all of it or nothing.
+/// A session to be created from a bundle.
 #[derive(Debug, Clone)]
 pub struct NewImport {
     pub session: NewSession,
-    /// How many steps the session had taken. The last entry stands at this step.
+    /// The step count of the source session. The last entry gets this step.
     pub step_count: u64,
     /// Oldest first.
     pub entries: Vec<Imported>,
     pub carried: Option<String>,
-    /// What the agent is to remember.
+    /// Memories to add for the agent.
     pub memories: Vec<NewMemory>,
     pub snapshot: SnapshotId,
-    /// The session it was, wherever that is.
+    /// The id of the source session; it may belong to another gateway.
     pub origin: String,
     pub export_id: Option<ExportId>,
-    /// Use the export up; it must be there, and not used up before (G7).
+    /// Mark the export as used; it must exist and be unused (G7).
     pub consume: bool,
     pub kind: EdgeKind,
-    /// What lineage says of it: a JSON object.
+    /// The `detail` of the lineage edge: a JSON object.
     pub detail: String,
     pub key: Option<IdempotencyKey>,
 }
 
-/// A session that begins where another one was.
+/// A fork to be created.
 #[derive(Debug, Clone)]
 pub struct NewFork {
     pub id: SessionId,
     pub token_hash: TokenHash,
     pub origin: SessionId,
-    /// After this many steps; now, if none is said.
+    /// Fork after this many steps; at the end of the log if none.
     pub at_step: Option<u64>,
-    /// What lineage says of it: a JSON object.
+    /// The `detail` of the lineage edge: a JSON object.
     pub detail: String,
     pub snapshot: SnapshotId,
     pub key: Option<IdempotencyKey>,
     pub at: Timestamp,
 }
 
-/// A session that came from another one.
+/// A session created by an import, fork or handoff.
 #[derive(Debug, Clone)]
 pub struct Derived {
     pub session: Session,
-    /// The position and the step of the last entry that came with it. What follows is its own; a
-    /// handoff's bridge, too.
+    /// Position and step of the last entry taken from the source session. Later entries are its
+    /// own, including the bridge of a handoff.
     pub point: (Seq, u64),
-    /// The export behind it, if there is one.
+    /// The export it was created from, if any.
     pub export_id: Option<ExportId>,
-    /// The same key and body had made it before.
+    /// An earlier request with the same idempotency key and body created it.
     pub replayed: bool,
 }
 
-/// How one session came from another.
+/// How one session was derived from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EdgeKind {
     Import,
@@ -131,7 +131,7 @@ impl EdgeKind {
     }
 }
 
-/// One step of where a session comes from. The origin may be a stranger's session.
+/// One edge of the lineage tree. The origin may be a session of another gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edge {
     pub kind: EdgeKind,
@@ -143,21 +143,21 @@ pub struct Edge {
     pub at: Timestamp,
 }
 
-/// A family of sessions.
+/// A lineage tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
     /// Each once, oldest first.
     pub edges: Vec<Edge>,
-    /// There are more sessions than were asked for. No edge leads to one of those.
+    /// The tree has more sessions than the limit. No edge leads to one that was left out.
     pub cut: bool,
-    /// All of them, the one that was asked for first.
+    /// All sessions of the tree, the requested one first.
     pub members: Vec<Member>,
 }
 
-/// One session of a family, and what was spent in it.
+/// One session of a lineage tree, and its cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     pub session: String,
-    /// What its own turns cost; none if nobody here knows: it was deleted, or is a stranger's.
+    /// The cost of its own turns; none if unknown: it was deleted, or belongs to another gateway.
     pub spent: Option<(f64, Tokens)>,
 }

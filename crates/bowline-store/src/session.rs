@@ -1,4 +1,4 @@
-//! A session's row: who it belongs to, where its log stands, what has been delivered.
+//! A session's row: agent, status, log position, delivery cursor.
 
 use bowline_sbp::id::{AgentId, Seq, SessionId};
 use bowline_sbp::lifecycle::Status;
@@ -6,15 +6,15 @@ use bowline_sbp::session::{NewSession, Snapshot, TokenHash};
 use bowline_sbp::surface::SurfaceContext;
 use jiff::Timestamp;
 
-/// What became of a request to make a session.
+/// The result of creating a session.
 #[derive(Debug, Clone)]
 pub struct Created {
     pub session: Session,
-    /// The same key and body had made it before.
+    /// An earlier request with the same idempotency key and body created it.
     pub replayed: bool,
 }
 
-/// A session as it stands.
+/// A stored session.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub id: SessionId,
@@ -27,24 +27,24 @@ pub struct Session {
     pub updated_at: Timestamp,
     /// The position of the newest log entry; entries are contiguous from 1 (G1).
     pub last_seq: Seq,
-    /// Turns up to here are known to have arrived at a surface.
+    /// Turns up to here were confirmed by a surface.
     pub delivered_seq: Seq,
-    /// Turns that were produced but not yet delivered.
+    /// Tether turns that are not confirmed yet.
     pub pending_turns: u64,
-    /// Turns that were ever produced for a surface.
+    /// The number of Tether turns so far.
     pub tethered_turns: u64,
     pub cost_usd: f64,
-    /// Counts attachments (G6).
+    /// The epoch of the newest attachment (G6).
     pub attach_epoch: u64,
-    /// The surface that attached last, if one is attached.
+    /// The newest attached surface, if any.
     pub surface: Option<SurfaceContext>,
     pub snapshot: Option<Snapshot>,
-    /// The session that goes on in this one's place: this one takes no more turns (G8).
+    /// The session that continues this one after a handoff: this one takes no more turns (G8).
     pub handed_to: Option<SessionId>,
 }
 
 impl Session {
-    /// A session as it is when it was just made. Times are kept to the millisecond.
+    /// A new session. Times are stored with millisecond precision.
     pub fn made(new: &NewSession, status: Status) -> Self {
         let at = Timestamp::from_millisecond(new.at.as_millisecond()).unwrap_or(new.at);
         Self {
@@ -69,20 +69,20 @@ impl Session {
     }
 }
 
-/// A session as a surface finds it that is about to attach.
+/// A session and the delivery cursor of a surface that is about to attach.
 #[derive(Debug, Clone)]
 pub struct Arrival {
     pub session: Session,
-    /// What the surface missed begins after this position.
+    /// Entries after this position have not been delivered to the surface.
     pub cursor: Seq,
-    /// How many turns of the Tether that is.
+    /// The number of Tether turns after the cursor.
     pub pending: u64,
 }
 
 /// A page of a newest-first list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// Only what is older than this session.
+    /// Only sessions older than this one.
     pub before: Option<SessionId>,
     pub limit: u32,
     pub status: Option<Status>,

@@ -1,8 +1,8 @@
 //! The session log in one SQLite file: nothing to install, durable by default.
 //!
 //! WAL with `synchronous=FULL`: a commit is flushed before it is acknowledged (G4). One writer
-//! thread groups commits, reader threads answer questions meanwhile. A lock file keeps a second
-//! process away from the same folder.
+//! thread groups commits, reader threads run queries concurrently. A lock file keeps a second
+//! process from using the same folder.
 
 mod commit;
 mod exports;
@@ -52,11 +52,11 @@ use crate::{
 
 /// The database's name inside the data folder.
 pub const FILE: &str = "bowline.db";
-/// Threads that read. Two keep two cores busy; more only queue elsewhere.
+/// Reader threads. More than two bring no more throughput.
 const READERS: usize = 2;
-/// Prepared statements that a connection keeps: more than there are, so that each is prepared once.
+/// Prepared statements cached per connection: more than exist, so that each is prepared once.
 const STATEMENTS: usize = 256;
-/// How long the write-ahead log grows, in pages of 4 KiB, before it is folded into the file.
+/// How large the write-ahead log grows, in pages of 4 KiB, before a checkpoint.
 const CHECKPOINT_PAGES: i64 = 4000;
 
 /// A data folder that this process owns.
@@ -68,7 +68,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the store in `folder`, making both as needed.
+    /// Opens the store in `folder`, creating both as needed.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         let unusable = |error: std::io::Error| OpenError::Folder {
             path: folder.display().to_string(),
@@ -92,7 +92,7 @@ impl Sqlite {
     }
 }
 
-/// The lock is the operating system's: it ends with the process, however that ends.
+/// A file lock of the operating system: released when the process ends, even by a crash.
 fn lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join("bowline.lock");
     let unusable = |error: std::io::Error| OpenError::Folder {
@@ -125,8 +125,8 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
         .map_err(failed)?;
     conn.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Plans do not look at what is bound: a statement with a `LIMIT ?` would be prepared anew for
-    // each.
+    // Query plans must not depend on bound values: a statement with `LIMIT ?` would be prepared
+    // again for each value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     if !read_only {
         let mode: String =
@@ -138,7 +138,7 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
         }
         conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         conn.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
-        // Pages that change again and again are folded into the file less often.
+        // Fewer checkpoints: pages that change often are copied into the file less often.
         conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     }
     Ok(conn)
@@ -404,7 +404,7 @@ impl Upkeep for Sqlite {
     }
 
     async fn check(&self) -> Result<()> {
-        // A real write: on a full disk one that changes nothing would still succeed.
+        // A real write: on a full disk a write that changes nothing would still succeed.
         self.writer
             .run(|conn| {
                 conn.prepare_cached(
@@ -426,7 +426,7 @@ impl Upkeep for Sqlite {
     }
 }
 
-/// Of a session that is not there, nothing.
+/// Runs a query with the session's row number; empty if there is no such session.
 fn with_key<T>(
     conn: &Connection,
     id: SessionId,
@@ -436,7 +436,7 @@ fn with_key<T>(
 }
 
 impl Sqlite {
-    /// Upkeep in steps of so many rows: others write in between.
+    /// Runs maintenance in steps of a limited number of rows, so that commits can run in between.
     async fn in_steps(
         &self,
         at_once: u64,
@@ -452,7 +452,7 @@ impl Sqlite {
         }
     }
 
-    /// How many turns are accepted and not ended; for those who watch the machine.
+    /// The number of accepted turns that have not ended; for metrics.
     pub async fn unfinished_turns(&self) -> Result<usize> {
         let count = |conn: &Connection| {
             let mut statement = conn.prepare_cached("SELECT count(*) FROM turns")?;

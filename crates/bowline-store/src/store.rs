@@ -1,7 +1,7 @@
-//! The promises every backend keeps, by subject. `Ok` means on disk (G4).
+//! The contract of every backend, by subject. `Ok` means durable (G4).
 //!
-//! Small traits of whole, atomic operations. A live session is written by one operation alone:
-//! [`Sessions::commit`], under its owner's lease. What is committed may be read by anyone.
+//! Small traits of atomic operations. A live session is written by one operation alone:
+//! [`Sessions::commit`], under its owner's lease. Committed data may be read without a lease.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ use crate::{
     NewMemory, Packed, Page, Result, Session, TurnMemories,
 };
 
-/// Sessions: made, found, and written by their owners.
+/// Sessions: create, look up, load, and commit under a lease.
 #[async_trait::async_trait]
 pub trait Sessions: Send + Sync {
-    /// Makes a session that nobody owns yet; under a key, the same one again.
+    /// Creates a session without an owner. A retry with the same idempotency key returns the same
+    /// session.
     async fn create_session(
         &self,
         session: NewSession,
@@ -33,7 +34,7 @@ pub trait Sessions: Send + Sync {
 
     async fn session(&self, id: SessionId) -> Result<Option<Session>>;
 
-    /// The session with that token, if it was made to be found by it.
+    /// The session with that token, if the session is [`listed`](NewSession::listed).
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>>;
 
     /// Sessions, newest first.
@@ -42,36 +43,36 @@ pub trait Sessions: Send + Sync {
     /// The surfaces that are attached to a session, oldest first.
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>>;
 
-    /// What an idempotency key stands for, and the session it belongs to (G3).
+    /// What is stored for an idempotency key, and the session it belongs to (G3).
     async fn known(&self, key: IdempotencyKey) -> Result<Option<(SessionId, KnownKey)>>;
 
-    /// A session as its next owner finds it.
+    /// The rows that the session's next owner needs.
     async fn load(&self, id: SessionId) -> Result<Option<Loaded>>;
 
-    /// Writes a session: all of it or nothing, and only under its owner's lease (G19).
+    /// Writes a session in one transaction, and only under its owner's lease (G19).
     async fn commit(&self, commit: Arc<Commit>) -> Result<(), CommitError>;
 }
 
-/// Who is alive, and whose sessions were left.
+/// Replicas, and the leases that they hold on sessions.
 #[async_trait::async_trait]
 pub trait Leases: Send + Sync {
-    /// A replica begins to write.
+    /// Registers a replica: it may commit from now on.
     async fn register(&self, me: ReplicaId) -> Result<()>;
 
-    /// A replica writes no more: whatever it still sends is refused, and what it owned may be taken.
+    /// Retires a replica: its later commits are fenced, and other replicas may take its leases.
     async fn retire(&self, replica: ReplicaId) -> Result<()>;
 
-    /// Gives sessions back.
+    /// Releases leases.
     async fn release(&self, me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> Result<()>;
 
-    /// Sessions with turns that nobody who is alive works on, and how many each has.
+    /// Sessions with unfinished turns that no live replica owns, and the number of their turns.
     async fn unfinished(&self, me: ReplicaId) -> Result<Vec<(SessionId, u64)>>;
 }
 
 /// Reading logs.
 #[async_trait::async_trait]
 pub trait Log: Send + Sync {
-    /// What the model has to know: every message and turn, oldest first.
+    /// The messages for the model: every message and turn, oldest first.
     async fn history(&self, id: SessionId) -> Result<Vec<Message>>;
 
     /// Log entries after `after`, oldest first, at most `limit`.
@@ -81,25 +82,25 @@ pub trait Log: Send + Sync {
     async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>>;
 }
 
-/// What surfaces missed.
+/// Entries to be delivered to surfaces.
 #[async_trait::async_trait]
 pub trait Tether: Send + Sync {
-    /// What a surface is shown of the log after `after`, oldest first: the turns of the Tether, and
-    /// `questions` as well if it wants those. One page, bounded in number and bytes, empty only
-    /// when there is no more.
+    /// The entries after `after` that are delivered to surfaces, oldest first: Tether turns and, if
+    /// `questions`, user messages. One page, bounded in number and bytes, empty only at the end of
+    /// the log.
     async fn shown_after(&self, id: SessionId, after: Seq, questions: bool) -> Result<Vec<Logged>>;
 
-    /// A session, and what the device of that name would get of it if it attached now.
+    /// A session, and the delivery cursor of that device.
     async fn arrival(&self, id: SessionId, device: Option<String>) -> Result<Option<Arrival>>;
 }
 
-/// Devices that a session knows by name.
+/// Devices that a session knows by their `surface_id`.
 #[async_trait::async_trait]
 pub trait Devices: Send + Sync {
-    /// The one that was here last first.
+    /// Most recently seen first.
     async fn devices(&self, id: SessionId) -> Result<Vec<DeviceRow>>;
 
-    /// The device whose token this is, if it is still good at that time.
+    /// The device with this token, if the token has not expired at that time.
     async fn device_of(
         &self,
         id: SessionId,
@@ -108,49 +109,50 @@ pub trait Devices: Send + Sync {
     ) -> Result<Option<String>>;
 }
 
-/// Questions whether a tool may be called.
+/// Approvals of tool calls.
 #[async_trait::async_trait]
 pub trait Approvals: Send + Sync {
-    /// What was asked in a session, the newest first.
+    /// The approvals of a session, newest first.
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>>;
 }
 
-/// Sessions that leave, arrive and split.
+/// Export, import, fork and lineage of sessions.
 #[async_trait::async_trait]
 pub trait Roaming: Send + Sync {
-    /// Everything a session is, read in one instant.
+    /// The whole session, read in one transaction.
     async fn pack(&self, id: SessionId) -> Result<Option<Packed>>;
 
-    /// Keeps a session's bundle for whoever comes with its token.
+    /// Stores the bundle of a session until its roaming token expires.
     async fn keep_export(&self, export: NewExport) -> Result<Export>;
 
-    /// An export, and its bundle as long as that is kept.
+    /// An export, and its bundle unless that was dropped.
     async fn export(&self, id: ExportId) -> Result<Option<(Export, Option<Vec<u8>>)>>;
 
-    /// The newest exports of a session, newest first; also of one that is gone.
+    /// The newest exports of a session, newest first; also of a deleted one.
     async fn exports(&self, session: SessionId) -> Result<Vec<Export>>;
 
-    /// Makes a session from a bundle and uses its export up, in one step. Of many who try to use
-    /// one export up, one succeeds (G7).
+    /// Creates a session from a bundle and marks its export as used, in one transaction. Of several
+    /// concurrent imports of one export, one succeeds (G7).
     async fn import(&self, import: NewImport) -> Result<Derived>;
 
-    /// What an import, a fork or a handoff under this key made before, and how it came to be.
+    /// The session that an import, fork or handoff created under this idempotency key, and its
+    /// lineage edge.
     async fn made_under(&self, key: IdempotencyKey) -> Result<Option<(Derived, Edge)>>;
 
-    /// Makes a session that begins where another one was. Their history is shared, not copied:
-    /// it costs the same however long that is.
+    /// Creates a session with the history of another one. The history is shared, not copied: the
+    /// cost does not depend on its length.
     async fn fork(&self, fork: NewFork) -> Result<Derived>;
 
-    /// Where a session comes from, what came from it, and all their relatives: at most `most`
-    /// sessions, the nearest ones.
+    /// The lineage tree of a session: its ancestors, descendants and their relatives; at most the
+    /// `most` nearest sessions.
     async fn family(&self, session: String, most: u32) -> Result<Family>;
 }
 
-/// What agents remember.
+/// The memories of agents.
 #[async_trait::async_trait]
 pub trait Memories: Send + Sync {
-    /// Adds to what an agent remembers, or puts it in the place of everything. Gives all that was
-    /// named, also what was known before.
+    /// Adds memories of an agent; if `instead`, replaces all it has. Returns all given memories,
+    /// including those that were stored before.
     async fn remember(
         &self,
         agent: AgentId,
@@ -158,7 +160,7 @@ pub trait Memories: Send + Sync {
         instead: bool,
     ) -> Result<Vec<Memory>>;
 
-    /// What an agent remembers, newest first, older than `before`.
+    /// The memories of an agent, newest first, older than `before`.
     async fn memories(
         &self,
         agent: AgentId,
@@ -166,11 +168,11 @@ pub trait Memories: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Memory>>;
 
-    /// What an agent remembers that has to do with these words, best first.
+    /// Full-text search in the memories of an agent, best match first.
     async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>>;
 
-    /// What an agent remembers that may help it with a turn, read at once; at most `limit` of
-    /// each.
+    /// The memories of an agent for one turn, read in one transaction; at most `limit` of each
+    /// kind.
     async fn memories_for_turn(
         &self,
         agent: AgentId,
@@ -178,7 +180,7 @@ pub trait Memories: Send + Sync {
         limit: u32,
     ) -> Result<TurnMemories>;
 
-    /// Forgets one memory of an agent, or all. Gives their number.
+    /// Deletes one memory of an agent, or all. Returns their number.
     async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64>;
 }
 
@@ -188,33 +190,33 @@ pub trait Secrets: Send + Sync {
     /// The stored secret of that name, or `fresh` which is stored now.
     async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]>;
 
-    /// The keys behind roaming tokens that may still be good, newest last. If there is none, `fresh`
-    /// becomes the first.
+    /// The signing keys of roaming tokens that may still be valid, newest last. If there is none,
+    /// `fresh` becomes the first.
     async fn signing_keys(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
 
-    /// Makes `fresh` the newest of them.
+    /// Adds `fresh` as the newest signing key.
     async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
 }
 
-/// What has to be done now and then.
+/// Periodic maintenance, health and shutdown.
 #[async_trait::async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Forgets idempotency keys older than `before`. Gives their number.
+    /// Deletes idempotency keys older than `before`. Returns their number.
     async fn forget_keys(&self, before: Timestamp) -> Result<u64>;
 
-    /// Drops the bundles of exports that expired before then. Gives their number.
+    /// Deletes the bundles of exports that expired before then. Returns their number.
     async fn forget_bundles(&self, before: Timestamp) -> Result<u64>;
 
-    /// Forgets approvals that ended before then. Gives their number.
+    /// Deletes approvals that expired before then. Returns their number.
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;
 
-    /// Whether the store can write now; for readiness.
+    /// Whether the store can write now; for readiness checks.
     async fn check(&self) -> Result<()>;
 
-    /// Resolves when the store has failed for good and the process should exit.
+    /// Resolves when the store has failed permanently and the process should exit.
     async fn failed(&self) -> crate::Error;
 
-    /// Writes what is queued and leaves a clean file. Nothing is written after it.
+    /// Commits what is queued and closes the database. Nothing is written after it.
     async fn close(&self);
 }
 

@@ -1,8 +1,8 @@
-//! The one way to write a live session: all of a commit or nothing, under its lease (G19).
+//! Commits of live sessions: the only way to write one, in one transaction and under its lease
+//! (G19).
 //!
-//! Everything that can be refused is looked at first: the session's row says who owns it, how often
-//! it was taken and how many commits it has had. A commit that was applied before is recognised by
-//! its id alone.
+//! Everything that can be refused is checked before the first write: the session's row has its
+//! owner, fence and version. A commit that was applied before is recognised by its id alone.
 
 use bowline_sbp::session::{
     AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, Head, IdempotencyKey, Placed,
@@ -16,7 +16,7 @@ use super::rows::{self, Key, kind_number, millis, place};
 use super::sessions::{self, Known};
 use crate::{Error, Result, failpoint};
 
-/// What became of a commit that the database could decide.
+/// The result of a commit, unless the database itself failed.
 type Verdict = Result<(), CommitError>;
 
 pub(super) fn commit(conn: &Connection, commit: &Commit) -> Result<Verdict> {
@@ -24,9 +24,10 @@ pub(super) fn commit(conn: &Connection, commit: &Commit) -> Result<Verdict> {
     let key = match (&commit.make, found) {
         (_, Some(found)) if found.commit_id == Some(*commit.id.as_bytes()) => return Ok(Ok(())),
         (None, Some(found)) if found.is_open_to(commit) => {
-            // The owner looked it up too early: whoever asks again finds what came of it.
+            // Another request took the key after the owner had looked it up: a retry finds its
+            // result.
             if is_key_taken(conn, commit)? {
-                return Ok(Err(CommitError::NotStored("the idempotency key is taken".into())));
+                return Ok(Err(CommitError::NotStored("the idempotency key was used already".into())));
             }
             found.key
         }
@@ -46,7 +47,7 @@ pub(super) fn commit(conn: &Connection, commit: &Commit) -> Result<Verdict> {
         failpoint::begin("handoff");
     }
     write_head(conn, key, commit)?;
-    // The same transaction may have a fork or an import before this.
+    // Not for every commit: the batch may hold a fork or an import with failpoints of its own.
     if hands_over {
         failpoint::pass("retired");
     }
@@ -57,20 +58,20 @@ pub(super) fn commit(conn: &Connection, commit: &Commit) -> Result<Verdict> {
     Ok(Ok(()))
 }
 
-/// Who owns the session, as its row says.
+/// The owner of the session, from its row.
 struct Found {
     key: Key,
     fence: u64,
     version: u64,
     commit_id: Option<[u8; 16]>,
     mine: bool,
-    /// Nobody owns it, or whoever did is gone.
+    /// It has no owner, or its owner is dead.
     free: bool,
     alive: bool,
 }
 
 impl Found {
-    /// Whether this commit may write: its owner is alive and holds the lease, or may take it.
+    /// Whether this commit may write: its replica is alive and holds the lease, or may take it.
     fn is_open_to(&self, commit: &Commit) -> bool {
         let owns = if commit.lease.take { self.mine || self.free } else { self.mine };
         let current = self.fence == commit.lease.fence && self.version == commit.version;
@@ -106,8 +107,8 @@ fn is_alive(conn: &Connection, replica: ReplicaId) -> Result<bool> {
     Ok(statement.exists([replica.0.as_bytes()])?)
 }
 
-/// Whether a turn is accepted under a key that stands for another one, which does not come to
-/// nothing in this very commit.
+/// Whether the commit accepts a turn under an idempotency key that another turn holds, unless the
+/// same commit frees that key.
 fn is_key_taken(conn: &Connection, commit: &Commit) -> Result<bool> {
     let mut holder =
         conn.prepare_cached("SELECT turn_id FROM keys WHERE scope = ?1 AND key = ?2")?;
@@ -130,7 +131,7 @@ fn is_key_taken(conn: &Connection, commit: &Commit) -> Result<bool> {
     Ok(false)
 }
 
-/// The session's row, all that turns and surfaces change of it.
+/// Writes the session's [`Head`].
 fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
     let Head {
         status,
@@ -286,7 +287,7 @@ fn delete_key(conn: &Connection, turn: &[u8; 16]) -> Result<usize> {
     Ok(conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn])?)
 }
 
-/// Writes an entry at its place (G1).
+/// Writes an entry at its log position (G1).
 pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()> {
     let entry = &placed.entry;
     conn.prepare_cached(
@@ -361,7 +362,7 @@ fn device(conn: &Connection, key: Key, row: &DeviceRow) -> Result<()> {
         row.surface_id,
         rows::context_text(&row.context)?,
         millis(row.first_seen),
-        // One that never was here.
+        // 0: it has never attached.
         row.last_seen.map_or(0, millis),
         row.token.map(|(hash, _)| hash.0),
         row.token.map(|(_, expires)| millis(expires)),

@@ -1,6 +1,6 @@
-//! Bundles that were made here, kept for whoever comes with their token.
+//! Exports and their bundles.
 //!
-//! An export outlives its bundle: lineage still tells of it when there is nothing to import.
+//! An export outlives its bundle: lineage still lists it when there is nothing left to import.
 
 use bowline_sbp::id::{ExportId, SessionId};
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::{Error, Export, NewExport, Result};
 
 /// The most exports of one session in a list.
 const MOST: u32 = 1000;
-/// The most bundles dropped in one go: giving back the pages of large ones takes the writer a while.
+/// The most bundles deleted in one transaction: freeing the pages of large ones takes time.
 pub(super) const DROPPED_AT_ONCE: u64 = 16;
 
 pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
@@ -37,7 +37,7 @@ pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
         millis(new.at),
         millis(new.expires_at),
     ])?;
-    // One that is used up as it is made is for the record alone.
+    // A handoff's export is created as used: no bundle is kept.
     if new.bundle.is_empty() {
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub(super) fn read(conn: &Connection, id: ExportId) -> Result<Option<(Export, Op
     Ok(Some((export, bundle)))
 }
 
-/// Whether the export can still be used up (G7).
+/// Whether the export can still be imported (G7).
 pub(super) fn check_unused(conn: &Connection, id: ExportId) -> Result<()> {
     let (number, export) = find(conn, id)?.ok_or(Error::NoExport)?;
     if export.imported.is_some() {
@@ -71,14 +71,14 @@ pub(super) fn use_up(conn: &Connection, id: ExportId, by: SessionId, at: Timesta
     Ok(())
 }
 
-/// The exports of a session, newest first; also when the session is gone.
+/// The exports of a session, newest first; also of a deleted one.
 pub(super) fn list(conn: &Connection, session: SessionId) -> Result<Vec<Export>> {
     let rest = "WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2";
     let found = select(conn, rest, params![session.as_bytes(), MOST])?;
     Ok(found.into_iter().map(|(_, export)| export).collect())
 }
 
-/// Drops some of the bundles that expired before then, and says how many.
+/// Deletes up to [`DROPPED_AT_ONCE`] bundles that expired before `before`; returns their number.
 pub(super) fn drop_expired(conn: &Connection, before: Timestamp) -> Result<u64> {
     let dropped = conn
         .prepare_cached(

@@ -1,5 +1,5 @@
-//! The part of a handoff that is not the source's own row: a fork for another agent, and an export
-//! that is used up as it is made (G8). Written within the commit that retires the source.
+//! A handoff: a fork for another agent, and an export that is created as used (G8). Written in the
+//! commit that closes the source session for further turns.
 
 use bowline_sbp::session::{HandedOff, NewEntry};
 use rusqlite::Connection;
@@ -35,7 +35,7 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
             cid: packed.cid,
             label: None,
             message_count: packed.message_count,
-            // Used up as it is made: the record of it is enough.
+            // Never imported, so no bundle is kept.
             bundle: Vec::new(),
             at: *at,
             expires_at: packed.expires_at,

@@ -1,12 +1,13 @@
-//! Reading a log, wherever its entries lie: the first ones of a fork are another session's.
+//! Reads a log, including the entries that a fork shares with its base.
 //!
-//! Apart, because everyone who reads needs this and nobody should have to know it. A session
-//! without a base costs one row and one range, as if there were no forks.
+//! Apart, because every reader of logs needs it. A session without a base costs one row and one
+//! range, as if there were no forks.
 //!
 //! Invariants
-//! - What a log is based on is there, as a session or as a trunk, with all its entries up to there.
-//! - A base is cut behind its own base: every log on the way adds at least one entry, so a way is
-//!   never longer than the log.
+//! - The base of a log exists, as a session or as a trunk, with all its entries up to the shared
+//!   position.
+//! - A base is shared beyond its own base: every log of a chain adds at least one entry, so a chain
+//!   of bases is never longer than the log.
 
 use bowline_sbp::id::{AgentId, Seq, SessionId};
 use bowline_sbp::message::Message;
@@ -15,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::rows::{self, Key, kind_number, place};
 use crate::{Entry, EntryKind, Error, Packed, Result, Session};
 
-/// Another log, and how far it is shared.
+/// The log that a fork is based on, and the last shared position.
 pub(super) type Base = (Key, Seq);
 
 pub(super) fn messages(conn: &Connection, id: SessionId) -> Result<Vec<Message>> {
@@ -59,7 +60,7 @@ pub(super) fn before(
     entries(conn, end.log, to.saturating_sub(limit.into()), to)
 }
 
-/// Everything a session is.
+/// The whole session.
 pub(super) fn pack(conn: &Connection, id: SessionId) -> Result<Option<Packed>> {
     let Some((key, session)) = rows::session(conn, id)? else { return Ok(None) };
     let entries = entries(conn, log_of(conn, key)?, 0, Seq::MAX)?;
@@ -70,8 +71,8 @@ pub(super) fn pack(conn: &Connection, id: SessionId) -> Result<Option<Packed>> {
     Ok(Some(Packed { session, entries, carried }))
 }
 
-/// What a log has to be based on to share another one up to `to`: the very log that holds that
-/// entry, however many forks lie between. Nothing, if there is nothing to share.
+/// The base for a fork of this log at `to`: the log that stores that entry itself, however many
+/// forks lie between. None if there is nothing to share.
 pub(super) fn base_at(conn: &Connection, key: Key, to: Seq) -> Result<Option<Base>> {
     if to == 0 {
         return Ok(None);
@@ -81,8 +82,8 @@ pub(super) fn base_at(conn: &Connection, key: Key, to: Seq) -> Result<Option<Bas
     Ok(Some((holding.key, to)))
 }
 
-/// Where a log stood after so many steps: the position of the turn that made the last of them.
-/// Looked up like a word in a dictionary: steps only grow along a log.
+/// The log position after `step` steps: that of the turn of the last step. A binary search: steps
+/// only grow along a log.
 pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64) -> Result<Seq> {
     if step > session.step_count {
         return Err(Error::NoStep(session.step_count));
@@ -107,21 +108,21 @@ pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64)
             high = middle;
         }
     }
-    // The steps that an imported session took before its log begins left no turn in it: after
-    // those the log is still empty.
+    // An imported log need not hold the turns of the session's first steps: after those the fork's
+    // log is still empty.
     let made_it = (step, kind_number(EntryKind::Turn));
     let found = low <= session.last_seq && look_at(low)? == made_it;
     Ok(if found { low } else { low - 1 })
 }
 
-/// A log, without what it shares.
+/// The log entries that a session stores itself.
 struct OwnLog {
     key: Key,
     base: Option<Base>,
     agent: String,
 }
 
-/// A session's log, and where it ends.
+/// A session's log, and its last position.
 struct BoundedLog {
     log: OwnLog,
     last_seq: Seq,
@@ -152,12 +153,12 @@ fn read_log(row: &Row<'_>) -> rusqlite::Result<OwnLog> {
     Ok(OwnLog { key: row.get(0)?, base, agent: row.get(3)? })
 }
 
-/// Entries of one log that lie side by side.
+/// A contiguous range of entries of one log.
 struct LogRange {
     key: Key,
     after: Seq,
     to: Seq,
-    /// Whose turns these are, if not the reader's own agent's: it was theirs before a handoff.
+    /// The agent of these turns, if not the session's own agent: the session's before a handoff.
     agent: Option<AgentId>,
 }
 
@@ -167,7 +168,7 @@ impl LogRange {
     }
 }
 
-/// Where the entries after `after` and up to `to` lie, oldest first.
+/// The ranges that hold the entries after `after` and up to `to`, oldest first.
 fn ranges(conn: &Connection, last: OwnLog, after: Seq, mut to: Seq) -> Result<Vec<LogRange>> {
     let mut found = Vec::with_capacity(1);
     let reader = last.agent.clone();

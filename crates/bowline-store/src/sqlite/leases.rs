@@ -1,6 +1,6 @@
-//! Who is alive, and who owns what (G19).
+//! Replicas and their leases (G19).
 //!
-//! A data folder belongs to one process: whoever opens it knows that all others are gone. So the
+//! A data folder is locked by one process: when it is opened, no other replica is alive. So the
 //! table is emptied then, and the row of this process never expires.
 
 use bowline_sbp::id::SessionId;
@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use super::rows::millis;
 use crate::Result;
 
-/// The folder was just locked: whoever had it before is gone, and so are its surfaces.
+/// The folder was just locked: deletes the replicas and attachments of earlier processes.
 pub(super) fn take_folder(conn: &Connection, at: Timestamp) -> rusqlite::Result<()> {
     let tx = conn.unchecked_transaction()?;
     tx.execute("DELETE FROM replicas", [])?;
@@ -25,7 +25,7 @@ pub(super) fn take_folder(conn: &Connection, at: Timestamp) -> rusqlite::Result<
     tx.commit()
 }
 
-/// A replica may write from now on.
+/// Registers a replica: it may commit from now on.
 pub(super) fn register(conn: &Connection, me: ReplicaId) -> Result<()> {
     conn.prepare_cached(
         "INSERT INTO replicas (id, dead) VALUES (?1, 0) ON CONFLICT (id) DO NOTHING",
@@ -34,14 +34,14 @@ pub(super) fn register(conn: &Connection, me: ReplicaId) -> Result<()> {
     Ok(())
 }
 
-/// A replica writes no more: whatever it still sends is refused.
+/// Retires a replica: its later commits are fenced.
 pub(super) fn retire(conn: &Connection, replica: ReplicaId) -> Result<()> {
     conn.prepare_cached("UPDATE replicas SET dead = 1 WHERE id = ?1")?
         .execute([replica.0.as_bytes()])?;
     Ok(())
 }
 
-/// Gives sessions back. One that somebody else has taken meanwhile is left alone.
+/// Releases leases. Ignores those that another replica has taken since.
 pub(super) fn release(
     conn: &Connection,
     me: ReplicaId,

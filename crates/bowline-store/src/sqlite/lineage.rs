@@ -1,4 +1,4 @@
-//! Where sessions come from: one edge per import, fork or handoff, and the families they make.
+//! Lineage: one edge per import, fork or handoff, and the trees they form.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -24,7 +24,7 @@ pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
     Ok(())
 }
 
-/// The session is gone: that it was stays known, what was said about it does not.
+/// Removes labels, messages and reasons of a deleted session; its edges are kept.
 pub(super) fn forget_words(conn: &Connection, session: &str) -> Result<()> {
     conn.prepare_cached(
         "UPDATE edges SET detail = json_remove(detail, '$.label', '$.handoff_message', '$.reason')
@@ -34,13 +34,13 @@ pub(super) fn forget_words(conn: &Connection, session: &str) -> Result<()> {
     Ok(())
 }
 
-/// How a session came to be.
+/// The edge that created a session.
 pub(super) fn birth(conn: &Connection, session: &str) -> Result<Option<Edge>> {
     let found = select(conn, "WHERE session = ?1 ORDER BY number LIMIT 1", [session])?;
     Ok(found.into_iter().next().map(|(_, edge)| edge))
 }
 
-/// Everyone who is related to the session, the nearest first, at most so many.
+/// The lineage tree of the session: its nearest relatives, at most `most`.
 pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Family> {
     let mut members = HashSet::from([session.clone()]);
     let mut found = vec![spent_in(conn, &session)?];
@@ -49,8 +49,8 @@ pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Fa
     let mut cut = false;
     while let Some(member) = to_visit.pop_front() {
         let mut near = select(conn, "WHERE session = ?1", [&member])?;
-        // With the family full only the edges inside it are missing, and each of those is found
-        // from where it leads.
+        // At the limit only edges between known sessions are missing, and each of those is found
+        // from its target session.
         if !cut {
             let some = "WHERE origin = ?1 ORDER BY number LIMIT ?2";
             near.append(&mut select(conn, some, params![member, i64::from(most) + 1])?);
@@ -72,7 +72,7 @@ pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Fa
     Ok(Family { edges: edges.into_values().collect(), cut, members: found })
 }
 
-/// A session and what was spent in it, if it is here.
+/// A session and its cost, if it is stored here.
 fn spent_in(conn: &Connection, session: &str) -> Result<Member> {
     let spent = match session.parse::<SessionId>() {
         Err(_) => None,

@@ -1,4 +1,4 @@
-//! A session as its next owner finds it, read in one instant.
+//! Loads a session for its next owner, in one transaction.
 
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
@@ -53,7 +53,7 @@ pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
     }))
 }
 
-/// The agent of the session that goes on in another one's place. It may be gone itself.
+/// The agent of the session that a handoff created. That session may have been deleted.
 fn agent_of(conn: &Connection, id: SessionId) -> Result<AgentId> {
     let found = rows::session(conn, id)?;
     Ok(found.map_or_else(AgentId::fallback, |(_, session)| session.agent_id))
@@ -100,7 +100,7 @@ pub(super) fn attachments(conn: &Connection, key: Key) -> Result<Vec<AttachmentR
     Ok(found)
 }
 
-/// The devices of a session, the one that was here last first.
+/// The devices of a session, most recently seen first.
 pub(super) fn devices(conn: &Connection, key: Key) -> Result<Vec<DeviceRow>> {
     let mut statement = conn.prepare_cached(
         "SELECT surface_id, context, first_seen, last_seen, token_hash, token_expires_at,
@@ -127,7 +127,7 @@ pub(super) fn devices(conn: &Connection, key: Key) -> Result<Vec<DeviceRow>> {
     Ok(found)
 }
 
-/// Questions that are open, and all of turns that have not ended.
+/// Open approvals, and all approvals of turns that have not ended.
 fn asked(conn: &Connection, key: Key, session: SessionId) -> Result<Vec<AskedRow>> {
     let mut statement = conn.prepare_cached(
         "SELECT id, turn_id, tool, input, state, created_at, expires_at, seq, nth FROM approvals
@@ -144,10 +144,10 @@ fn asked(conn: &Connection, key: Key, session: SessionId) -> Result<Vec<AskedRow
     Ok(found)
 }
 
-/// The most questions that are listed for a session.
+/// The most approvals that are listed for a session.
 const LISTED: u32 = 100;
 
-/// What was asked in a session, the newest first.
+/// The approvals of a session, newest first.
 pub(super) fn approvals(conn: &Connection, session: SessionId) -> Result<Vec<Approval>> {
     let Some(key) = rows::key_of(conn, session)? else { return Ok(Vec::new()) };
     let mut statement = conn.prepare_cached(
@@ -178,7 +178,7 @@ fn approval_of(row: &Row<'_>, session_id: SessionId) -> Result<Approval> {
     })
 }
 
-/// What came under an idempotency key before, and the session it belongs to (G3).
+/// What is stored for an idempotency key, and the session it belongs to (G3).
 pub(super) fn known(
     conn: &Connection,
     key: &IdempotencyKey,
@@ -198,7 +198,7 @@ pub(super) fn known(
     Ok(found.optional()?)
 }
 
-/// Sessions with turns that nobody who is alive works on, and how many each has.
+/// Sessions with unfinished turns that no live replica owns, and the number of their turns.
 pub(super) fn unfinished(conn: &Connection, me: ReplicaId) -> Result<Vec<(SessionId, u64)>> {
     let mut statement = conn.prepare_cached(
         "SELECT s.id, count(*) FROM turns t JOIN sessions s ON s.key = t.session

@@ -1,7 +1,7 @@
-//! The log of a session that is being made from another one: restored, or branched off.
+//! Appends to the log of a session that is created by an import, fork or handoff.
 //!
-//! Nobody owns it yet, so positions are given out here (G1): contiguous, from the session's own row,
-//! inside the transaction that writes them. Afterwards its owner gives them out.
+//! The session has no owner yet, so positions are assigned here (G1): contiguous, from the
+//! session's row, in the transaction that writes the entries. Afterwards its owner assigns them.
 
 use bowline_sbp::id::{Seq, SnapshotId, TurnId};
 use bowline_sbp::session::Placed;
@@ -12,33 +12,33 @@ use super::commit;
 use super::rows::{Key, millis};
 use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
-/// Open in the middle of a transaction, between reading the session's row and writing it.
+/// Lives within one transaction, between reading the session's row and writing it.
 #[derive(Debug)]
 pub(super) struct LogAppender {
     key: Key,
     end: LogEnd,
 }
 
-/// How far the log goes.
+/// The end of the log, and the session's counters.
 #[derive(Debug)]
 struct LogEnd {
     step_count: u64,
     last_seq: Seq,
     tethered: u64,
     cost_usd: f64,
-    /// One that was taken since the log was opened.
+    /// A snapshot taken since the log was opened.
     snapshot: Option<Snapshot>,
 }
 
 impl LogEnd {
-    /// One entry further.
+    /// Counts one entry.
     fn pass(&mut self, entry: &NewEntry) {
         self.last_seq += 1;
         self.cost_usd += entry.cost_usd;
         self.tethered += u64::from(entry.tethered);
     }
 
-    /// The same with an entry that is new here.
+    /// Counts one entry that was not imported.
     fn add(&mut self, entry: &NewEntry) {
         self.step_count += u64::from(entry.kind == EntryKind::Turn);
         self.pass(entry);
@@ -64,7 +64,7 @@ impl LogAppender {
         Ok(Self { key, end: end.optional()?.ok_or(Error::NoSession)? })
     }
 
-    /// Adds entries that were all written at the same time.
+    /// Appends entries with the same timestamp.
     pub(super) fn append(
         &mut self,
         conn: &Connection,
@@ -79,8 +79,8 @@ impl LogAppender {
         Ok(())
     }
 
-    /// Adds entries from elsewhere, so that the last one stands at `step_count`: steps are counted
-    /// back from there, since a log need not hold the turns of all its session's steps.
+    /// Appends imported entries, so that the last one gets `step_count`: steps are counted back
+    /// from there, since a log need not hold the turns of all steps.
     pub(super) fn restore(
         &mut self,
         conn: &Connection,
@@ -100,7 +100,7 @@ impl LogAppender {
         Ok(())
     }
 
-    /// Writes the entry that the log goes up to.
+    /// Writes an entry at the current end of the log.
     fn write(
         &self,
         conn: &Connection,
@@ -117,7 +117,7 @@ impl LogAppender {
         self.end.take_snapshot(snapshot, at);
     }
 
-    /// Writes where the log now ends; gives that, and the step.
+    /// Writes the end of the log to the session's row; returns its position and step.
     pub(super) fn close(self, conn: &Connection, at: Timestamp) -> Result<(Seq, u64)> {
         let LogEnd { step_count, last_seq, tethered, cost_usd, snapshot } = self.end;
         let (key, step, at) = (self.key, step_count as i64, millis(at));

@@ -1,4 +1,4 @@
-//! What agents remember, and finding it by its words (FTS5).
+//! Memories of agents, with full-text search (FTS5).
 
 use bowline_sbp::id::{AgentId, MemoryId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -6,10 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::rows::{self, millis};
 use crate::{Error, Memory, MemoryKind, NewMemory, Result, TurnMemories};
 
-/// The most an agent remembers.
+/// The most memories of one agent.
 const MOST: u32 = 10_000;
 
-/// Adds to what the agent remembers. Looks before it writes: what does not fit changes nothing.
+/// Adds memories. Checks the limit before it writes: if not all fit, none is added.
 pub(super) fn remember(
     conn: &Connection,
     agent: &AgentId,
@@ -25,7 +25,7 @@ pub(super) fn remember(
     memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
 }
 
-/// Adds as much as there is room for. A session is not turned away for what its agent remembers.
+/// Adds as many memories as fit: an import must not fail because its agent has too many.
 pub(super) fn remember_what_fits(
     conn: &Connection,
     agent: &AgentId,
@@ -58,7 +58,7 @@ fn is_known(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<bo
     Ok(known.exists(params![agent.as_str(), memory.kind.as_str(), memory.text])?)
 }
 
-/// Puts these in the place of all the agent remembered.
+/// Replaces all memories of the agent.
 pub(super) fn replace(
     conn: &Connection,
     agent: &AgentId,
@@ -116,10 +116,10 @@ pub(super) fn recall(
     if words.is_empty() {
         return Ok(Vec::new());
     }
-    // Quoted, a word is a word, whatever the query language would make of it.
+    // Quoted, so that a word is not parsed as an operator of the query language.
     let quoted = |word: &str| format!("\"{}\"", word.replace('"', "\"\""));
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
-    // The agent is part of the search: other agents' memories are not even ranked.
+    // The agent is part of the query, so that other agents' memories are not ranked.
     let search =
         format!("agent_id : {} AND text : ({})", quoted(agent.as_str()), words.join(" OR "));
     let rest = "m JOIN memory_words w ON w.rowid = m.number
@@ -128,7 +128,7 @@ pub(super) fn recall(
     select(conn, rest, params![agent.as_str(), search, limit])
 }
 
-/// All that one turn asks of an agent's memory.
+/// The memories for one turn.
 pub(super) fn for_turn(
     conn: &Connection,
     agent: &AgentId,
@@ -136,7 +136,7 @@ pub(super) fn for_turn(
     limit: u32,
 ) -> Result<TurnMemories> {
     let newest = list(conn, agent, None, limit)?;
-    // Most agents remember nothing, and a search is not free.
+    // Most agents have no memories, and a search is not free.
     if newest.is_empty() {
         return Ok(TurnMemories::default());
     }

@@ -1,11 +1,10 @@
-//! A few threads that read: each with its own connection, taking the next question that waits.
+//! Reader threads: each has its own connection and takes the next query from a queue.
 //!
-//! Readers see the last committed state and never wait for the writer (WAL). All that one question
-//! reads belongs to one instant: between two statements a session may go, and another one take its
-//! row number.
+//! Readers see the last committed state and never wait for the writer (WAL). Each query runs in one
+//! transaction: between two statements a session could be deleted and its row number reused.
 //!
-//! The queue is written out here, because a question is to wake one thread. A channel has one
-//! receiver, and threads that take turns at it wake each other as well.
+//! The queue is a mutex and a condition variable, so that a query wakes exactly one thread. A
+//! channel has one receiver; threads that share it behind a lock wake each other, too.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::{Error, Result};
 
-/// The most questions waiting before callers have to wait themselves.
+/// The most queued queries; further callers wait for a free slot.
 const QUEUE: usize = 1024;
 
 type Question = Box<dyn FnOnce(&Connection) + Send>;
@@ -27,7 +26,7 @@ pub(super) struct Readers {
     room: Arc<Semaphore>,
 }
 
-/// Questions in the order in which they came.
+/// Queries in the order of arrival.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -37,7 +36,7 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     questions: VecDeque<(Question, OwnedSemaphorePermit)>,
-    /// Nobody asks any more.
+    /// No further queries will be queued.
     closed: bool,
 }
 
@@ -57,7 +56,7 @@ impl Queue {
         self.came.notify_one();
     }
 
-    /// Waits for the next question; none when there will be no more. Its place is free again.
+    /// Waits for the next query and frees its slot; none when the queue is closed.
     fn next(&self) -> Option<Question> {
         let waits = |waiting: &mut Waiting| waiting.questions.is_empty() && !waiting.closed;
         let waiting = self.came.wait_while(self.lock(), waits);
@@ -78,7 +77,7 @@ impl Readers {
             let queue = Arc::clone(&readers.queue);
             std::thread::Builder::new().name("bowline-reader".into()).spawn(move || {
                 while let Some(question) = queue.next() {
-                    // A panic costs its own answer, not the thread: somebody has to read on.
+                    // A panic fails its own query only; the thread must go on.
                     if catch_unwind(AssertUnwindSafe(|| question(&conn))).is_err() {
                         let _ = conn.execute_batch("ROLLBACK");
                     }
@@ -103,7 +102,7 @@ impl Readers {
 }
 
 impl Drop for Readers {
-    /// What waits is still answered.
+    /// Queued queries are still answered.
     fn drop(&mut self) {
         self.queue.close();
     }
@@ -115,7 +114,7 @@ fn at_one_instant<T>(
 ) -> Result<T> {
     conn.prepare_cached("BEGIN")?.execute([])?;
     let answer = question(conn);
-    // After some errors SQLite has ended it by itself.
+    // After some errors SQLite has rolled back by itself.
     if !conn.is_autocommit() {
         conn.prepare_cached("COMMIT")?.execute([])?;
     }

@@ -1,6 +1,6 @@
-//! Sessions that arrive and split: each in one step, all of it or nothing (G7, G8).
+//! Import and fork, each in one transaction (G7, G8).
 //!
-//! Everything that can be refused is looked at first; making the new session is the first write.
+//! Everything that can be refused is checked first; creating the new session is the first write.
 
 use bowline_sbp::id::{ExportId, Seq};
 use bowline_sbp::lifecycle::{Change, Status};
@@ -16,9 +16,9 @@ use crate::{
     SnapshotKind,
 };
 
-/// A position in a log and the step it stands at.
+/// A position in a log and its step count.
 pub(super) type Point = (Seq, u64);
-/// What is kept under an idempotency key, to be given again.
+/// The result stored under an idempotency key, for replay.
 type Kept = (Point, Option<ExportId>);
 
 pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
@@ -36,7 +36,7 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     let key = sessions::insert(conn, &new, status)?;
     failpoint::pass("session");
     let mut log = LogAppender::open(conn, key)?;
-    // What its entries cost is the session's cost, wherever it was paid.
+    // The cost of imported entries counts as `cost_usd` of the session, not as `spent_usd`.
     log.restore(conn, import.step_count, import.entries)?;
     log.take_snapshot((SnapshotKind::Checkpoint, import.snapshot), new.at);
     let point = log.close(conn, new.at)?;
@@ -99,8 +99,8 @@ pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {
     derived(conn, key, point, &edge, fork.key.as_ref())
 }
 
-/// Makes a session whose log is another one's up to `point`. What that log brought along comes
-/// along; what it cost was paid there.
+/// Creates a session that shares the log of another one up to `point`. Carried data of that session
+/// is copied; its cost is not counted as spent here.
 pub(super) fn branch(
     conn: &Connection,
     origin: Key,
@@ -131,12 +131,12 @@ pub(super) fn branch(
     Ok((key, LogAppender::open(conn, key)?))
 }
 
-/// A session with a past may take turns at once; one without is new.
+/// `Running` for a session with history, `Idle` for an empty one.
 fn status_with(past: bool) -> Result<Status> {
     Ok(if past { Status::Idle.after(Change::TurnTaken)? } else { Status::Idle })
 }
 
-/// Notes where a new session comes from, and under which key.
+/// Writes the lineage edge of a new session, and its idempotency key.
 pub(super) fn derived(
     conn: &Connection,
     key: Key,
@@ -162,7 +162,7 @@ pub(super) fn derived(
     })
 }
 
-/// What came of the same request before, if it came before.
+/// The result of an earlier request with the same idempotency key, if there was one.
 pub(super) fn replayed(
     conn: &Connection,
     name: Option<&IdempotencyKey>,
@@ -171,7 +171,7 @@ pub(super) fn replayed(
     else {
         return Ok(None);
     };
-    // A turn, or a session out of nothing: under this key that is another request.
+    // The key belongs to a turn, or to a new session: that was another request.
     let (None, Some(result)) = (known.turn_id, &known.result) else { return Err(Error::KeyReused) };
     let (point, export_id): Kept =
         serde_json::from_str(result).map_err(|_| rows::corrupt("a position that is not JSON"))?;

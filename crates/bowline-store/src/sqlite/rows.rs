@@ -1,4 +1,4 @@
-//! Rows to values and back: the one place that knows the columns.
+//! Converts rows to values and back.
 
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId};
@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 
 use crate::{Entry, EntryKind, Error, Result, Session, Snapshot, SnapshotKind, TokenHash};
 
-/// A session's row number: the upper half of the places of its entries.
+/// A session's row number: the upper half of the row numbers of its entries.
 pub(super) type Key = i64;
 
-/// Where an entry stands in the table. 2^31 sessions of 2^32 entries fit.
+/// The row number of an entry. 2^31 sessions of 2^32 entries fit.
 pub(super) fn place(key: Key, seq: Seq) -> i64 {
     (key << 32) | seq.min(u64::from(u32::MAX)) as i64
 }
@@ -35,7 +35,7 @@ pub(super) fn corrupt(what: &str) -> Error {
     Error::Corrupt(what.to_owned())
 }
 
-/// The whole text of a statement that finds sessions: put together once, not for every turn.
+/// The text of a statement that selects sessions, concatenated at compile time.
 macro_rules! select_sessions {
     ($rest:literal) => {
         concat!(
@@ -50,7 +50,7 @@ macro_rules! select_sessions {
 }
 pub(super) use select_sessions;
 
-/// The sessions that a statement made by [`select_sessions`] finds.
+/// The sessions that a statement of [`select_sessions`] finds.
 pub(super) fn sessions(
     conn: &Connection,
     sql: &str,
@@ -70,12 +70,12 @@ pub(super) fn session(conn: &Connection, id: SessionId) -> Result<Option<(Key, S
     Ok(sessions(conn, select_sessions!("WHERE id = ?1"), [id.as_bytes()])?.pop())
 }
 
-/// The session of that id, which has to be there.
+/// The session of that id; an error if there is none.
 pub(super) fn existing(conn: &Connection, id: SessionId) -> Result<(Key, Session)> {
     session(conn, id)?.ok_or(Error::NoSession)
 }
 
-/// The session in that row, which has to be there.
+/// The session in that row; an error if there is none.
 pub(super) fn with_key(conn: &Connection, key: Key) -> Result<Session> {
     let found = sessions(conn, select_sessions!("WHERE key = ?1"), [key])?.pop();
     Ok(found.ok_or(Error::NoSession)?.1)
@@ -134,7 +134,7 @@ fn snapshot_kind(name: &str) -> Result<SnapshotKind> {
     SnapshotKind::named(name).ok_or_else(|| corrupt("a snapshot of an unknown kind"))
 }
 
-/// What a surface says of itself, as text.
+/// A surface context as JSON.
 pub(super) fn context_text(context: &SurfaceContext) -> Result<String> {
     serde_json::to_string(context).map_err(|_| corrupt("a surface that is not JSON"))
 }
@@ -144,7 +144,7 @@ pub(super) fn context_of(text: ValueRef<'_>) -> Result<SurfaceContext> {
         .map_err(|_| corrupt("a surface that is not JSON"))
 }
 
-/// The entries that `rest` (WHERE …) finds, until `fits` says stop.
+/// The entries that `rest` (WHERE …) finds, until `fits` returns false.
 pub(super) fn entries(
     conn: &Connection,
     rest: &str,

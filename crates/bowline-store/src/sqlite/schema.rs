@@ -1,4 +1,4 @@
-//! The tables, and how an older file becomes a newer one: forward only, in one transaction.
+//! The schema and its migrations: forward only, in one transaction.
 
 use rusqlite::Connection;
 
@@ -86,8 +86,8 @@ const FIRST: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Sessions that travel and remember. Tokens that name their session lose their index: a random
-/// one costs a page of its own for every session that is made.
+/// Export, import, fork and memory. Tokens that contain their session id are no longer indexed: a
+/// random key costs an index page of its own for every new session.
 const TRAVEL: &str = "
     CREATE TABLE sessions_2 (
         key             INTEGER PRIMARY KEY,
@@ -230,7 +230,7 @@ const TRAVEL: &str = "
     END;
 ";
 
-/// Devices with a key of their own, and tools that ask first.
+/// Device tokens, and approvals of tool calls.
 const DEVICES: &str = "
     -- A device's own token, as its hash. One that never was here has last_seen 0.
     ALTER TABLE surfaces ADD COLUMN token_hash BLOB;
@@ -254,7 +254,7 @@ const DEVICES: &str = "
     CREATE INDEX approvals_session ON approvals (session);
 ";
 
-/// Sessions with one owner, several surfaces at once, and turns in an order of their own.
+/// Leases of sessions, several attachments per session, and an order of turns.
 const OWNERS: &str = "
     -- Processes that may write. One that is not here, or dead, owns nothing.
     CREATE TABLE replicas (
@@ -328,10 +328,10 @@ const OWNERS: &str = "
     CREATE INDEX approvals_expiry ON approvals (expires_at);
 ";
 
-/// The schema version this build writes.
+/// The schema version that this version writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// Brings the file up to date, or refuses it.
+/// Migrates the database to the current schema; an error if it is newer or not ours.
 pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError> {
     let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
     let pragma = |conn: &Connection, name: &str| -> Result<i64, OpenError> {

@@ -1,4 +1,4 @@
-//! Making, finding, changing and forgetting sessions.
+//! Creates, finds and deletes sessions; idempotency keys.
 
 use bowline_sbp::lifecycle::Status;
 use jiff::Timestamp;
@@ -43,7 +43,7 @@ pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Res
         ]);
     match inserted {
         Ok(_) => Ok(conn.last_insert_rowid()),
-        // Ids are made by us and never repeat; what can be there already is the token.
+        // Session ids are random: a violated constraint means that the token exists.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
             Err(Error::TokenTaken)
         }
@@ -67,7 +67,7 @@ pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
     Ok(found.into_iter().map(|(_, session)| session).collect())
 }
 
-/// Forgets a session and all it holds; its forks keep what they share.
+/// Deletes a session and everything in it; forks keep the log entries they share.
 pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
     for sql in [
         "DELETE FROM turns WHERE session = ?1",
@@ -86,14 +86,14 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
     trunks::leave(conn, key)
 }
 
-/// What an idempotency key stands for.
+/// What is stored for an idempotency key.
 pub(super) struct Known {
     pub(super) session: Key,
     pub(super) turn_id: Option<[u8; 16]>,
     pub(super) result: Option<String>,
 }
 
-/// What came under this key before; an error if it was another request (G3).
+/// What is stored for this idempotency key; an error if it was another request (G3).
 pub(super) fn known_key(conn: &Connection, key: &IdempotencyKey) -> Result<Option<Known>> {
     let mut statement = conn.prepare_cached(
         "SELECT body_hash, session, turn_id, result FROM keys WHERE scope = ?1 AND key = ?2",
@@ -133,29 +133,29 @@ pub(super) fn remember_key(
     Ok(())
 }
 
-/// The most rows that go in one step of upkeep: others write in between.
+/// The most rows deleted in one maintenance transaction: commits can run in between.
 pub(super) const FORGOTTEN_AT_ONCE: u64 = 256;
 
-/// A key of a turn that still runs is needed until it ends.
+/// The key of an unfinished turn is needed until the turn ends.
 const FORGET_KEYS: &str = "
     DELETE FROM keys WHERE (scope, key) IN (
         SELECT scope, key FROM keys WHERE created_at < ?1
         AND (turn_id IS NULL OR NOT EXISTS (SELECT 1 FROM turns WHERE id = turn_id))
         ORDER BY created_at LIMIT ?2)";
 
-/// So is a question of a turn that still runs.
+/// So is an approval of an unfinished turn.
 const FORGET_APPROVALS: &str = "
     DELETE FROM approvals WHERE number IN (
         SELECT number FROM approvals WHERE expires_at < ?1
         AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = approvals.turn_id)
         ORDER BY expires_at LIMIT ?2)";
 
-/// Forgets some of the keys that are older than that, and says how many.
+/// Deletes up to [`FORGOTTEN_AT_ONCE`] keys older than `before`; returns how many.
 pub(super) fn forget_keys(conn: &Connection, before: Timestamp) -> Result<u64> {
     forget_some(conn, FORGET_KEYS, before)
 }
 
-/// Forgets some of the questions that ended before then, and says how many.
+/// Deletes up to [`FORGOTTEN_AT_ONCE`] approvals that expired before `before`; returns how many.
 pub(super) fn forget_approvals(conn: &Connection, before: Timestamp) -> Result<u64> {
     forget_some(conn, FORGET_APPROVALS, before)
 }
@@ -176,7 +176,7 @@ mod tests {
         conn
     }
 
-    /// How SQLite finds the rows of a statement.
+    /// The query plan of a statement.
     fn plan(conn: &Connection, sql: &str) -> Vec<String> {
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let steps = statement.query_map(params![0, 1], |row| row.get(3)).unwrap();
@@ -194,7 +194,7 @@ mod tests {
             let whole_table = |step: &&String| step.starts_with("SCAN");
             assert_eq!(plan.iter().find(whole_table), None, "{plan:?}");
         }
-        // The test would see one.
+        // Without the index there is a table scan, and the test would find it.
         conn.execute_batch("DROP INDEX keys_created").unwrap();
         assert!(plan(&conn, FORGET_KEYS).iter().any(|step| step.starts_with("SCAN keys")));
     }

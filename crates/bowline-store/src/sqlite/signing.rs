@@ -1,5 +1,5 @@
-//! The keys behind roaming tokens. One that was replaced is known for as long as a token that it
-//! signed at its last moment may live, and then gone.
+//! The signing keys of roaming tokens. A replaced key is kept for as long as the last token that it
+//! signed may be valid, and then deleted.
 
 use bowline_sbp::roaming_token::{LONGEST_TTL, SigningKey};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ pub(super) fn keys(conn: &Connection, fresh: [u8; 32], at: Timestamp) -> Result<
 }
 
 pub(super) fn add(conn: &Connection, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>> {
-    // Replaced: there is one after it. Each was replaced when the next one was made.
+    // A key was replaced when the next one was created.
     conn.prepare_cached(
         "DELETE FROM signing_keys WHERE EXISTS (
              SELECT 1 FROM signing_keys n WHERE n.number > signing_keys.number AND n.created_at < ?1

@@ -1,4 +1,4 @@
-//! What surfaces missed: the log after a position, in pages.
+//! The entries to be delivered to surfaces after a position, in pages.
 
 use bowline_sbp::delivery::{Logged, LoggedQuestion, LoggedTurn};
 use bowline_sbp::frame::TurnStatus;
@@ -15,7 +15,7 @@ use crate::{Arrival, Result};
 const PAGE_ENTRIES: u32 = 512;
 const PAGE_BYTES: usize = 256 << 10;
 
-/// A page of what waits. Drains are made of these, so it takes no more of a row than it needs.
+/// A page of entries to deliver. Drains read these, so only the needed columns are read.
 pub(super) fn shown_after(
     conn: &Connection,
     id: SessionId,
@@ -26,14 +26,14 @@ pub(super) fn shown_after(
     loop {
         let (page, last) = page(conn, key, after, questions)?;
         match last {
-            // Nothing of the page is for readers; there may be more behind it.
+            // Nothing in this page is delivered to surfaces; there may be more after it.
             Some(last) if page.is_empty() => after = last,
             _ => return Ok(page),
         }
     }
 }
 
-/// A page, and the position of the last entry that was looked at.
+/// A page, and the position of the last entry that was read.
 fn page(
     conn: &Connection,
     key: Key,
@@ -67,7 +67,7 @@ fn page(
         let created_at = timestamp(row.get(6)?)?;
         let (role, content) = said(message).ok_or_else(|| rows::corrupt("a message"))?;
         if row.get::<_, i64>(7)? == kind_number(EntryKind::Message) {
-            // Instructions and results of a caller's own tools are not for readers.
+            // System messages and results of the caller's own tools are not delivered.
             if role == "user" {
                 let question = LoggedQuestion { seq, turn_id, content, created_at };
                 shown.push(Logged::Question(question));
@@ -111,7 +111,7 @@ pub(super) fn arrival(
     Ok(Some(Arrival { session, cursor, pending }))
 }
 
-/// How many turns of the Tether lie up to there.
+/// The number of Tether turns up to `seq`.
 fn tethered_up_to(conn: &Connection, key: Key, seq: Seq) -> Result<u64> {
     let number: Option<i64> = conn
         .prepare_cached(
@@ -124,7 +124,7 @@ fn tethered_up_to(conn: &Connection, key: Key, seq: Seq) -> Result<u64> {
     Ok(number.unwrap_or(0) as u64)
 }
 
-/// The device whose token this is, if it is still good at that time.
+/// The device with this token, if the token has not expired at that time.
 pub(super) fn device_of(
     conn: &Connection,
     id: SessionId,

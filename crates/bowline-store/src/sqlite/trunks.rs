@@ -1,12 +1,12 @@
-//! What is left of deleted sessions: the entries that forks still share.
+//! Trunks: the log entries of deleted sessions that forks still share.
 //!
-//! Apart, because deleting a session must never take anything from another one. A trunk has no id,
-//! no token and no counters; it goes when the last fork that needs it goes.
+//! Apart, because deleting a session must never delete data of another one. A trunk has no id, no
+//! token and no counters; it is deleted with the last fork that needs it.
 //!
 //! Invariants
-//! - Where there are entries, there is a session or a trunk with their key, and never both.
-//! - The key of a trunk is not given out again: SQLite gives a new session a key above all others,
-//!   so a fork's is above its base's, and above every trunk there is a session.
+//! - For all entries there is either a session or a trunk with their key, never both.
+//! - The key of a trunk is not reused: SQLite assigns a new session a key above all others, so a
+//!   fork's key is above its base's, and above every trunk there is a session.
 
 use bowline_sbp::id::Seq;
 use rusqlite::Connection;
@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::rows::{Key, place};
 use crate::Result;
 
-/// Leaves the log of a session, whose row goes now, to those who share it.
+/// Deletes the row of a session; entries that forks share become a trunk.
 pub(super) fn leave(conn: &Connection, key: Key) -> Result<()> {
     conn.prepare_cached(
         "INSERT INTO trunks (key, agent_id, base_key, base_seq)
@@ -25,7 +25,8 @@ pub(super) fn leave(conn: &Connection, key: Key) -> Result<()> {
     prune(conn, key)
 }
 
-/// Cuts a trunk down to what is shared of it; with nothing left, what it stands on is next.
+/// Deletes the entries of a trunk that no fork shares; if none is left, also the trunk, and
+/// continues with its base.
 fn prune(conn: &Connection, mut trunk: Key) -> Result<()> {
     loop {
         let shared = shared_up_to(conn, trunk)?;
@@ -44,7 +45,7 @@ fn prune(conn: &Connection, mut trunk: Key) -> Result<()> {
     }
 }
 
-/// How far into this log the longest of those reaches that are based on it.
+/// The last position of this log that any fork shares.
 fn shared_up_to(conn: &Connection, key: Key) -> Result<Option<Seq>> {
     let shared: Option<i64> = conn
         .prepare_cached(

@@ -1,11 +1,11 @@
-//! The one thread that writes: whatever has queued up goes into one transaction.
+//! The writer thread: all queued operations go into one transaction.
 //!
-//! Group commit, because a durable commit costs a disk flush whatever it holds. All answers wait
-//! for the commit. Dropping the caller's future never interrupts an operation.
+//! Group commit, because a durable commit costs a disk flush however much it contains. All answers
+//! wait for the commit. Dropping the caller's future never interrupts an operation.
 //!
-//! An operation looks before it writes: one that refuses has changed nothing, and its neighbours
-//! go on. One that fails after it began to write (only the database itself can make it) takes the
-//! whole batch with it. That saves two statements per operation for a savepoint.
+//! An operation checks before it writes: one that returns a refusal has changed nothing, and the
+//! rest of the batch continues. If one fails after its first write (only the database itself can
+//! cause that), the whole batch fails. That saves two savepoint statements per operation.
 
 use std::thread::JoinHandle;
 
@@ -16,19 +16,19 @@ use crate::{Error, Result, failpoint};
 
 /// The most operations in one transaction: bounds how long the first one waits for the rest.
 const BATCH: usize = 512;
-/// The most operations waiting for the writer before callers have to wait themselves.
+/// The most queued operations; further callers wait for a free slot.
 const QUEUE: usize = 1024;
 
-/// Something to be done inside a transaction, and someone to be told when it is decided.
+/// An operation to run inside a transaction, and the channel for its result.
 trait Work: Send {
     fn run(&mut self, conn: &Connection) -> Result<()>;
     fn answer(self: Box<Self>, commit: Result<()>);
 }
 
-/// What the writer is asked for.
+/// A request to the writer thread.
 enum WriterRequest {
     Work(Box<dyn Work>),
-    /// Nothing is written after this: leave a clean file and say so.
+    /// The last request: checkpoint the write-ahead log, then answer.
     Close(oneshot::Sender<()>),
 }
 
@@ -49,7 +49,7 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
 
     fn answer(self: Box<Self>, commit: Result<()>) {
         let outcome = self.outcome.unwrap_or(Err(Error::Closed));
-        // The caller may be gone; the work is done all the same.
+        // The caller may have dropped its future; the operation is committed all the same.
         let _ = self.answer.send(commit.and(outcome));
     }
 }
@@ -82,8 +82,8 @@ impl Writer {
         answered.await.unwrap_or_else(|_| Err(self.end()))
     }
 
-    /// Writes what is queued, folds the write-ahead log into the file, and ends. Who holds the store
-    /// any longer finds it closed.
+    /// Commits what is queued, checkpoints the write-ahead log, and ends the thread. Later
+    /// operations fail with [`Error::Closed`].
     pub(super) async fn close(&self) {
         let (tell, told) = oneshot::channel();
         if self.queue.send(WriterRequest::Close(tell)).await.is_ok() {
@@ -91,12 +91,12 @@ impl Writer {
         }
     }
 
-    /// Why nothing is written any more.
+    /// Why the writer thread has ended.
     fn end(&self) -> Error {
         self.failed.borrow().clone().unwrap_or(Error::Closed)
     }
 
-    /// Resolves when the disk failed for good.
+    /// Resolves when the database has failed permanently.
     pub(super) async fn failed(&self) -> Error {
         let mut failed = self.failed.clone();
         match failed.wait_for(Option::is_some).await {
@@ -107,7 +107,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits for what is queued, so that a clean stop leaves a clean file.
+    /// Waits for the queue and the checkpoint, so that the next start has nothing to recover.
     fn drop(&mut self) {
         let (closed, _) = mpsc::channel(1);
         self.queue = closed;
@@ -141,7 +141,7 @@ fn write_loop(
             None => transact(conn, &mut batch),
         };
         if let Err(error @ Error::Fatal(_)) = &outcome {
-            tracing::error!(%error, "the store stops acknowledging");
+            tracing::error!(%error, "the database failed permanently; no further commit is made");
             failed.send_replace(Some(error.clone()));
         }
         for job in batch.drain(..) {
@@ -149,17 +149,16 @@ fn write_loop(
         }
     }
     waiting.close();
-    // Fold the log into the file: the next start has nothing to recover. A reader that is at work
-    // is waited for.
+    // The next start then has nothing to recover. Waits for running readers.
     if let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-        tracing::warn!(%error, "the write-ahead log could not be folded into the file");
+        tracing::warn!(%error, "the checkpoint of the write-ahead log failed");
     }
     if let Some(tell) = closing {
         let _ = tell.send(());
     }
 }
 
-/// Runs a batch in one transaction: all of it is on disk, or none.
+/// Runs a batch in one transaction.
 fn transact(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
     if batch.is_empty() {
         return Ok(());
@@ -176,7 +175,7 @@ fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
     for job in batch {
         let before = conn.total_changes();
         if let Err(error) = job.run(conn) {
-            // On a full disk or an I/O error SQLite gives the whole transaction up by itself.
+            // On a full disk or an I/O error SQLite rolls the whole transaction back by itself.
             if conn.is_autocommit() {
                 return Err(error);
             }
