@@ -1,8 +1,8 @@
-//! How long to wait before trying again.
+//! Back-off: how long to wait before a retry.
 //!
-//! Apart and pure, because every client waits the same way: exponential, with a random share in the
-//! upper half of the bound. Many ends lose the same server at the same moment; the share keeps them
-//! from coming back at the same moment, and none comes back at once. The dice are an argument.
+//! Apart and pure, because every client waits the same way: exponential back-off with jitter in the
+//! upper half of the bound. Many clients lose the same server at the same moment; jitter keeps them
+//! from reconnecting at the same moment, and none reconnects at once. Randomness is an argument.
 //!
 //! Invariants
 //! - A wait never exceeds the cap.
@@ -26,15 +26,14 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait before the `attempt`-th try again, counted from 0. `random` picks the share
-    /// evenly.
+    /// How long to wait before the `attempt`-th retry, counted from 0. `random` selects the jitter.
     pub fn delay(self, attempt: u32, random: u32) -> Duration {
         let half = self.start.saturating_mul(2u32.saturating_pow(attempt)).min(self.cap) / 2;
         half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 }
 
-/// One client's attempts.
+/// The retries of one client.
 #[derive(Debug)]
 pub struct Retry {
     backoff: Backoff,

@@ -1,4 +1,4 @@
-//! Request bodies, read whole within bounds of size and time (G11).
+//! Reads whole request bodies, with limits on size and time (G11).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum BodyError {
     TooSlow,
 }
 
-/// Reads a whole body of at most so many bytes, in at most that time.
+/// Reads a whole body of at most `most` bytes, within that time.
 pub async fn read<B>(body: B, most: usize, within: Duration) -> Result<Bytes, BodyError>
 where
     B: Body,
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(read(Never, 5, LONG).await, Err(BodyError::TooSlow));
     }
 
-    /// A body that never yields data.
+    /// A body that never sends anything.
     struct Never;
 
     impl Body for Never {

@@ -1,9 +1,9 @@
-//! How many files and sockets the process may have open. A server needs one for each connection, and
-//! the usual limit of 1,024 is meant for programs that use `select`; the system lets anyone raise it.
+//! The limit of open file descriptors. A server needs one per connection, and the usual soft limit
+//! of 1,024 is meant for programs that use `select`; any process may raise it to the hard limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More than anyone is served.
+/// More than any server needs.
 const WANTED: u64 = 1 << 20;
 
 /// The limit before and after it was raised.
@@ -13,7 +13,7 @@ pub struct Descriptors {
     pub now: u64,
 }
 
-/// Raises the limit as far as the system lets us. What cannot be raised stays as it is.
+/// Raises the limit as far as the system allows; otherwise it stays as it is.
 pub fn raise() -> Descriptors {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let before = current.unwrap_or(u64::MAX);

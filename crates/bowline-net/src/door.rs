@@ -1,15 +1,16 @@
-//! The front door: accepts connections within bounds, hands their requests to a service, and stops in
-//! good order.
+//! The listener: accepts connections within limits, passes their requests to a service, and drains
+//! on shutdown.
 //!
-//! An accept loop of our own, because the framework's has no limit on how long a request head may take:
-//! sockets that send a byte now and then would stay for ever (measured). Nor has it one for clients that
-//! ask and never read.
+//! An accept loop of our own, because the framework's has no timeout for request heads: sockets
+//! that send a byte now and then would stay open for ever (measured). Nor has it a write timeout
+//! for clients that send a request and never read.
 //!
 //! Invariants
-//! - A connection has a place among all and among those of its address, or it is not served.
-//! - TLS handshake, request head and every write have a deadline. A body's is the reader's
-//!   ([`crate::body`]).
-//! - Once told to stop, nobody new is accepted, and connections end with the answer under way.
+//! - A connection holds a permit of the global limit and of the limit of its address, or it is not
+//!   served.
+//! - TLS handshake, request head and every write have a deadline. Bodies have one where they are
+//!   read ([`crate::body`]).
+//! - Once stopped, no new connection is accepted, and connections end after the current response.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,31 +37,31 @@ use crate::stall::StallGuard;
 use crate::stream::Stream;
 use crate::tls::{BadCertificate, Certificate, Tls};
 
-/// The pause after a connection could not be accepted: out of descriptors, most likely, and some
-/// close meanwhile.
+/// The pause after a failed accept: most likely the process is out of file descriptors, and some
+/// connections close meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two warnings that an address has too many connections.
 const WARN_EVERY: Duration = Duration::from_secs(10);
-/// The smallest bound that hyper takes for a request head.
+/// The smallest limit for a request head that hyper accepts.
 const SMALLEST_HEAD: usize = 8 << 10;
 
-/// Bounds of a door (G11, G12).
+/// Limits of a listener (G11, G12).
 #[derive(Debug, Clone, PartialEq)]
 pub struct DoorLimits {
-    /// Connections open at once; more wait for one to close.
+    /// Open connections; further ones wait for one to close.
     pub connections: usize,
-    /// The same for one address, or one network of IPv6; more are closed at once. This machine and
-    /// trusted proxies are exempt. 0: no limit.
+    /// The same per IPv4 address or IPv6 network; further ones are closed at once. Loopback
+    /// addresses and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
     /// The largest request head, in bytes; at least 8 KiB.
     pub request_head: usize,
-    /// How long a TLS handshake and a request head may take, each.
+    /// Timeout of the TLS handshake and of the request head, each.
     pub header_timeout: Duration,
-    /// How long a client may take nothing of what it is sent.
+    /// How long a write may make no progress because the client does not read.
     pub write_timeout: Duration,
 }
 
-/// Why a door is not open.
+/// Why a listener could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DoorError {
     #[error("the address {address} is already in use")]
@@ -72,7 +73,7 @@ pub enum DoorError {
 }
 
 impl DoorError {
-    /// What to do about it; `usual` is an address that such a server usually has.
+    /// What to do about it; `usual` is the default address of such a server.
     pub fn hint(&self, usual: &str) -> String {
         match self {
             Self::AddressInUse { address } => {
@@ -88,7 +89,7 @@ impl DoorError {
     }
 }
 
-/// A listener that has its address. Nobody is served before [`Door::serve`].
+/// A bound listener. No connection is served before [`Door::serve`].
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -99,8 +100,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Takes the address. With `tls`, connections speak TLS; `trusted` are proxies that say who is
-    /// behind them.
+    /// Binds the address. `trusted` are proxies whose `X-Forwarded-For` header is used.
     pub async fn open(
         address: SocketAddr,
         tls: Option<Tls>,
@@ -117,7 +117,7 @@ impl Door {
         Ok(Self { listener, address, certificate, limits, trusted })
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -126,8 +126,8 @@ impl Door {
         self.certificate.is_some()
     }
 
-    /// Serves until told to stop; then its connections end, which [`Connections`] waits for. Each
-    /// request has a [`Peer`] in its extensions.
+    /// Serves until `stop` is cancelled; then its connections end, which [`Connections`] waits for.
+    /// Each request has a [`Peer`] in its extensions.
     pub async fn serve<S, B>(self, service: S, stop: CancellationToken) -> Connections
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
@@ -186,7 +186,7 @@ impl Door {
     }
 }
 
-/// What all connections of a door share.
+/// State shared by all connections of a listener.
 #[derive(Debug)]
 struct Hall {
     certificate: Option<Arc<Certificate>>,
@@ -195,12 +195,12 @@ struct Hall {
     stop: CancellationToken,
 }
 
-/// Connections of a door that accepts no more.
+/// The remaining connections of a stopped listener.
 #[derive(Debug)]
 pub struct Connections(TaskTracker);
 
 impl Connections {
-    /// Waits until all have ended, for at most so long. Whether they have.
+    /// Waits until all have ended, for at most `within`; returns whether they have.
     pub async fn ended(&self, within: Duration) -> bool {
         tokio::time::timeout(within, self.0.wait()).await.is_ok()
     }
@@ -229,7 +229,7 @@ async fn connection<S, B>(
             let accepting = certificate.acceptor().accept(stream);
             match tokio::time::timeout(limits.header_timeout, accepting).await {
                 Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
-                // Mistakes of the other side are its own; there is nothing to say about them.
+                // A failed or timed-out handshake is the client's fault: not logged.
                 _ => return,
             }
         }
@@ -256,8 +256,8 @@ async fn connection<S, B>(
     let _ = connection.await;
 }
 
-/// The socket of a connection that is HTTP no more, and what was read of it already. Writes have no
-/// deadline from here on: whoever takes it over sets its own.
+/// The socket of an upgraded connection, and the bytes already read from it. Writes no longer have
+/// a deadline: the caller has to set its own.
 pub fn taken_over(upgraded: Upgraded) -> Option<(Stream, Bytes)> {
     let parts = upgraded.downcast::<TokioIo<StallGuard<Stream>>>().ok()?;
     Some((parts.io.into_inner().into_inner(), parts.read_buf))

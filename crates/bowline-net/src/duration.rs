@@ -7,14 +7,14 @@ use jiff::SignedDuration;
 use jiff::fmt::friendly::{SpanParser, SpanPrinter};
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Reads a duration, or says how to write one.
+/// Parses a duration; the error says how to write one.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let read = SpanParser::new().parse_duration(text).ok();
     let read = read.and_then(|duration| Duration::try_from(duration).ok());
     read.ok_or_else(|| format!("`{text}` is not a duration; write it like 250ms, 30s, 5m or 2h"))
 }
 
-/// Writes a duration so that [`parse`] reads it.
+/// Formats a duration so that [`parse`] can read it.
 pub fn format(duration: Duration) -> String {
     let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
     SpanPrinter::new().duration_to_string(&duration)

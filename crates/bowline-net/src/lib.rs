@@ -1,21 +1,21 @@
-//! Where connections come in and go out.
+//! Inbound and outbound connections.
 //!
-//! Gateway, relay and control plane accept connections in one way, call other servers in one way and keep
-//! secrets on disk in one way. Whoever mends it here mends it for all.
+//! Gateway, relay and control plane accept connections, call other servers and keep secrets on disk
+//! in the same way: with the code in this crate.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`door`] | a listener: bounds, TLS, drain; hands requests to a service |
-//! | [`peer`] | who is at the other end of a request, also behind a proxy |
-//! | [`tls`] | the certificate, and a newer one when the files change |
+//! | [`door`] | a listener: connection limits, TLS, drain; passes requests to a service |
+//! | [`peer`] | the client address of a request, also behind a proxy |
+//! | [`tls`] | the certificate, reloaded when the files change |
 //! | [`body`] | request bodies, bounded in size and time |
 //! | [`outbound`] | calls to other servers: where secrets may go, no proxy on this machine |
 //! | [`rate`] | token buckets, alone and for each key |
-//! | [`backoff`] | how long to wait before trying again |
+//! | [`backoff`] | back-off: how long to wait before a retry |
 //! | [`private_file`] | files that only their owner may read |
 //! | [`duration`] | durations as people write them |
-//! | [`descriptors`] | how many files and sockets the process may have open |
-//! | [`loopback`] | what is on this machine |
+//! | [`descriptors`] | the limit of open file descriptors |
+//! | [`loopback`] | loopback addresses, host names and URLs |
 
 pub mod backoff;
 pub mod body;

@@ -1,11 +1,11 @@
-//! What is on this machine: addresses, names and URLs that never leave it.
+//! Loopback: addresses, host names and URLs of this machine.
 
 use std::net::IpAddr;
 
 use socket2::SockRef;
 use url::{Host, Url};
 
-/// The one congestion control that every Linux kernel has, lets anyone choose, and that does not pace.
+/// The congestion control that every Linux kernel has, that needs no privilege and does not pace.
 #[cfg(target_os = "linux")]
 const WITHOUT_PACING: &[u8] = b"reno";
 
@@ -13,14 +13,14 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Whether a host, as a URL or a `Host` header names it, is this machine. With or without a port.
+/// Whether a host of a URL or a `Host` header is loopback. With or without a port.
 pub fn is_loopback_host(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     let name = name.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    // What stands above `.localhost` is this machine, too (RFC 6761).
+    // Subdomains of `localhost` are loopback, too (RFC 6761).
     name == "localhost"
         || name.ends_with(".localhost")
         || name.parse().is_ok_and(is_loopback)
@@ -31,18 +31,18 @@ pub fn is_loopback_url(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => is_loopback(address.into()),
         Some(Host::Ipv6(address)) => is_loopback(address.into()),
-        // A WebSocket address is not read as HTTP's are: its host may be an address in words.
+        // Of WebSocket URLs the host may be an IP address that was not parsed as one.
         Some(Host::Domain(name)) => is_loopback_host(name),
         None => false,
     }
 }
 
-/// For a socket that listens on this address, or is about to connect to it: no pacing on loopback.
-/// Once connected, it is too late. A socket that refuses is merely slower.
+/// Disables pacing for a socket that listens on, or is about to connect to, a loopback address.
+/// Must be called before connecting. Failure is ignored: the socket is merely slower.
 ///
-/// Where the system's congestion control paces what it sends, as BBR does, it paces loopback, too:
-/// every 64 KiB waits for a timer and wakes its receiver alone, and a third of a relay's time goes
-/// into that. All other sockets keep what the system chose.
+/// Congestion controls with pacing, such as BBR, pace loopback, too: every 64 KiB wait for a timer
+/// and wake the receiver, which costs a third of a relay's CPU time. All other sockets keep the
+/// system's congestion control.
 pub fn without_pacing<'s>(socket: impl Into<SockRef<'s>>, address: IpAddr) {
     #[cfg(target_os = "linux")]
     if is_loopback(address) {

@@ -1,7 +1,7 @@
-//! Calls to other servers.
+//! Requests to other servers.
 //!
-//! No redirect is followed: a key would go along. A server on this machine is called without the
-//! environment's proxy, which would see the key and, on itself, find another server.
+//! Redirects are not followed: they would leak the key. A server on loopback is called without the
+//! proxy of the environment, which would see the key and resolve loopback to its own host.
 
 use bytes::Bytes;
 use reqwest::redirect::Policy;
@@ -10,12 +10,11 @@ use url::Url;
 
 use crate::loopback::is_loopback_url;
 
-/// Whether a key or token on its way there can be read by nobody else: over TLS, or within this
-/// machine.
+/// Whether a key or token sent there cannot be read by others: over TLS, or on loopback.
 pub fn is_private(url: &Url) -> bool {
     match url.scheme() {
         "https" | "wss" => url.has_host(),
-        // Names below `localhost` are this machine's by custom only: some resolvers ask the network.
+        // `*.localhost` is loopback by convention only: some resolvers query the network.
         "http" | "ws" => {
             is_loopback_url(url) && url.domain().is_none_or(|name| name == "localhost")
         }
@@ -23,7 +22,7 @@ pub fn is_private(url: &Url) -> bool {
     }
 }
 
-/// A client for the server at `url`, whose timeouts are the caller's to set.
+/// A client for the server at `url`. Timeouts are set by the caller.
 pub fn client(url: &Url) -> ClientBuilder {
     let client = Client::builder().redirect(Policy::none());
     if is_loopback_url(url) { client.no_proxy() } else { client }
@@ -39,18 +38,18 @@ pub fn reason(error: reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Why there is no document.
+/// Why a document could not be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     #[error("it cannot be reached")]
     Unreachable,
     #[error("it answered {0}")]
     Status(u16),
-    #[error("its answer is too long")]
+    #[error("its answer is too large")]
     TooLong,
 }
 
-/// The document at `url`, if it has at most so many bytes.
+/// The document at `url`, if it has at most `most` bytes.
 pub async fn fetch(http: &Client, url: Url, most: usize) -> Result<Bytes, FetchError> {
     let mut answer = http.get(url).send().await.map_err(|_| FetchError::Unreachable)?;
     if !answer.status().is_success() {

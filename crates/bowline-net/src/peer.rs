@@ -1,7 +1,7 @@
-//! Who is at the other end of a request.
+//! The client address of a request, and the connection limits per address.
 //!
-//! A connection that comes from a proxy we trust is the proxy's; who is behind it stands in
-//! `X-Forwarded-For`. What others write there is not believed.
+//! For a connection from a trusted proxy, the client address is taken from `X-Forwarded-For`. From
+//! any other peer that header is ignored.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,17 +14,16 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::loopback::is_loopback;
 
-/// Who asks; the door puts it into the extensions of each request.
+/// The peer of a request; the listener puts it into the request's extensions.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// Where the request comes from, behind proxies that are trusted.
+    /// The client address, behind trusted proxies.
     pub address: IpAddr,
-    /// The connection's place. Whoever takes the connection over holds on to it.
+    /// The connection's permit. To be kept for as long as an upgraded connection is open.
     pub place: Place,
 }
 
-/// A connection's place among those that may be open at once, free again when the last clone is
-/// dropped.
+/// A connection's permit of the connection limits, released when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Place(#[expect(dead_code, reason = "held, never read")] Arc<Permits>);
 
@@ -40,20 +39,20 @@ impl Place {
     }
 }
 
-/// A network, or one address: `10.0.0.0/8`, `10.0.0.5`.
+/// Parses a network or a single address: `10.0.0.0/8`, `10.0.0.5`.
 pub fn parse_network(text: &str) -> Result<IpNet, String> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    network.map_err(|_| format!("`{text}` is no network; write it like 10.0.0.0/8 or 10.0.0.5"))
+    network.map_err(|_| format!("`{text}` is not a network; write it like 10.0.0.0/8 or 10.0.0.5"))
 }
 
-/// Networks of a setting.
+/// Deserialises a list of networks.
 pub fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Vec::<String>::deserialize(from)?;
     let networks = texts.iter().map(|text| parse_network(text));
     networks.collect::<Result<_, _>>().map_err(serde::de::Error::custom)
 }
 
-/// The network that an address stands for: a household has one IPv4 address, or 2^64 of IPv6.
+/// The unit of per-address limits: an IPv4 address, or an IPv6 /64 network (one household).
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -63,14 +62,14 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address from which a request comes, seen from a connection of that address.
+/// The client address of a request on a connection from `connected`.
 pub(crate) fn behind(connected: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| {
         let address = address.to_canonical();
         trusted.iter().any(|network| network.contains(&address))
     };
     let mut known = connected.to_canonical();
-    // Each proxy adds to the end: from there back, until one is not ours.
+    // Each proxy appends: read from the end, until an address is not a trusted proxy.
     let forwarded = headers.get_all("x-forwarded-for").iter().rev();
     let named = forwarded.flat_map(|value| value.to_str().unwrap_or("?").rsplit(','));
     for name in named {
@@ -97,7 +96,7 @@ pub(crate) struct Addresses {
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One of them.
+/// A permit for one connection from a network.
 #[derive(Debug)]
 pub(crate) struct AddressPlace {
     addresses: Arc<Addresses>,
@@ -110,8 +109,8 @@ impl Addresses {
         Arc::new(Self { most, open: Mutex::default() })
     }
 
-    /// A place for one more connection from there, if it may have one. This machine and trusted
-    /// proxies need none: many stand behind them.
+    /// A permit for one more connection from that address. None for loopback addresses and trusted
+    /// proxies, which are exempt: they serve many clients.
     pub(crate) fn place(
         self: &Arc<Self>,
         from: IpAddr,
@@ -137,7 +136,7 @@ impl Addresses {
     }
 }
 
-/// It has as many connections as it may.
+/// The connection limit of the address is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -188,7 +187,7 @@ mod tests {
             ("::ffff:10.0.0.1", vec!["203.0.113.9"], "203.0.113.9"),
             ("fd00::1", vec!["[2001:db8::1]:443"], "2001:db8::1"),
             ("10.0.0.1", vec!["203.0.113.9:1234"], "203.0.113.9"),
-            // The client's own entry, which may be forged, comes before the proxy's.
+            // What the client sent itself comes before what the proxy appended.
             ("10.0.0.1", vec!["127.0.0.1, 203.0.113.9"], "203.0.113.9"),
             ("10.0.0.1", vec!["127.0.0.1", "203.0.113.9"], "203.0.113.9"),
             ("10.0.0.1", vec!["203.0.113.9, 10.0.0.2"], "203.0.113.9"),

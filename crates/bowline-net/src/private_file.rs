@@ -1,7 +1,7 @@
 //! Files that only their owner may read: keys, an identity's seed, exported conversations.
 //!
-//! Apart, because what makes such a file safe is easily forgotten in one of two places: nobody else
-//! may read it, it is there whole or not at all, and it is on disk before anyone is told so.
+//! Apart, so that all such files have the same guarantees: mode 0600, written atomically, and
+//! flushed to disk before the call returns.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -14,18 +14,18 @@ use zeroize::Zeroizing;
 pub enum FileError {
     #[error("others can read {} (mode {mode:o})", path.display())]
     Loose { path: PathBuf, mode: u32 },
-    #[error("{} is larger than it can be", path.display())]
+    #[error("{} is larger than such a file can be", path.display())]
     TooLarge { path: PathBuf },
     #[error("cannot {what} {}: {why}", path.display())]
     Io { what: &'static str, path: PathBuf, why: String },
 }
 
 impl FileError {
-    /// What the owner can do about it.
+    /// What the user can do about it.
     pub fn hint(&self) -> String {
         match self {
             Self::Loose { path, .. } => format!("run `chmod 600 {}`", path.display()),
-            Self::TooLarge { path } => format!("look at what became of {}", path.display()),
+            Self::TooLarge { path } => format!("check the contents of {}", path.display()),
             Self::Io { path, .. } => {
                 format!("check that {} is yours and its disk has room", path.display())
             }
@@ -37,8 +37,8 @@ impl FileError {
     }
 }
 
-/// The whole file; none if there is none. Refuses one that others can read: what is in it may be
-/// known to them by now (SBRP-DAEMON-01).
+/// The whole file; none if there is none. Refuses a file that others can read: its secret may be
+/// compromised (SBRP-DAEMON-01).
 pub fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, FileError> {
     let failed = FileError::io("read", path);
     let file = match File::open(path) {
@@ -58,13 +58,14 @@ pub fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, FileEr
     if about.len() > most {
         return Err(FileError::TooLarge { path: path.to_owned() });
     }
-    // With room for all of it: a buffer that grows leaves copies behind.
+    // Allocated in full: a buffer that grows leaves copies of the secret in memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(about.len() as usize + 1));
     file.take(most).read_to_end(&mut bytes).map_err(&failed)?;
     Ok(Some(bytes))
 }
 
-/// Makes the file, unless there is one. Of several that try at once, one succeeds.
+/// Creates the file unless it exists; returns whether it did. Of several concurrent calls one
+/// succeeds.
 pub fn create(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
     create_by(path, bytes, |from, to| std::fs::hard_link(from, to))
 }
@@ -76,12 +77,11 @@ fn create_by(
 ) -> Result<bool, FileError> {
     let failed = FileError::io("write", path);
     let draft = Draft::write(path, bytes)?;
-    // A link fails where a rename would replace what another process has just made.
+    // A hard link, because a rename would replace a file that another process has just created.
     let made = match link(&draft.0, path) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-        // A file system without links (FAT, some network and phone storage): those who try at once
-        // wait for each other.
+        // A file system without hard links (FAT, some network and phone storage): use a lock file.
         Err(_) => {
             let _turn = lock(&beside(path, ".lock"))?;
             let there = path.try_exists().map_err(&failed)?;
@@ -95,7 +95,7 @@ fn create_by(
     Ok(made)
 }
 
-/// Puts the file in the place of what is there; where a link leads, if it is one.
+/// Replaces the file atomically; of a symbolic link, its target.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = FileError::io("write", path);
@@ -104,7 +104,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     sync_folder(path).map_err(failed)
 }
 
-/// Waits until no other process holds it; let go when dropped.
+/// Waits for an exclusive lock on the file, released when dropped.
 pub fn lock(path: &Path) -> Result<File, FileError> {
     let failed = FileError::io("lock", path);
     make_folder(path)?;
@@ -114,7 +114,7 @@ pub fn lock(path: &Path) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// A file beside the one that is meant, whole and on disk. Removed when dropped.
+/// A temporary file beside the target, written and flushed. Removed when dropped.
 struct Draft(PathBuf);
 
 impl Draft {
@@ -132,7 +132,7 @@ impl Draft {
     }
 }
 
-/// The file of that name with something added to it.
+/// The path with a suffix added to its file name.
 fn beside(path: &Path, added: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(added);
@@ -141,7 +141,7 @@ fn beside(path: &Path, added: &str) -> PathBuf {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After a rename it is not there any more.
+        // After a rename it no longer exists.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -157,7 +157,7 @@ fn make_folder(path: &Path) -> Result<(), FileError> {
     builder.create(folder).map_err(FileError::io("make the folder", folder))
 }
 
-/// A name is durable when its folder is.
+/// Flushes the folder: only then is a new file name durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

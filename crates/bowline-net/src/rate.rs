@@ -1,17 +1,18 @@
-//! How often something may happen: token buckets, alone and for each of many keys.
+//! Rate limits: token buckets, single and per key.
 //!
-//! By hand, because the crates that do it (governor) neither say how many may happen now, which a relay
-//! needs to take a batch of frames, nor look without taking, nor bound how many keys they remember.
+//! By hand, because existing crates (governor) do not return the number of available tokens, which
+//! a relay needs to read a batch of frames, cannot check without taking, and do not bound the number
+//! of keys.
 //!
-//! A bucket is kept as the one moment at which it will be full again, so full ones need no place. Time
-//! is passed in.
+//! A bucket is stored as the instant at which it will be full again, so full buckets need no entry.
+//! Time is passed in.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many at once, and one more each time this long has passed.
+/// A burst, and one more token per interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     pub burst: u32,
@@ -19,7 +20,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many a second, of which a second's worth may come at once. None, for no limit, if it is 0.
+    /// `count` per second, with a burst of one second's worth. None (no limit) if it is 0.
     pub fn per_second(count: u32) -> Option<Self> {
         let every = Duration::from_secs(1).checked_div(count)?;
         Some(Self { burst: count, every: every.max(Duration::from_nanos(1)) })
@@ -30,7 +31,7 @@ impl Rate {
         self.every.saturating_mul(self.burst)
     }
 
-    /// When a bucket is full again once one more is taken.
+    /// When a bucket is full again after taking one token.
     fn after_one(self, full_at: Option<Instant>, now: Instant) -> Result<Instant, TooOften> {
         let full_at = full_at.map_or(now, |full_at| full_at.max(now)) + self.every;
         let over = (full_at - now).saturating_sub(self.whole());
@@ -38,11 +39,11 @@ impl Rate {
     }
 }
 
-/// How long to wait before trying again.
+/// The rate is exceeded: how long to wait before a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooOften(pub Duration);
 
-/// One bucket, for one owner.
+/// A single token bucket.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     /// None for no limit.
@@ -55,7 +56,7 @@ impl Bucket {
         Self { rate, full_at: now }
     }
 
-    /// How many may happen now.
+    /// The number of available tokens.
     pub fn available(&mut self, now: Instant) -> usize {
         let Some(rate) = self.rate else { return usize::MAX };
         self.full_at = self.full_at.max(now);
@@ -63,7 +64,7 @@ impl Bucket {
         (left.as_nanos() / rate.every.as_nanos().max(1)) as usize
     }
 
-    /// Records what happened since [`Bucket::available`] was asked, no more than it said.
+    /// Takes `count` tokens, at most what [`Bucket::available`] returned.
     pub fn spend(&mut self, count: usize) {
         if let Some(rate) = self.rate {
             let count = count.min(rate.burst as usize) as u32;
@@ -71,14 +72,14 @@ impl Bucket {
         }
     }
 
-    /// When the next may happen, if none was available.
+    /// When the next token is available, if none was.
     pub fn refilled(&self, now: Instant) -> Instant {
         let Some(rate) = self.rate else { return now };
         let whole = rate.every.saturating_mul(rate.burst.saturating_sub(1));
         self.full_at.checked_sub(whole).map_or(now, |at| at.max(now))
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token, if available.
     pub fn take(&mut self, now: Instant) -> bool {
         let free = self.available(now) > 0;
         if free {
@@ -88,16 +89,16 @@ impl Bucket {
     }
 }
 
-/// What becomes of newcomers when as many keys are remembered as there may be.
+/// What happens to new keys when the limit of keys is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beyond {
-    /// They share one bucket: slowed down rather than let through.
+    /// They share one bucket.
     Share,
-    /// They are let through; something else bounds how many there are.
+    /// They are not limited; something else bounds their number.
     Pass,
 }
 
-/// A bucket for each key, as many as there may be (G11).
+/// A bucket per key, with a limit on the number of keys (G11).
 #[derive(Debug)]
 pub struct Throttle<K> {
     rate: Rate,
@@ -109,12 +110,12 @@ pub struct Throttle<K> {
 #[derive(Debug)]
 struct Buckets<K> {
     full_at: HashMap<K, Instant>,
-    /// The bucket of all that have none of their own.
+    /// The shared bucket of keys without one of their own.
     shared: Option<Instant>,
     swept: Option<Instant>,
 }
 
-/// Looking for full buckets walks all of them: not more often than this.
+/// Removing full buckets visits all of them: not more often than this.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl<K: Hash + Eq> Throttle<K> {
@@ -123,7 +124,7 @@ impl<K: Hash + Eq> Throttle<K> {
         Self { rate, most, beyond, buckets: Mutex::new(buckets) }
     }
 
-    /// Whether one more would be too many; takes none.
+    /// Checks the limit without taking a token.
     pub fn look(&self, key: &K, now: Instant) -> Result<(), TooOften> {
         let buckets = self.buckets();
         let full_at = match buckets.full_at.get(key) {
@@ -134,7 +135,7 @@ impl<K: Hash + Eq> Throttle<K> {
         self.rate.after_one(full_at, now).map(drop)
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token, if available.
     pub fn take(&self, key: K, now: Instant) -> Result<(), TooOften> {
         let mut buckets = self.buckets();
         if let Some(full_at) = buckets.full_at.get_mut(&key) {
@@ -159,7 +160,7 @@ impl<K: Hash + Eq> Throttle<K> {
 }
 
 impl<K: Hash + Eq> Buckets<K> {
-    /// Forgets full buckets.
+    /// Removes full buckets.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY) {
             self.full_at.retain(|_, full_at| *full_at > now);

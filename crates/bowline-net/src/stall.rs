@@ -1,8 +1,8 @@
-//! A connection that has to take what it is sent.
+//! Write timeout of a connection.
 //!
-//! A client that asks and never reads would otherwise hold its place for ever: the server waits for
-//! room in its socket, and there is no deadline for that. Progress counts, not the whole answer: a
-//! slow reader is let go only after it has taken nothing for that long.
+//! A client that sends a request and never reads would otherwise hold its permit for ever: the
+//! server waits for room in the socket buffer, without a deadline. The timeout is for progress, not
+//! for the whole answer: a slow reader is disconnected only if it reads nothing for that long.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 pub(crate) struct StallGuard<S> {
     stream: S,
     patience: Duration,
-    /// Set while the other side takes nothing.
+    /// Running while a write makes no progress.
     timer: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! A socket with or without TLS. One type, so that all that follows exists once.
+//! A socket with or without TLS, as one type.
 
 use std::io;
 use std::pin::Pin;

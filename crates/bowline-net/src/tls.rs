@@ -1,7 +1,7 @@
-//! A server's certificate, and a newer one when the files change.
+//! A server's certificate, reloaded when the files change.
 //!
-//! Looked at by time of change, since that works on every file system and with every tool that
-//! renews certificates. A pair that is unfit, or half written, leaves the old one in place.
+//! Changes are detected by polling the modification time, which works on every file system and with
+//! every tool that renews certificates. An invalid or half-written pair is ignored.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,12 +19,12 @@ use crate::duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The certificate and those above it, in PEM.
+    /// The certificate chain, in PEM.
     pub cert: PathBuf,
     /// Its key, in PEM.
     pub key: PathBuf,
-    /// How often to look whether the files have changed. A new pair that is unfit is reported,
-    /// and the old one stays.
+    /// How often to check whether the files have changed. An invalid new pair is logged, and the
+    /// old one stays in use.
     #[serde(with = "duration", default = "Tls::every")]
     pub reload_every: Duration,
 }
@@ -39,7 +39,7 @@ impl Tls {
     }
 }
 
-/// The shortest pause between two looks at the files.
+/// The shortest interval between two checks.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Why a certificate cannot be used.
@@ -58,7 +58,7 @@ pub enum BadCertificate {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: Tls,
-    /// The files as they were before they were first read.
+    /// The modification times before the files were first read.
     first: Stamp,
     current: RwLock<Arc<ServerConfig>>,
 }
@@ -70,13 +70,13 @@ impl Certificate {
         Ok(Self { files, first, current })
     }
 
-    /// For the next connection.
+    /// The acceptor for the next connection, with the current certificate.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         TlsAcceptor::from(Arc::clone(&current))
     }
 
-    /// Watches the files. Never returns.
+    /// Polls the files. Never returns.
     pub(crate) async fn watch(self: Arc<Self>) {
         let mut seen = Seen { taken: self.first, refused: None };
         loop {
@@ -87,9 +87,10 @@ impl Certificate {
         }
     }
 
-    /// Looks once, and takes what is new and fit.
+    /// Checks once, and loads a new valid pair.
     ///
-    /// What the files are is noted before they are read: a change in between shows the next time.
+    /// The modification times are taken before the files are read: a change in between is found by
+    /// the next check.
     fn look(&self, seen: Seen) -> Seen {
         let now = stamp(&self.files);
         if now == seen.taken {
@@ -102,9 +103,9 @@ impl Certificate {
                 Seen { taken: now, refused: None }
             }
             Err(error) => {
-                // Tried again each time, said once: it may be half written.
+                // Retried at every check, since it may be half written; logged once.
                 if seen.refused != Some(now) {
-                    tracing::error!(%error, "the new certificate is unfit; the old one stays");
+                    tracing::error!(%error, "the new certificate is invalid; the old one is kept");
                 }
                 Seen { refused: Some(now), ..seen }
             }
@@ -112,14 +113,14 @@ impl Certificate {
     }
 }
 
-/// What was seen of the files: the pair that is in use, and one that was not taken.
+/// Modification times of the pair in use, and of the last invalid one.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     taken: Stamp,
     refused: Option<Stamp>,
 }
 
-/// By which a change of either file shows.
+/// Modification time and size of both files.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
 fn stamp(files: &Tls) -> Stamp {

@@ -1,4 +1,4 @@
-//! A door with real sockets: TLS, limits, client addresses and graceful shutdown.
+//! A real listener with real sockets.
 
 use std::path::Path;
 
@@ -26,8 +26,8 @@ fn limits() -> DoorLimits {
     }
 }
 
-/// A server that answers with the client's address; `/wait` answers when the test releases it,
-/// `/much` sends more than fits into a socket buffer.
+/// A server that answers with the client's address; `/wait` is answered on a signal, `/much` is
+/// more than fits into a socket buffer.
 struct Server {
     address: SocketAddr,
     stop: CancellationToken,
@@ -154,7 +154,7 @@ async fn g12_a_client_that_asks_and_never_reads_is_let_go() {
     let mut deaf = server.connect().await;
     deaf.write_all(get("/much", "").as_bytes()).await.unwrap();
     server.came.notified().await;
-    // Its slot is free again, although the client is still connected.
+    // Its permit is free again, although the client is still connected.
     assert!(server.talk(&get("/", "")).await.ends_with("127.0.0.1"));
     assert!(rest(deaf).await.len() < 16 << 20, "what was left is not sent");
 }
@@ -197,7 +197,7 @@ fn files(folder: &Path) -> Tls {
     tls
 }
 
-/// The response to a client that trusts only this certificate.
+/// The answer to a client that trusts only this certificate.
 async fn ask_over_tls(server: &Server, certificate: &CertificateDer<'static>) -> Option<String> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
