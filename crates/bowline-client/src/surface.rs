@@ -1,14 +1,14 @@
-//! A surface attached to one session: events out, messages in, reconnecting by itself.
+//! A surface attached to one session: delivers events, sends messages, reconnects by itself.
 //!
-//! [`Surface`] is a handle; one background task owns the socket. The task is thin: what is new to
-//! the program is decided in `reader`, how a turn's text joins in `partial`, what is sent again
-//! in `outbox`, what an end means in `ending`; all pure.
+//! [`Surface`] is a handle; one background task owns the socket. The logic is in pure modules:
+//! `reader` removes repeated turns, `partial` joins the chunks of a turn, `outbox` keeps messages
+//! to be resent, `ending` decides whether to reconnect.
 //!
 //! Invariants
-//! - Each turn comes whole once, in order, however often the connection breaks (SBP-L2-06).
+//! - The program gets each turn once, in order, however often the connection fails (SBP-L2-06).
 //! - A turn is acknowledged only after it was put into the handle's queue.
-//! - A message is sent until the gateway accepts or refuses it (G3).
-//! - No secret in `Debug`, in an error, in a sentence or in a log line of ours.
+//! - A message is resent until the gateway accepts or refuses it (G3).
+//! - No secret in `Debug`, in an error or in a log line.
 
 mod calls;
 mod config;
@@ -38,19 +38,19 @@ pub use outbox::Refused;
 use driver::{Driver, HandleCommand};
 use socket::Target;
 
-/// How long nothing may be heard. The gateway pings every 30 s (SBP-L2-17).
+/// Read timeout. The gateway pings every 30 s (SBP-L2-17).
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a detach waits for the gateway's close.
 const DETACH_PATIENCE: Duration = Duration::from_secs(5);
-/// The most events that wait to be taken. When they do, the socket is not read.
+/// The size of the event queue. While it is full, the socket is not read.
 const EVENTS: usize = 256;
-/// The most commands on their way to the task, which takes them at all times.
+/// The size of the command queue; the task reads it at all times.
 const COMMANDS: usize = 16;
 
-/// A surface attached to one session, or on its way back to it.
+/// A surface attached to one session, or reconnecting to it.
 ///
-/// Dropping it detaches without waiting; events not taken by then are lost to the program though
-/// the gateway knows them to be delivered. [`Surface::detach`] gives them back.
+/// Dropping it detaches without waiting; events not read by then are lost, although the gateway
+/// counts them as delivered. [`Surface::detach`] returns them.
 #[derive(Debug)]
 pub struct Surface {
     commands: mpsc::Sender<HandleCommand>,
@@ -59,7 +59,7 @@ pub struct Surface {
 }
 
 impl Surface {
-    /// Starts to connect, and goes on until [`Event::Closed`]. Call it inside a Tokio runtime.
+    /// Starts to connect, and reconnects until [`Event::Closed`]. Call it inside a Tokio runtime.
     pub fn connect(config: SurfaceConfig) -> Result<Self, ConfigError> {
         let target = Target::new(&config)?;
         let attach = ClientFrame::Attach(Attach {
@@ -77,14 +77,14 @@ impl Surface {
         Ok(Self { commands, events, task: tokio::spawn(driver.run()) })
     }
 
-    /// The next event; `None` after [`Event::Closed`]. Loses nothing when cancelled.
+    /// The next event; `None` after [`Event::Closed`]. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// Takes a message for the gateway, now or after the next attach. `client_turn_id` names it:
-    /// its fate comes as [`Event::Accepted`] or [`Event::Failed`], and sending the same name twice
-    /// runs it once. Messages that have neither when the surface closes may or may not be run.
+    /// Queues a message for the gateway, sent now or after the next attach. `client_turn_id` is its
+    /// idempotency key: the result comes as [`Event::Accepted`] or [`Event::Failed`], and a message
+    /// sent twice runs once. Without either event before the surface closes, it may or may not run.
     pub async fn send(
         &self,
         text: String,
@@ -95,29 +95,30 @@ impl Surface {
         self.ask(|reply| HandleCommand::Send(message, reply)).await
     }
 
-    /// Stops the running turn, if the surface is attached.
+    /// Cancels the running turn, if the surface is attached.
     pub async fn cancel(&self) -> Result<(), Refused> {
         self.ask(HandleCommand::Cancel).await
     }
 
-    /// Answers an [`Event::ToolCall`]. If the gateway is away, it hears the answer should it ask again.
+    /// Answers an [`Event::ToolCall`]. While disconnected, the result is kept in case the gateway
+    /// sends the call again.
     pub async fn answer(&self, call_id: String, outcome: ToolOutcome) -> Result<(), Refused> {
         let answer = HandleCommand::Answer(call_id, outcome);
         self.commands.send(answer).await.map_err(|_| Refused::Closed)
     }
 
-    /// Says whether a tool may be called, if the surface is attached. The first verdict counts.
+    /// Approves or denies a tool call, if the surface is attached. The first decision counts.
     pub async fn decide(&self, approval: ApprovalId, approved: bool) -> Result<(), Refused> {
         self.ask(|reply| HandleCommand::Decide(approval, approved, reply)).await
     }
 
-    /// Leaves the session and waits for the gateway's close, at most 5 s. Gives the events that
-    /// were not taken yet, the turns among them being delivered as far as the gateway knows; the
-    /// last is [`Event::Closed`], unless the time ran out.
+    /// Detaches and waits for the gateway's close, at most 5 s. Returns the events that were not
+    /// read yet, whose turns the gateway counts as delivered; the last is [`Event::Closed`], unless
+    /// the wait timed out.
     pub async fn detach(mut self) -> Vec<Event> {
         let mut rest = Vec::new();
         let leaving = async {
-            // If the task is over, there is nothing to leave.
+            // If the task has ended, there is nothing to detach from.
             let _ = self.commands.send(HandleCommand::Detach).await;
             while let Some(event) = self.events.recv().await {
                 rest.push(event);

@@ -1,9 +1,10 @@
-//! Secure connections, for surfaces and for both ends of a relay.
+//! TLS, for surfaces and for both ends of a relay.
 
-/// rustls panics at the first secure address if a build has no provider or two and nobody chose.
+/// Installs a crypto provider: without one, or with two and no default, rustls panics at the first
+/// TLS connection.
 pub(crate) fn provide_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may be first; then there is one.
+        // Fails if another thread was first; then a provider is installed.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }

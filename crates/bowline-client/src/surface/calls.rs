@@ -1,35 +1,35 @@
-//! Calls of the device's tools: each is given to the program once, however often it comes.
+//! Tool calls to this device: the program gets each once, however often the gateway sends it.
 //!
-//! A gateway may send a call again, under the same id, to a surface that was away in the middle of
-//! it. A device must not take a second photo for that: a call that is being worked on is passed
-//! over, one that was answered is answered from memory.
+//! A gateway may resend a call, under the same id, to a surface that was disconnected during it.
+//! The device must not take a second photo for that: a call in progress is ignored, one that has a
+//! result is answered from memory.
 
 use std::collections::VecDeque;
 
 use bowline_sbp::frame::ClientFrame;
 use serde_json::Value;
 
-/// What came of a call: the tool's result, or why there is none.
+/// The tool's result, or an error text.
 pub type ToolOutcome = Result<Value, String>;
 
-/// The most calls that are remembered: as many as may be open at once.
+/// The most calls kept in memory: as many as may be in flight.
 const MOST: usize = 64;
 
-/// The largest frame that a gateway takes, in bytes (G11).
+/// The largest frame that a gateway accepts, in bytes (G11).
 const LARGEST: usize = 1 << 20;
 
-/// The calls of late, oldest first.
+/// Recent calls, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Calls(VecDeque<(String, Option<ToolOutcome>)>);
 
-/// What to do about a call.
+/// What to do with a received call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Heard {
-    /// Have the program do it.
+    /// Pass it to the program.
     New,
-    /// It is being done.
+    /// The program is working on it.
     Known,
-    /// It was done.
+    /// It has a result: send this again.
     Done(Box<ClientFrame>),
 }
 
@@ -49,12 +49,13 @@ impl Calls {
         }
     }
 
-    /// The program is done with one. An answer that no gateway takes would only cost the connection.
+    /// Records a result. One that is too large becomes an error: the gateway would close the
+    /// connection.
     pub(super) fn done(&mut self, call_id: &str, outcome: ToolOutcome) -> ClientFrame {
         let fits = frame(call_id, outcome.clone()).to_json().len() <= LARGEST;
         let outcome = match fits {
             true => outcome,
-            false => Err("the tool's answer is larger than a gateway takes".to_owned()),
+            false => Err("the tool's answer is larger than a gateway accepts".to_owned()),
         };
         if let Some((_, known)) = self.0.iter_mut().find(|(id, _)| id == call_id) {
             *known = Some(outcome.clone());

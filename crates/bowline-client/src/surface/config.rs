@@ -1,4 +1,4 @@
-//! What a surface needs to know before it connects.
+//! Configuration of a surface.
 
 use std::fmt;
 
@@ -7,29 +7,29 @@ use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use url::Url;
 
-/// Which session to attach to, where, and as whom.
+/// The gateway, the session, the credentials and the description of a surface.
 #[derive(Clone)]
 pub struct SurfaceConfig {
     /// The gateway's base address, such as `http://127.0.0.1:8080`. A path is kept as a prefix.
     pub gateway: Url,
     pub session_id: SessionId,
-    /// The session's own secret. Empty where `bearer` opens the session, or nothing is asked.
+    /// The session token. Empty if `bearer` authorises the surface, or no token is required.
     pub session_token: String,
     /// A key of the gateway, sent as `Authorization: Bearer …` with the upgrade.
     pub bearer: Option<String>,
-    /// What the surface says about itself. A list of capabilities without `streaming` brings
+    /// What the surface declares about itself. A list of capabilities without `streaming` requests
     /// whole turns instead of chunks (SBP-L2-09).
     pub surface: SurfaceContext,
-    /// Stay beside the surfaces that are attached, and see what they send. Without it the surface
-    /// takes over from the one that did not join, either (SBP-L2-20).
+    /// Attach beside the other surfaces, and get what they send. Without it the surface replaces
+    /// the attached one that did not join (SBP-L2-20).
     pub join: bool,
     /// Close all other surfaces.
     pub take_over: bool,
-    /// The wait between attempts to connect; see [`Backoff`] for the defaults.
+    /// The back-off between attempts to connect; see [`Backoff`] for the defaults.
     pub backoff: Backoff,
 }
 
-/// Neither token, nor anything of the address that may hold one.
+/// Without the tokens, and without the parts of the address that may hold one.
 impl fmt::Debug for SurfaceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SurfaceConfig")
@@ -41,7 +41,7 @@ impl fmt::Debug for SurfaceConfig {
     }
 }
 
-/// Why no attempt to connect is worth making.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error("the gateway's address must begin with http:// or https://")]

@@ -1,9 +1,9 @@
-//! Carries out what the pure parts decide: owns the socket, the clock and the dice.
+//! The surface's task: owns the socket, the clock and the random numbers; drives the pure parts.
 //!
-//! One task per surface. A frame's steps are all done before the next frame is read, so the pong
-//! of a barrier leaves only when the program has every turn before it (SBP-L2-06). Commands are
-//! answered at all times, also while the program leaves its events untaken or the gateway is
-//! away: a program of one task, which sends without reading, does not lock itself out.
+//! One task per surface. All steps of a frame are done before the next frame is read, so the pong
+//! of a barrier is sent only when every turn before it is in the event queue (SBP-L2-06). Commands
+//! are handled at all times, also while the event queue is full or the socket is disconnected: a
+//! program that sends and reads in the same task cannot deadlock.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -26,11 +26,11 @@ use super::outbox::{Outbox, Refused};
 use super::reader::{Reader, Step};
 use super::socket::{Socket, Target};
 
-/// What the handle asks for. A reply that is dropped means that the surface is closed.
+/// A command of the handle. A dropped reply channel means that the surface is closed.
 pub(super) enum HandleCommand {
     Send(UserMessage, oneshot::Sender<Result<(), Refused>>),
     Cancel(oneshot::Sender<Result<(), Refused>>),
-    /// A call is done.
+    /// The result of a tool call.
     Answer(String, ToolOutcome),
     Decide(ApprovalId, bool, oneshot::Sender<Result<(), Refused>>),
     Detach,
@@ -45,9 +45,9 @@ pub(super) struct Driver {
     reader: Reader,
     outbox: Outbox,
     retry: Retry,
-    /// Messages may be sent on the present socket.
+    /// Attached: messages may be sent on the current socket.
     open: bool,
-    /// `DETACH` was sent; the handle takes the last events and asks for nothing more.
+    /// `DETACH` was sent; the handle reads the last events and sends no more commands.
     leaving: bool,
 }
 
@@ -67,7 +67,7 @@ impl Driver {
     pub(super) async fn run(mut self) {
         let Err(reason) = self.stay_attached().await;
         let events = self.events.clone();
-        // Refuses commands from here on: the program may send once more before it reads why.
+        // Commands are refused from here on: the program may send one before it reads the event.
         drop(self);
         let _ = events.send(Event::Closed(reason)).await;
     }
@@ -102,7 +102,7 @@ impl Driver {
                 client_turn_id: Some(message.client_turn_id),
                 turn_id: None,
                 code: Code::TooLarge.as_str().into(),
-                message: "the message is larger than the gateway takes".into(),
+                message: "the message is larger than the gateway accepts".into(),
             })
             .await?;
         }
@@ -110,7 +110,7 @@ impl Driver {
             self.retry.reset();
         }
         let retry_in = self.retry.wait(dice());
-        tracing::debug!(why, ?retry_in, "surface lost");
+        tracing::debug!(why, ?retry_in, "surface disconnected");
         self.give_away(Event::Lost { why, retry_in }).await?;
         self.away(sleep(retry_in)).await
     }
@@ -140,7 +140,7 @@ impl Driver {
         }
     }
 
-    /// Sends what may be on the wire now.
+    /// Sends the messages of the outbox that may be in flight now.
     async fn send_on<S>(&mut self, socket: &mut Socket<S>) -> Result<(), Ending>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -171,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// Hands an event to the program, however long it takes to make room.
+    /// Puts an event into the queue; waits while it is full.
     async fn give<S>(&mut self, event: Event, socket: &mut Socket<S>) -> Result<(), Ending>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -211,7 +211,7 @@ impl Driver {
                 let _ = reply.send(said.as_ref().map_or(Err(Refused::NotAttached), |()| Ok(())));
                 said?;
             }
-            // A cancel is about now: sent later, it could stop another turn.
+            // A cancel is not queued: sent later, it could cancel another turn.
             Some(HandleCommand::Cancel(reply)) => {
                 let _ = reply.send(Err(Refused::NotAttached));
             }
@@ -233,7 +233,7 @@ impl Driver {
                 self.leaving = true;
                 socket.say(&ClientFrame::Detach).await?;
             }
-            // The handle is gone, and nobody takes what would still come.
+            // The handle was dropped: no one reads further events.
             None => {
                 socket.say(&ClientFrame::Detach).await?;
                 return Err(Ending::Detached);
@@ -242,7 +242,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Does `work` while there is no socket.
+    /// Handles commands while `work` runs without a socket.
     async fn away<T>(&mut self, work: impl Future<Output = T>) -> Result<T, CloseReason> {
         let mut work = pin!(work);
         loop {
@@ -255,7 +255,7 @@ impl Driver {
                     Some(HandleCommand::Cancel(reply) | HandleCommand::Decide(_, _, reply)) => {
                         let _ = reply.send(Err(Refused::NotAttached));
                     }
-                    // If the gateway still wants to know, it asks again.
+                    // The gateway sends the call again if it still needs the result.
                     Some(HandleCommand::Answer(call_id, outcome)) => {
                         self.reader.answer(&call_id, outcome);
                     }
@@ -267,13 +267,13 @@ impl Driver {
 
     async fn give_away(&mut self, event: Event) -> Result<(), CloseReason> {
         let events = self.events.clone();
-        // If nobody takes it, the handle is gone, and the next command says so.
+        // Fails if the handle was dropped; the closed command queue ends the task then.
         let _ = self.away(async move { events.send(event).await }).await?;
         Ok(())
     }
 }
 
-/// Without entropy the wait is the middle of its range: late is better than not at all.
+/// Jitter. Without entropy the middle of the range is used, so that the retry still happens.
 fn dice() -> u32 {
     getrandom::u32().unwrap_or(u32::MAX / 2)
 }

@@ -1,37 +1,36 @@
-//! How one connection ended, and what follows from it.
+//! How one connection ended, and whether to reconnect.
 //!
-//! One table: which ends are final, which are worth another attempt, and the sentence for the
-//! person who waits.
+//! One table: which ends are final, which are retried, and the text for the user.
 
 use bowline_sbp::error::Close;
 use tokio_tungstenite::tungstenite::http::StatusCode;
 
 use super::event::CloseReason;
 
-/// The end of one connection, or of the attempt to get one.
+/// The end of one connection, or of an attempt to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
     /// A close frame with this code.
     Closed(u16),
-    /// The upgrade was answered with this status instead.
+    /// The upgrade was refused with this HTTP status.
     Answered(StatusCode),
-    /// The connection failed; the sentence says how.
+    /// The connection failed; the text says how.
     Broken(String),
-    /// Nothing was heard for [`super::SILENCE`].
+    /// Nothing was received for [`super::SILENCE`].
     Silent,
-    /// A frame of a known type that cannot be read. Passing over it could lose a turn.
+    /// A frame of a known type that cannot be parsed. Ignoring it could lose a turn.
     Unreadable,
-    /// Text of a turn is missing before what came.
+    /// Text of a turn is missing before the received chunk.
     Skipped,
     /// A message over the size limit.
     Oversized,
-    /// The session goes on as another one, with another agent.
+    /// The session was handed off to another agent, as a new session.
     HandedOff { session: String, agent: String },
-    /// The program left.
+    /// The program detached.
     Detached,
 }
 
-/// What follows.
+/// Whether to reconnect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Final(CloseReason),
@@ -43,21 +42,21 @@ impl Ending {
         Self::Closed(close.parts().0)
     }
 
-    /// What follows, given what the gateway complained about last.
+    /// Whether to reconnect. `complaint`: the last `PROTOCOL_ERROR` text of the gateway.
     pub(super) fn verdict(&self, complaint: Option<String>) -> Verdict {
         let why = match self {
             Ending::Closed(code) => match named(*code) {
                 Some(Close::Forbidden) => return Verdict::Final(CloseReason::Forbidden),
                 Some(Close::NotFound) => return Verdict::Final(CloseReason::NotFound),
                 Some(Close::Replaced) => return Verdict::Final(CloseReason::Replaced),
-                // Without the frame that says where to, it is as if someone took it.
+                // Without the frame that names the new session, it counts as replaced.
                 Some(Close::HandedOff) => return Verdict::Final(CloseReason::Replaced),
                 Some(Close::Protocol) => {
                     let detail = complaint.unwrap_or_else(|| "protocol error".into());
                     return Verdict::Final(CloseReason::Protocol { detail });
                 }
                 Some(Close::ServiceRestart) => "the gateway restarts".into(),
-                Some(Close::TooBig) => "a message was larger than the gateway takes".into(),
+                Some(Close::TooBig) => "a message was larger than the gateway accepts".into(),
                 Some(Close::TryAgain) => "the gateway asks to try again later".into(),
                 Some(Close::Normal) => "the gateway closed the connection".into(),
                 None => format!("the gateway closed the connection with code {code}"),
@@ -80,8 +79,8 @@ impl Ending {
         Verdict::Retry { why }
     }
 
-    /// Whether the next attachment may well end the same way. Then a successful attach is no
-    /// reason to wait less: one bad turn would be asked for many times a second, for ever.
+    /// Whether the next attachment may end the same way. Then a successful attach must not reset
+    /// the back-off: one bad turn would be requested many times a second, for ever.
     pub(super) fn may_recur(&self) -> bool {
         matches!(self, Ending::Unreadable | Ending::Skipped | Ending::Oversized)
             || *self == Ending::of(Close::TryAgain)
@@ -126,10 +125,10 @@ mod tests {
             (Ending::Detached, stop(CloseReason::Detached)),
             (Ending::Answered(StatusCode::UNAUTHORIZED), stop(CloseReason::Forbidden)),
             (Ending::Answered(StatusCode::FORBIDDEN), stop(CloseReason::Forbidden)),
-            // A proxy says 404 while a gateway is being replaced: the session may well exist.
+            // A proxy may answer 404 while the gateway restarts: the session may still exist.
             (Ending::Answered(StatusCode::NOT_FOUND), retry("the gateway answered 404 Not Found")),
             (Ending::Closed(1000), retry("the gateway closed the connection")),
-            (Ending::Closed(1009), retry("a message was larger than the gateway takes")),
+            (Ending::Closed(1009), retry("a message was larger than the gateway accepts")),
             (Ending::Closed(1012), retry("the gateway restarts")),
             (Ending::Closed(1013), retry("the gateway asks to try again later")),
             (Ending::Closed(1001), retry("the gateway closed the connection with code 1001")),

@@ -1,4 +1,4 @@
-//! What a surface tells its program.
+//! Events of a surface.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,65 +8,65 @@ use bowline_sbp::frame::{AttachedSurface, TetherTurn, TurnComplete};
 use bowline_sbp::id::{ApprovalId, TurnId};
 use serde_json::Value;
 
-/// One thing that happened, in the order it happened.
+/// An event, delivered in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The gateway took the surface on; `pending` whole turns follow.
+    /// The surface is attached; `pending` whole turns follow.
     Attached {
         pending: u64,
         sbp_level: String,
         /// This surface was attached before: messages not yet accepted are sent again.
         reconnected: bool,
     },
-    /// A whole turn. It replaces what chunks may have shown of it.
+    /// A whole turn. It replaces the text of earlier chunks of the turn.
     Turn(TetherTurn),
-    /// More text of a turn being generated. If `restarted`, `text` is all there is of the turn
-    /// and what was shown of it is void.
+    /// More text of a running turn. If `restarted`, discard the text so far: `text` is the whole
+    /// text.
     Chunk { turn_id: TurnId, text: String, restarted: bool },
-    /// The chunks of a turn are all there.
+    /// All chunks of a turn were delivered.
     Complete(TurnComplete),
-    /// What somebody asked on another surface, or over HTTP. Only for a surface that joined, or beside
-    /// one that did.
+    /// A user message from another surface, or over HTTP. Only if this surface joined, or another
+    /// one did.
     Asked { turn_id: TurnId, content: String, surface_id: Option<String> },
-    /// Who is attached. Only for a surface that joined.
+    /// The attached surfaces. Only for a surface that joined.
     Surfaces(Vec<AttachedSurface>),
-    /// A message is on the gateway's disk and will be answered.
+    /// The gateway stored a message and will answer it.
     Accepted { client_turn_id: String, turn_id: TurnId },
-    /// A message was refused, or its turn failed. It is not sent again.
+    /// A message was refused, or its turn failed. It is not resent.
     Failed {
         client_turn_id: Option<String>,
         turn_id: Option<TurnId>,
         code: String,
         message: String,
     },
-    /// The agent asks for one of the tools that the surface declared. Answer it with
-    /// [`Surface::answer`](super::Surface::answer); it comes once, however often the gateway asks.
-    /// `timeout` is for how long it is waited for, if the gateway says.
+    /// A call of a tool that the surface declared. Answer it with
+    /// [`Surface::answer`](super::Surface::answer). Delivered once, however often the gateway sends
+    /// it. `timeout`: how long the gateway waits for the result, if it says.
     ToolCall { call_id: String, tool: String, input: Value, timeout: Option<Duration> },
-    /// A tool waits for a person's permission, which [`Surface::decide`](super::Surface::decide) gives.
+    /// A tool call waits for approval; decide with [`Surface::decide`](super::Surface::decide).
     ApprovalAsked(Approval),
-    /// It does not wait any more.
+    /// The approval is no longer pending.
     Resolved { approval_id: ApprovalId, state: ApprovalState },
-    /// The connection is gone; the next attempt begins after `retry_in`.
+    /// The connection failed; the next attempt begins after `retry_in`.
     Lost { why: String, retry_in: Duration },
-    /// The surface is closed for good. Nothing follows.
+    /// The surface is closed and does not reconnect. The last event.
     Closed(CloseReason),
 }
 
-/// Why a surface does not come back by itself.
+/// Why a surface does not reconnect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloseReason {
     /// The token or the key is wrong (4003, or HTTP 401 or 403).
     Forbidden,
     /// The gateway has no such session (4004).
     NotFound,
-    /// Another surface took the session over (4009). Coming back would start a fight (G6).
+    /// Another surface replaced this one (4009). Reconnecting would replace that one in turn (G6).
     Replaced,
-    /// The session goes on as another one, with another agent.
+    /// The session was handed off to another agent, as a new session.
     HandedOff { session: String, agent: String },
-    /// The gateway and this program do not understand each other (1003).
+    /// The gateway reported a protocol error (1003).
     Protocol { detail: String },
-    /// The program left.
+    /// The program called `detach`, or dropped the handle.
     Detached,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for CloseReason {
                 write!(f, "the session was handed over to agent {agent} and goes on as {session}")
             }
             CloseReason::Protocol { detail } => {
-                write!(f, "the gateway does not understand this program: {detail}")
+                write!(f, "the gateway reported a protocol error: {detail}")
             }
             CloseReason::Detached => f.write_str("detached"),
         }

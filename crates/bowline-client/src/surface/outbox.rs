@@ -1,15 +1,15 @@
-//! Messages the gateway has not yet accepted.
+//! Outbox: messages that the gateway has not accepted yet.
 //!
-//! A message leaves only when it was accepted or refused: until then it is sent again after every
-//! reconnect, under the same `client_turn_id`, by which the gateway runs it once (G3). They are sent
-//! in order, and only so many at once: the rest is held here (SBP-L2-18).
+//! A message is removed only when it was accepted or refused: until then it is resent after every
+//! reconnect, under the same `client_turn_id`, so that the gateway runs it once (G3). Messages are
+//! sent in order, with a limit on those in flight (SBP-L2-18).
 
 use std::collections::VecDeque;
 
 use bowline_sbp::frame::UserMessage;
 use serde_json::Value;
 
-/// Why a message or a cancel was not taken.
+/// Why a command was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the surface is closed")]
@@ -24,24 +24,24 @@ pub enum Refused {
     NotAttached,
 }
 
-/// The most messages that wait.
+/// The most queued messages.
 const MOST: usize = 4096;
-/// The most that are on the wire and not accepted.
+/// The most messages in flight, sent and not accepted.
 const ON_THE_WIRE: usize = 64;
-/// The longest text; the gateway takes frames up to 1 MiB (G11).
+/// The longest text; the gateway accepts frames up to 1 MiB (G11).
 const LONGEST: usize = 1 << 20;
 
 /// The messages, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<UserMessage>,
-    /// How many of the first were sent on the present socket.
+    /// How many of the first were sent on the current socket.
     sent: usize,
 }
 
 impl Outbox {
-    /// Keeps a message until it is settled. One that the gateway could only refuse by closing
-    /// the socket is refused here: it would close every later socket, too.
+    /// Queues a message until it is settled. One for which the gateway would close the socket is
+    /// refused here: resent, it would close every later socket, too.
     pub(super) fn push(&mut self, message: UserMessage) -> Result<(), Refused> {
         if !(1..=128).contains(&message.client_turn_id.len()) {
             return Err(Refused::BadId);
@@ -56,7 +56,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// The gateway accepted or refused it.
+    /// Removes a message that the gateway accepted or refused.
     pub(super) fn settle(&mut self, client_turn_id: &str) {
         let is_it = |message: &UserMessage| message.client_turn_id == client_turn_id;
         while let Some(at) = self.waiting.iter().position(is_it) {
@@ -65,20 +65,20 @@ impl Outbox {
         }
     }
 
-    /// A new socket: nothing was sent on it.
+    /// A new socket: all messages have to be sent again.
     pub(super) fn reconnected(&mut self) {
         self.sent = 0;
     }
 
-    /// The next message to be sent, if another may be on the wire. It counts as sent.
+    /// The next message to be sent, if another may be in flight. It counts as sent.
     pub(super) fn next(&mut self) -> Option<UserMessage> {
         let next = self.waiting.get(self.sent).filter(|_| self.sent < ON_THE_WIRE)?.clone();
         self.sent += 1;
         Some(next)
     }
 
-    /// The gateway closed because a message was too large and does not say which: if it was one
-    /// of these, it was the longest.
+    /// Removes the longest message. The gateway closed because a message was too large and does not
+    /// say which: if it was one of these, it was the longest.
     pub(super) fn give_up_longest(&mut self) -> Option<UserMessage> {
         let lengths = self.waiting.iter().map(length).enumerate();
         let (at, _) = lengths.max_by_key(|(_, length)| *length)?;

@@ -1,16 +1,16 @@
-//! The text of one turn in flight: what the program shows, and what the gateway says.
+//! The text of one turn that is being received: what the program has, and what the gateway sent.
 //!
-//! Apart, because the two differ after a reconnect: the gateway begins again at offset 0, with
-//! the same text (SBP-L2-08) or, if the turn is run again, with another. The program must see
-//! neither the same words twice nor the words of a run that is void.
+//! Apart, because the two differ after a reconnect: the gateway starts again at offset 0, with the
+//! same text (SBP-L2-08) or, if the turn is run again, with another. The program must get neither
+//! the same text twice nor keep text of an earlier run.
 //!
 //! Invariants
-//! - `said <= shown.len()`, and the text the gateway has said of this run is `shown[..said]`.
-//! - What the program has, put together from [`Joined`], is `shown`.
+//! - `said <= shown.len()`, and the text that the gateway sent in this run is `shown[..said]`.
+//! - The text that the program assembles from [`Joined`] is `shown`.
 
 use bowline_sbp::id::TurnId;
 
-/// A turn partly shown.
+/// A partly received turn.
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) turn_id: TurnId,
@@ -21,15 +21,15 @@ pub(super) struct Partial {
 /// What a chunk changes for the program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// All of it was shown before.
+    /// The program has all of it.
     Nothing,
-    /// This follows what is shown.
+    /// Append this.
     More(String),
-    /// What is shown is void; this is the whole text.
+    /// Discard the text so far; this is the whole text.
     Over(String),
 }
 
-/// The chunk does not begin where text is known.
+/// The chunk begins after a gap, or inside a character.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Skipped;
 
@@ -38,7 +38,7 @@ impl Partial {
         Self { turn_id, shown: String::new(), said: 0 }
     }
 
-    /// `delta` stands at byte `offset` of the turn's text.
+    /// Joins a chunk: `delta` is at byte `offset` of the turn's text.
     pub(super) fn join(&mut self, offset: u64, delta: &str) -> Result<Joined, Skipped> {
         let offset = usize::try_from(offset).ok().filter(|at| *at <= self.said).ok_or(Skipped)?;
         let ahead = self.shown.get(offset..).ok_or(Skipped)?;
@@ -55,8 +55,8 @@ impl Partial {
         Ok(Joined::Over(self.shown.clone()))
     }
 
-    /// The turn is complete: what the gateway said is all of it, though more may be shown from
-    /// an earlier run.
+    /// The turn is complete: its text is what the gateway sent in this run; the program may have
+    /// more from an earlier run.
     pub(super) fn finish(mut self) -> Joined {
         if self.said == self.shown.len() {
             return Joined::Nothing;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// Runs of one turn, each cut into chunks and possibly broken off and said again.
+        /// Runs of one turn, each cut into chunks, possibly interrupted and sent again.
         #[test]
         fn what_the_program_has_is_in_the_end_what_the_gateway_said(
             runs in proptest::collection::vec(

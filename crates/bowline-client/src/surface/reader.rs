@@ -1,13 +1,15 @@
-//! Frames in, events out: what is new to the program, and what the gateway is told.
+//! Turns frames of the gateway into events for the program and answers to the gateway.
 //!
-//! Apart, because the protocol may repeat turns (SBP-L2-06) and a program must not. Pure: the
-//! driver carries the steps out in order, and lives through any number of connections with one
-//! reader.
+//! Apart, because the gateway may repeat turns (SBP-L2-06) and the program must get each once.
+//! Pure: the driver carries the steps out in order; one reader is used for all connections of a
+//! surface.
 //!
 //! Invariants
-//! - Each turn is given whole once: as a `Turn`, or as chunks and a `Complete`.
-//! - A turn is acknowledged after it was given; a repeated one again, or it would come for ever.
-//! - The steps of a frame give before they say: a failing socket takes no event with it.
+//! - The program gets each turn once: as a `Turn`, or as chunks and a `Complete`.
+//! - A turn is acknowledged after the program got it. A repeated turn is acknowledged again, or the
+//!   gateway would send it for ever.
+//! - The steps of a frame put events into the queue before they write to the socket: a failing
+//!   socket loses no event.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,24 +23,24 @@ use super::ending::Ending;
 use super::event::Event;
 use super::partial::{Joined, Partial};
 
-/// What to do about a frame.
+/// What the driver does for a frame.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Give it to the program.
     Give(Event),
     /// Send it to the gateway.
     Say(ClientFrame),
-    /// The message of this name needs no sending again.
+    /// The message with this `client_turn_id` was accepted or refused: do not resend it.
     Settle(String),
-    /// Messages may be sent from now on, the waiting ones first.
+    /// Attached: messages may be sent from now on, the queued ones first.
     Open,
 }
 
-/// One surface's memory.
+/// What the program already got, over all connections of a surface.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     given: Given,
-    /// The turn in flight; stale once it was given whole, and replaced by the next.
+    /// The turn that is being received; stale once it is complete, and replaced by the next.
     partial: Option<Partial>,
     calls: Calls,
     was_attached: bool,
@@ -46,7 +48,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Takes the next frame; an error ends the connection.
+    /// Handles the next frame; an error ends the connection.
     pub(super) fn read(&mut self, frame: ServerFrame) -> Result<Vec<Step>, Ending> {
         Ok(match frame {
             ServerFrame::SessionAttached(attached) => {
@@ -76,7 +78,7 @@ impl Reader {
                 self.chunk(chunk_id, seq, offset, &delta)?
             }
             ServerFrame::TurnComplete(done) => self.complete(done)?,
-            // What was shown of the turn is void; its new text begins at offset 0.
+            // The text so far is discarded; the new text begins at offset 0.
             ServerFrame::TurnRestarted { turn_id, .. } => {
                 let partial = self.partial.take_if(|partial| partial.turn_id == turn_id);
                 let shown = partial.filter(|_| !self.given.has(0, turn_id));
@@ -121,12 +123,12 @@ impl Reader {
         })
     }
 
-    /// The program is done with a call: what to tell the gateway, if it is there.
+    /// Records the result of a tool call; returns the frame to send if connected.
     pub(super) fn answer(&mut self, call_id: &str, outcome: ToolOutcome) -> ClientFrame {
         self.calls.done(call_id, outcome)
     }
 
-    /// What the gateway complained about last, once.
+    /// Takes the last `PROTOCOL_ERROR` text of the gateway.
     pub(super) fn complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
@@ -141,7 +143,7 @@ impl Reader {
         if self.given.has(seq, turn_id) {
             return Ok(vec![]);
         }
-        // Turns run one at a time (SBP-L2-18): a new one means that the other is over.
+        // Turns run one at a time (SBP-L2-18): a chunk of a new one means that the other has ended.
         self.partial.take_if(|partial| partial.turn_id != turn_id);
         let partial = self.partial.get_or_insert_with(|| Partial::new(turn_id));
         let joined = partial.join(offset, delta).map_err(|_| Ending::Skipped)?;
@@ -154,8 +156,8 @@ impl Reader {
         if self.given.has(seq, turn_id) {
             return Ok(vec![ack]);
         }
-        // Even an empty turn has one chunk. Without any, its text was missed; not acknowledged,
-        // it comes whole after the next attach.
+        // Even an empty turn has one chunk. Without any, text was lost: the turn is not
+        // acknowledged, so the gateway sends it whole after the next attach.
         let partial = self.partial.take_if(|partial| partial.turn_id == turn_id);
         let last = partial.ok_or(Ending::Skipped)?.finish();
         self.given.add(seq, turn_id);
@@ -173,11 +175,11 @@ fn shown(turn_id: TurnId, joined: Joined) -> Option<Step> {
     Some(Step::Give(Event::Chunk { turn_id, text, restarted }))
 }
 
-/// The most turns remembered by name. A gateway repeats only what was not acknowledged.
+/// The most turn ids kept. A gateway repeats only turns that were not acknowledged.
 const REMEMBERED: usize = 1024;
 
-/// The turns the program has whole: recognised by id, and by position where that is too long ago.
-/// Position alone would swallow new turns of a gateway whose log was restored from a backup.
+/// The turns that the program got completely: recognised by id, and older ones by position.
+/// Position alone would drop new turns of a gateway whose log was restored from a backup.
 #[derive(Debug, Default)]
 struct Given {
     recent: VecDeque<(Seq, TurnId)>,

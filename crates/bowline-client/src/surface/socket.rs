@@ -1,6 +1,6 @@
-//! One WebSocket to a gateway, in the words of the protocol.
+//! One WebSocket to a gateway.
 //!
-//! Nothing past this file knows tungstenite: frames go in and out, and every failure is an
+//! The only module that uses tungstenite: its interface is protocol frames, and every failure is an
 //! [`Ending`].
 
 use std::io;
@@ -21,14 +21,14 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 use super::config::{ConfigError, SurfaceConfig};
 use super::ending::Ending;
 
-/// How long DNS, TCP, TLS and the upgrade may take together.
+/// Timeout of DNS, TCP, TLS and the upgrade together.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the gateway may take to make room for a frame.
+/// Write timeout of a frame.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection that ends may keep the next one waiting.
+/// Timeout for flushing a connection that ends, before the next attempt.
 const PARTING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where to connect, and as whom. No `Debug`: it holds the key.
+/// The address and the credentials. No `Debug`: it holds the key.
 #[derive(Clone)]
 pub(super) struct Target {
     url: String,
@@ -87,7 +87,7 @@ pub(super) fn limits() -> WebSocketConfig {
         .max_frame_size(Some(32 << 20))
         .read_buffer_size(8 << 10)
         .write_buffer_size(8 << 10)
-        // The longest message, every character of it escaped.
+        // Enough for the longest message with every character escaped.
         .max_write_buffer_size(8 << 20)
 }
 
@@ -101,7 +101,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.written(sent.ok()).await
     }
 
-    /// The next frame, or nothing but a sign of life. Loses nothing when cancelled.
+    /// The next frame; none for a ping or another message without content. Cancel-safe.
     pub(super) async fn hear(&mut self) -> Result<Option<ServerFrame>, Ending> {
         match self.0.next().await {
             Some(Ok(Message::Text(text))) => {
@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
-    /// Lets the last frames out, the answer to a close among them.
+    /// Flushes the last frames, including the answer to a close.
     pub(super) async fn part(mut self) {
         let _ = timeout(PARTING_PATIENCE, self.0.flush()).await;
     }
@@ -131,15 +131,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(self.last_words().await.unwrap_or_else(|| ending(error))),
             None => Err(Ending::Broken(format!(
-                "the gateway took nothing for {} s",
+                "the gateway read nothing for {} s",
                 WRITE_PATIENCE.as_secs()
             ))),
         }
     }
 
-    /// A gateway that closed is often noticed by writing first. What it said before, such as
-    /// "replaced", must not be missed: coming back would take the session from the new surface.
-    /// Pongs cannot get out any more, so reading on confirms nothing.
+    /// Reads the remaining frames after a failed write. A closed connection is often noticed by a
+    /// write first, and a close code such as 4009 (replaced) must not be missed: reconnecting would
+    /// take the session from the new surface. No pong can be sent, so this confirms nothing.
     async fn last_words(&mut self) -> Option<Ending> {
         let reading = async {
             loop {

@@ -1,4 +1,4 @@
-//! What only a clock and a wire in memory show; the rest is tested over real sockets.
+//! Tests that need a simulated clock and an in-memory connection; the rest uses real sockets.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn rig(wire: usize) -> Rig {
     let (near, far) = tokio::io::duplex(wire);
     let (commands, asked) = mpsc::channel(4);
     let (given, events) = mpsc::channel(4);
-    // `Ping` stands in for the attach: these tests look at what follows.
+    // `Ping` in place of the attach: these tests are about what follows it.
     let (target, retry) = (target.ok().unwrap(), Retry::new(Backoff::default()));
     Rig {
         driver: Driver::new(target, ClientFrame::Ping, retry, asked, given),
@@ -56,7 +56,7 @@ async fn sbp_l2_17_a_gateway_unheard_for_60_s_is_lost_and_any_sign_counts() {
             sleep(Duration::from_secs(59)).await;
             rig.gateway.send(sign).await.unwrap();
         }
-        // Keeps the wire open and says nothing more.
+        // Keeps the connection open and sends nothing more.
         while rig.gateway.next().await.is_some() {}
     });
     let Err(ending) = rig.driver.converse(&mut rig.socket).await;
@@ -86,7 +86,7 @@ async fn commands_do_not_pass_for_signs_of_life() {
 async fn g12_a_gateway_that_takes_nothing_for_10_s_is_lost() {
     let mut rig = rig(1).await;
     let Err(ending) = rig.driver.converse(&mut rig.socket).await;
-    assert_eq!(ending, Ending::Broken("the gateway took nothing for 10 s".into()));
+    assert_eq!(ending, Ending::Broken("the gateway read nothing for 10 s".into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +127,7 @@ async fn sbp_l2_06_a_turn_that_nobody_takes_is_not_acknowledged() {
     assert_eq!(heard(rig.gateway).await, [ClientFrame::Ping, ClientFrame::Detach]);
 }
 
-/// All that the gateway got.
+/// All frames that the gateway received.
 async fn heard(mut gateway: WebSocketStream<DuplexStream>) -> Vec<ClientFrame> {
     let mut heard = Vec::new();
     while let Some(Ok(message)) = gateway.next().await {

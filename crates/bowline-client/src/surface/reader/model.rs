@@ -1,11 +1,11 @@
-//! The reader against the gateway's own delivery, over a wire that breaks.
+//! Model test: the reader against the gateway's delivery, over a connection that fails.
 
 use super::tests::{SESSION, attached, id, logged};
 use super::*;
 use bowline_sbp::delivery::{Delivery, LiveText, LoggedTurn, Mode};
 use proptest::prelude::*;
 
-/// What may happen around one session, in any order.
+/// Events around one session, in any order.
 #[derive(Debug, Clone)]
 enum Act {
     /// The model adds text to the running turn.
@@ -14,13 +14,13 @@ enum Act {
     Commit,
     /// The gateway reads its log and the live text.
     Pump,
-    /// The network carries this many frames to the surface.
+    /// The network delivers this many frames to the surface.
     Carry(u8),
     /// The surface's acknowledgements reach the gateway.
     Acknowledge,
-    /// The socket breaks; what is on the way is lost in both directions.
+    /// The socket fails; frames in flight are lost in both directions.
     Break,
-    /// The gateway restarts and runs the turn again, saying something else.
+    /// The gateway restarts and runs the turn again, with another answer.
     Restart,
 }
 
@@ -37,7 +37,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 1..200)
 }
 
-/// A gateway, a wire, a reader and the program behind it.
+/// A gateway, a connection, a reader and the program.
 #[derive(Debug, Default)]
 struct World {
     log: Vec<LoggedTurn>,
@@ -125,7 +125,7 @@ proptest! {
                 }
             }
         }
-        // In the end the network heals.
+        // At the end the network works again.
         d = world.attach(mode);
         world.pump(&mut d);
         world.carry(usize::MAX);

@@ -1,4 +1,4 @@
-//! Frames in, events out, as tables.
+//! Table tests of the reader.
 
 use super::*;
 use bowline_sbp::delivery::{Delivery, LoggedTurn, Mode};
@@ -57,7 +57,7 @@ fn complete(seq: Seq) -> ServerFrame {
     Delivery::new(SESSION, Mode::Chunks, 0, 0).logged(logged(seq, "text")).remove(1)
 }
 
-/// The steps in short: what a table can hold.
+/// The steps as short text for the tables.
 fn short(steps: Result<Vec<Step>, Ending>) -> String {
     let steps = match steps {
         Ok(steps) => steps,
@@ -84,7 +84,7 @@ fn short(steps: Result<Vec<Step>, Ending>) -> String {
     steps.into_iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Each row: a frame, and what comes of it after all rows above.
+/// Each row: a frame, and its steps after all rows above.
 fn table<const N: usize>(rows: [(ServerFrame, &str); N]) {
     let mut reader = Reader::default();
     for (n, (frame, expected)) in rows.into_iter().enumerate() {
