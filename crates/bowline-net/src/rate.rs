@@ -1,8 +1,8 @@
 //! Rate limits: token buckets, single and per key.
 //!
 //! By hand, because existing crates (governor) do not return the number of available tokens, which
-//! a relay needs to read a batch of frames, cannot check without taking, and do not bound the number
-//! of keys.
+//! a relay needs to read a batch of frames, cannot check without taking, and do not bound the
+//! number of keys.
 //!
 //! A bucket is stored as the instant at which it will be full again, so full buckets need no entry.
 //! Time is passed in.
