@@ -1,4 +1,4 @@
-//! How fast answers are put into the form of a device (SBP-L4-03).
+//! Throughput of adapting answers to a device's form (SBP-L4-03).
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use bowline_adapt::{Form, Kind, Language};
 
 use crate::report::Report;
 
-/// What models write, answer by answer: prose, lists, tables, code, links, other languages.
+/// Typical answers of models: prose, lists, tables, code, links, other languages.
 const ANSWERS: &str = include_str!("answers.md");
-/// Between two of them.
+/// Separates two answers.
 const BREAK: &str = "\n\n=====\n\n";
-/// How long each form is tried.
+/// How long each form is measured.
 const LENGTH: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(report: &mut Report) {
@@ -27,11 +27,11 @@ pub(crate) fn run(report: &mut Report) {
         let (read, took) = adapted(&form);
         figures.push((name, read / took));
         bytes += read;
-        // Each form counts by what it takes for the same text.
+        // Every form processes the same text.
         time += took;
     }
     report.figure("adapt_mb_per_s", bytes / time / 1e6);
-    // A form with a limit stops reading where it is full: it is a figure of its own.
+    // A form with a limit stops reading when it is full: a figure of its own.
     let short = Form { kind: Kind::Plain { images: false }, limit: Some(60) };
     let (read, took) = adapted(&short);
     figures.push(("short", read / took));
@@ -40,14 +40,14 @@ pub(crate) fn run(report: &mut Report) {
     }
 }
 
-/// Bytes of all answers, once, and the seconds that takes: the best of many tries.
+/// The size of all answers in bytes, and the seconds to adapt them: the best of many runs.
 fn adapted(form: &Form) -> (f64, f64) {
     let answers: Vec<_> = ANSWERS.split(BREAK).collect();
     let mut best = Duration::MAX;
     let begun = Instant::now();
     while begun.elapsed() < LENGTH {
         let one = Instant::now();
-        // Many times over, because the clock costs something, too.
+        // Repeated, so that reading the clock does not matter.
         for _ in 0..20 {
             for answer in &answers {
                 std::hint::black_box(form.whole(std::hint::black_box(answer)));

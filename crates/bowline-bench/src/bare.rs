@@ -1,4 +1,4 @@
-//! A WebSocket server that does nothing but what the measurement needs.
+//! A minimal WebSocket server, for comparison.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A piece of a streamed answer, as a model's server sends it.
+//! A chunk of a streamed answer, as an upstream sends it.
 
 pub(crate) fn chunk(text: &str, finish: &str) -> String {
     format!(

@@ -1,7 +1,7 @@
-//! The same load against somebody else's server, by its URL.
+//! The same load against another server, by its URL.
 //!
-//! What every OpenAI-compatible server does comes first. One that keeps sessions, which its answer
-//! shows, is also asked for new ones, for attachments and for what a surface missed.
+//! First what every OpenAI-compatible server can do. A server with sessions, recognised by `sbp` in
+//! its answer, is also measured for new sessions, attachments and drains.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::load::{self, PARALLEL, ServerUnderLoad};
 use crate::report::Report;
 use crate::surfaces::{self, Door};
 
-/// Turns that a surface missed.
+/// Pending turns of a drain.
 const MISSED: usize = 1000;
 
 pub async fn run(
@@ -73,7 +73,7 @@ async fn surfaces(
     Ok(())
 }
 
-/// A session of one turn, if the server makes such a thing.
+/// Creates a session with one turn, if the server supports sessions.
 async fn opened(server: &ServerUnderLoad, model: &str) -> Option<Door> {
     let answer = server.ask(&load::body(model, Some("{}"), false)).await.ok()?;
     let answer: Value = serde_json::from_str(&answer).ok()?;

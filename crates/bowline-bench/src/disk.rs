@@ -1,4 +1,4 @@
-//! What the disk takes for a flush, so that figures which hold some can be understood.
+//! The duration of a disk flush, to interpret figures that include flushes.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// About what a commit of the store writes.
+/// About the size of a commit of the store.
 const COMMIT: usize = 16 << 10;
-/// Written over and over, as the store's log is: a file that grows is flushed more slowly.
+/// The file is overwritten like the write-ahead log: a growing file is flushed more slowly.
 const COMMITS: u64 = 64;
 
-/// How long flushes take that come one by one, with these pauses between them.
+/// The durations of `count` flushes, with a pause between them.
 pub(crate) fn flushes(folder: &Path, count: usize, pause: Duration) -> Result<Vec<Duration>> {
     let mut file = File::create(folder.join("flushes"))?;
     file.write_all(&vec![0; COMMIT * COMMITS as usize])?;

@@ -1,4 +1,4 @@
-//! A bare WebSocket echo, in a process of its own: the least that an exchange with a device can take.
+//! A WebSocket echo server in its own process: the lower bound of an exchange with a device.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use crate::pace::{AsyncCall, Pace};
 use crate::surfaces::{self, Socket};
 
-/// Serves until it is killed, and says where.
+/// Serves until the process is killed; calls `ready` with the address.
 pub async fn serve(ready: impl FnOnce(SocketAddr)) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ready(listener.local_addr()?);
@@ -31,7 +31,7 @@ pub async fn serve(ready: impl FnOnce(SocketAddr)) -> Result<()> {
     }
 }
 
-/// How long each echo of `frame` took.
+/// The duration of each echo of `frame`.
 pub(crate) async fn round_trips(
     address: SocketAddr,
     frame: &str,

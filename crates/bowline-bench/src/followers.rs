@@ -1,7 +1,7 @@
-//! A live turn that many surfaces follow, beside one that a single surface follows.
+//! A live turn with many attached surfaces, compared with one attached surface.
 //!
-//! A round has two new sessions, one for each, so that neither history grows. Frames are read as
-//! JSON after the clock has stopped: sixteen readers share the cores with the gateway.
+//! Each round uses two new sessions, so that no history grows. Frames are parsed after the clock
+//! has stopped: sixteen readers share the cores with the gateway.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const MANY: usize = 16;
 pub(crate) async fn run(mock: SocketAddr, report: &mut Report) -> Result<()> {
     report.doing("surfaces that follow a live turn");
     let folder = tempfile::tempdir()?;
-    // Two more for a round that does not count: the first turn of all connects to the upstream.
+    // Two more for a warm-up round: the very first turn connects to the upstream.
     let doors = seed::sessions(folder.path(), &[0; 2 * (ROUNDS + 1)]).await?;
     let gateway = Gateway::start(folder.path(), mock).await?;
     let (mut one, mut many) = (Vec::new(), Vec::new());
@@ -39,7 +39,7 @@ pub(crate) async fn run(mock: SocketAddr, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// From one surface's message until all that follow have the end of the turn.
+/// The time from one surface's message until all surfaces have received the end of the turn.
 async fn turn(address: SocketAddr, door: &Door, followers: usize) -> Result<Duration> {
     let mut asking = surfaces::join(address, door).await?;
     let mut others = JoinSet::new();
@@ -64,7 +64,7 @@ async fn turn(address: SocketAddr, door: &Door, followers: usize) -> Result<Dura
     Ok(last - begun)
 }
 
-/// What a surface was sent until the turn was over, and when that was.
+/// The frames that a surface received until the end of the turn, and when that was.
 struct Followed {
     frames: Vec<Utf8Bytes>,
     ended: Instant,
@@ -76,7 +76,7 @@ async fn follow(mut socket: Socket) -> Result<Followed> {
         match socket.next().await {
             Some(Ok(Packet::Text(text))) => {
                 let over = text.starts_with(r#"{"type":"TURN_COMPLETE""#);
-                // Neither is a live turn, and no TURN_COMPLETE comes after it.
+                // These mean that there is no live turn: no TURN_COMPLETE would follow.
                 let otherwise = [r#"{"type":"TURN_FAILED""#, r#"{"type":"TETHER_TURN""#];
                 if otherwise.iter().any(|start| text.starts_with(start)) {
                     bail!("instead of a live turn came {text}");
@@ -93,7 +93,7 @@ async fn follow(mut socket: Socket) -> Result<Followed> {
 }
 
 impl Followed {
-    /// The turn's text, put together from its chunks.
+    /// The turn's text, assembled from its chunks.
     fn text(&self) -> Result<String> {
         let mut text = String::new();
         for frame in &self.frames {

@@ -1,4 +1,4 @@
-//! A gateway under load, part by part.
+//! Measurements of a gateway under load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::surfaces::{self, Door};
 use crate::{bare, followers, idle_sessions, large, latency, load, mock, rounds, seed};
 
 const ROUNDS: usize = 5;
-/// Each is over in a few milliseconds, of which a busy machine can take any number.
+/// A drain takes only a few milliseconds, so other load on the machine distorts single runs.
 const DRAINS: usize = 31;
-/// Between two turns whose own work is measured.
+/// The pause between two measured turns.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Surfaces that stay attached while memory is looked at.
+/// Surfaces that are attached while memory is measured.
 const IDLE: usize = 5000;
 
-/// Runs the parts named, or all; the start on a large database only if its size is given.
+/// Runs the named parts, or all; the start on a large database only if its size is given.
 pub async fn run(
     length: Duration,
     only: &[String],
@@ -155,7 +155,7 @@ async fn drain(mock: SocketAddr, report: &mut Report) -> Result<()> {
     let doors = seed::sessions(folder.path(), &sizes).await?;
     let gateway = Gateway::start(folder.path(), mock).await?;
     let door = Door { id: "bench".into(), token: String::new() };
-    // The welcome comes first, and then the turns.
+    // The first frame is the answer to the attach; then come the turns.
     let memory = bare::start(vec![tether_turn(); 1001]).await?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for door_of_ours in &doors[..DRAINS] {
@@ -184,7 +184,7 @@ fn tether_turn() -> String {
     .to_string()
 }
 
-/// The gateway's own work for a turn, by the length of the history before it.
+/// The gateway's own time for a turn, by the length of the history.
 async fn turns(mock: SocketAddr, report: &mut Report) -> Result<()> {
     report.doing("turns after a long history");
     let folder = tempfile::tempdir()?;
@@ -192,15 +192,15 @@ async fn turns(mock: SocketAddr, report: &mut Report) -> Result<()> {
     let gateway = Gateway::start(folder.path(), mock).await?;
     let client = reqwest::Client::new();
     let turn = async |door: &Door| {
-        // The mock takes a while to read a long history, and a disk that nobody used for a while
-        // takes longer to flush: the model thinks for longer than either.
+        // The mock needs time to read a long history, and an idle disk takes longer to flush: the
+        // model waits for longer than either.
         let sbp = format!("{{\"session_id\":\"{}\"}}", door.id);
         let body = load::body(mock::THINKER, Some(&sbp), false);
         let request = client.post(format!("http://{}{CHAT}", gateway.address));
         let request = request.header("content-type", "application/json").body(body);
         request.send().await?.error_for_status()
     };
-    // The first turn after a start reads the history from disk; the others find it there.
+    // The first turn after a start reads the history from disk; later ones find it in memory.
     for door in &doors {
         turn(door).await?;
     }
@@ -219,8 +219,8 @@ async fn turns(mock: SocketAddr, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The gateway's own seconds so far: what its turns took, less what the model took of it. The
-/// upstream's body, which grows with the history, counts as the model's.
+/// The gateway's own time so far, in seconds: the duration of its turns minus that of the model.
+/// Sending the request body, which grows with the history, counts as the model's time.
 async fn own_work(address: SocketAddr) -> Result<f64> {
     let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
     let value = |name: &str| -> f64 {

@@ -1,4 +1,4 @@
-//! A gateway in a process of its own.
+//! A gateway in its own process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,9 +15,9 @@ pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) struct Gateway {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// From its start to its first word.
+    /// From the start to the first line of output.
     pub(crate) ready: Duration,
-    /// Turns of the one before it that it took up.
+    /// Unfinished turns of the previous process that it recovered.
     pub(crate) recovered: u64,
 }
 
@@ -26,7 +26,7 @@ impl Gateway {
         Self::run(data, &format!("http://{upstream}/v1"), None).await
     }
 
-    /// With an upstream over TLS, whose certificate is in the file.
+    /// With an upstream over TLS; `certificate` is the file of its certificate.
     pub(crate) async fn start_with_tls(
         data: &Path,
         upstream: SocketAddr,
@@ -47,7 +47,7 @@ impl Gateway {
             .stdout(Stdio::piped())
             .kill_on_drop(true);
         if let Some(certificate) = certificate {
-            // Read in place of the system's roots wherever those are files, as on Linux.
+            // Replaces the system's root certificates where those are files, as on Linux.
             command.env("SSL_CERT_FILE", certificate);
         }
         let mut child = command.spawn()?;
@@ -74,13 +74,13 @@ impl Gateway {
         Ok(pages * 4096.0)
     }
 
-    /// From now on the peak counts anew.
+    /// Resets the peak of resident memory.
     pub(crate) fn forget_peak(&self) -> Result<()> {
         let pid = self.child.id().context("the gateway is gone")?;
         Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
     }
 
-    /// The most resident memory since then, in bytes.
+    /// The peak of resident memory since the last reset, in bytes.
     pub(crate) fn peak(&self) -> Result<f64> {
         let pid = self.child.id().context("the gateway is gone")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;

@@ -1,8 +1,8 @@
-//! The memory that is left of sessions that were used and have idled out.
+//! The memory per session after its actor has ended.
 //!
-//! Sessions are used before the first look, too: what the first load of all brings (connections, the
-//! database's cache, the allocator's spare pages) belongs to no session. Both looks are taken at
-//! rest, after every actor has ended and every connection is closed.
+//! Some sessions are used before the first measurement, too: what the first load allocates
+//! (connections, the database's cache, spare pages of the allocator) belongs to no session. Both
+//! measurements are taken after every actor has ended and every connection is closed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::load::{self, ServerUnderLoad};
 use crate::report::Report;
 
 const SESSIONS: usize = 20_000;
-/// Sessions that are used before the first look; more than there are actors that linger.
+/// Sessions that are used before the first measurement; more than the limit of idle actors.
 const BEFORE: usize = 2_000;
-/// An actor lingers for 30 s. Memory that stands still before that says nothing.
+/// An idle actor ends after 30 s; memory measured before that includes actors.
 const ACTORS_END: Duration = Duration::from_secs(35);
 
 pub(crate) async fn run(mock: SocketAddr, report: &mut Report) -> Result<()> {
@@ -30,11 +30,11 @@ pub(crate) async fn run(mock: SocketAddr, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory at rest, after one turn each in that many new sessions.
+/// Resident memory after one turn each in that many new sessions, when all actors have ended.
 async fn memory_after(gateway: &Gateway, sessions: usize, report: &Report) -> Result<f64> {
     report.doing(&format!("memory of idle sessions (one turn each in {sessions} of them first)"));
     let body = load::body("bench", Some("{}"), false);
-    // Dropped with its connections before memory is looked at.
+    // The client and its connections are dropped before memory is measured.
     load::requests_in_all(&ServerUnderLoad::at(gateway.address)?, &body, sessions).await?;
     let wait = ACTORS_END.as_secs();
     report.doing(&format!("memory of idle sessions (waiting {wait} s until their actors end)"));

@@ -1,4 +1,4 @@
-//! The start on a large database that was cut off in the middle of its work (G13).
+//! Start on a large database after a crash (G13).
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::load::ServerUnderLoad;
 use crate::report::Report;
 use crate::{load, mock, seed};
 
-/// Turns of each session that is written before.
+/// Turns of each seeded session.
 const TURNS: usize = 1000;
-/// Sessions that are written before the size is looked at.
+/// Sessions that are written before the size of the database is checked.
 const SESSIONS: usize = 10;
 /// Starts, each after a kill -9.
 const STARTS: usize = 5;
-/// How long the gateway works before it is killed.
+/// How long the gateway is under load before it is killed.
 const LOAD: Duration = Duration::from_millis(500);
 
 /// Start to ready on a database of at least that many megabytes.
@@ -29,13 +29,13 @@ pub(crate) async fn ready(upstream: SocketAddr, megabytes: u64, report: &mut Rep
         seed::sessions(folder.path(), &[TURNS; SESSIONS]).await?;
     }
     let (mut times, mut recovered) = (Vec::new(), 0);
-    // A model that thinks: turns that are over at once are never cut off.
+    // A slow model: turns that end at once would never be interrupted.
     let body = load::body(mock::THINKER, Some("{}"), false);
     let mut gateway = Gateway::start(folder.path(), upstream).await?;
     for _ in 0..STARTS {
         let (server, body) = (ServerUnderLoad::at(gateway.address)?, body.clone());
         let callers = tokio::spawn(async move {
-            // It breaks off with the gateway.
+            // Fails when the gateway is killed.
             let _ = load::requests(&server, &body, 2 * LOAD).await;
         });
         tokio::time::sleep(LOAD).await;
@@ -43,7 +43,7 @@ pub(crate) async fn ready(upstream: SocketAddr, megabytes: u64, report: &mut Rep
         callers.await?;
         let begun = Instant::now();
         gateway = Gateway::start(folder.path(), upstream).await?;
-        // It says that it is ready; a look that really writes says whether it is.
+        // `/readyz` writes to the store: proves that the gateway is really ready.
         reqwest::get(format!("http://{}/readyz", gateway.address)).await?.error_for_status()?;
         times.push(begun.elapsed());
         recovered += gateway.recovered;

@@ -1,9 +1,8 @@
-//! What the gateway adds to the time that a whole turn takes.
+//! The latency that the gateway adds to a whole turn.
 //!
-//! The upstream is as real ones are: it is reached over TLS and thinks before its first word. A
-//! client that calls it directly takes turns with one that calls the gateway. Callers begin one
-//! after the other, so that the turns are in different stages at every moment: in step they would
-//! measure how fast the machine gets through a burst.
+//! The upstream behaves like a real one: TLS, and a delay before the first token. A client that
+//! calls it directly alternates with one that calls the gateway. Callers start one after the other,
+//! so that the turns are in different stages: in step they would measure the handling of bursts.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +32,7 @@ pub(crate) async fn turns(report: &mut Report) -> Result<()> {
     );
     let plain = load::body(mock::PENSIVE, None, true);
     let tracked = load::body(mock::PENSIVE, Some("{}"), true);
-    // Nobody makes a new connection for every turn: all are there before the first round.
+    // Real clients reuse connections: all are opened before the first round.
     for (server, body) in [(&bare, &plain), (&ours, &tracked)] {
         whole_turns(server, body, 1).await.context("no turn over TLS")?;
     }
@@ -50,12 +49,12 @@ pub(crate) async fn turns(report: &mut Report) -> Result<()> {
     report.figure("turn_added_ms_p50", rounds::quantile(&mut added, 0.5));
     report.figure("turn_added_ms_p99", rounds::quantile(&mut added, 0.99));
     report.figure("turn_direct_ms_p50", rounds::middle(&mut middles));
-    // The same difference without a gateway: as much of the 99th percentile is not its own.
+    // The same difference without a gateway: this much of the 99th percentile is noise.
     report.figure("turn_direct_spread_ms_p99", rounds::quantile(&mut spread, 0.99));
     Ok(())
 }
 
-/// Milliseconds from the request to the end of the stream, of each turn of [`PARALLEL`] callers.
+/// Milliseconds from the request to the end of the stream, for each turn of [`PARALLEL`] callers.
 async fn whole_turns(server: &ServerUnderLoad, body: &str, turns: usize) -> Result<Vec<f64>> {
     let apart = mock::PENSIVE_THINKING / PARALLEL as u32;
     let mut callers = JoinSet::new();

@@ -1,8 +1,8 @@
-//! The two legs of a tool call, written down on the way.
+//! The two legs of a tool call, measured by timestamps in the messages.
 //!
-//! The mock writes into the call when it sent it, the device into its answer how long that took and
-//! when it answered, and the mock into the model's last words how long that took: whoever asked reads
-//! both there. All of it is the wall clock of one machine, and nobody has to remember anything.
+//! The mock puts its send time into the call; the device puts the duration of that leg and its own
+//! send time into the result; the mock puts both durations into its final answer, which the caller
+//! parses. All timestamps are from the wall clock of one machine, and no process keeps state.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::load::since_epoch;
 pub(crate) const TOOLS: &str = "bench-tools";
 pub(crate) const TOOL: &str = "clock";
 
-/// The way of one call.
+/// The durations of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Legs {
-    /// From the model's server to the device.
+    /// From the upstream to the device.
     pub(crate) out: Duration,
-    /// From the device back to the model's server.
+    /// From the device back to the upstream.
     pub(crate) back: Duration,
 }
 
-/// What the model says: the call, or once it has an answer, the legs.
+/// The model's answer: the tool call or, once it has the result, the durations.
 pub(crate) fn answer(messages: &[Value], received: Duration) -> String {
     let last = messages.last().filter(|message| message["role"] == "tool");
     let Some(said) = last.and_then(|message| message["content"].as_str()) else {
@@ -43,7 +43,7 @@ pub(crate) fn answer(messages: &[Value], received: Duration) -> String {
     format!("{}data: [DONE]\n\n", chunk(&words, "\"stop\""))
 }
 
-/// The device's answer to a call that came at `received`.
+/// The device's result of a call that arrived at `received`.
 pub(crate) fn result(call: &Value, received: Duration) -> Option<Value> {
     let sent: u64 = call["tool_input"]["sent"].as_str()?.parse().ok()?;
     let out = received.saturating_sub(Duration::from_nanos(sent)).as_nanos();
@@ -51,7 +51,7 @@ pub(crate) fn result(call: &Value, received: Duration) -> Option<Value> {
     Some(json!({ "type": "TOOL_RESULT", "call_id": call["call_id"], "result": words }))
 }
 
-/// The legs in the model's last words.
+/// Parses the durations in the model's final answer.
 pub(crate) fn read(words: &str) -> Option<Legs> {
     pair(words).map(|(out, back)| Legs { out, back })
 }

@@ -1,9 +1,9 @@
-//! How fast, compared with what: the measurements behind `bowline bench`.
+//! The measurements of `bowline bench`.
 //!
-//! Absolute figures say more about the machine than about the program. So each is measured beside a
-//! bare server that does the same work without a gateway or a relay, in the same run, and the ratio is
-//! what counts. Servers run as processes of their own: this program again, by `bowline bench mock` and
-//! the like.
+//! Absolute figures say more about the machine than about the program. So each is measured together
+//! with a minimal server that does the same work without a gateway or a relay, in the same run, and
+//! the ratio is what counts. Servers run in processes of their own: this program again, started
+//! with `bowline bench mock` and similar commands.
 
 mod adapt;
 mod bare;

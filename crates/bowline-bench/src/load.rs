@@ -1,4 +1,4 @@
-//! The load generator: many connections, each asking again as soon as it was answered.
+//! The load generator: many connections, each sends the next request when it has its answer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use url::Url;
 /// Requests in parallel.
 pub(crate) const PARALLEL: usize = 64;
 
-/// Where a first token's delay is counted from.
+/// The start of a first token's latency.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clock {
-    /// From the moment that the mock wrote into the token.
+    /// From the timestamp that the mock put into the token.
     FromMock,
-    /// From the request.
+    /// From sending the request.
     FromRequest,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn body(model: &str, sbp: Option<&str>, stream: bool) -> String {
     )
 }
 
-/// A server under load, as an ordinary client reaches it.
+/// A server under load, reached by an ordinary HTTP client.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerUnderLoad {
     client: reqwest::Client,
@@ -51,7 +51,7 @@ impl ServerUnderLoad {
         Self::with(reqwest::Client::builder(), url, key)
     }
 
-    /// The one that has this certificate, over TLS.
+    /// Over TLS, with this certificate as the only root.
     pub(crate) fn with_tls(address: SocketAddr, certificate: Certificate) -> Result<Self> {
         let client = reqwest::Client::builder().tls_certs_only([certificate]).no_proxy();
         Self::with(client, &format!("https://{address}").parse()?, None)
@@ -78,7 +78,7 @@ impl ServerUnderLoad {
     }
 }
 
-/// Successful requests a second, by an ordinary client that reads what it is answered.
+/// Successful requests per second, with an ordinary client that reads the answers.
 pub(crate) async fn requests(
     server: &ServerUnderLoad,
     body: &str,
@@ -89,7 +89,7 @@ pub(crate) async fn requests(
     Ok(count as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// That many successful requests, by the same client.
+/// Makes that many successful requests, with the same client.
 pub(crate) async fn requests_in_all(
     server: &ServerUnderLoad,
     body: &str,
@@ -104,7 +104,7 @@ pub(crate) async fn requests_in_all(
     Ok(())
 }
 
-/// Asks on [`PARALLEL`] connections; each looks at `another` before every request.
+/// Sends requests on [`PARALLEL`] connections, each for as long as `another` returns true.
 async fn requests_while(
     server: &ServerUnderLoad,
     body: &str,
@@ -139,7 +139,7 @@ async fn requests_while(
     Ok(count)
 }
 
-/// The median delay of a stream's first word, in milliseconds, with [`PARALLEL`] streams at once.
+/// The median latency of the first token, in milliseconds, with [`PARALLEL`] concurrent streams.
 pub(crate) async fn first_tokens(
     server: &ServerUnderLoad,
     body: &str,
@@ -172,7 +172,7 @@ pub(crate) async fn first_tokens(
     Ok(median(&mut delays).as_secs_f64() * 1e3)
 }
 
-/// When the mock wrote it.
+/// The timestamp that the mock put into the token.
 fn sent_at(data: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(data).ok()?;
     let digits = text.split("t=").nth(1)?.split(' ').next()?;
@@ -184,7 +184,7 @@ pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The value that this share of them does not exceed.
+/// The quantile `share` of the values.
 pub(crate) fn quantile(values: &mut [Duration], share: f64) -> Duration {
     values.sort_unstable();
     let place = (values.len() as f64 * share) as usize;

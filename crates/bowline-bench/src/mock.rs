@@ -1,4 +1,4 @@
-//! A model's server that answers at once: what the gateway is compared with.
+//! A mock upstream that answers at once: the baseline for the gateway.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -27,20 +27,20 @@ use crate::legs::{self, TOOLS};
 use crate::load::since_epoch;
 use crate::tls;
 
-/// A model that thinks before it answers, however short the question is.
+/// A model that waits for [`THINKING`] before it answers.
 pub(crate) const THINKER: &str = "thinker";
-/// How long a stream waits before its first word, so that many are under way together; and how long
-/// a thinker does.
+/// The delay before the first token of a stream, so that many streams run concurrently; and before
+/// the answer of [`THINKER`].
 const THINKING: Duration = Duration::from_millis(20);
-/// A model that thinks for as long as real ones do, and then streams 20 words.
+/// A model that waits as long as real ones before its first token, and then streams 20 words.
 pub(crate) const PENSIVE: &str = "pensive";
-/// How long that is.
+/// The delay of [`PENSIVE`].
 pub(crate) const PENSIVE_THINKING: Duration = Duration::from_millis(200);
 /// A model that streams a long answer without a pause.
 pub(crate) const TALKATIVE: &str = "talkative";
-/// How many words that is.
+/// The number of words of [`TALKATIVE`].
 pub(crate) const TALKATIVE_WORDS: usize = 4000;
-/// What a stream says after its first word, again and again.
+/// The content of every chunk after the first.
 pub(crate) const WORD: &str = "and more";
 
 /// The last event of a stream.
@@ -50,7 +50,7 @@ const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","creat
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// A server in a process of its own, as a model's is.
+/// A mock server in its own process.
 #[derive(Debug)]
 pub(crate) struct Process {
     _child: Child,
@@ -62,12 +62,12 @@ impl Process {
         Self::of("mock").await
     }
 
-    /// The same over TLS. Its certificate is in the file as soon as this returns.
+    /// The same over TLS. Its certificate is written to the file before this returns.
     pub(crate) async fn start_with_tls(certificate: &Path) -> Result<Self> {
         Self::run("mock", &["--tls".as_ref(), certificate.as_os_str()]).await
     }
 
-    /// One of the servers that the bench measures with, by its command.
+    /// Another server of the bench, by the name of its command.
     pub(crate) async fn of(server: &str) -> Result<Self> {
         Self::run(server, &[]).await
     }
@@ -86,8 +86,9 @@ impl Process {
     }
 }
 
-/// Serves until it is killed, and says where. Streams say in their first word when it was sent; a model of the name
-/// [`TOOLS`] calls a device's tool first. With TLS, its certificate is written to `certificate`.
+/// Serves until the process is killed; calls `ready` with the address. The first token of a stream
+/// is its send time; the model [`TOOLS`] calls a device's tool first. With TLS, the certificate is
+/// written to `certificate`.
 pub async fn serve(certificate: Option<&Path>, ready: impl FnOnce(SocketAddr)) -> Result<()> {
     let tls = certificate.map(tls::acceptor).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -115,7 +116,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = connection.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
-/// What it reads of a request: as much as any server has to.
+/// The fields of a request that any upstream has to parse.
 #[derive(Deserialize)]
 struct MockRequest {
     #[serde(default)]
@@ -156,10 +157,10 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
 /// How a model streams its answer.
 #[derive(Debug, Clone, Copy)]
 struct Speech {
-    /// Before the first word.
+    /// Delay before the first word.
     thinking: Duration,
     words: usize,
-    /// Before each of the others, and before the end.
+    /// Delay before each further word, and before the end.
     pause: Duration,
 }
 
@@ -178,10 +179,10 @@ impl Speech {
 
 fn stream(speech: Speech) -> BoxBody<Bytes, Infallible> {
     let Speech { thinking, words, pause } = speech;
-    // After the words come the end of the answer and that of the stream.
+    // After the words follow the `finish_reason` and the end of the stream.
     let events = futures_util::stream::iter(0..words + 2).then(move |n| async move {
         let wait = if n == 0 { thinking } else { pause };
-        // The shortest sleep takes a millisecond.
+        // Even the shortest sleep takes a millisecond.
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }

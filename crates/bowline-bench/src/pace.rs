@@ -1,8 +1,8 @@
-//! Load at fixed moments, whatever the answers take.
+//! Load at a fixed rate, independent of the response times (open loop).
 //!
-//! A generator that asks again as soon as it was answered finds the machine's limit, and at the limit
-//! latency says nothing but how many are in the queue. Here each caller has its moments, spread evenly
-//! over those of the others.
+//! A closed-loop generator, which sends the next request after each answer, finds the machine's
+//! limit, and at the limit latency only measures the length of the queue. Here each caller has
+//! fixed send times, spread evenly between those of the others.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What comes before the measurement, so that connections, caches and processors are awake.
+/// Warm-up before the measurement: opens connections, fills caches, wakes processors.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How many ask, and how often.
+/// The number of callers, and their rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Callers at once.
+    /// Concurrent callers.
     pub parallel: u32,
-    /// Calls a second, of all together.
+    /// Calls per second, of all callers together.
     pub rate: u32,
     pub length: Duration,
 }
 
 impl Pace {
-    /// Has each caller make its calls, one after the other; gives what those after the warm-up
-    /// measured.
+    /// Lets each caller make its calls, one after the other; returns the results of those after the
+    /// warm-up.
     pub(crate) async fn run<C, T>(&self, callers: Vec<C>) -> Result<Vec<T>>
     where
         C: AsyncCall<T> + Send + 'static,
@@ -58,7 +58,7 @@ impl Pace {
     }
 }
 
-/// One who makes a call and says what it measured.
+/// Makes one call and returns its measurement.
 pub(crate) trait AsyncCall<T> {
     fn call(&mut self) -> impl Future<Output = Result<T>> + Send;
 }

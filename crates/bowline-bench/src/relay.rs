@@ -1,8 +1,8 @@
-//! A relay under load, beside a bare TCP forwarder and a plain WebSocket proxy in the same run.
+//! A relay under load, compared with a TCP forwarder and a WebSocket proxy in the same run.
 //!
-//! Whatever is measured runs on one core, the generator on the other: blocking sockets and frames
-//! made beforehand, so that the generator is not what is measured. The same bytes go through all;
-//! rounds alternate, and the middle ratio counts, because a machine is never quite idle.
+//! The measured server runs on one core, the generator on the other, with blocking sockets and
+//! prepared frames, so that the generator is not the bottleneck. All servers get the same bytes;
+//! rounds alternate, and the median ratio counts, because a machine is never quite idle.
 
 mod cores;
 mod crowd;
@@ -30,14 +30,14 @@ use crate::rounds::{middle, ratio};
 
 pub use self::forward::serve as forward;
 
-/// Rounds in which the contestants take turns.
+/// Rounds; in each, every server is measured once.
 const ROUNDS: usize = 5;
-/// Clients that send at the same time, each to a daemon of its own.
+/// Clients that send concurrently, each to its own daemon.
 const PAIRS: usize = 4;
 
 const PARTS: [&str; 5] = ["frames", "latency", "idle", "handshakes", "seal"];
 
-/// Runs the parts named, or all. Blocks: to be called where that is allowed.
+/// Runs the named parts, or all. Blocks: not to be called from async code.
 pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()> {
     if let Some(unknown) = only.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
@@ -63,7 +63,7 @@ pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// Frames and bytes a second, one way: from clients to their daemons.
+/// Frames and bytes per second, one way: from clients to their daemons.
 fn frames(issuer: &Issuer, length: Duration, report: &mut Report) -> Result<()> {
     let relay = MeasuredServer::relay(issuer)?;
     let forwarder = MeasuredServer::forwarder()?;
@@ -107,12 +107,12 @@ fn pairs(path: impl Fn(usize) -> Result<Path>) -> Result<Vec<Path>> {
     (0..PAIRS).map(path).collect()
 }
 
-/// What one contestant did, round by round.
+/// The results of one server, by round.
 #[derive(Debug, Default)]
 struct Rates {
-    /// Frames a second.
+    /// Frames per second.
     per_s: Vec<f64>,
-    /// Processor time of a frame: the same however busy the machine is otherwise.
+    /// CPU time per frame: independent of other load on the machine.
     cpu_ns: Vec<f64>,
 }
 
@@ -133,7 +133,7 @@ impl Rates {
     }
 }
 
-/// What one frame at a time takes from end to end, less what it takes with nothing in between.
+/// The latency of single frames, minus the latency without a server in between.
 fn latency(issuer: &Issuer, report: &mut Report) -> Result<()> {
     const FRAMES: usize = 4000;
     report.doing("latency");
@@ -166,7 +166,7 @@ fn latency(issuer: &Issuer, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Of sorted times.
+/// A quantile of sorted times.
 fn quantile(sorted: &[Duration], share: f64) -> Duration {
     let at = (sorted.len() as f64 * share) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()

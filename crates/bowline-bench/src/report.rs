@@ -1,4 +1,4 @@
-//! Figures and ratios, for people and for scripts.
+//! The report: figures and ratios, as a table and as JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -10,17 +10,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// `note` tells the person who waits what goes on.
+    /// `note` prints progress and warnings.
     pub fn new(note: fn(&str)) -> Self {
         Self { note, figures: Vec::new(), ratios: Vec::new() }
     }
 
-    /// Long work shows what it is at.
+    /// Prints what is being measured.
     pub(crate) fn doing(&self, what: &str) {
         (self.note)(&format!("measuring {what} …"));
     }
 
-    /// Something is left out, or less sure than it should be.
+    /// Prints a warning: something was skipped, or is less accurate.
     pub(crate) fn note(&self, what: &str) {
         (self.note)(what);
     }
@@ -33,12 +33,12 @@ impl Report {
         self.ratios.push((name.to_owned(), Some(value)));
     }
 
-    /// A ratio to something that may be missing on this machine.
+    /// A ratio that may be missing, because a program is not installed.
     pub(crate) fn ratio_if(&mut self, name: &str, value: Option<f64>) {
         self.ratios.push((name.to_owned(), value));
     }
 
-    /// For scripts.
+    /// As JSON, for scripts.
     pub fn to_json(&self) -> Value {
         let object = |pairs: &[(String, Option<f64>)]| {
             let pairs = pairs.iter().map(|(name, value)| (name.clone(), shown(*value)));
@@ -47,7 +47,7 @@ impl Report {
         json!({ "ratios": object(&self.ratios), "figures": object(&self.figures) })
     }
 
-    /// For people.
+    /// As a table, for people.
     pub fn to_table(&self) -> String {
         let mut table = String::new();
         for (title, pairs) in [("ratios", &self.ratios), ("figures", &self.figures)] {
@@ -66,7 +66,7 @@ fn shown(value: Option<f64>) -> Value {
     value.map_or(Value::Null, rounded)
 }
 
-/// Three significant digits are all that a run is worth.
+/// Rounded to three significant digits: a run is not more accurate.
 fn rounded(value: f64) -> Value {
     if value == 0.0 || !value.is_finite() {
         return json!(value);

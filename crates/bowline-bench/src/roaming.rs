@@ -1,4 +1,4 @@
-//! Sessions that travel: export, import, fork, and the content id beside Python's.
+//! Export, import and fork of sessions, and the content id compared with Python's.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -17,12 +17,12 @@ use crate::report::Report;
 use crate::surfaces::Door;
 use crate::{mock, seed};
 
-/// How often each operation is tried; the median counts.
+/// Runs of each operation; the median counts.
 const TRIES: usize = 21;
-/// How often a bundle is read and hashed.
+/// How often a bundle is parsed and hashed.
 const HASHES: u32 = 40;
 
-/// Reads, writes and hashes a bundle as a Python server would, and says how long that takes.
+/// Parses, writes and hashes a bundle in Python, and prints the duration.
 const PYTHON: &str = "
 import sys, json, hashlib, time
 text = sys.stdin.read()
@@ -72,7 +72,7 @@ pub async fn run(report: &mut Report) -> Result<()> {
     content_id(&bundle, report).await
 }
 
-/// Reading and hashing the same bundle, here and in Python, in the same run.
+/// Parses and hashes the same bundle here and in Python, in the same run.
 async fn content_id(bundle: &str, report: &mut Report) -> Result<()> {
     report.doing("content ids");
     let mut best = Duration::MAX;

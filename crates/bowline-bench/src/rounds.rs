@@ -1,7 +1,7 @@
-//! What is compared takes turns, and the middle of the rounds counts: a machine is not as fast at one
-//! moment as at the next.
+//! Statistics over rounds: compared servers alternate, and the median counts, because the speed of
+//! a machine varies over time.
 
-/// The middle of the rounds' ratios: what slowed one round slowed both.
+/// The median of the ratios per round: what slows a round slows both servers.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
     middle(&mut ratios)
@@ -11,7 +11,7 @@ pub(crate) fn middle(values: &mut [f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value that this share of them does not exceed.
+/// The quantile `share` of the values.
 pub(crate) fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let place = (values.len() as f64 * share) as usize;

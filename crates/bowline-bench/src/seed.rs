@@ -1,4 +1,4 @@
-//! Sessions with a past, written before the gateway starts.
+//! Sessions with a history, written to the store before the gateway starts.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use uuid::Uuid;
 
 use crate::surfaces::Door;
 
-/// What an agent says in each of these turns.
+/// The answer of every seeded turn.
 pub(crate) const WORDS: &str = "Here is what I found while you were away: the fox is quick, the \
     dog is lazy, the lake is calm, and the report that you asked for is ready for your review.";
 
 /// Entries per transaction.
 const BATCH: usize = 2000;
 
-/// Sessions with that many turns each, all of them pending.
+/// Creates sessions with that many turns each, all of them pending.
 pub(crate) async fn sessions(folder: &Path, turns: &[usize]) -> Result<Vec<Door>> {
     let store = Sqlite::open(folder)?;
     let mut doors = Vec::new();

@@ -1,4 +1,4 @@
-//! Surfaces as the measurement needs them: attach and leave, drain, or just stay.
+//! Minimal surfaces for the measurements: attach and disconnect, drain, or stay attached.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use crate::load::PARALLEL;
 
-/// A session that can be attached to.
+/// The id and token of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Door {
     pub(crate) id: String,
@@ -25,17 +25,17 @@ pub(crate) struct Door {
 
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
-/// For sockets that say little; the library's own buffers are 128 KiB each.
+/// For sockets with little traffic; the library's default buffers are 128 KiB each.
 pub(crate) fn small_buffers() -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(4 << 10).write_buffer_size(0)
 }
 
-/// Connects and says hello; gives the socket after the first frame has come back.
+/// Connects and attaches; returns the socket after the first frame was received.
 pub(crate) async fn attach(address: SocketAddr, door: &Door) -> Result<Socket> {
     attach_as(address, door, json!({ "device_type": "desktop" })).await
 }
 
-/// The same as a certain device.
+/// The same, with a surface context.
 pub(crate) async fn attach_as(
     address: SocketAddr,
     door: &Door,
@@ -48,7 +48,7 @@ pub(crate) async fn attach_as(
     connect(address, door, hello).await
 }
 
-/// Attaches beside the surfaces that are there (SBP-L2-20).
+/// Attaches beside the other surfaces (SBP-L2-20).
 pub(crate) async fn join(address: SocketAddr, door: &Door) -> Result<Socket> {
     let hello = json!({
         "type": "ATTACH_SESSION", "session_id": door.id, "session_token": door.token,
@@ -70,7 +70,7 @@ async fn connect(address: SocketAddr, door: &Door, hello: serde_json::Value) -> 
     }
 }
 
-/// Attachments a second: connect, hello, welcome, gone.
+/// Attachments per second: connect, attach, receive the first frame, disconnect.
 pub(crate) async fn attaches(address: SocketAddr, doors: &[Door], length: Duration) -> Result<f64> {
     let count = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
@@ -91,7 +91,7 @@ pub(crate) async fn attaches(address: SocketAddr, doors: &[Door], length: Durati
     Ok(count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// How long it takes from the first packet until `turns` frames have arrived after the welcome.
+/// The time from connecting until `turns` frames were received after the first one.
 pub(crate) async fn drain(address: SocketAddr, door: &Door, turns: usize) -> Result<Duration> {
     let begun = Instant::now();
     let mut socket = attach(address, door).await?;

@@ -1,7 +1,7 @@
-//! TLS for the mock, as models' servers have it.
+//! TLS for the mock upstream.
 //!
-//! The certificate is made when the mock starts and is its own root. Its key never leaves the
-//! process; whoever is to trust it reads the certificate from a file.
+//! A self-signed certificate is created when the mock starts. Its key never leaves the process;
+//! clients read the certificate from a file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// Accepts connections with a new certificate for this machine, which is written to the file as PEM.
+/// An acceptor with a new certificate for this machine, which is written to the file as PEM.
 pub(crate) fn acceptor(file: &Path) -> Result<TlsAcceptor> {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());

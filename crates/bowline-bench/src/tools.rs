@@ -1,4 +1,4 @@
-//! Tool calls to attached devices: what the gateway adds, and what of it is the disk's.
+//! Tool calls to attached devices: the latency of the gateway, and the share of the disk in it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ use crate::report::Report;
 use crate::surfaces::{self, Door, Socket};
 use crate::{adapt, disk, echo, mock, seed};
 
-/// Flushes whose time is taken.
+/// The number of measured flushes.
 const FLUSHES: usize = 500;
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-/// A folder that is kept in memory, on systems that have one.
+/// A folder in memory, on systems that have one.
 const IN_MEMORY: &str = "/dev/shm";
 
 pub async fn run(pace: Pace, report: &mut Report) -> Result<()> {
     let upstream = mock::Process::start().await?;
     let folder = tempfile::tempdir()?;
     report.doing("flushes to disk");
-    // Each call brings about four.
+    // A call causes about four flushes.
     let pause = (Duration::from_secs(1) / pace.rate / 4).min(LONGEST_PAUSE);
     let flushed = folder.path().to_owned();
     let flushes = tokio::task::spawn_blocking(move || disk::flushes(&flushed, FLUSHES, pause));
@@ -61,7 +61,7 @@ pub async fn run(pace: Pace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The same without a disk, so that what is left is the gateway's.
+/// The same without a disk: the gateway's own latency.
 async fn in_memory(upstream: SocketAddr, pace: &Pace, report: &mut Report) -> Result<()> {
     let Ok(folder) = tempfile::tempdir_in(IN_MEMORY) else {
         report.note(&format!("{IN_MEMORY} is not here; tool_step_memory_* is left out"));
@@ -74,7 +74,7 @@ async fn in_memory(upstream: SocketAddr, pace: &Pace, report: &mut Report) -> Re
     Ok(())
 }
 
-/// The legs of each call, and the exchange with the device.
+/// The two legs of each call, and the round trips to the device.
 async fn calls(folder: &Path, upstream: SocketAddr, pace: &Pace) -> Result<(Vec<Legs>, Exchange)> {
     let doors = seed::sessions(folder, &vec![0; pace.parallel as usize]).await?;
     let gateway = Gateway::start(folder, upstream).await?;
@@ -88,7 +88,7 @@ async fn calls(folder: &Path, upstream: SocketAddr, pace: &Pace) -> Result<(Vec<
         doors.iter().map(|door| ToolCaller::new(&client, gateway.address, door)).collect();
     let calls = tokio::select! {
         calls = pace.run(callers) => calls?,
-        // None of them ends by itself.
+        // A device ends only with an error.
         Some(ended) = devices.join_next() => {
             let Err(error) = ended?;
             return Err(error);
@@ -105,7 +105,7 @@ fn ms(values: &mut [Duration], share: f64) -> f64 {
     quantile(values, share).as_secs_f64() * 1e3
 }
 
-/// A frame as long as those that devices get here.
+/// A frame of the same size as the tool calls here.
 fn tool_call() -> String {
     let sent = since_epoch().as_nanos().to_string();
     json!({ "type": "TOOL_CALL", "call_id": uuid::Uuid::new_v4(), "tool_name": TOOL,
@@ -113,7 +113,7 @@ fn tool_call() -> String {
     .to_string()
 }
 
-/// Answers every call at once. It ends only when something breaks.
+/// Answers every call at once. Returns only with an error.
 async fn device(mut socket: Socket) -> Result<Infallible> {
     loop {
         let text = match socket.next().await {
@@ -130,7 +130,7 @@ async fn device(mut socket: Socket) -> Result<Infallible> {
     }
 }
 
-/// One who takes turns in one session, each with one call.
+/// A caller that submits turns in one session, each with one tool call.
 struct ToolCaller {
     client: reqwest::Client,
     url: String,
@@ -155,8 +155,8 @@ impl AsyncCall<Legs> for ToolCaller {
     }
 }
 
-/// A call's round trip as the gateway sees it, in seconds: from the moment its engine hands the call
-/// over to the moment it has the answer, with the wire and a device that answers at once.
+/// A call's round trip as measured by the gateway, in seconds: from sending the call to receiving
+/// the result, including the network and a device that answers at once.
 struct Exchange {
     p50: f64,
     p99: f64,

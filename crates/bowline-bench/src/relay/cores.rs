@@ -1,7 +1,7 @@
-//! Who runs where: what is measured on the first core, the generator on the second.
+//! CPU affinity: the measured server on the first core, the generator on the second.
 //!
-//! By the programs of util-linux, because the house has no unsafe code. Where they are missing, or
-//! where there is one core, everything runs wherever it likes, and a warning says so.
+//! Set by programs of util-linux, because the project has no unsafe code. Without them, or with one
+//! core, there is no affinity, and a warning says so.
 
 use std::process::{Command, Output, Stdio};
 
@@ -10,7 +10,7 @@ use crate::report::Report;
 const MEASURED: &str = "0";
 const GENERATOR: &str = "1";
 
-/// Puts this process on its core, and lets it and its children open as many files as they may.
+/// Pins this process to its core, and raises the limit of open files to the hard limit.
 pub(super) fn prepare(report: &Report) {
     let own = std::process::id().to_string();
     if asked("taskset", &["-a", "-p", "-c", GENERATOR, &own]).is_none() {

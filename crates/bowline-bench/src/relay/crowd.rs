@@ -1,4 +1,4 @@
-//! Ten thousand clients that have said something and now say nothing: what a relay keeps of them.
+//! The relay's memory for ten thousand idle clients that have sent a frame before.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,15 +11,15 @@ use super::wire::{self, Shape};
 use crate::report::Report;
 
 const DAEMONS: u64 = 100;
-/// Of each daemon.
+/// Clients per daemon.
 const CLIENTS: u64 = 100;
 
 pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     report.doing("memory of idle pairs");
     let relay = MeasuredServer::relay(issuer)?;
     let mut open = Vec::new();
-    // What is made once is made now.
-    connect_all(&relay, issuer, DAEMONS, 1, &mut open)?;
+    // Warm-up: allocations that happen only once.
+    moor(&relay, issuer, DAEMONS, 1, &mut open)?;
     let before = relay.process.memory()?;
     for daemon in 0..DAEMONS {
         connect_all(&relay, issuer, daemon, CLIENTS, &mut open)?;
@@ -33,8 +33,8 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A daemon and its clients, each of which has said something and heard something.
-fn connect_all(
+/// Connects a daemon and its clients; each client sends and receives a frame.
+fn moor(
     relay: &MeasuredServer,
     issuer: &Issuer,
     daemon: u64,
@@ -62,7 +62,7 @@ fn connect_all(
     Ok(())
 }
 
-/// What the relay says of itself.
+/// A metric of the relay.
 fn held(relay: &MeasuredServer, name: &str) -> Result<f64> {
     let page = wire::get(relay.address, "/metrics")?;
     let line = page.lines().find_map(|line| line.strip_prefix(name));

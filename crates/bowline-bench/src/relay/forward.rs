@@ -1,5 +1,5 @@
-//! The least that can stand between two sockets: copies bytes, both ways, and looks at none. Its
-//! sockets are set as the relay's are.
+//! A minimal TCP forwarder: copies bytes in both directions without parsing them. Its sockets have
+//! the same options as the relay's.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use bowline_net::loopback;
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// What is copied at once: as much as the relay reads at once.
+/// The size of one read: the same as the relay's.
 const BUFFER: usize = 64 << 10;
 
-/// Serves until it is killed, and says where.
+/// Serves until the process is killed; calls `ready` with the address.
 pub async fn serve(to: SocketAddr, ready: impl FnOnce(SocketAddr)) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     loopback::without_pacing(&listener, to.ip());

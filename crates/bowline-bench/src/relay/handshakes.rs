@@ -1,5 +1,5 @@
-//! Clients that come, shake hands with their daemon and go: token, upgrade, and the protocol's
-//! own handshake with all its cryptography, at both ends.
+//! Clients that connect, do the handshake with their daemon and disconnect: token, upgrade, and the
+//! protocol's handshake with its cryptography at both ends.
 
 use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,9 +19,9 @@ use super::{ROUNDS, middle, wire};
 use crate::report::Report;
 
 const DAEMONS: usize = 4;
-/// At the same time.
+/// Concurrent clients.
 const CLIENTS: usize = 16;
-/// In one round.
+/// Connections per round.
 const CONNECTS: u64 = 2000;
 
 pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     }
     let mut rates = Vec::new();
     for round in 0..ROUNDS as u64 {
-        // Signed beforehand: that is the control plane's work.
+        // Tokens are signed beforehand: that is the control plane's work.
         let visits: Result<Vec<Visit>> = (0..CONNECTS)
             .map(|number| {
                 let session = issuer::session(round * CONNECTS + number + 1)?;
@@ -57,8 +57,8 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A daemon's end, as far as handshakes go.
-struct EchoDaemon {
+/// A daemon that only answers handshakes.
+struct DaemonEnd {
     id: DaemonId,
     key: IdentityKey,
 }
@@ -80,7 +80,7 @@ impl EchoDaemon {
     }
 }
 
-/// Answers inits until the relay is gone. That clients go is of no interest here.
+/// Answers handshakes until the relay disconnects. Disconnects of clients are ignored.
 fn answer(id: &DaemonId, identity: &IdentitySecret, stream: &TcpStream) -> Result<()> {
     let mut from = BufReader::new(stream);
     loop {

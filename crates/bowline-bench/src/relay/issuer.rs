@@ -1,4 +1,4 @@
-//! A control plane as far as a relay sees it: it publishes its keys, and has signed the tokens.
+//! A mock control plane: publishes its keys and signs tokens.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -31,7 +31,7 @@ impl Issuer {
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let mut socket = socket;
-                // Whatever was asked: there is one thing to be had here.
+                // The request is ignored: every path returns the keys.
                 let _ = socket.read(&mut [0; 4096]);
                 let _ = socket.write_all(answer.as_bytes());
             }

@@ -1,4 +1,4 @@
-//! nginx as a WebSocket proxy with the settings that its manual gives for one.
+//! nginx as a WebSocket proxy, configured as its manual recommends.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(super) struct Nginx {
     pub(super) process: Process,
     _folder: tempfile::TempDir,
     pub(super) address: SocketAddr,
-    /// Where its connections arrive.
+    /// The listener that nginx forwards to.
     pub(super) behind: TcpListener,
 }
 
@@ -28,7 +28,7 @@ impl Nginx {
             return Ok(None);
         };
         let behind = TcpListener::bind("127.0.0.1:0")?;
-        // It takes no port 0: one that was free a moment ago.
+        // nginx does not accept port 0: use a port that was just free.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("nginx.conf");

@@ -1,4 +1,4 @@
-//! One sender, one receiver, and something in between: how much, and how soon.
+//! Throughput and latency between one sender and one receiver, through a server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Through what copies bytes, or straight to the listener.
+    /// Through a forwarder, or directly to the listener.
     pub(super) fn through(address: SocketAddr, behind: &TcpListener) -> Result<Self> {
         let sender = plain(address)?;
         let (receiver, _) = behind.accept()?;
@@ -41,7 +41,7 @@ impl Path {
         Ok(Self { sender, receiver, session: issuer::session(1)? })
     }
 
-    /// From a client to a daemon, the only one of its name.
+    /// From a client to its own daemon, through the relay.
     pub(super) fn relay(relay: &MeasuredServer, issuer: &Issuer, session: u64) -> Result<Self> {
         let daemon = format!("daemon-{session}");
         let session = issuer::session(session)?;
@@ -55,13 +55,14 @@ impl Path {
     }
 }
 
-/// Frames through all paths together, and the time from the first byte sent to the last received.
+/// The number of frames through all paths, and the time from the first byte sent to the last
+/// received.
 pub(super) fn flood(paths: &[Path], shape: Shape, length: Duration) -> Result<(usize, Duration)> {
     let begun = Instant::now();
     let frames: Result<usize> = thread::scope(|scope| {
         let mut running = Vec::new();
         for path in paths {
-            // Known before the last batch is sent, so that the receiver knows what is the last.
+            // Set before the last batch is sent, so that the receiver knows when it is done.
             let total = Arc::new(AtomicUsize::new(usize::MAX));
             let told = Arc::clone(&total);
             running.push(scope.spawn(move || send(path, shape, begun + length, &told)));
@@ -76,7 +77,7 @@ pub(super) fn flood(paths: &[Path], shape: Shape, length: Duration) -> Result<(u
     Ok((frames?, begun.elapsed()))
 }
 
-/// Sends until it is time. Counts nothing: what arrives counts.
+/// Sends until the deadline. Only received frames are counted.
 fn send(path: &Path, shape: Shape, until: Instant, total: &AtomicUsize) -> Result<usize> {
     let frame = shape.frame(path.session);
     let count = (BATCH / frame.len()).max(1);
@@ -94,7 +95,7 @@ fn send(path: &Path, shape: Shape, until: Instant, total: &AtomicUsize) -> Resul
     Ok(0)
 }
 
-/// Gives how many frames arrived: by bytes, for all are of one size.
+/// The number of received frames, computed from bytes: all frames have the same size.
 fn receive(mut stream: &TcpStream, shape: Shape, total: &AtomicUsize) -> Result<usize> {
     let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
@@ -111,7 +112,7 @@ fn receive(mut stream: &TcpStream, shape: Shape, total: &AtomicUsize) -> Result<
     }
 }
 
-/// How long each frame takes when it is alone on its way; sorted.
+/// The latency of each frame, one in flight at a time; sorted.
 pub(super) fn one_at_a_time(path: Path, shape: Shape, frames: usize) -> Result<Vec<Duration>> {
     let Path { mut sender, mut receiver, session } = path;
     let frame = shape.frame(session);

@@ -1,4 +1,4 @@
-//! Sealing and opening whole messages, beside the cipher alone on a buffer that lies ready.
+//! Sealing and opening whole messages, compared with the cipher alone on a prepared buffer.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use bowline_sbrp::sealed::{Channel, MAX_PLAINTEXT};
 use super::{issuer, middle};
 use crate::report::Report;
 
-/// Short rounds, many of them: whatever else runs here disturbs only some.
+/// Many short rounds: other load on the machine distorts only some of them.
 const ROUNDS: usize = 41;
 const ROUND: Duration = Duration::from_millis(20);
 
@@ -23,7 +23,7 @@ pub(super) fn measure(report: &mut Report) -> Result<()> {
     let (mut client, mut daemon) = session()?;
     let key = UnboundKey::new(&CHACHA20_POLY1305, &[7; 32]).map_err(|_| anyhow!("no cipher"))?;
     let key = LessSafeKey::new(key);
-    // The longest message there is stands for 64 KiB: frame, nonce and tag take the rest.
+    // The largest plaintext is a bit less than 64 KiB: header, nonce and tag take the rest.
     for (name, length) in [("1k", 1024), ("64k", MAX_PLAINTEXT)] {
         let text = vec![0x5a; length];
         let mut buffer = text.clone();
@@ -47,7 +47,7 @@ pub(super) fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// In place, both ways: nothing is copied, nothing is allocated.
+/// Encrypts and decrypts in place: no copy, no allocation.
 fn cipher_alone(key: &LessSafeKey, buffer: &mut [u8]) -> Result<()> {
     let nonce = || Nonce::assume_unique_for_key([1; 12]);
     let broke = |_| anyhow!("the cipher broke");
@@ -57,7 +57,7 @@ fn cipher_alone(key: &LessSafeKey, buffer: &mut [u8]) -> Result<()> {
     opened.map(|_| ()).map_err(broke)
 }
 
-/// How often a second it goes.
+/// Runs per second.
 fn rate(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let begun = Instant::now();
     let mut count = 0;

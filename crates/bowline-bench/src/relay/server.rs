@@ -1,4 +1,4 @@
-//! What is measured, each in a process of its own: a relay, and a forwarder that only copies.
+//! The measured servers, each in its own process: a relay and a TCP forwarder.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -15,12 +15,12 @@ use super::wire;
 pub(super) struct MeasuredServer {
     pub(super) process: Process,
     pub(super) address: SocketAddr,
-    /// Where the forwarder's connections arrive.
+    /// The listener that the forwarder connects to.
     pub(super) behind: TcpListener,
 }
 
 impl MeasuredServer {
-    /// A relay that takes all that comes: what it can do is measured, not what it allows.
+    /// A relay without rate limits.
     pub(super) fn relay(issuer: &Issuer) -> Result<Self> {
         let mut command = cores::measured(&std::env::current_exe()?);
         command
@@ -51,7 +51,7 @@ impl MeasuredServer {
     }
 }
 
-/// A child that ends with whoever holds it.
+/// A child process, killed on drop.
 #[derive(Debug)]
 pub(super) struct Process(Child);
 
@@ -67,12 +67,12 @@ impl Process {
         Ok((process, line))
     }
 
-    /// One that says nothing.
+    /// Starts a process without output.
     pub(super) fn silent(mut command: Command) -> Result<Self> {
         Ok(Self(command.stdout(Stdio::null()).stdin(Stdio::null()).spawn()?))
     }
 
-    /// Processor time that it has used so far, all threads together.
+    /// CPU time used so far by all threads.
     pub(super) fn cpu(&self) -> Result<Duration> {
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.0.id()))? {

@@ -1,6 +1,6 @@
-//! WebSocket as a generator needs it: an upgrade, and frames by the batch.
+//! Minimal WebSocket client code for the generator: upgrade, and frames in batches.
 //!
-//! The mask is fixed. A relay has to undo it all the same, and knows nothing of it.
+//! The mask is constant. The relay has to unmask all the same and cannot know.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,19 +14,19 @@ use bytes::Bytes;
 use socket2::{Domain, Socket, Type};
 
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
-/// How long anything may take before the measurement breaks off.
+/// Timeout of any step; then the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What goes in and what comes out.
+/// Sizes of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) payload: usize,
-    /// Bytes of a frame where it arrives.
+    /// Bytes of a frame at the receiver.
     pub(super) arrives: usize,
 }
 
 impl Shape {
-    /// Through something that copies: as it was sent.
+    /// Through a forwarder: unchanged.
     pub(super) fn through(payload: usize) -> Self {
         let message = payload + bowline_sbrp::frame::HEADER_LEN;
         Self { payload, arrives: message + head(message, 0).len() + MASK.len() }
@@ -68,7 +68,7 @@ pub(super) fn masked(message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The next message of a server. Pings are passed over: what is measured does not last that long.
+/// The next message of a server. Pings are not answered: a measurement is too short for a timeout.
 pub(super) fn read_message(stream: &mut impl std::io::Read) -> Result<Bytes> {
     loop {
         let mut head = [0; 2];
@@ -92,7 +92,7 @@ pub(super) fn read_message(stream: &mut impl std::io::Read) -> Result<Bytes> {
     }
 }
 
-/// Connects and asks for an upgrade.
+/// Connects and sends the upgrade request.
 pub(super) fn connect(address: SocketAddr, token: &str) -> Result<TcpStream> {
     let mut stream = plain(address)?;
     let request = format!(
@@ -104,7 +104,7 @@ pub(super) fn connect(address: SocketAddr, token: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads the answer to an upgrade, and not a byte more.
+/// Reads the response to an upgrade, and no byte after it.
 pub(super) fn upgraded(stream: &mut TcpStream) -> Result<()> {
     let head = read_head(stream)?;
     if !head.starts_with(b"HTTP/1.1 101") {
@@ -113,7 +113,7 @@ pub(super) fn upgraded(stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// The other side of it.
+/// The server side of an upgrade.
 pub(super) fn answer_upgrade(stream: &mut TcpStream) -> Result<()> {
     read_head(stream)?;
     stream.write_all(
@@ -134,7 +134,7 @@ pub(super) fn plain(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A whole answer, with its head.
+/// A whole HTTP response, with its head.
 pub(super) fn get(address: SocketAddr, path: &str) -> Result<String> {
     asked(address, path, "")
 }
@@ -149,7 +149,7 @@ fn asked(address: SocketAddr, path: &str, header: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// A daemon is at its place a moment after it was let in.
+/// Waits until the relay has registered the daemon, shortly after its upgrade.
 pub(super) fn until_online(address: SocketAddr, token: &str) -> Result<()> {
     let patience = Instant::now() + PATIENCE;
     while !asked(address, "/status", &format!("authorization: Bearer {token}\r\n"))?
@@ -162,7 +162,7 @@ pub(super) fn until_online(address: SocketAddr, token: &str) -> Result<()> {
     Ok(())
 }
 
-/// The head, looked at before it is taken: what follows it is not ours.
+/// Reads the head of a request or response. Peeks first: bytes after the head stay in the socket.
 fn read_head(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let mut bytes = [0; 8 << 10];
     loop {
