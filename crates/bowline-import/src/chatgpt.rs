@@ -1,11 +1,11 @@
 //! ChatGPT's data export: `conversations.json`, a tree of messages for each conversation.
 //!
-//! A message that was edited or asked again has siblings. What its owner saw last is the path from
-//! `current_node` up to the root; that path is the conversation, and other branches are counted.
+//! A message that was edited or regenerated has siblings. The path from `current_node` up to the
+//! root, which ChatGPT displayed last, is the conversation; messages of other branches are counted.
 //!
-//! What a message is besides its words goes along with it in `chatgpt.message`. What a model must
-//! not see — its own thoughts, empty messages — goes into `chatgpt.before` of the next message that
-//! it may see, or into `chatgpt.after` of the bundle if none follows.
+//! Other fields of a message are carried in its `chatgpt.message`. Messages that are not sent to
+//! models (reasoning, empty messages) are carried in `chatgpt.before` of the next message, or in
+//! `chatgpt.after` of the bundle if none follows.
 
 mod content;
 mod tree;
@@ -46,17 +46,17 @@ pub(super) fn conversation(
     reader.draft.finish(carried, now)
 }
 
-/// One conversation while it is read.
+/// Reads one conversation.
 struct Reader<'t, 'r> {
     draft: Draft,
     place: String,
-    /// What was kept aside since the last message.
+    /// Messages not sent to models since the last message.
     before: Vec<Value<'t>>,
     report: &'r mut Report,
 }
 
 impl<'t> Reader<'t, '_> {
-    /// Reads the path that leads to the current message; gives back what is not on it.
+    /// Reads the path to the current message; returns the nodes that are not on it.
     fn follow(&mut self, mut tree: Tree<'t>, current: Option<&Text<'t>>) -> Tree<'t> {
         let path = tree.path_to(current);
         for problem in path.problems {
@@ -115,7 +115,7 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    /// Who says it, as models know roles; and the name to put before it, for who has no role.
+    /// The role for models, and the name to put before the content if the author has no such role.
     fn speaker(&mut self, message: &Object<'t>, content: &Content<'t>) -> (&'static str, String) {
         let author = message.get("author");
         let author = |name: &str| said(author.and_then(|author| author.get(name)));
@@ -139,7 +139,7 @@ impl<'t> Reader<'t, '_> {
                     ("assistant", format!("[to {tool}]"))
                 }
             },
-            // Not as a system message: a web page must not speak with that voice.
+            // Not as a system message: the text of a web page must not have that authority.
             role => {
                 let name = author("name").map_or_else(|| shortened(role), |n| shortened(&shown(n)));
                 self.report.count(Often::ToolTold(name.clone()));
@@ -153,10 +153,12 @@ impl<'t> Reader<'t, '_> {
             let what = match piece {
                 Piece::Text(_) => continue,
                 Piece::Elsewhere { kind, name } => {
-                    format!("the {kind} {name} is not in the export; a note stands for it")
+                    format!("the {kind} {name} is not in the export; a note replaces it")
                 }
                 Piece::Unknown(kind) => {
-                    format!("a part of the unknown kind {kind} is kept aside; a note stands for it")
+                    format!(
+                        "a part of the unknown kind {kind} is kept but not sent; a note replaces it"
+                    )
                 }
             };
             self.report.say(place, what);
@@ -175,7 +177,7 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
-/// The content for models: a string if it is all words, else a list of parts.
+/// The content for models: a string if it is all text, otherwise a list of parts.
 fn words<'t>(speaker: String, pieces: Vec<Piece<'t>>) -> Value<'t> {
     let is_plain = pieces.iter().all(|piece| matches!(piece, Piece::Text(_)));
     let mut texts: Vec<Text<'t>> = pieces.into_iter().map(Piece::told).collect();
@@ -189,7 +191,7 @@ fn words<'t>(speaker: String, pieces: Vec<Piece<'t>>) -> Value<'t> {
     }
 }
 
-/// Whether a message says nothing, and nothing worth keeping is said about it.
+/// Whether a message has no content and no metadata worth keeping.
 fn is_bare(message: &Object<'_>) -> bool {
     let content = Content::read(message.get("content"), message.get("metadata"));
     let metadata = message.get("metadata").and_then(Value::as_object);
@@ -200,5 +202,5 @@ fn is_bare(message: &Object<'_>) -> bool {
 }
 
 const FORMAT: &str = "chatgpt";
-/// The mark of a message that ChatGPT does not show.
+/// The metadata field of a message that ChatGPT does not display.
 const HIDDEN: &str = "is_visually_hidden_from_conversation";

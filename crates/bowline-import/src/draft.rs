@@ -1,11 +1,11 @@
-//! A conversation in the making: what is the same whatever it was read from.
+//! Builds a conversation; shared by all formats.
 //!
 //! Invariants
-//! - A result of a tool stays one only right behind the call that it answers. Models' servers
-//!   refuse a whole history for one result without its call, so such a one is told as text.
-//! - A message without a time has that of the one before it, so that order and times agree.
-//! - `now` stands in for missing times only: what says its times comes out the same whenever it is
-//!   read, so that asking a gateway again is asking for the same thing.
+//! - A tool result is kept as one only directly after its call. Upstreams reject a whole history
+//!   for one result without its call, so such a result is imported as text.
+//! - A message without a time gets that of the message before it, so that order and times agree.
+//! - `now` replaces missing times only: a file with times gives the same result whenever it is
+//!   read, so that a retried import is the same request.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ use super::words::{joined, said, shortened, shown};
 /// A conversation so far.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// The member, of messages and of the bundle, under which things are carried.
+    /// The member, of messages and of the bundle, that holds carried data.
     format: &'static str,
     pub(super) id: Option<String>,
     pub(super) title: Option<String>,
@@ -33,18 +33,18 @@ pub(super) struct Draft {
     pub(super) created_at: Option<Timestamp>,
     pub(super) memory: Option<Vec<MemoryPart>>,
     messages: Vec<(MessagePart, Option<Timestamp>)>,
-    /// The calls that have no result yet, and where they were made.
+    /// The calls that have no result yet, and the place of their message.
     calls: HashSet<Text<'static>>,
     called: String,
 }
 
-/// What goes with a message besides what models see.
+/// The data of a message that is not sent to models.
 #[derive(Debug, Default)]
 pub(super) struct Beside<'t> {
     pub(super) at: Option<Timestamp>,
     pub(super) model: Option<String>,
     pub(super) status: TurnStatus,
-    /// All the rest.
+    /// Everything else.
     pub(super) carried: Object<'t>,
 }
 
@@ -67,7 +67,7 @@ impl Draft {
         self.messages.len()
     }
 
-    /// Adds a message. If it cannot be one, says why.
+    /// Adds a message; the error says why it is not one.
     pub(super) fn add(
         &mut self,
         place: &str,
@@ -96,7 +96,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sees to it that results follow their calls.
+    /// Makes sure that tool results follow their calls.
     fn pair(
         &mut self,
         place: &str,
@@ -106,7 +106,7 @@ impl Draft {
     ) {
         if message.get("role").and_then(Value::as_str) != Some("tool") {
             if !self.calls.is_empty() {
-                let what = "calls a tool whose result is missing; a model's server may refuse it";
+                let what = "calls a tool whose result is missing; an upstream may reject it";
                 report.say(std::mem::take(&mut self.called), what);
             }
             self.calls = calls(message);
@@ -120,7 +120,10 @@ impl Draft {
         let name = said(message.get("name")).map(shown);
         let name = name.or_else(|| said(beside.carried.get("name")).map(shown));
         let name = name.map_or("tool".into(), |name| shortened(&name));
-        report.say(place, format!("is a result of `{name}` without its call; it is told as text"));
+        report.say(
+            place,
+            format!("is a result of `{name}` without its call; it is imported as text"),
+        );
         let content = message.remove("content").unwrap_or_default().into_owned();
         let told = [("role", "user".into()), ("content", note(&format!("[{name}]"), content))];
         let result = std::mem::replace(message, Object::from_iter(told)).into_owned();
@@ -133,7 +136,7 @@ impl Draft {
         Object::from_iter([(self.format, carried)]).into()
     }
 
-    /// The conversation, with what is carried along as members of its bundle.
+    /// The finished conversation; `rest` becomes carried members of its bundle.
     pub(super) fn finish(self, rest: Object<'_>, now: Timestamp) -> Conversation {
         let id = self.id.clone().unwrap_or_else(|| self.name());
         let carried = (!rest.is_empty())
@@ -172,8 +175,8 @@ impl Draft {
         Conversation { title: self.title, contents }
     }
 
-    /// A name for what came without one, made of what it says. A number would do within its file,
-    /// but lineage takes sessions of one origin for a family, and every file has a first one.
+    /// An id for a conversation without one: a hash of its content. A number would not be unique
+    /// across files, and lineage treats sessions with the same origin as related.
     fn name(&self) -> String {
         let said = self.messages.iter().map(|(part, at)| -> Value<'_> {
             let at = at.map(|at| at.to_string());
@@ -185,7 +188,7 @@ impl Draft {
     }
 }
 
-/// The first of these members that can name a session: models get to read it.
+/// The first of these members that is a valid session id.
 pub(super) fn id_of(object: &Object<'_>, names: &[&str]) -> Option<String> {
     let fits =
         |id: &&str| (1..=LONGEST_ID).contains(&id.len()) && !id.chars().any(char::is_control);
@@ -193,7 +196,7 @@ pub(super) fn id_of(object: &Object<'_>, names: &[&str]) -> Option<String> {
     named.map(str::to_owned).next()
 }
 
-/// Takes the title out, unless it can only be kept where it is.
+/// Removes and returns the title, unless it contains lone surrogates.
 pub(super) fn title_of(object: &mut Object<'_>, name: &str) -> Option<String> {
     let title = said(object.get(name))?;
     let kept = title.as_str().is_some();
@@ -204,7 +207,7 @@ pub(super) fn title_of(object: &mut Object<'_>, name: &str) -> Option<String> {
     Some(title)
 }
 
-/// Content that says who speaks.
+/// The content with the speaker's name before it.
 pub(super) fn note<'t>(speaker: &str, content: Value<'t>) -> Value<'t> {
     match content {
         Value::String(text) => joined(&[Text::from(speaker), text], " ").into(),
@@ -225,7 +228,7 @@ fn calls(message: &Object<'_>) -> HashSet<Text<'static>> {
     calls.iter().filter_map(|call| Some(call.get("id")?.as_text()?.clone().into_owned())).collect()
 }
 
-/// Whether a value says nothing at all.
+/// Whether a value is null or empty.
 pub(super) fn is_nothing(value: &Value<'_>) -> bool {
     match value {
         Value::Null => true,
@@ -237,7 +240,7 @@ pub(super) fn is_nothing(value: &Value<'_>) -> bool {
     }
 }
 
-/// How much of a hash tells conversations apart.
+/// Hexadecimal digits of the hash in a generated id.
 const NAME_DIGITS: usize = 16;
-/// What a bundle takes for the name of a session.
+/// The longest session id in a bundle, in bytes.
 const LONGEST_ID: usize = 256;

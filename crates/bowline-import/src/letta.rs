@@ -1,9 +1,9 @@
-//! Letta's agent files (`.af`): one agent with all it has, or several with what they share.
+//! Letta's agent files (`.af`): one agent, or several with shared parts.
 //!
-//! Messages become the session, and memory blocks what its agent remembers. Tools, rules, models'
-//! settings and the like cannot work here; they are carried in the bundle's `letta`: the agent as
-//! `agent`, what nobody may see as `aside`, and, with the first agent of a file, what all of them
-//! share as `file`.
+//! Messages become the session, and memory blocks the agent's memories. Tools, rules, model
+//! settings and similar parts have no effect here; they are carried in the bundle's member `letta`:
+//! the agent as `agent`, messages not sent to models as `aside` and, with the first agent of a
+//! file, the shared parts as `file`.
 
 mod memory;
 mod message;
@@ -17,11 +17,11 @@ use super::report::{EVERYWHERE, Report};
 use super::words::{said, shortened, shown, time, were};
 use super::{Conversation, nature};
 
-/// What the agents of a file share. Something of it is in every such file.
+/// The shared parts of a file. Every file with several agents has at least one of them.
 pub(super) const SHARED: [&str; 6] =
     ["blocks", "tools", "groups", "files", "sources", "mcp_servers"];
 
-/// What tells an agent from other objects.
+/// Members that distinguish an agent from other objects.
 pub(super) const OF_AGENTS: [&str; 3] = ["agent_type", "messages", "block_ids"];
 
 /// A file that is one agent.
@@ -38,7 +38,7 @@ pub(super) fn file(
 ) -> Vec<Conversation> {
     let Some(Value::Array(agents)) = file.remove("agents") else { return Vec::new() };
     if agents.is_empty() {
-        report.say(EVERYWHERE, "holds no agent, and so nothing that could be taken over");
+        report.say(EVERYWHERE, "holds no agent, so nothing can be imported");
     }
     let mut blocks = Blocks::shared_by(&agents, &mut file, length, report);
     tell_kept(EVERYWHERE, &file, report);
@@ -109,7 +109,7 @@ fn read(
     draft.finish(carried, now)
 }
 
-/// Says what is carried although somebody may expect it to work.
+/// Reports parts that are carried but have no effect.
 fn tell_kept(place: &str, object: &Object<'_>, report: &mut Report) {
     for (name, one, many, what) in KEPT {
         let count = match object.get(name) {
@@ -123,14 +123,14 @@ fn tell_kept(place: &str, object: &Object<'_>, report: &mut Report) {
     }
     for name in CONFIGS {
         if object.get(name).is_some_and(|config| !config.is_null()) {
-            let what = format!("its {name} was kept; the gateway's own settings count here");
+            let what = format!("its {name} was kept; the gateway's own settings apply here");
             report.say(place, what);
         }
     }
 }
 
 const FORMAT: &str = "letta";
-/// What is carried: where it stands, what one and many of it are called, and what to know of it.
+/// Carried parts: member name, singular, plural, and a remark for the report.
 const KEPT: [(&str, &str, &str, &str); 9] = [
     ("tools", "tool", "tools", " but cannot run here"),
     ("tool_rules", "rule for tools", "rules for tools", " but without effect here"),
@@ -138,12 +138,12 @@ const KEPT: [(&str, &str, &str, &str); 9] = [
         "tool_exec_environment_variables",
         "environment variable",
         "environment variables",
-        " with the value, which goes along with every export",
+        " with the value, which is part of every export",
     ),
-    ("secrets", "secret", "secrets", " with the value, which goes along with every export"),
-    ("files", "file", "files", " but out of the agent's reach here"),
-    ("files_agents", "open file", "open files", " but out of the agent's reach here"),
-    ("sources", "source of files", "sources of files", " but out of the agent's reach here"),
+    ("secrets", "secret", "secrets", " with the value, which is part of every export"),
+    ("files", "file", "files", " but not available to the agent here"),
+    ("files_agents", "open file", "open files", " but not available to the agent here"),
+    ("sources", "source of files", "sources of files", " but not available to the agent here"),
     ("groups", "group of agents", "groups of agents", " but without effect here"),
     ("mcp_servers", "MCP server", "MCP servers", " but not connected here"),
 ];

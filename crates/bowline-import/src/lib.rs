@@ -1,14 +1,14 @@
-//! Conversations from elsewhere: what ChatGPT, OpenAI-style programs and Letta write, in our words.
+//! Import of foreign formats: ChatGPT exports, OpenAI-style messages, Letta agent files.
 //!
-//! Apart, because these formats belong to others and change without asking: what is known of them
-//! stands here, and the rest of the house knows bundles only. Pure: text in, contents out; the
-//! caller passes `now`. The format is told by what the text holds, never by a file's name.
+//! Apart, because these formats belong to others and change without notice: only this crate knows
+//! them, the rest of the project knows bundles. Pure: text in, contents out; the caller passes
+//! `now`. The format is detected from the content, never from a file name.
 //!
 //! Invariants
-//! - Nothing goes away in silence: what has no place in a bundle is carried with it, and what can
-//!   neither be placed nor carried has a line in the report.
-//! - Every conversation seals into a bundle that opens again.
-//! - No text, however hostile, costs more than O(n log n) time, or much more room than it takes.
+//! - Nothing is dropped silently: what a bundle has no field for is carried with it, and what can
+//!   be neither imported nor carried has a line in the report.
+//! - Every conversation can be sealed into a bundle that opens again.
+//! - No text, however hostile, costs more than O(n log n) time, or much more memory than its size.
 
 mod chatgpt;
 mod draft;
@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use self::report::Report;
 use self::words::{shortened, shown};
 
-/// What a text turned out to be.
+/// The detected format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Bundle,
@@ -35,11 +35,11 @@ pub enum Format {
     Letta,
 }
 
-/// What a text holds.
+/// The result of reading a file.
 #[derive(Debug)]
 pub struct Found {
     pub format: Format,
-    /// None for a bundle: it goes to the gateway as it is.
+    /// Empty for a bundle, which is sent to the gateway unchanged.
     pub sessions: Vec<Conversation>,
     pub report: Vec<Unplaced>,
 }
@@ -48,29 +48,29 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Conversation {
     pub title: Option<String>,
-    /// Without an export id, since nobody exported it.
+    /// Without an export id, since it was not exported by a gateway.
     pub contents: Contents,
 }
 
-/// Something that did not come over as it was.
+/// Something that was not imported unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unplaced {
-    /// Where it stood: `conversation "Trip", message 3`.
+    /// Where it was: `conversation "Trip", message 3`.
     pub place: String,
-    /// What it was, and what became of it.
+    /// What it was, and what was done with it.
     pub what: String,
 }
 
-/// Why a text is none of the formats.
+/// Why a text has none of the formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotUnderstood {
     Empty,
     NotJson(ParseError),
-    /// JSON of another kind: what it looks like.
+    /// JSON of an unknown format, with a description of it.
     Other(String),
 }
 
-/// Reads a file that somebody else wrote.
+/// Parses a file of any of the formats.
 pub fn read(text: &str, now: Timestamp) -> Result<Found, NotUnderstood> {
     let bare = text.strip_prefix('\u{feff}').unwrap_or(text);
     if bare.trim().is_empty() {
@@ -93,7 +93,7 @@ pub fn read(text: &str, now: Timestamp) -> Result<Found, NotUnderstood> {
     listed(unit, items, report, now)
 }
 
-/// A file that is one object.
+/// Parses a file that is one object.
 fn whole(file: Object<'_>, length: usize, now: Timestamp) -> Result<Found, NotUnderstood> {
     let mut report = Report::default();
     let shape = Shape::of(&file);
@@ -114,8 +114,8 @@ fn whole(file: Object<'_>, length: usize, now: Timestamp) -> Result<Found, NotUn
     Ok(Found { format, sessions, report: report.finish() })
 }
 
-/// A file that is a list of things, in an array or one a line. The first that is known says what
-/// the others have to be.
+/// Parses a file that is a list, as an array or one item per line. The first item of a known shape
+/// decides what the others have to be.
 fn listed(
     unit: Unit,
     items: Vec<(usize, Value<'_>)>,
@@ -154,7 +154,7 @@ fn listed(
     Ok(Found { format, sessions, report: report.finish() })
 }
 
-/// The lines of a text that holds one object a line; none if it does not begin like that.
+/// The lines of a text with one object per line; none if it does not begin like that.
 fn lines<'t>(text: &'t str, report: &mut Report) -> Option<Vec<(usize, Value<'t>)>> {
     let mut items = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -175,19 +175,19 @@ fn lines<'t>(text: &'t str, report: &mut Report) -> Option<Vec<(usize, Value<'t>
     Some(items)
 }
 
-/// What an object looks like.
+/// The shape of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Bundle,
     /// A conversation of ChatGPT: a tree of messages.
     Tree,
-    /// A list of messages, and what is said about it.
+    /// An object with a list of messages.
     Dialogue,
     /// One message.
     Message,
     /// A Letta agent.
     Agent,
-    /// Several of them, with what they share.
+    /// Several agents, with shared parts.
     Agents,
 }
 
@@ -252,14 +252,14 @@ impl Found {
     }
 }
 
-/// Bundles may nest deeper than what has yet to be put into one.
+/// Bundles may be nested deeper than other files, which still have to be wrapped in one.
 fn is_deep_bundle(text: &str, error: ParseError) -> bool {
     matches!(error.problem, Problem::TooDeep { .. })
         && Value::parse(text)
             .is_ok_and(|file| file.as_object().and_then(Shape::of) == Some(Shape::Bundle))
 }
 
-/// What a value is, for somebody who expected something else.
+/// A description of an unexpected value.
 fn nature(value: &Value<'_>) -> String {
     match value {
         Value::Null => "a JSON null".into(),
@@ -308,7 +308,7 @@ impl fmt::Display for NotUnderstood {
 
 impl std::error::Error for NotUnderstood {}
 
-/// A few levels less than a bundle may have, since all of it is put into one.
+/// A few levels less than the limit of bundles, since the content is wrapped in one.
 const DEPTH: usize = DEFAULT_DEPTH - 8;
 /// How many members of an unknown object are named.
 const NAMED_MEMBERS: usize = 8;

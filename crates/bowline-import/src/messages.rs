@@ -1,6 +1,6 @@
-//! OpenAI-style messages: a list of them, an object around such a list, or either one a line.
+//! OpenAI-style messages: a list, an object with such a list, or either of them one per line.
 //!
-//! The fields that go to models stay in the message, and the others are carried in its `openai`.
+//! The fields for models stay in the message; the others are carried in its member `openai`.
 
 use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::bundle::{FOR_MODELS, is_strict};
@@ -11,7 +11,7 @@ use super::report::Report;
 use super::words::{shown, time};
 use super::{Conversation, Unit, nature};
 
-/// Messages without anything around them: one conversation.
+/// A plain list of messages: one conversation.
 pub(super) fn list(
     unit: Unit,
     items: Vec<(usize, Value<'_>)>,
@@ -72,7 +72,7 @@ fn message(draft: &mut Draft, place: &str, item: Value<'_>, report: &mut Report)
     };
     let (for_models, rest): (Vec<_>, Vec<_>) = fields.into_iter().partition(for_models);
     for (name, _) in rest.iter().filter(|(name, _)| FOR_MODELS.iter().any(|known| name == *known)) {
-        let what = "holds NaN or an infinity, which no model takes, and is kept aside";
+        let what = "holds NaN or an infinity, which no upstream accepts; it is kept but not sent";
         report.say(place, format!("its `{}` {what}", shown(name)));
     }
     let (for_models, carried) = (for_models.into_iter().collect(), rest.into_iter().collect());

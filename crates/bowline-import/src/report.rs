@@ -1,7 +1,6 @@
-//! What did not come over as it was.
+//! The report of an import: what was not imported unchanged.
 //!
-//! What concerns one message has a line of its own. What happens in every other conversation is
-//! counted instead: nobody reads a thousand lines that say the same.
+//! Rare cases have one line per message. Frequent ones are counted, so that the report stays short.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +13,18 @@ pub(super) struct Report {
     counts: BTreeMap<Often, usize>,
 }
 
-/// What happens often.
+/// Frequent cases, which are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Often {
-    /// A message from a tool of that name, or to it, stands as text.
+    /// A message from or to the tool of that name was imported as text.
     ToolTold(String),
-    /// What the model thought is carried with its answer.
+    /// The model's reasoning is carried with its answer.
     Thought,
-    /// A message without any text is carried with the next one.
+    /// A message without text is carried with the next one.
     Silent,
-    /// A message that people were not shown is part of the conversation.
+    /// A message that ChatGPT does not display is part of the conversation.
     Hidden,
-    /// Somebody's custom instructions, or the model's notes on them, are a system message.
+    /// Custom instructions, or ChatGPT's memory of the user, became a system message.
     Instructions,
 }
 
@@ -52,24 +51,30 @@ impl Often {
         let messages = |of: &str| were(count, &format!("message{of}"), &format!("messages{of}"));
         match self {
             Self::ToolTold(name) => format!(
-                "{} told as text, because models take no results of tools without a call's id",
+                "{} imported as text, because models accept no tool results without a call id",
                 messages(&format!(" from or to the tool `{name}`")),
             ),
             Self::Thought => {
-                format!("{} kept with the answers, out of models' sight", messages(" of reasoning"))
+                format!(
+                    "{} kept with the answers but not sent to models",
+                    messages(" of reasoning")
+                )
             }
             Self::Silent => {
-                format!("{} kept aside, out of models' sight", messages(" without text"))
+                format!("{} kept but not sent to models", messages(" without text"))
             }
             Self::Hidden => {
-                format!("{} taken over with the others", messages(" not shown by ChatGPT"))
+                format!("{} imported with the others", messages(" not shown by ChatGPT"))
             }
             Self::Instructions => {
-                format!("{} made a system message", messages(" of custom instructions or memory"))
+                format!(
+                    "{} imported as a system message",
+                    messages(" of custom instructions or memory")
+                )
             }
         }
     }
 }
 
-/// The place of what is counted.
+/// The place of counted cases.
 pub(super) const EVERYWHERE: &str = "the whole file";

@@ -15,7 +15,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Reads a text, and makes sure of what holds for all of them.
+/// Reads a text, and checks the invariants.
 fn found(text: &str) -> Found {
     let found = read(text, now()).unwrap();
     for conversation in &found.sessions {
@@ -76,7 +76,7 @@ fn a_bundle_is_known_and_left_alone() {
     let text = r#"{"sbp_version":"1.0","messages":[],"session":{}}"#;
     let found = found(text);
     assert_eq!((found.format, found.sessions.len(), found.report.len()), (Format::Bundle, 0, 0));
-    // Deeper than what has yet to be wrapped, but a bundle.
+    // Deeper than the limit of other files, but a bundle.
     let deep = format!("{}{}", "[".repeat(DEFAULT_DEPTH - 1), "]".repeat(DEFAULT_DEPTH - 1));
     let deep = format!(r#"{{"sbp_version":"1.0","messages":[],"deep":{deep}}}"#);
     assert_eq!(read(&deep, now()).unwrap().format, Format::Bundle);
@@ -170,7 +170,7 @@ fn a_byte_order_mark_is_not_part_of_the_text() {
 
 #[test]
 fn what_nests_as_deep_as_can_be_read_still_fits_into_a_bundle() {
-    // Of everything that is carried, a message kept aside comes to lie deepest.
+    // A carried message is nested deeper than all other carried data.
     let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     let aside = |n: usize| {
         format!(

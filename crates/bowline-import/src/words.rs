@@ -1,16 +1,16 @@
-//! Texts and times from elsewhere: putting them together, cutting them, showing them.
+//! Helpers for texts and times of imported files: join, split, shorten, parse.
 
 use bowline_pyjson::{Text, Value};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// The texts one after the other. Halves of surrogate pairs stay what they are.
+/// Joins texts. Lone surrogates are kept.
 pub(super) fn joined(texts: &[Text<'_>], between: &str) -> Text<'static> {
     if let Some(plain) = texts.iter().map(Text::as_str).collect::<Option<Vec<_>>>() {
         return Text::from(plain.join(between));
     }
-    // JSON can spell such halves and a `String` cannot, so the spellings are joined.
+    // JSON can spell lone surrogates and a `String` cannot, so the JSON literals are joined.
     let spelled = |text: Text<'_>| {
         let literal = Value::String(text).to_json();
         literal[1..literal.len() - 1].to_owned()
@@ -28,13 +28,13 @@ pub(super) fn said<'v, 't>(value: Option<&'v Value<'t>>) -> Option<&'v Text<'t>>
     value.and_then(Value::as_text).filter(|text| !text.as_wtf8().is_empty())
 }
 
-/// A text for people: one line without control characters.
+/// A text for display: one line without control characters.
 pub(super) fn shown(text: &Text<'_>) -> String {
     let text = text.to_string_lossy();
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-/// At most as much of a name as fits into a line.
+/// A name, shortened to fit into a line of the report.
 pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS) {
         None => text.to_owned(),
@@ -47,12 +47,12 @@ pub(super) fn were(count: usize, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one} was") } else { format!("{count} {many} were") }
 }
 
-/// A time: seconds since 1970, or a date. Kept to the millisecond, as everywhere here.
+/// Parses a time: seconds since 1970, or a date. Truncated to milliseconds.
 pub(super) fn time(value: Option<&Value<'_>>) -> Option<Timestamp> {
     let at = match value? {
         Value::String(text) => {
             let text = text.as_str()?;
-            // Without an offset it is UTC: that is what those who write such times mean.
+            // Without an offset it is UTC.
             let civil = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
             text.parse().ok().or_else(|| civil().map(|at| at.timestamp()))?
         }
@@ -65,7 +65,7 @@ pub(super) fn time(value: Option<&Value<'_>>) -> Option<Timestamp> {
     Timestamp::from_millisecond(at.as_millisecond()).ok()
 }
 
-/// A text in pieces of at most so many bytes, cut at the ends of lines where that can be done.
+/// Splits a text into pieces of at most `most` bytes, at the ends of lines where possible.
 pub(super) fn pieces(text: &str, most: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;

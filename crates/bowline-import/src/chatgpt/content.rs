@@ -1,4 +1,4 @@
-//! What a message of ChatGPT says: a dozen kinds of content, all brought down to pieces of text.
+//! The content of a ChatGPT message: a dozen kinds, all reduced to pieces of text.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ pub(super) struct Content<'t> {
     pub(super) pieces: Vec<Piece<'t>>,
     /// The model's reasoning, not its answer.
     pub(super) is_thought: bool,
-    /// What its owner wants every model to know, or what ChatGPT noted about them.
+    /// Custom instructions, or ChatGPT's memory of the user.
     pub(super) is_context: bool,
-    /// The pieces say all that the content does.
+    /// The pieces represent the whole content.
     pub(super) is_all_there_is: bool,
 }
 
-/// A part of it.
+/// A piece of the content.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Piece<'t> {
     Text(Text<'t>),
@@ -32,7 +32,7 @@ pub(super) enum Piece<'t> {
 }
 
 impl<'t> Piece<'t> {
-    /// What a model reads.
+    /// The text for models.
     pub(super) fn told(self) -> Text<'t> {
         match self {
             Self::Text(text) => text,
@@ -84,7 +84,7 @@ impl<'t> Content<'t> {
         read
     }
 
-    /// Adds the files that were attached, unless a part shows them already.
+    /// Adds the attached files, unless a part already refers to them.
     fn attach(&mut self, metadata: Option<&Value<'t>>) {
         let attached = metadata.and_then(|metadata| metadata.get("attachments"));
         let attached = attached.and_then(Value::as_array).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Piece<'_> {
     }
 }
 
-/// One of the parts of a content; none if it is empty.
+/// One part of the content; none if it is empty.
 fn piece<'t>(part: &Value<'t>) -> Option<Piece<'t>> {
     let kind = match part {
         Value::Null => return None,
@@ -147,5 +147,5 @@ fn text_of<'v, 't>(value: &'v Value<'t>) -> impl Fn(&str) -> Option<Text<'t>> + 
     move |name| said(value.get(name)).cloned()
 }
 
-/// Where the words are in contents without parts: code and what it printed, web pages, errors.
+/// Members with the text of contents without parts: code and its output, web pages, errors.
 const BODIES: [&str; 5] = ["text", "result", "summary", "content", "snippet"];

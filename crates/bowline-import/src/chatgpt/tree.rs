@@ -1,4 +1,4 @@
-//! The messages of a conversation by their names, and the way from one of them up to the root.
+//! The messages of a conversation by id, and the path from one of them up to the root.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use super::super::words::time;
 /// The nodes of a conversation.
 pub(super) struct Tree<'t> {
     nodes: Vec<Node<'t>>,
-    /// Looking names up in the object itself would take quadratic time.
+    /// Index by id: lookups in the object itself would take quadratic time.
     places: HashMap<Text<'t>, usize>,
 }
 
@@ -19,7 +19,7 @@ struct Node<'t> {
     message: Value<'t>,
 }
 
-/// A conversation as it was last seen: from the root on.
+/// The path from the root to the current message.
 pub(super) struct Path {
     pub(super) nodes: Vec<usize>,
     pub(super) problems: Vec<Problem>,
@@ -80,7 +80,7 @@ impl<'t> Tree<'t> {
         Path { nodes, problems }
     }
 
-    /// The newest message that nothing follows; the last one written, if times do not tell.
+    /// The newest leaf; the last one in the file if times do not decide.
     fn newest_end(&self) -> Option<usize> {
         let parents = self.nodes.iter().filter_map(|node| self.places.get(node.parent.as_ref()?));
         let parents: HashSet<usize> = parents.copied().collect();
@@ -93,7 +93,7 @@ impl<'t> Tree<'t> {
         self.nodes[node].message.take()
     }
 
-    /// The messages that nobody took.
+    /// The remaining messages.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Object<'t>> {
         self.nodes.iter().filter_map(|node| node.message.as_object())
     }
@@ -102,8 +102,8 @@ impl<'t> Tree<'t> {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoCurrent => "it does not say which message is its last; the newest was taken",
-            Self::Circle => "its messages follow each other in a circle; it was cut open",
+            Self::NoCurrent => "it has no current message; the newest one was used",
+            Self::Circle => "its messages form a cycle, which was cut",
             Self::NoParent => "its beginning is missing",
         })
     }

@@ -1,4 +1,4 @@
-//! Memory blocks: what an agent always has before its eyes, as things that it remembers.
+//! Memory blocks, which Letta puts into every prompt; imported as memories.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use super::super::draft::is_nothing;
 use super::super::report::{EVERYWHERE, Report};
 use super::super::words::{pieces, said, shortened, shown, time};
 
-/// The blocks that agents of a file share, by their names in it.
+/// The blocks that agents of a file share, by id.
 pub(super) struct Blocks {
     shared: HashMap<Box<[u8]>, Shared>,
-    /// How many bytes of blocks may still be repeated. Otherwise a small file could have a large
-    /// block remembered by any number of agents.
+    /// How many bytes of shared blocks may still be copied. Without a limit, a small file could
+    /// have a large block copied for any number of agents.
     room: usize,
 }
 
@@ -34,7 +34,7 @@ impl Blocks {
         Self { shared: HashMap::new(), room: 0 }
     }
 
-    /// Takes the values of the blocks that some agent has out of the file.
+    /// Removes the values of the blocks that any agent uses from the file.
     pub(super) fn shared_by(
         agents: &[Value<'_>],
         file: &mut Object<'_>,
@@ -56,7 +56,9 @@ impl Blocks {
                 },
                 None => {
                     let label = Block::label_of(value);
-                    let what = format!("the memory block `{label}` of no agent was kept aside");
+                    let what = format!(
+                        "the memory block `{label}` belongs to no agent; it is kept but not imported"
+                    );
                     report.say(EVERYWHERE, what);
                 }
             }
@@ -64,7 +66,7 @@ impl Blocks {
         blocks
     }
 
-    /// What an agent remembers; none if it has no blocks.
+    /// The memories of an agent; none if it has no blocks.
     pub(super) fn remembered_by(
         &mut self,
         agent: &mut Object<'_>,
@@ -84,8 +86,10 @@ impl Blocks {
                     }
                 }
                 Some(other) if !is_nothing(other) => {
-                    report
-                        .say(place, format!("its `{name}` was kept aside: its form is not known"));
+                    report.say(
+                        place,
+                        format!("its `{name}` is kept but not imported: unknown format"),
+                    );
                 }
                 _ => {}
             }
@@ -95,7 +99,7 @@ impl Blocks {
             let Some(shared) = self.shared.get_mut(id.as_wtf8()) else { continue };
             let Block { label, value, .. } = &shared.block;
             if shared.is_taken && value.len() > self.room {
-                let what = format!("the memory block `{label}` of many agents is with others only");
+                let what = format!("the memory block `{label}` is imported only with other agents");
                 report.say(place, what);
                 continue;
             }
@@ -110,7 +114,7 @@ impl Blocks {
 }
 
 impl Block {
-    /// Takes the text out of a block; what is said about it stays.
+    /// Removes the text from a block; its other members stay.
     fn take(value: &mut Value<'_>) -> Option<Self> {
         let text = said(value.get("value"))?.as_str()?.to_owned();
         let label = Self::label_of(value);
@@ -128,7 +132,7 @@ impl Block {
         for piece in pieces(&self.value, LONGEST_MEMORY - before.len()) {
             memory.push(MemoryPart {
                 kind: "semantic".into(),
-                // As gateways keep memories: without blanks around them.
+                // Gateways store memories without surrounding white space.
                 text: format!("{before}{piece}").trim().to_owned(),
                 created_at: self.at.unwrap_or(since),
             });
@@ -136,11 +140,14 @@ impl Block {
     }
 }
 
-/// Speaks of a block that could not be taken, unless it is empty.
+/// Reports a block that could not be imported, unless it is empty.
 fn tell_unfit(place: &str, value: &Value<'_>, report: &mut Report) {
     if !value.get("value").is_none_or(is_nothing) {
         let label = Block::label_of(value);
-        report.say(place, format!("the memory block `{label}` is no text and was kept aside"));
+        report.say(
+            place,
+            format!("the memory block `{label}` is not text; it is kept but not imported"),
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! One message of an agent. Letta's are OpenAI's with parts of more kinds and a role more.
+//! One message of an agent: OpenAI's format with more kinds of parts and the role `approval`.
 
 use bowline_pyjson::{Object, Text, Value};
 use bowline_sbp::bundle::is_strict;
@@ -7,7 +7,7 @@ use super::super::draft::{Beside, Draft, is_nothing, text_part};
 use super::super::report::Report;
 use super::super::words::{joined, said, shortened, shown, time};
 
-/// Adds a message; gives it back if models must not see it, for keeping.
+/// Adds a message; returns it if it must not be sent to models, to be carried.
 pub(super) fn add<'t>(
     draft: &mut Draft,
     place: &str,
@@ -15,14 +15,14 @@ pub(super) fn add<'t>(
     report: &mut Report,
 ) -> Option<Value<'t>> {
     let aside = |item: Value<'t>, what: &str, report: &mut Report| {
-        report.say(place, format!("{what}; it is kept aside"));
+        report.say(place, format!("{what}; it is kept but not sent to models"));
         Some(item)
     };
     let calls = item.get("tool_calls").filter(|calls| !is_nothing(calls) && is_strict(calls));
     let role = match said(item.get("role")).and_then(Text::as_str) {
-        // The agent asks whether it may call a tool; then somebody says whether it may.
+        // `approval` is the request with the tool calls, and also the person's decision.
         Some("approval") if calls.is_some() => "assistant",
-        Some("approval") => return aside(item, "says whether a tool may be called", report),
+        Some("approval") => return aside(item, "is an approval of a tool call", report),
         Some("function") => "tool",
         Some(role) => role,
         None => return aside(item, "has no role", report),
@@ -30,7 +30,7 @@ pub(super) fn add<'t>(
     let words = Words::of(item.get("content"), place, report);
     let is_silent = words.content.is_null() && calls.is_none() && role != "tool";
     if is_silent {
-        return aside(item, "says nothing that a model could read", report);
+        return aside(item, "has no content for a model", report);
     }
     let (role, calls) = (role.to_owned(), calls.cloned());
     let results = results(&item);
@@ -72,7 +72,7 @@ pub(super) fn add<'t>(
     None
 }
 
-/// Whether some system message says it.
+/// Whether a system message contains the text.
 pub(super) fn is_said(system: &Text<'_>, messages: &[Value<'_>]) -> bool {
     let says = |text: &Text<'_>| match (text.as_str(), system.as_str()) {
         (Some(text), Some(system)) => text.contains(system.trim()),
@@ -89,10 +89,10 @@ pub(super) fn is_said(system: &Text<'_>, messages: &[Value<'_>]) -> bool {
     })
 }
 
-/// What a message says to models.
+/// The content of a message for models.
 struct Words<'t> {
     content: Value<'t>,
-    /// Nothing was left out or put together.
+    /// The content is complete: nothing was omitted or joined.
     are_all: bool,
 }
 
@@ -123,7 +123,7 @@ impl<'t> Words<'t> {
                     texts.push(image(part.get("source").unwrap_or(part), place, report));
                     are_all = false;
                 }
-                // Reasoning, and calls that stand in `tool_calls`, too.
+                // Reasoning, and tool calls that are also in `tool_calls`.
                 _ => are_all = false,
             }
         }
@@ -140,7 +140,7 @@ impl<'t> Words<'t> {
     }
 }
 
-/// An image for models, or a note where it was.
+/// An image for models, or a note in its place.
 fn image<'t>(source: &Value<'t>, place: &str, report: &mut Report) -> Value<'t> {
     let text = |name: &str| said(source.get(name)).and_then(Text::as_str);
     let url = match (text("url"), text("data")) {
@@ -153,14 +153,14 @@ fn image<'t>(source: &Value<'t>, place: &str, report: &mut Report) -> Value<'t> 
     };
     let Some(url) = url else {
         let name = said(source.get("file_id")).map_or("?".into(), |id| shortened(&shown(id)));
-        report.say(place, format!("the image {name} is not in the file; a note stands for it"));
+        report.say(place, format!("the image {name} is not in the file; a note replaces it"));
         return text_part(format!("[image: {name}]").into());
     };
     let image = Object::from_iter([("url", url)]);
     Object::from_iter([("type", Value::from("image_url")), ("image_url", image.into())]).into()
 }
 
-/// The results of calls that were made at once, each with its call.
+/// The results of parallel tool calls, each with its call.
 fn results<'t>(item: &Value<'t>) -> Vec<(Value<'t>, Value<'t>)> {
     let returns = item.get("tool_returns").and_then(Value::as_array).unwrap_or_default();
     let result = |result: &Value<'t>| {

@@ -37,7 +37,7 @@ fn a_chatgpt_export_follows_the_current_branch() {
     assert!(report.contains(&format!(
         "{place}: 2 messages on other branches of the conversation were left out"
     )));
-    // Its empty system message said nothing, so nothing is said about it.
+    // Its system message is empty, so there is no line about it.
     assert_eq!(report.iter().filter(|line| line.starts_with(place)).count(), 1);
 }
 
@@ -45,7 +45,7 @@ fn a_chatgpt_export_follows_the_current_branch() {
 fn a_chatgpt_message_keeps_time_model_and_all_that_is_said_about_it() {
     let found = found(EXPORT);
     let messages = &found.sessions[0].contents.messages;
-    // The context has no time; the first message that has one lends it.
+    // The context has no time; it gets that of the first message with one.
     assert_eq!(messages[0].created_at, at("2025-03-14T09:01:00.123Z"));
     assert_eq!(messages[1].created_at, at("2025-03-14T09:01:00.123Z"));
     assert_eq!(messages[1].model, None);
@@ -54,7 +54,7 @@ fn a_chatgpt_message_keeps_time_model_and_all_that_is_said_about_it() {
     let ask = |path: &[&str]| beside(&messages[1], &[&["chatgpt", "message"], path].concat());
     assert_eq!(ask(&["metadata", "serial"]), "123456789012345678901234567890");
     assert_eq!(ask(&["create_time"]), "1741942860.123456");
-    // The message itself says all that its content did; that of the answer was in two parts.
+    // The content is fully represented by the message; that of the answer had two parts.
     assert_eq!(ask(&["content"]), "");
     let answer = beside(&messages[5], &["chatgpt", "message", "content", "parts"]);
     assert_eq!(answer, r#"["Two changes,","about ten hours."]"#);
@@ -73,12 +73,12 @@ fn chatgpts_reasoning_travels_with_the_answer_and_out_of_models_sight() {
     );
     assert_eq!(before(5, &["0", "content", "content"]), "\"Thought for 4 seconds\"");
     assert!(!messages(contents).concat().contains("night train"));
-    // Nothing follows the last thought of the other conversation.
+    // No message follows the last reasoning of the other conversation.
     let contents = &found.sessions[1].contents;
     let after = carried(&contents.carried, &["bundle", "chatgpt", "after", "0", "id"]);
     assert_eq!(after, "\"last-thought\"");
     let line =
-        "the whole file: 3 messages of reasoning were kept with the answers, out of models' sight";
+        "the whole file: 3 messages of reasoning were kept with the answers but not sent to models";
     assert!(report(&found).contains(&line.to_owned()));
 }
 
@@ -102,7 +102,7 @@ fn what_chatgpt_kept_elsewhere_leaves_a_note_and_a_line() {
     let shape = beside(&contents.messages[2], &["chatgpt", "message", "content", "parts", "4"]);
     assert_eq!(shape, r#"{"content_type":"hologram","shape":[1,2.5]}"#);
     let show = "conversation \"Broken \u{fffd}\u{fffd}\u{fffd} pictures\", message 3";
-    let elsewhere = "is not in the export; a note stands for it";
+    let elsewhere = "is not in the export; a note replaces it";
     let lines = report(&found);
     let of_show: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix(show)).collect();
     assert_eq!(
@@ -110,7 +110,7 @@ fn what_chatgpt_kept_elsewhere_leaves_a_note_and_a_line() {
         [
             format!(": the image file-Pixel1 {elsewhere}"),
             format!(": the audio file_0a1b {elsewhere}"),
-            ": a part of the unknown kind hologram is kept aside; a note stands for it".into(),
+            ": a part of the unknown kind hologram is kept but not sent; a note replaces it".into(),
             format!(": the file notes.pdf {elsewhere}"),
         ]
     );
@@ -122,17 +122,17 @@ fn what_happens_everywhere_in_an_export_is_told_once() {
     let lines = report(&found);
     let told: Vec<_> =
         lines.iter().filter_map(|line| line.strip_prefix("the whole file: ")).collect();
-    let tool = "told as text, because models take no results of tools without a call's id";
+    let tool = "imported as text, because models accept no tool results without a call id";
     assert_eq!(
         told,
         [
             format!("3 messages from or to the tool `browser` were {tool}"),
             format!("1 message from or to the tool `dalle.text2im` was {tool}"),
             format!("3 messages from or to the tool `python` were {tool}"),
-            "3 messages of reasoning were kept with the answers, out of models' sight".into(),
-            "1 message without text was kept aside, out of models' sight".into(),
-            "1 message not shown by ChatGPT was taken over with the others".into(),
-            "2 messages of custom instructions or memory were made a system message".into(),
+            "3 messages of reasoning were kept with the answers but not sent to models".into(),
+            "1 message without text was kept but not sent to models".into(),
+            "1 message not shown by ChatGPT was imported with the others".into(),
+            "2 messages of custom instructions or memory were imported as a system message".into(),
         ]
     );
     let silent = &found.sessions[1].contents.messages[3];
@@ -156,7 +156,7 @@ fn what_is_said_about_a_chatgpt_conversation_comes_back_with_an_export() {
     assert_eq!(about.get("default_model_slug").and_then(Value::as_str), Some("o3"));
     assert_eq!(about.get("create_time").and_then(Value::as_f64), Some(1741942800.251377));
     assert!(about.get("mapping").is_none());
-    // A title that no string can hold stays where it was, and so does what only Python reads.
+    // A title with a lone surrogate stays in place, and so does what only Python can parse.
     let about = &found.sessions[1].contents.carried;
     let about =
         |path: &[&str]| carried(about, &[&["bundle", "chatgpt", "conversation"], path].concat());
@@ -182,8 +182,8 @@ fn torn_chatgpt_trees_are_read_as_far_as_they_go() {
     assert_eq!(
         report(&found),
         [
-            "conversation 1: its messages follow each other in a circle; it was cut open",
-            "conversation \"Orphan s\": it does not say which message is its last; the newest was taken",
+            "conversation 1: its messages form a cycle, which was cut",
+            "conversation \"Orphan s\": it has no current message; the newest one was used",
             "conversation \"Orphan s\": its beginning is missing",
             "conversation \"Orphan s\": 1 message on other branches of the conversation was left out",
             "element 3: is not a conversation but a JSON object with the members unrelated, and was left out",

@@ -50,7 +50,7 @@ fn what_a_letta_agent_has_besides_is_carried_and_told() {
     assert_eq!(agent(&["tool_rules", "0", "type"]), "\"exit_loop\"");
     assert_eq!(agent(&["in_context_message_indices"]), "[0,1,2,3,4]");
     assert_eq!(agent(&["core_memory", "0", "limit"]), "5000");
-    // What has become messages and memories is not said twice.
+    // Imported messages and memories are not carried as well.
     for placed in [&["core_memory", "0", "value"][..], &["messages"], &["system"]] {
         assert_eq!(agent(placed), "");
     }
@@ -61,16 +61,16 @@ fn what_a_letta_agent_has_besides_is_carried_and_told() {
     let aside =
         carried(&contents.carried, &["bundle", "letta", "aside", "0", "content", "0", "data"]);
     assert_eq!(aside, "\"b3BhcXVl\"");
-    let kept = "was kept; the gateway's own settings count here";
+    let kept = "was kept; the gateway's own settings apply here";
     assert_eq!(
         report(&found),
         [
             "agent \"knotty\": 3 tools were kept but cannot run here".to_owned(),
             "agent \"knotty\": 1 rule for tools was kept but without effect here".into(),
-            "agent \"knotty\": 1 environment variable was kept with the value, which goes along with every export".into(),
+            "agent \"knotty\": 1 environment variable was kept with the value, which is part of every export".into(),
             format!("agent \"knotty\": its llm_config {kept}"),
             format!("agent \"knotty\": its embedding_config {kept}"),
-            "agent \"knotty\", message 5: says nothing that a model could read; it is kept aside".into(),
+            "agent \"knotty\", message 5: has no content for a model; it is kept but not sent to models".into(),
         ]
     );
 }
@@ -81,7 +81,7 @@ fn each_agent_of_a_letta_file_is_a_session() {
     let [captain, cook] = &found.sessions[..] else { panic!("{}", found.sessions.len()) };
     assert_eq!(captain.contents.session.id, "agent-0");
     assert_eq!(captain.contents.session.agent, "captain");
-    // A name that no agent can have here.
+    // Not a valid agent id here.
     assert_eq!(
         (cook.title.as_deref(), cook.contents.session.agent.as_str()),
         (Some("cook\0"), "default")
@@ -123,21 +123,21 @@ fn letta_messages_become_what_models_take() {
         ]
     );
     assert_eq!(beside(&contents.messages[3], &["letta", "role"]), "\"approval\"");
-    // One message has become two; what it was as a whole is with the first.
+    // One message became two; the original is carried with the first.
     assert_eq!(beside(&contents.messages[4], &["letta", "content", "0", "text"]), "\"38N 9W\"");
     assert_eq!(contents.messages[5].carried, None);
     assert_eq!(
         report(&found),
         [
-            "the whole file: the memory block `stowaway` of no agent was kept aside",
+            "the whole file: the memory block `stowaway` belongs to no agent; it is kept but not imported",
             "the whole file: 1 tool was kept but cannot run here",
             "the whole file: 1 group of agents was kept but without effect here",
-            "agent \"captain\": 1 secret was kept with the value, which goes along with every export",
-            "agent \"captain\": its llm_config was kept; the gateway's own settings count here",
-            "agent \"captain\", message 2: is a result of `radio` without its call; it is told as text",
-            "agent \"captain\", message 3: the image file-9 is not in the file; a note stands for it",
-            "agent \"captain\", message 5: says whether a tool may be called; it is kept aside",
-            "agent \"captain\", message 8: has no role; it is kept aside",
+            "agent \"captain\": 1 secret was kept with the value, which is part of every export",
+            "agent \"captain\": its llm_config was kept; the gateway's own settings apply here",
+            "agent \"captain\", message 2: is a result of `radio` without its call; it is imported as text",
+            "agent \"captain\", message 3: the image file-9 is not in the file; a note replaces it",
+            "agent \"captain\", message 5: is an approval of a tool call; it is kept but not sent to models",
+            "agent \"captain\", message 8: has no role; it is kept but not sent to models",
             "agent 3: is not an agent but a JSON null, and was left out",
         ]
     );
@@ -157,10 +157,13 @@ fn a_long_memory_block_is_remembered_in_pieces() {
     let whole = pieces.iter().map(|(text, _)| text.strip_prefix("persona: ").unwrap());
     let whole = whole.collect::<Vec<_>>().join("\n");
     assert_eq!(whole, "A line about ropes.\n".repeat(500).trim_end());
-    // What no memory can hold stays where it was.
+    // A value that cannot be a memory stays in place.
     let path = ["bundle", "letta", "agent", "core_memory", "1", "value"];
     assert_eq!(carried(&contents.carried, &path), r#""\ud800""#);
-    assert_eq!(report(&found), ["agent 1: the memory block `half` is no text and was kept aside"]);
+    assert_eq!(
+        report(&found),
+        ["agent 1: the memory block `half` is not text; it is kept but not imported"]
+    );
 }
 
 #[test]
@@ -189,6 +192,6 @@ fn objects_that_only_look_like_an_agent_file_are_refused() {
     assert_eq!(refused(config), "a JSON object with the members agents, tools");
     let found = found(r#"{"agents":[],"tools":[]}"#);
     assert_eq!((found.format, found.sessions.len()), (Format::Letta, 0));
-    let line = "the whole file: holds no agent, and so nothing that could be taken over";
+    let line = "the whole file: holds no agent, so nothing can be imported";
     assert_eq!(report(&found), [line]);
 }

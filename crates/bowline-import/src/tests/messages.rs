@@ -63,11 +63,11 @@ fn what_is_not_a_message_is_named_with_its_place() {
     assert_eq!(
         report(&found(LIST)),
         [
-            "message 5: is a result of `weather` without its call; it is told as text",
+            "message 5: is a result of `weather` without its call; it is imported as text",
             "message 7: is not a message but a JSON string, and was left out",
             "message 8: is not a message, and was left out: each message needs a `role` of 1 to 64 characters",
-            "message 9: its `content` holds NaN or an infinity, which no model takes, and is kept aside",
-            "message 9: calls a tool whose result is missing; a model's server may refuse it",
+            "message 9: its `content` holds NaN or an infinity, which no upstream accepts; it is kept but not sent",
+            "message 9: calls a tool whose result is missing; an upstream may reject it",
         ]
     );
 }
