@@ -1,19 +1,19 @@
-//! What can be wrong with a history: the five ways to break the promise, each with its evidence.
+//! Anomalies: the five ways to violate the guarantees, each with its evidence.
 
 use crate::history::Attachment;
 
-/// One broken promise.
+/// One violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Anomaly {
-    /// Something acknowledged is not there, or never came.
+    /// An acknowledged turn is not in the log, or was never delivered.
     Lost { session: String, turn_id: String, loss: Loss },
-    /// Something is there, and in the wrong place.
+    /// A turn is stored or delivered in the wrong order.
     Reordered { session: String, turn_id: String, order: Order },
-    /// Something is there with other words, or under another name.
+    /// A turn has another text, or another id.
     Altered { session: String, turn_id: String, alteration: Alteration },
-    /// Something is there that nobody asked for.
+    /// A turn that no client requested.
     Phantom { session: String, turn_id: String, unasked: Unasked },
-    /// Something is there, or came, too often.
+    /// A turn was stored or delivered more than once.
     Duplicate { session: String, turn_id: String, repeat: Repeat },
 }
 
@@ -30,26 +30,26 @@ pub enum Kind {
 /// How a turn was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// A client was told that it is stored.
+    /// It was acknowledged as stored.
     NotInLog,
-    /// The log has a hole at this position.
+    /// The log has a gap at this position.
     Hole { seq: u64 },
     /// A message is in the log without its answer: half of a transaction.
     Unanswered { seq: u64 },
-    /// A surface was sent a later turn before anyone had this one.
+    /// A surface was sent a later turn before any surface had this one.
     Skipped { attachment: Attachment, seq: u64, at: u64 },
-    /// The gateway says that surfaces have it, and none does.
+    /// The gateway counts it as delivered, but no surface received it.
     NeverDelivered { seq: u64 },
 }
 
-/// What is in the wrong place.
+/// How the order is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Told to be at one position, stored at another.
+    /// Acknowledged at one position, stored at another.
     Moved { told: u64, stored: u64 },
-    /// Asked for after the turn at `after` was acknowledged, and stored before it.
+    /// Sent after the turn at `after` was acknowledged, but stored before it.
     BeforeAnEarlierOne { after: u64, stored: u64 },
-    /// A position that the log had passed.
+    /// Positions in the log do not increase.
     LogGoesBack { seq: u64 },
     /// A surface got it after a later one, or twice in one attachment.
     SurfaceGoesBack { attachment: Attachment, after: u64, seq: u64 },
@@ -58,17 +58,17 @@ pub enum Order {
 /// What differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Alteration {
-    /// The caller's own words.
+    /// The caller's message.
     Question { asked: String, stored: String },
-    /// The words the caller was answered.
+    /// The answer that the caller received.
     Answer { told: String, stored: String },
-    /// The words a surface got.
+    /// The text that a surface received.
     Delivered { attachment: Attachment, got: String, stored: String },
     /// A surface got another turn at this position than the log has.
     Renamed { attachment: Attachment, seq: u64, stored: String },
 }
 
-/// What nobody asked for.
+/// Why a turn should not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unasked {
     /// No client ever sent it.
@@ -79,10 +79,10 @@ pub enum Unasked {
     NotInLog { attachment: Attachment, seq: u64 },
 }
 
-/// What came too often.
+/// What was repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repeat {
-    /// One ask, several answers in the log.
+    /// One request, several answers in the log.
     AnsweredAgain { text: String },
     /// One turn ends twice in the log.
     EndedAgain { seq: u64 },

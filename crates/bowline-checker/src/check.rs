@@ -1,4 +1,4 @@
-//! The check itself: each session's log against the callers, then against the surfaces.
+//! The check: compares each session's log with the callers, then with the surfaces.
 
 mod callers;
 mod surfaces;
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::anomaly::Anomaly;
 use crate::history::{Attachment, Entry, Event, History, Log};
 
-/// Everything that is wrong with a history; nothing if every promise was kept.
+/// All anomalies of a history; empty if all guarantees hold.
 pub fn check(history: &History) -> Vec<Anomaly> {
     let empty = Log::default();
     let mut found = Vec::new();
@@ -23,7 +23,7 @@ pub fn check(history: &History) -> Vec<Anomaly> {
     found
 }
 
-/// One session: all that was seen of it, and its log.
+/// One session: its events and its log.
 struct Case<'a> {
     history: &'a History,
     session: &'a str,
@@ -49,7 +49,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// All that were ever named: a session whose log nobody could read counts as empty.
+/// All sessions of the history: one without a final log counts as empty.
 fn sessions(history: &History) -> BTreeSet<&str> {
     let named = history.events.iter().filter_map(|event| match event {
         Event::Asked { session, .. } | Event::Attaching { session, .. } => Some(session.as_str()),

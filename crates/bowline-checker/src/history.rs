@@ -1,14 +1,15 @@
-//! What happened, in the order in which the clients saw it.
+//! A history: events in the order in which the clients saw them.
 //!
-//! Invariants that the one who records keeps
-//! - An invocation is recorded before its first byte leaves, an answer after its last one came.
-//!   The order of events then proves that one thing was over before the other began.
-//! - Within a session no two asks have the same text: the text tells which ask a turn answers.
-//! - A turn is recorded as received before anything that confirms it leaves.
+//! Invariants, to be kept by the recorder
+//! - An invocation is recorded before its first byte is sent, an answer after its last byte was
+//!   received. The order of events then proves that one operation ended before another began.
+//! - Within a session no two requests have the same text: the text identifies the request that a
+//!   turn answers.
+//! - A turn is recorded as received before anything that confirms it is sent.
 
 use std::collections::BTreeMap;
 
-/// One message that a client wants answered, however often it sends it under the same key.
+/// One request of a client, with all its retries under the same idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ask(pub usize);
 
@@ -16,7 +17,7 @@ pub struct Ask(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attachment(pub usize);
 
-/// Everything that was seen, and what was there in the end.
+/// All events, and the final logs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     pub events: Vec<Event>,
@@ -26,39 +27,39 @@ pub struct History {
     attachments: usize,
 }
 
-/// One thing a client did or saw.
+/// One event at a client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Before the first attempt. Later attempts under the same key are the same ask.
+    /// Before the first attempt. Retries under the same idempotency key are the same request.
     Asked { ask: Ask, client: u32, session: String, text: String },
-    /// What one attempt came to.
+    /// The outcome of one attempt.
     Told { ask: Ask, outcome: Outcome },
-    /// Before the surface asks to attach.
+    /// Before the surface sends its attach.
     Attaching { attachment: Attachment, session: String },
-    /// The gateway said that the surface is attached.
+    /// The gateway answered that the surface is attached.
     Attached { attachment: Attachment },
-    /// The surface has a whole turn.
+    /// The surface received a whole turn.
     Received { attachment: Attachment, turn: Received },
-    /// The gateway has shown that it knows: this surface has everything up to there.
+    /// The gateway has processed the confirmation of this surface up to `seq`.
     Confirmed { attachment: Attachment, seq: u64 },
-    /// The gateway was ended and started again; no attempt to attach survives that.
+    /// The gateway was killed and started again; pending attaches are void.
     Restarted,
 }
 
-/// What one attempt to have a message answered came to.
+/// The outcome of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// 2xx: stored at that position, with these words.
+    /// 2xx: stored at that position, with this text.
     Answered { seq: u64, turn_id: String, content: String },
-    /// Taken on, to be answered whatever happens.
+    /// Accepted: must be answered eventually.
     Accepted { turn_id: String },
     /// 4xx: nothing was stored.
     Refused,
-    /// 5xx, or no answer: it may be stored or not.
+    /// 5xx, or no answer: may be stored or not.
     Unknown,
 }
 
-/// A turn as a surface got it.
+/// A turn as a surface received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub seq: u64,
@@ -67,20 +68,20 @@ pub struct Received {
     pub route: Route,
 }
 
-/// How a turn came to a surface.
+/// How a turn was delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// Whole.
+    /// As a whole turn.
     Tether,
-    /// Put together from its chunks.
+    /// Assembled from chunks.
     Live,
 }
 
-/// A session's log as it was read in the end.
+/// The final log of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Log {
     pub entries: Vec<Entry>,
-    /// The gateway says that surfaces have everything.
+    /// The gateway reports no pending turns.
     pub drained: bool,
 }
 
@@ -92,11 +93,11 @@ pub struct Entry {
     pub kind: EntryKind,
     pub content: String,
     pub status: Status,
-    /// Meant for surfaces.
+    /// To be delivered to surfaces.
     pub tethered: bool,
 }
 
-/// Who speaks.
+/// The author of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// The caller.
@@ -112,9 +113,9 @@ pub enum EntryKind {
 pub enum Status {
     Complete,
     Cancelled,
-    /// Its key is free again: the same message may be run anew.
+    /// Its idempotency key is free again: the same message may run again.
     Failed,
-    /// As `Failed`: given up after restarts.
+    /// Like `Failed`: given up after restarts.
     Interrupted,
 }
 
@@ -131,7 +132,7 @@ impl Entry {
 }
 
 impl History {
-    /// A client is about to ask for the first time.
+    /// A client is about to send a request for the first time.
     pub fn asked(&mut self, client: u32, session: &str, text: &str) -> Ask {
         let ask = Ask(self.asks);
         self.asks += 1;
@@ -140,7 +141,7 @@ impl History {
         ask
     }
 
-    /// An attempt is over.
+    /// An attempt has ended.
     pub fn told(&mut self, ask: Ask, outcome: Outcome) {
         self.events.push(Event::Told { ask, outcome });
     }
@@ -158,27 +159,27 @@ impl History {
         self.events.push(Event::Attached { attachment });
     }
 
-    /// The surface has a whole turn.
+    /// The surface received a whole turn.
     pub fn received(&mut self, attachment: Attachment, turn: Received) {
         self.events.push(Event::Received { attachment, turn });
     }
 
-    /// The gateway knows that the surface has everything up to `seq`.
+    /// The gateway has processed the confirmation of the surface up to `seq`.
     pub fn confirmed(&mut self, attachment: Attachment, seq: u64) {
         self.events.push(Event::Confirmed { attachment, seq });
     }
 
-    /// The gateway was ended, and is about to be started again.
+    /// The gateway was killed, and is about to be started again.
     pub fn restarted(&mut self) {
         self.events.push(Event::Restarted);
     }
 
-    /// What the session's log was in the end.
+    /// The final log of the session.
     pub fn ended(&mut self, session: &str, log: Log) {
         self.logs.insert(session.to_owned(), log);
     }
 
-    /// How many asks were answered or accepted.
+    /// The number of requests that were answered or accepted.
     pub fn acknowledged(&self) -> usize {
         let told = |event: &&Event| match event {
             Event::Told { outcome, .. } => {

@@ -1,11 +1,11 @@
-//! A history checker: compares what clients were told with what is there in the end.
+//! A history checker: compares the answers that clients received with the final logs.
 //!
-//! Apart from the gateway and from every transport, because it must not share their mistakes: it
-//! knows no sockets, clock or wire types. A test writes down each invocation and each answer in
-//! the order in which the clients saw them, adds the final logs, and asks [`check`].
+//! Apart from the gateway and from every transport, because it must not share their bugs: it uses
+//! no sockets, clock or wire types. A test records each invocation and each answer in the order in
+//! which the clients saw them, adds the final logs, and calls [`check`].
 //!
-//! It judges by what a client could know. An answer that never came says nothing: such a turn may
-//! be there once or not at all.
+//! It uses only what a client can know. After a missing answer, the turn may be in the log once or
+//! not at all.
 
 mod anomaly;
 mod check;

@@ -1,4 +1,4 @@
-//! What callers were told, against the log.
+//! Compares the answers of callers with the log.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -6,10 +6,10 @@ use super::Case;
 use crate::anomaly::{Alteration, Anomaly, Loss, Order, Repeat, Unasked};
 use crate::history::{Ask, Entry, Event, Outcome};
 
-/// One ask, and what its attempts came to.
+/// One request, and the outcomes of its attempts.
 struct AskAttempts<'a> {
     text: &'a str,
-    /// The last position that anyone had been told of when it was first sent.
+    /// The last acknowledged position when it was first sent.
     floor: u64,
     outcomes: Vec<&'a Outcome>,
 }
@@ -74,7 +74,7 @@ fn positions(case: &Case<'_>) -> Vec<Anomaly> {
     found
 }
 
-/// What one ask was told is so.
+/// Checks that the log matches what one request was answered.
 fn kept(case: &Case<'_>, ask: &AskAttempts<'_>, replies: &HashMap<&str, &Entry>) -> Vec<Anomaly> {
     let mut found = Vec::new();
     for outcome in &ask.outcomes {
@@ -122,15 +122,15 @@ fn kept(case: &Case<'_>, ask: &AskAttempts<'_>, replies: &HashMap<&str, &Entry>)
     found
 }
 
-/// What is in the log was asked for, and answered once.
+/// Checks that everything in the log was requested, and answered once.
 fn wanted(case: &Case<'_>, asks: &BTreeMap<Ask, AskAttempts<'_>>) -> Vec<Anomaly> {
     let by_text: HashMap<&str, &AskAttempts<'_>> =
         asks.values().map(|ask| (ask.text, ask)).collect();
     let mut found = Vec::new();
     let mut ended = HashSet::new();
     let mut answered = HashSet::new();
-    // A message that a caller sends again after a failure is not stored again: the one before
-    // the turn is its question then.
+    // A message that is resent after a failure is not stored again: then the message before the
+    // turn is its question.
     let mut question = "";
     let mut open: Option<&Entry> = None;
     let unanswered = |entry: &Entry| Anomaly::Lost {

@@ -1,8 +1,9 @@
-//! What surfaces got, against the log.
+//! Compares the turns that surfaces received with the log.
 //!
-//! What counts as confirmed: an older attachment's word is void once a newer one is there, and a
-//! client cannot see when that is. So a confirmation counts only from an attachment that was the
-//! newest for certain: none was being made when it began, and none began since.
+//! Which confirmations count: those of an older attachment are ignored once a newer one is
+//! attached, and a client cannot see when that happens. So a confirmation counts only from an
+//! attachment that is certainly the newest: no other attach was pending when it began, and none
+//! began since.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -46,9 +47,9 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Anomaly> {
 
 /// One attachment.
 struct View {
-    /// For certain.
+    /// Certainly the newest attachment.
     newest: bool,
-    /// What was confirmed when it began.
+    /// The confirmed position when it began.
     floor: u64,
     last: u64,
 }
@@ -56,12 +57,12 @@ struct View {
 struct Surfaces<'a> {
     case: &'a Case<'a>,
     by_seq: BTreeMap<u64, &'a Entry>,
-    /// Positions that some surface has.
+    /// Positions that any surface received.
     got: HashSet<u64>,
-    /// Turns before this one were delivered, or their loss is reported.
+    /// Turns before this position were delivered, or reported as lost.
     looked_until: u64,
     confirmed: u64,
-    /// Attachments that were begun and may still take effect.
+    /// Attaches that were sent and may still take effect.
     unsettled: HashSet<Attachment>,
     seen: HashMap<Attachment, View>,
     found: Vec<Anomaly>,
@@ -119,14 +120,14 @@ impl Surfaces<'_> {
         self.lost(seq, |seq, at| Loss::Skipped { attachment, seq, at });
     }
 
-    /// Surfaces are said to have everything: so they must.
+    /// If no turn is pending, surfaces must have received everything.
     fn drained(&mut self) {
         if self.case.log.drained {
             self.lost(u64::MAX, |seq, _| Loss::NeverDelivered { seq });
         }
     }
 
-    /// Reports the turns before `at` that nobody has, each once.
+    /// Reports the turns before `at` that no surface received, each once.
     fn lost(&mut self, at: u64, loss: impl Fn(u64, u64) -> Loss) {
         if at <= self.looked_until {
             return;

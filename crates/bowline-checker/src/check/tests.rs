@@ -1,4 +1,4 @@
-//! One history for each anomaly, and the good ones that look almost like it.
+//! One history per anomaly, and valid ones that look similar.
 
 use super::check;
 use crate::anomaly::{Alteration, Anomaly, Kind, Loss, Order, Repeat, Unasked};
@@ -41,7 +41,7 @@ fn ask(history: &mut History, n: u64, outcome: Outcome) -> Ask {
     ask
 }
 
-/// `turns` asks, all answered, all in the log.
+/// `turns` requests, all answered, all in the log.
 fn good(turns: u64) -> History {
     let mut history = History::default();
     for n in 1..=turns {
@@ -270,7 +270,7 @@ fn a_turn_that_was_interrupted_may_be_run_anew_but_ends_only_once() {
     let twice = ask(&mut history, 2, Outcome::Unknown);
     let mut note = entry(4, 2, EntryKind::Note, "given up");
     note.status = Status::Interrupted;
-    // The message is known already, so only its answer is added.
+    // The message is stored already, so only its answer is appended.
     entries(&mut history).extend([pair(2)[0].clone(), note, entry(5, 3, EntryKind::Turn, "a2")]);
     let told = Outcome::Answered { seq: 5, turn_id: "t3".into(), content: "a2".into() };
     history.told(twice, told);
@@ -299,7 +299,7 @@ fn duplicate_a_turn_that_comes_again_after_it_was_confirmed() {
 
 #[test]
 fn a_confirmation_counts_only_from_the_newest_attachment() {
-    // The other one is being made all the while: it may have taken the session over already.
+    // The other attach is pending all the time: it may already have replaced the first.
     let attempts: [fn(&mut History) -> Attachment; 2] = [
         |history| {
             history.attaching(S);
