@@ -1,4 +1,4 @@
-//! A place in a text, and the words that can stand there: strings, numbers, names.
+//! A cursor in the text, and the tokens it can read: strings, numbers, literals.
 
 use super::text::Builder;
 use super::{Int, ParseError, Problem, Text, Value, float, scan};
@@ -6,7 +6,7 @@ use super::{Int, ParseError, Problem, Text, Value, float, scan};
 pub(super) struct Cursor<'t> {
     text: &'t str,
     at: usize,
-    /// Where strings with escapes are put together.
+    /// Buffer for strings with escapes.
     builder: Builder,
 }
 
@@ -43,7 +43,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// A key and the colon behind it.
+    /// A key and the colon after it.
     pub(super) fn key(&mut self) -> Result<Text<'t>, ParseError> {
         if self.peek() != Some(b'"') {
             return Err(self.error(Problem::NoKey));
@@ -78,7 +78,7 @@ impl<'t> Cursor<'t> {
         Ok(self.builder.finish())
     }
 
-    /// What stands here up to the next byte that means something in a string.
+    /// The text up to the next quote, backslash or control character.
     fn plain(&mut self) -> &'t str {
         let start = self.at;
         self.at += scan::readable(&self.text.as_bytes()[start..]);
@@ -104,7 +104,7 @@ impl<'t> Cursor<'t> {
         Ok(())
     }
 
-    /// `\uXXXX`, or two of them that form a pair. A half without its other half is kept.
+    /// `\uXXXX`, or two of them that form a surrogate pair. A lone surrogate is kept.
     fn unicode_escape(&mut self) -> Result<(), ParseError> {
         let unit = self.unit().ok_or_else(|| self.error(Problem::BadEscape))?;
         self.at += UNIT;
@@ -123,7 +123,7 @@ impl<'t> Cursor<'t> {
         Ok(())
     }
 
-    /// The number in a `\uXXXX` that stands here.
+    /// The code unit of a `\uXXXX` at the cursor.
     fn unit(&self) -> Option<u32> {
         let escape = self.text.as_bytes().get(self.at..self.at + UNIT)?;
         let digits = escape.strip_prefix(b"\\u")?;
@@ -160,8 +160,8 @@ impl<'t> Cursor<'t> {
             Some(b'I') => return self.name("Infinity", Value::Float(f64::NEG_INFINITY)),
             _ => return Err(ParseError { problem: Problem::NoValue, at: start }),
         }
-        // A point or an `e` without digits is not part of the number, and then nothing may
-        // follow it: the container refuses it there.
+        // A point or an `e` without digits is not part of the number; the container then refuses
+        // it as trailing text.
         let end_of_int = self.at;
         if self.peek() == Some(b'.') && self.digits(self.at + 1) > 0 {
             self.at += 1 + self.digits(self.at + 1);
@@ -182,7 +182,7 @@ impl<'t> Cursor<'t> {
         int.map(Value::Int).ok_or(ParseError { problem: Problem::LongInteger, at: start })
     }
 
-    /// How many digits stand at a place.
+    /// The number of digits at a position.
     fn digits(&self, at: usize) -> usize {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         rest.iter().take_while(|byte| byte.is_ascii_digit()).count()

@@ -1,17 +1,17 @@
-//! Why a text is not JSON.
+//! Parse errors.
 
 use super::{MAX_INT_DIGITS, MAX_VALUES};
 
-/// What is wrong with a text, and where.
+/// A parse error and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{problem} at byte {at}")]
 pub struct ParseError {
     pub problem: Problem,
-    /// The offset of the byte that cannot stand where it is.
+    /// The offset of the unexpected byte.
     pub at: usize,
 }
 
-/// What is wrong with a text.
+/// The kind of a parse error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     #[error("the text is not UTF-8")]

@@ -1,8 +1,8 @@
-//! Floating-point numbers as Python reads and spells them.
+//! Floating-point numbers as Python parses and formats them.
 //!
-//! Python's `repr` takes the shortest digits that read back as the same number, of these the
-//! nearest, and of two as near the even one. So does `zmij`; the standard library forgets the
-//! last rule. What remains is the layout.
+//! Python's `repr` uses the shortest digits that parse to the same number, of these the nearest,
+//! and of two equally near ones the even one. So does `zmij`; the standard library lacks the last
+//! rule. Only the layout is done here.
 
 use std::io::Write as _;
 
@@ -21,13 +21,13 @@ pub(super) fn write(value: f64, out: &mut Vec<u8>) {
     let mut buffer = zmij::Buffer::new();
     let text = buffer.format_finite(value);
     if value == 0.0 || (1e-4..1e16).contains(&value) {
-        // Here both write `123.456`.
+        // In this range both write `123.456`.
         return out.extend_from_slice(text.as_bytes());
     }
     with_exponent(text, out);
 }
 
-/// Lays `0.000012` or `1.2e-5` out as `1.2e-05`.
+/// Rewrites `0.000012` or `1.2e-5` as `1.2e-05`.
 fn with_exponent(text: &str, out: &mut Vec<u8>) {
     let (digits, exponent) = match text.split_once('e') {
         Some((mantissa, exponent)) => {
@@ -44,7 +44,7 @@ fn with_exponent(text: &str, out: &mut Vec<u8>) {
     write!(out, "{first}{point}{rest}e{exponent:+03}").expect("writing to memory cannot fail");
 }
 
-/// Reads `-?digits[.digits][e[+-]digits]`; the parser has seen to the form.
+/// Parses `-?digits[.digits][e[+-]digits]`; the parser has checked the form.
 pub(super) fn read(literal: &str) -> f64 {
     if literal.len() < LONG {
         return number(literal);
@@ -58,8 +58,8 @@ fn number(literal: &str) -> f64 {
 
 /// The same number with its point moved to the first digit that is not zero.
 ///
-/// Rust caps exponents while it reads them, before it has weighed them against the digits: with
-/// a million zeros in front, `0.00…01e1000000` would come out as zero, and Python says 1.0.
+/// Rust caps exponents while it parses them, before it combines them with the digits: with a
+/// million zeros in front, `0.00…01e1000000` would give zero, while Python gives 1.0.
 fn shortened(literal: &str) -> String {
     let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
     let (sign, mantissa) = match mantissa.strip_prefix('-') {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn sbp_l3_04_of_two_spellings_as_near_the_even_one_is_taken() {
-        // 2^-25 is 2.98023223876953125e-08; the standard library would end in 3.
+        // 2^-25 is 2.98023223876953125e-08; the standard library's last digit would be 3.
         assert_eq!(repr(2f64.powi(-25)), "2.9802322387695312e-08");
         assert_eq!(repr(2f64.powi(-44)), "5.684341886080802e-14");
         assert_eq!(repr(9007199254740993.0), "9007199254740992.0");

@@ -1,11 +1,11 @@
-//! Integers of any size, kept as they are written in decimal.
+//! Integers of any size.
 //!
-//! Nothing here computes with them, so those past 64 bits stay text: turning 4,300 digits into
-//! a number and back would cost time quadratic in their length for no gain.
+//! Nothing here computes with them, so those past 64 bits are kept as decimal text: converting
+//! 4,300 digits to a number and back would cost quadratic time for no gain.
 
 use std::fmt;
 
-/// The most digits CPython turns into an integer; it refuses longer ones.
+/// The most digits of an integer that CPython parses.
 pub const MAX_INT_DIGITS: usize = 4300;
 
 /// An integer of up to [`MAX_INT_DIGITS`] digits.
@@ -20,7 +20,7 @@ enum Repr {
 }
 
 impl Int {
-    /// Reads `-?(0|[1-9][0-9]*)`; the parser has seen to the form. `None` past the digit limit.
+    /// Parses `-?(0|[1-9][0-9]*)`; the parser has checked the form. `None` past the digit limit.
     pub(super) fn from_literal(literal: &str) -> Option<Self> {
         if let Ok(small) = literal.parse() {
             return Some(Self(Repr::Small(small)));
@@ -36,7 +36,7 @@ impl Int {
         }
     }
 
-    /// The nearest floating-point number; an infinity for what lies beyond all of them.
+    /// The nearest floating-point number; an infinity if it is out of range.
     pub fn to_f64(&self) -> f64 {
         match &self.0 {
             Repr::Small(value) => *value as f64,

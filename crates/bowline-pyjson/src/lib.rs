@@ -1,16 +1,16 @@
-//! JSON as CPython's `json` module reads and writes it.
+//! JSON as CPython's `json` module parses and writes it.
 //!
-//! A bundle is named by the hash of what Python's `json.dumps(bundle, sort_keys=True)` writes
-//! (SBP-L3-04), so a bundle must survive reading with everything Python would keep: integers of
-//! any size, the difference between `1` and `1.0`, `NaN`, and halves of surrogate pairs.
-//! `serde_json` loses or refuses each of these; hence a reader and a writer of our own.
+//! The content id of a bundle is the hash of what Python's `json.dumps(bundle, sort_keys=True)`
+//! writes (SBP-L3-04), so parsing must keep everything that Python keeps: integers of any size, the
+//! difference between `1` and `1.0`, `NaN`, and lone surrogates. `serde_json` loses or refuses each
+//! of these; hence a parser and a writer of our own.
 //!
 //! Invariants
-//! - [`Value::parse`] takes and refuses exactly the texts that `json.loads(str)` does, except
+//! - [`Value::parse`] accepts and refuses exactly the texts that `json.loads(str)` does, except
 //!   that nesting is bounded by an argument rather than by Python's stack, and the number of
 //!   values by [`MAX_VALUES`].
-//! - The canonical form is a function of the value alone: reading it back and writing it again
-//!   gives the same bytes.
+//! - The canonical form depends on the value alone: parsing it and writing it again gives the same
+//!   bytes.
 //! - No text, however hostile, costs more than O(n log n) time or recurses past the depth limit.
 
 mod cursor;
@@ -37,8 +37,8 @@ pub const DEFAULT_DEPTH: usize = 512;
 /// gigabyte of memory. Real bundles have a few for every message.
 pub const MAX_VALUES: usize = 4_000_000;
 
-/// The deepest nesting that can be asked for. CPython gives up just below its recursion limit of
-/// 1,000, so nothing deeper has a content id there; and values are dropped recursively.
+/// The largest depth limit. CPython fails just below its recursion limit of 1,000, so nothing
+/// deeper has a content id there; and values are dropped recursively.
 pub const MAX_DEPTH: usize = 1000;
 
 impl<'t> Value<'t> {
@@ -68,7 +68,7 @@ impl<'t> Value<'t> {
         ascii(out)
     }
 
-    /// What `json.dumps(value, sort_keys=True)` gives.
+    /// The output of `json.dumps(value, sort_keys=True)`.
     pub fn to_canonical(&self) -> String {
         let mut out = Vec::new();
         self.write_canonical(|piece| out.extend_from_slice(piece));

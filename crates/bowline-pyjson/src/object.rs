@@ -1,7 +1,7 @@
-//! The members of a JSON object, in the order they were written.
+//! The members of a JSON object, in their original order.
 //!
-//! Order means nothing to the content id, but people read bundles, and a message handed on
-//! should look like the one that came. Lookups walk the members: objects here have few.
+//! Order does not affect the content id, but people read bundles, and a forwarded message should
+//! look like the received one. Lookups are linear: objects here have few members.
 
 use super::{Text, Value};
 
@@ -30,7 +30,7 @@ impl<'t> Object<'t> {
         self.0.iter_mut().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// Sets a member and gives the value it had. To fill a large object, collect into it.
+    /// Sets a member and returns its previous value. To fill a large object, collect into it.
     pub fn insert(
         &mut self,
         key: impl Into<Text<'t>>,
@@ -46,7 +46,7 @@ impl<'t> Object<'t> {
         }
     }
 
-    /// Takes a member out; the others keep their order.
+    /// Removes a member; the others keep their order.
     pub fn remove(&mut self, key: &str) -> Option<Value<'t>> {
         let at = self.0.iter().position(|(name, _)| name == key)?;
         Some(self.0.remove(at).1)
@@ -56,14 +56,14 @@ impl<'t> Object<'t> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// The same object, free of the document it was read from.
+    /// The same object, without borrowing from the document.
     pub fn into_owned(self) -> Object<'static> {
         let owned = |(key, value): (Text, Value)| (key.into_owned(), value.into_owned());
         Object(self.0.into_iter().map(owned).collect())
     }
 
-    /// Of members with the same key the last value counts, at the place of the first: what
-    /// filling a Python dictionary gives.
+    /// Of members with the same key the last value counts, at the position of the first: as in a
+    /// Python dictionary.
     pub(super) fn from_members(mut members: Vec<(Text<'t>, Value<'t>)>) -> Self {
         if has_duplicates(&members) {
             members = last_wins(members);

@@ -1,13 +1,13 @@
-//! The structure of a document: arrays in objects in arrays.
+//! The parser of arrays and objects.
 //!
-//! Iterative: open arrays and objects wait on a list of their own, so depth costs memory that
-//! is accounted for, never stack. Finished parts gather in two shared lists, from which each
-//! container takes its tail in one exact allocation when it closes.
+//! Iterative: open arrays and objects are kept in a `Vec`, so depth costs bounded memory, never
+//! stack. Finished parts are collected in two shared buffers, from which each container takes its
+//! tail in one exact allocation when it closes.
 
 use super::cursor::Cursor;
 use super::{MAX_VALUES, Object, ParseError, Problem, Text, Value};
 
-/// Reads one document that nests at most `depth` deep.
+/// Parses one document that is nested at most `depth` deep.
 pub(super) fn parse(text: &str, depth: usize) -> Result<Value<'_>, ParseError> {
     let mut parser = Parser {
         cursor: Cursor::new(text),
@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str, depth: usize) -> Result<Value<'_>, ParseError> {
 struct Parser<'t> {
     cursor: Cursor<'t>,
     depth: usize,
-    /// How many values were begun: a value takes more memory than the shortest text of one.
+    /// The number of values so far, limited because a value takes more memory than its text may.
     values: usize,
     open: Vec<Open>,
     /// Finished items of the open arrays, outermost first.
@@ -36,19 +36,19 @@ struct Parser<'t> {
     members: Vec<(Text<'t>, Value<'t>)>,
 }
 
-/// A container whose end has not been read, and where its part of the shared list begins.
+/// A container whose end has not been read, and where its part of the shared buffer begins.
 enum Open {
     Array { start: usize },
     Object { start: usize },
 }
 
-/// What a finished value led to.
+/// What follows a finished value.
 enum Then<'t> {
-    /// The container around it goes on.
+    /// Its container continues.
     Value,
-    /// The container around it ended, and is itself a finished value.
+    /// Its container ended, and is itself a finished value.
     Closed(Value<'t>),
-    /// Nothing is around it.
+    /// It is the outermost value.
     Done(Value<'t>),
 }
 
@@ -103,14 +103,14 @@ impl<'t> Parser<'t> {
         Ok(None)
     }
 
-    /// Reads a key; until its value is read, null stands there.
+    /// Reads a key; null is its placeholder until the value is read.
     fn begin_member(&mut self) -> Result<(), ParseError> {
         let key = self.cursor.key()?;
         self.members.push((key, Value::Null));
         Ok(())
     }
 
-    /// Steps over an opening bracket and the space behind it.
+    /// Skips an opening bracket and the white space after it.
     fn descend(&mut self) -> Result<(), ParseError> {
         if self.open.len() >= self.depth {
             return Err(self.cursor.error(Problem::TooDeep { limit: self.depth }));
@@ -120,7 +120,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Gives a finished value to the container around it, and closes that if it ends here.
+    /// Adds a finished value to its container, and closes the container if it ends here.
     fn hand_over(&mut self, value: Value<'t>) -> Result<Then<'t>, ParseError> {
         let closed = match self.open.last() {
             None => return Ok(Then::Done(value)),
@@ -135,7 +135,7 @@ impl<'t> Parser<'t> {
                 Value::Array(self.items.split_off(*start))
             }
             Some(Open::Object { start }) => {
-                // Members of the objects inside have been taken off again.
+                // Members of inner objects were removed when those closed.
                 if let Some((_, waiting)) = self.members.last_mut() {
                     *waiting = value;
                 }

@@ -1,22 +1,22 @@
-//! How far a string goes on without anything special in it.
+//! Finds the next special byte in a string.
 //!
-//! Nearly all bytes of a bundle are plain text inside strings. Reading and writing them eight at
-//! a time is what makes the content id cheap.
+//! Nearly all bytes of a bundle are plain text inside strings. Scanning them eight at a time is
+//! what makes the content id cheap.
 
-/// The length of the start of `bytes` that a reader may copy: up to a quote, a backslash or a
-/// control character. Bytes past ASCII are plain.
+/// The length of the prefix that a parser may copy: up to a quote, a backslash or a control
+/// character. Non-ASCII bytes are plain.
 pub(super) fn readable(bytes: &[u8]) -> usize {
     run(bytes, |word| special(word) & !word)
 }
 
-/// The length of the start of `bytes` that a writer may copy: printable ASCII without quotes and
+/// The length of the prefix that a writer may copy: printable ASCII without quotes and
 /// backslashes. DEL is not printable here, because Python escapes it.
 pub(super) fn writable(bytes: &[u8]) -> usize {
     run(bytes, |word| special(word) | word | word.wrapping_add(ONES))
 }
 
-/// Sets the high bit of control characters, quotes and backslashes. What it does to bytes past
-/// ASCII is up to chance. A borrow runs upwards only, so the lowest mark is always true.
+/// Sets the high bit of control characters, quotes and backslashes. The result for non-ASCII bytes
+/// is unspecified. A borrow propagates upwards only, so the lowest mark is always correct.
 fn special(word: u64) -> u64 {
     let below_space = word.wrapping_sub(ONES * u64::from(b' '));
     let equal = |byte: u8| (word ^ (ONES * u64::from(byte))).wrapping_sub(ONES);
@@ -27,7 +27,7 @@ fn special(word: u64) -> u64 {
 #[inline(always)]
 fn run(bytes: &[u8], mark: impl Fn(u64) -> u64) -> usize {
     let mark = |word: &[u8; 8]| mark(u64::from_le_bytes(*word)) & HIGH;
-    // Four words with one branch, which the compiler turns into vector instructions.
+    // Four words per branch, which the compiler turns into vector instructions.
     let (blocks, _) = bytes.as_chunks::<32>();
     let plain =
         |block: &&[u8; 32]| block.as_chunks().0.iter().fold(0, |all, word| all | mark(word)) == 0;
@@ -42,12 +42,12 @@ fn run(bytes: &[u8], mark: impl Fn(u64) -> u64) -> usize {
     let Some(last) = bytes.last_chunk() else {
         return first(mark(&padded(bytes))).min(bytes.len());
     };
-    // The last word overlaps what is known to be plain. Without marks, its first is past the end.
+    // The last word overlaps bytes that are known to be plain. Without a mark, `first` is 8.
     bytes.len() - 8 + first(mark(last))
 }
 
-/// Up to seven bytes and zeros after them. Put together in a register: reading back what was
-/// just written byte by byte would stall.
+/// Up to seven bytes, padded with zeros. Assembled in a register: a load after single-byte stores
+/// would stall.
 fn padded(bytes: &[u8]) -> [u8; 8] {
     let word = match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(low), Some(high)) => {

@@ -1,20 +1,20 @@
-//! Strings that may hold half a surrogate pair.
+//! Strings that may contain lone surrogates.
 //!
-//! JSON can spell `"\ud800"`, Python keeps it, and a `String` cannot. Such text is held as WTF-8:
-//! UTF-8 in which a lone surrogate has the three bytes its number would get. Byte order of WTF-8
-//! is code point order, which is how Python sorts keys.
+//! JSON can spell `"\ud800"`, Python keeps it, and a `String` cannot hold it. Such text is stored
+//! as WTF-8: UTF-8 in which a lone surrogate is encoded like any code point, in three bytes. Byte
+//! order of WTF-8 is code point order, which is how Python sorts keys.
 //!
 //! Invariants
 //! - `Surrogates` only for text with at least one lone surrogate.
-//! - A high surrogate directly before a low one is never stored as two halves.
+//! - A high surrogate directly before a low one is never stored as two lone surrogates.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A JSON string. It borrows from the document it was read from if it stands there as it is;
-/// most do, and copying them would cost more than all the rest of reading.
+/// A JSON string. It borrows from the document if it has no escapes; most have none, and copying
+/// them would cost more than the rest of parsing.
 #[derive(Clone)]
 pub struct Text<'t>(Repr<'t>);
 
@@ -26,7 +26,7 @@ enum Repr<'t> {
 }
 
 impl Text<'_> {
-    /// The text, unless it holds lone surrogates.
+    /// The text, unless it contains lone surrogates.
     pub fn as_str(&self) -> Option<&str> {
         match &self.0 {
             Repr::Borrowed(text) => Some(text),
@@ -44,12 +44,12 @@ impl Text<'_> {
         }
     }
 
-    /// The text for showing: each lone surrogate becomes `U+FFFD`s.
+    /// The text for display: each lone surrogate becomes `U+FFFD`s.
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.as_wtf8())
     }
 
-    /// The same text, free of the document it was read from.
+    /// The same text, without borrowing from the document.
     pub fn into_owned(self) -> Text<'static> {
         Text(match self.0 {
             Repr::Borrowed(text) => Repr::Owned(text.into()),
@@ -59,12 +59,12 @@ impl Text<'_> {
     }
 }
 
-/// Puts texts together, one after the other.
+/// Builds a text from parts.
 #[derive(Default)]
 pub(super) struct Builder {
     /// Everything up to the last lone surrogate.
     halves: Vec<u8>,
-    /// What came after it.
+    /// The text after it.
     rest: String,
 }
 
@@ -77,7 +77,7 @@ impl Builder {
         self.rest.push(char);
     }
 
-    /// Adds half a pair; the caller has made sure that the other half does not stand next to it.
+    /// Adds a lone surrogate; the caller has checked that it is not part of a pair.
     pub(super) fn push_surrogate(&mut self, half: u16) {
         debug_assert!((0xd800..0xe000).contains(&half));
         self.halves.extend_from_slice(self.rest.as_bytes());
@@ -86,7 +86,7 @@ impl Builder {
         self.halves.extend_from_slice(&[0xed, second, third]);
     }
 
-    /// The text so far, in exactly the room it needs; the next one starts empty.
+    /// The text so far, in an exact allocation; the builder is empty afterwards.
     pub(super) fn finish(&mut self) -> Text<'static> {
         let text = if self.halves.is_empty() {
             Repr::Owned((*self.rest).into())

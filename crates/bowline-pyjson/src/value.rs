@@ -1,11 +1,11 @@
-//! A JSON value that loses nothing of what Python would keep.
+//! A JSON value that keeps everything that Python keeps.
 
 use super::{Int, Object, Text};
 
-/// Any JSON value; its strings may borrow from the document it was read from.
+/// Any JSON value; its strings may borrow from the document.
 ///
-/// Equality is of the values as written: `1` is not `1.0`, the order of members counts, and NaN
-/// differs from itself. Compare canonical forms to compare what they say.
+/// Equality is strict: `1` is not `1.0`, the order of members counts, and NaN differs from itself.
+/// Compare canonical forms to ignore the order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value<'t> {
     #[default]
@@ -32,7 +32,7 @@ impl<'t> Value<'t> {
         if let Self::Int(value) = self { value.as_i64() } else { None }
     }
 
-    /// Any number, rounded if need be.
+    /// Any number, rounded if necessary.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Float(value) => Some(*value),
@@ -41,7 +41,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// The string, unless it holds lone surrogates; [`Value::as_text`] gives those, too.
+    /// The string, unless it contains lone surrogates; see [`Value::as_text`].
     pub fn as_str(&self) -> Option<&str> {
         self.as_text()?.as_str()
     }
@@ -75,12 +75,12 @@ impl<'t> Value<'t> {
         self.as_object_mut()?.get_mut(key)
     }
 
-    /// The value, leaving null behind.
+    /// Takes the value; null remains.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// The same value, free of the document it was read from.
+    /// The same value, without borrowing from the document.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Self::Null => Value::Null,
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_value_stays_small() {
-        // Bundles are bounded by bytes of text; what a `0` in it costs is this.
+        // The limit of a bundle is in bytes of text; this is the memory of a one-byte value.
         assert!(size_of::<Value>() <= 32, "{}", size_of::<Value>());
     }
 }

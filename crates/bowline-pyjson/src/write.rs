@@ -1,13 +1,13 @@
-//! Values as text, the way `json.dumps` spells them.
+//! Writes values as `json.dumps` does.
 //!
-//! The text leaves in pieces of bounded size: the canonical form of a large bundle is hashed
-//! without ever standing in memory.
+//! The text is written in pieces of bounded size: the canonical form of a large bundle is hashed
+//! without being held in memory.
 
 use std::io::Write as _;
 
 use super::{Object, Value, float, scan};
 
-/// `json.dumps(value, sort_keys=True)`, leaving out the top-level member `without`.
+/// `json.dumps(value, sort_keys=True)`, without the top-level member `without`.
 pub(super) fn canonical(value: &Value, without: Option<&str>, sink: &mut dyn FnMut(&[u8])) {
     let mut writer = JsonWriter::new(", ", ": ", true, sink);
     match (value, without) {
@@ -17,7 +17,7 @@ pub(super) fn canonical(value: &Value, without: Option<&str>, sink: &mut dyn FnM
     writer.flush();
 }
 
-/// As `canonical`, but without spaces and with members in their order.
+/// Like [`canonical`], but without spaces and with members in their original order.
 pub(super) fn compact(value: &Value, sink: &mut dyn FnMut(&[u8])) {
     let mut writer = JsonWriter::new(",", ":", false, sink);
     writer.value(value);
@@ -118,7 +118,8 @@ impl<'v, 's> JsonWriter<'v, 's> {
         1
     }
 
-    /// Writes the code point at the start and those past ASCII that follow; says how many bytes.
+    /// Writes the code point at the start and the non-ASCII ones that follow; returns the number of
+    /// bytes read.
     fn code_points(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -160,7 +161,7 @@ fn hex_escape(unit: u16) -> [u8; 6] {
     [b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]
 }
 
-/// The first code point of WTF-8 and how many bytes it takes.
+/// The first code point of WTF-8 and its length in bytes.
 fn decode(bytes: &[u8]) -> (u32, usize) {
     let low = |byte: u8| u32::from(byte & 0x3f);
     match *bytes {
@@ -173,7 +174,7 @@ fn decode(bytes: &[u8]) -> (u32, usize) {
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
-/// Large enough that a hash runs at full speed, small enough for the nearest cache.
+/// Large enough for a hash to run at full speed, small enough for the L1 cache.
 const PIECE: usize = 8 << 10;
 
 #[cfg(test)]
@@ -208,7 +209,7 @@ mod tests {
         let text = format!("[{}]", vec![parts.join(","); 100].join(","));
         let value = Value::parse(&text).unwrap();
         let pieces = pieces(&value);
-        // A long run is handed on as it lies; the buffer holds at most one integer too much.
+        // A long run is passed on uncopied; the buffer exceeds its size by at most an integer.
         assert!(pieces.iter().all(|piece| piece.len() <= 2 * PIECE || *piece == long.as_bytes()));
         assert_eq!(String::from_utf8(pieces.concat()).unwrap(), value.to_canonical());
     }
