@@ -1,21 +1,20 @@
-//! Where one top-level block of Markdown ends and the next begins, line by line.
+//! Splits Markdown into top-level blocks, line by line.
 //!
-//! Looks at no line twice and at nothing ahead, so that a text still being written is cut like
-//! one that is complete. When in doubt it does not cut: two blocks in one piece read the same,
-//! half a block does not.
+//! Reads each line once and never ahead, so that a stream is split like a complete text. When in
+//! doubt it does not cut: two blocks in one piece render the same, half a block does not.
 //!
 //! Invariants
-//! - A cut depends only on the lines up to the one at hand.
+//! - A cut depends only on the lines up to the current one.
 //! - No cut falls into a fenced code block, an HTML comment, `<pre>`, `<script>`, `<style>` or
 //!   `<textarea>`, nor between a list item and what is indented under it.
-//! - Items of a list that are set apart by a blank line are cut from each other: a long list need
-//!   not wait for its end.
+//! - Items of a list with a blank line between them are separate blocks: a long list can be sent
+//!   before its end.
 
-/// Where to cut, seen from the line at hand.
+/// Where to cut, relative to the current line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     None,
-    /// The line begins a block, perhaps one that goes on with the list before it.
+    /// The line begins a block; `continues`: one that continues the list before it.
     Before {
         continues: bool,
     },
@@ -32,15 +31,15 @@ pub(super) struct Blocks {
 enum Within {
     #[default]
     Between,
-    /// A paragraph, heading, quote, table, …: all that a blank line ends.
+    /// A paragraph, heading, quote, table, …: ends at a blank line.
     Leaf,
-    /// A list, or indented code (no marker): goes on after blank lines with what is indented.
+    /// A list, or indented code (no marker): continues after blank lines with indented lines.
     Indented {
         marker: Option<u8>,
         after_blank: bool,
     },
     Fence(Fence),
-    /// HTML that ends only with this.
+    /// HTML that ends only with this text.
     Html {
         until: &'static str,
     },
@@ -51,11 +50,11 @@ struct Fence {
     mark: u8,
     length: usize,
     indent: usize,
-    /// The marker of the list it stands in.
+    /// The marker of the list that contains it.
     list: Option<u8>,
 }
 
-/// What opens HTML that blank lines do not end, and what ends it.
+/// Start and end of HTML that does not end at blank lines.
 const HTML: [(&str, &str); 5] = [
     ("<!--", "-->"),
     ("<pre", "</pre>"),
@@ -95,7 +94,7 @@ impl Blocks {
                 Cut::None
             }
             Within::Fence(_) if body.is_empty() => Cut::None,
-            // What is not indented ends the item, and with it the item's code.
+            // A line without indentation ends the item, and with it the item's code.
             Within::Fence(Fence { list: Some(_), .. }) if indent == 0 => {
                 self.state = open(Within::Between, indent, body);
                 Cut::Before { continues: false }
@@ -126,7 +125,7 @@ fn open(state: Within, indent: usize, body: &str) -> Within {
         Within::Between if indent >= 4 => {
             return Within::Indented { marker: None, after_blank: false };
         }
-        // Under a paragraph it is no code, only the paragraph's next line.
+        // After a paragraph it is not code, but the paragraph's next line.
         Within::Leaf if indent >= 4 => return Within::Leaf,
         _ => None,
     };
@@ -170,7 +169,7 @@ impl Fence {
 }
 
 struct Marker {
-    /// The bullet, or what follows the number: another kind begins another list.
+    /// The bullet, or the character after the number: another kind begins another list.
     kind: u8,
     width: usize,
 }

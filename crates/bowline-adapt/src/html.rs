@@ -1,18 +1,18 @@
-//! What HTML in an answer says, without its tags.
+//! Removes HTML tags from an answer.
 //!
-//! Only tags of HTML go. `Vec<String>` and `git push <remote>` look like tags, too, and taking
-//! those away would take away what was said.
+//! Only known HTML tags are removed. `Vec<String>` and `git push <remote>` look like tags, too, and
+//! removing those would change the answer.
 
 use std::borrow::Cow;
 
-/// What HTML inside a line comes to.
+/// The replacement of an inline tag.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inline<'a> {
     Break,
     Text(Cow<'a, str>),
 }
 
-/// One tag or comment inside a line.
+/// The replacement of one inline tag or comment.
 pub(super) fn inline(tag: &str) -> Inline<'_> {
     match Tag::read(tag) {
         Some(Tag { name: "br" | "BR", .. }) => Inline::Break,
@@ -61,7 +61,7 @@ pub(super) fn has_image(text: &str) -> bool {
     text.contains("<img") || text.contains("<IMG")
 }
 
-/// The HTML with descriptions in place of its images.
+/// The HTML with images replaced by their descriptions.
 pub(super) fn without_images(html: &str) -> String {
     let mut out = String::new();
     let mut rest = html;
@@ -101,7 +101,7 @@ impl<'a> Tag<'a> {
         if !apart || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
             return None;
         }
-        // Not past the next tag: one `<` after the other without an end must not each read all.
+        // Not past the next `<`: many unclosed tags would otherwise cost quadratic time.
         let end = inner.find(['<', '>'])? + text.len() - inner.len();
         text[end..].starts_with('>').then(|| Self { name, source: &text[..=end] })
     }
@@ -127,7 +127,7 @@ fn alt(tag: &str) -> String {
     out + rest
 }
 
-/// The character an entity at the beginning stands for, and how long it is.
+/// The character of the entity at the start of the text, and the entity's length.
 fn entity(text: &str) -> Option<(char, usize)> {
     let end = text.bytes().take(12).position(|b| b == b';')?;
     let name = text[..end].strip_prefix('&')?;

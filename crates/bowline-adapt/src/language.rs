@@ -1,12 +1,12 @@
-//! What is said beside the answer's own words, in the languages we can say it in.
+//! Words that speech adds to an answer, by language.
 
-/// The language speech is put into. Symbols are spelled out and separators of thousands taken
-/// away only where we know how they are spoken.
+/// The language of speech. Symbols are spelled out and thousands separators removed only in
+/// languages that are listed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     English,
     German,
-    /// Symbols stay, and nothing is added in words.
+    /// Any other language: symbols stay, and no words are added.
     Other,
 }
 
@@ -21,7 +21,7 @@ impl Language {
         }
     }
 
-    /// The words of this language, if we have them.
+    /// The words of this language, if it is listed.
     pub(super) fn words(self) -> Option<&'static Words> {
         match self {
             Language::English => Some(&ENGLISH),
@@ -31,7 +31,7 @@ impl Language {
     }
 }
 
-/// What stands for a symbol after one, and after any other number.
+/// The word for a symbol, in the singular and the plural.
 pub(super) struct Unit {
     pub(super) symbol: &'static str,
     pub(super) one: &'static str,
@@ -55,7 +55,7 @@ pub(super) struct Words {
     pub(super) code_line: &'static str,
     /// Before and after the number of lines.
     pub(super) code_block: (&'static str, &'static str),
-    /// Words after a number that belong to it: 3 million.
+    /// Words that belong to the number before them: 3 million.
     pub(super) scales: &'static [&'static str],
     /// Longer ones first where one begins another.
     pub(super) units: &'static [Unit],

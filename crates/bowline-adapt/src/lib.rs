@@ -1,16 +1,18 @@
-//! Markdown, put into the form a device can show or say: plain, short, or spoken (SBP-L4-03).
+//! Adapts Markdown to a form that a device can display or speak: plain, short, or speech
+//! (SBP-L4-03).
 //!
-//! The stored turn stays the full original: adaptation happens per delivery and may be done over for
-//! every surface. It knows texts and forms, and nothing of sessions. Pure and deterministic: the same text in the same form
-//! gives the same bytes, however it is cut into pieces.
+//! The stored turn stays the full original: adaptation happens per delivery and may be repeated for
+//! every surface. This crate knows texts and forms, and nothing of sessions. Pure and
+//! deterministic: the same text in the same form gives the same bytes, however it is split into
+//! chunks.
 //!
-//! The text is cut into top-level blocks (`blocks`), each of which is read as a document of its
-//! own. So a link reference counts only inside its block: elsewhere `[text][1]` stays as it is
-//! and the definition `[1]: url` stays as a line. That is what lets a block go out before the
-//! rest of the answer exists.
+//! The text is split into top-level blocks (`blocks`), each of which is parsed as a document of its
+//! own. So a link reference counts only inside its block: elsewhere `[text][1]` stays as it is and
+//! the definition `[1]: url` stays as a line. This allows sending a block before the rest of the
+//! answer exists.
 //!
 //! Invariants
-//! - What [`Stream`] gives, joined, is [`Form::whole`] of the whole text.
+//! - The output of [`Stream`], joined, equals [`Form::whole`] of the whole text.
 //! - Blank lines of plain text and Markdown stay where the original has them.
 
 mod blocks;
@@ -32,22 +34,23 @@ pub use language::Language;
 
 use write::FormWriter;
 
-/// How a surface wants its text.
+/// The output form for a surface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
     pub kind: Kind,
-    /// The most tokens of one turn; longer text ends after a sentence, with `…`. Estimated: four
-    /// characters a token, but one for each ideograph, kana, hangul syllable or emoji.
+    /// The most tokens of one turn; longer text is cut after a sentence, with `…`. Estimated: four
+    /// characters per token, but one token for each ideograph, kana, hangul syllable or emoji.
     pub limit: Option<u32>,
 }
 
-/// What the text is made of.
+/// The kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Markdown as it was written, with rows for tables and descriptions for images that the
-    /// surface cannot show.
+    /// The original Markdown; tables become lists and images descriptions if the surface cannot
+    /// display them.
     Markdown { tables: bool, images: bool },
-    /// Text without marks. Images are described; their addresses help only who can show them.
+    /// Text without markup. Images are described; their URLs are included only if the surface can
+    /// display images.
     Plain { images: bool },
     /// Prose to be read aloud.
     Speech { language: Language },
@@ -64,22 +67,22 @@ impl Form {
         out
     }
 
-    /// The same for a turn that is still being written.
+    /// The same for a turn that is still being generated.
     pub fn stream(&self) -> Stream {
         Stream { writer: FormWriter::new(self), unread: String::new() }
     }
 }
 
-/// A turn on its way out while it is written, block by block.
+/// Adapts a turn block by block while it is generated.
 #[derive(Debug)]
 pub struct Stream {
     writer: FormWriter,
-    /// From the beginning of the block that may still grow.
+    /// The text from the start of the block that is not complete yet.
     unread: String,
 }
 
 impl Stream {
-    /// More of the original text; gives what can be said by now, which may be nothing.
+    /// Adds original text; returns the adapted text of completed blocks, which may be empty.
     pub fn push(&mut self, more: &str) -> String {
         let mut out = String::new();
         if !self.writer.is_full() {

@@ -1,12 +1,12 @@
-//! Ends a text after so many tokens, at the end of a sentence.
+//! Cuts a text after a number of tokens, at the end of a sentence.
 //!
-//! Works character by character, so that it does not matter in which pieces the text comes.
+//! Works character by character, so that the result does not depend on how the text is split.
 //!
 //! Invariants
-//! - What fits comes out whole. What does not ends in `…`, which counts, too.
+//! - A text that fits is unchanged. One that does not ends in `…`, which counts, too.
 //! - No cut inside a word; inside a sentence only if not even the first one fits.
 
-/// Quarters of a token that the ellipsis takes, with what sets it apart.
+/// Quarters of a token for the ellipsis and the white space before it.
 const ELLIPSIS: u64 = 3;
 
 #[derive(Debug)]
@@ -14,27 +14,27 @@ pub(super) struct Limit {
     /// In quarters of a token.
     most: u64,
     used: u64,
-    /// What is not certain to go out.
+    /// Text that may still be cut off.
     held: String,
-    /// Where the last sentence and the last word of it end that leave room for the ellipsis.
+    /// The ends of the last sentence and the last word in `held` that leave room for the ellipsis.
     sentence: usize,
     word: usize,
-    /// The last character that has gone out.
+    /// The last character that was written.
     said: Option<char>,
     full: bool,
     last: Last,
 }
 
-/// What the characters so far say about where sentences end.
+/// State for finding the ends of sentences.
 #[derive(Debug, Default)]
 struct Last {
     char: char,
-    /// How many letters and digits stand directly before.
+    /// The number of letters and digits directly before.
     word: usize,
     end: SentenceEnd,
-    /// The line is an item of a list, which ends with it.
+    /// The line is a list item; its end is the end of a sentence.
     item: bool,
-    /// The line has begun.
+    /// The line has a character already.
     in_line: bool,
 }
 
@@ -42,7 +42,7 @@ struct Last {
 enum SentenceEnd {
     #[default]
     Not,
-    /// As in `3. May` and `e. g.`: one only if the line ends, too.
+    /// As in `3. May` and `e. g.`: the end of a sentence only at the end of a line.
     Perhaps,
     Surely,
 }
@@ -61,12 +61,12 @@ impl Limit {
         }
     }
 
-    /// Whether the text was cut: nothing more comes out.
+    /// Whether the text was cut: nothing more is written.
     pub(super) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// More text; `whole` if it must not be cut inside.
+    /// Adds text; `whole`: it must not be cut inside.
     pub(super) fn push(&mut self, text: &str, whole: bool, out: &mut String) {
         let mut inside = false;
         for c in text.chars() {
@@ -84,7 +84,7 @@ impl Limit {
         }
     }
 
-    /// The text is over, and what is left fits.
+    /// The end of the text: writes what is held, which fits.
     pub(super) fn finish(&mut self, out: &mut String) {
         out.push_str(&self.held);
         self.held = String::new();
@@ -119,7 +119,7 @@ impl Limit {
                 out.push_str(self.held[..self.word].trim_end());
                 out.push('…');
             }
-            // Behind a fence it would open the fence again, behind a row it would be a cell.
+            // On the same line it would reopen a fence, or become a table cell.
             Some('`' | '~' | '|') => out.push_str("\n\n…"),
             Some(_) => out.push_str(" …"),
         }
@@ -136,12 +136,12 @@ impl Limit {
 }
 
 impl Last {
-    /// Whether a word has ended, now that this character follows.
+    /// Whether a word ends before this character.
     fn is_word_before(&self, c: char) -> bool {
         !self.char.is_whitespace() && (c.is_whitespace() || is_wide(c) || is_wide(self.char))
     }
 
-    /// Whether a sentence has ended, now that this character follows.
+    /// Whether a sentence ends before this character.
     fn is_sentence_before(&self, c: char) -> bool {
         match self.char {
             '。' | '！' | '？' => !is_closing(c),

@@ -1,4 +1,4 @@
-//! Markdown as it was written, but for tables and images that a surface cannot show.
+//! The original Markdown, except for tables and images that a surface cannot display.
 //!
 //! Everything else is copied from the original, byte for byte.
 
@@ -29,9 +29,9 @@ struct Splice<'a, 'o> {
     tables: bool,
     images: bool,
     out: &'o mut String,
-    /// The original is dealt with up to here.
+    /// The original is processed up to here.
     copied: usize,
-    /// The open table, and what begins each line of it after the first.
+    /// The open table, and the prefix of each of its lines after the first.
     table: Option<(Table, String)>,
     in_image: usize,
 }
@@ -49,7 +49,7 @@ impl<'a> Splice<'a, '_> {
                 self.in_image -= 1;
                 self.copied = range.end;
             }
-            // As it stands in the original: what was escaped there has to stay escaped.
+            // Copied from the original, so that escaped characters stay escaped.
             Event::Text(_) | Event::Code(_) if self.in_image > 0 => {
                 if self.source[..range.start].ends_with('\\') {
                     self.out.push('\\');
@@ -100,7 +100,7 @@ impl<'a> Splice<'a, '_> {
         let Some((table, _)) = &mut self.table else { return };
         match tag {
             TagEnd::TableCell => {
-                // Outside a table a bar needs no escape, and the marks around a cell are gone.
+                // Outside a table a bar needs no escape.
                 let value = table.value(self.out).replace("\\|", "|").replace('\n', " ");
                 table.replace_value(&value, self.out);
                 table.end_cell(self.out);
@@ -113,7 +113,7 @@ impl<'a> Splice<'a, '_> {
                 table.end_row();
                 self.copied = at;
             }
-            // Not up to its own end: rows that the parser gave up on are text after the table.
+            // Not up to the end of its range: rows that the parser rejected are text after it.
             TagEnd::Table => {
                 if let Some((table, _)) = self.table.take() {
                     table.finish(self.out);
@@ -132,13 +132,13 @@ impl<'a> Splice<'a, '_> {
     }
 }
 
-/// The end of the line after the one that ends at `at`: the line of dashes under a head.
+/// The end of the line after the one that ends at `at`: the delimiter row under a table head.
 fn after_next_line(source: &str, at: usize) -> usize {
     let head = source[..at].trim_end().len();
     source[head..].match_indices('\n').nth(1).map_or(source.len(), |(end, _)| head + end)
 }
 
-/// What a further line needs to stand in the same quote and list item as the text at `at`.
+/// The prefix that puts a new line into the same quote and list item as the text at `at`.
 fn prefix(source: &str, at: usize) -> String {
     let line = source[..at].rfind('\n').map_or(0, |end| end + 1);
     let keep = |c: char| if matches!(c, '>' | ' ' | '\t') { c } else { ' ' };

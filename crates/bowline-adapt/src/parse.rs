@@ -1,32 +1,32 @@
-//! One block of Markdown as events.
+//! Parses one block of Markdown into events.
 
 use std::ops::Range;
 
 use pulldown_cmark::{BrokenLink, CowStr, Event, LinkType, Options, Parser};
 
-/// An event and where in the block it comes from.
+/// An event and its range in the block.
 pub(super) type Spanned<'a> = (Event<'a>, Range<usize>);
 
-/// Tables, struck text, check boxes and footnotes beside CommonMark. Footnotes of the older kind:
-/// their references are known as such without the definition, which may be in another block.
+/// CommonMark with tables, strikethrough, task lists and footnotes. Old-style footnotes: their
+/// references are recognised without the definition, which may be in another block.
 const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS)
     .union(Options::ENABLE_OLD_FOOTNOTES);
 
-/// The deepest nesting of quotes and lists that is read.
+/// The deepest nesting of quotes and lists that is parsed.
 const DEEPEST: usize = 100;
 
-/// The events of a block, and the places of its link definitions, which are in no event.
+/// The events of a block, and the ranges of its link definitions, which have no event.
 ///
-/// An image is one even if its definition is in another block; `loose` says the same of links.
+/// An image is recognised even if its definition is in another block; if `loose`, a link, too.
 pub(super) fn events(
     block: &str,
     loose: bool,
 ) -> (impl Iterator<Item = Spanned<'_>>, Vec<Range<usize>>) {
     let elsewhere = move |link: BrokenLink<'_>| {
         let (before, text) = block.split_at(link.span.start);
-        // An index of an index, as in `a[0][1]`, is no link.
+        // Indexing, as in `a[0][1]`, is not a link.
         let indexes = before.ends_with(|c: char| c.is_alphanumeric() || c == ']');
         let known =
             text.starts_with('!') || (loose && link.link_type == LinkType::Reference && !indexes);
@@ -36,13 +36,13 @@ pub(super) fn events(
     let definitions = parser.reference_definitions().iter();
     let mut definitions: Vec<_> =
         definitions.map(|(_, definition)| definition.span.clone()).collect();
-    // They come in the order of a hash map.
+    // The parser returns them in hash map order.
     definitions.sort_unstable_by_key(|span| span.start);
     (parser.into_offset_iter(), definitions)
 }
 
-/// Whether a block nests quotes and lists so deep that reading it would cost its depth on every
-/// line. Nobody writes that; it goes out as it is.
+/// Whether a block nests quotes and lists so deeply that parsing would take quadratic time. Such a
+/// block is sent unchanged.
 pub(super) fn is_too_deep(block: &str) -> bool {
     block.lines().any(|line| {
         let space = |c: u8| matches!(c, b' ' | b'\t');
@@ -62,10 +62,10 @@ pub(super) fn is_too_deep(block: &str) -> bool {
     })
 }
 
-/// Whether a block is prose that Markdown reads as nothing but one paragraph, so that it need not
-/// be parsed at all. Most blocks of most answers are.
+/// Fast path: whether a block is a single paragraph without markup, which need not be parsed. Most
+/// blocks of most answers are.
 pub(super) fn is_prose(block: &str) -> bool {
-    // Line starts are the rarer ones, and only a line's first character counts.
+    // Some characters are markup only as the first of a line.
     let mut fresh = true;
     let mut indent = 0;
     for byte in block.bytes() {
@@ -82,7 +82,7 @@ pub(super) fn is_prose(block: &str) -> bool {
     true
 }
 
-/// Whether a footnote's label is one: `[^a-z]` is more likely to be meant as it stands.
+/// Whether the text is a footnote label: `[^a-z]` is more likely a regular expression.
 pub(super) fn is_label(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
@@ -90,9 +90,9 @@ pub(super) fn is_label(text: &str) -> bool {
 #[derive(Debug, Clone, Copy)]
 enum Class {
     Text,
-    /// Means something anywhere.
+    /// Markup anywhere.
     Mark,
-    /// Means something as the first of its line.
+    /// Markup as the first character of a line.
     First,
     Space,
     End,

@@ -1,6 +1,6 @@
-//! Text without marks: what a display shows that knows no Markdown.
+//! Plain text, for displays without Markdown.
 //!
-//! Only marks go; every line that carries meaning stays, and blank lines stay where they were.
+//! Only markup is removed; every line with content stays, and blank lines stay where they were.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 
@@ -8,10 +8,10 @@ use super::html;
 use super::parse::{self, Spanned};
 use super::table::Table;
 
-/// The deepest indentation of nested lists. Deeper ones would cost their depth on every line.
+/// The deepest indentation of nested lists: without a limit the output could be quadratic.
 const DEEPEST: usize = 24;
 
-/// Appends a block. `ordinal` is the number its list goes on with, then the one after its last.
+/// Appends a block. `ordinal`: the number that its list continues with; updated to the next one.
 pub(super) fn render(block: &str, images: bool, ordinal: &mut Option<u64>, out: &mut String) {
     if parse::is_prose(block) {
         out.push_str(block);
@@ -50,16 +50,16 @@ struct Plain<'a, 'o> {
     ordinal: Option<u64>,
     /// The open lists, with the next number of the numbered ones.
     lists: Vec<Option<u64>>,
-    /// The width of the open items' marks.
+    /// The width of the open items' markers.
     indent: Vec<usize>,
-    /// The open links and images: where their text begins, and where they lead.
+    /// The open links and images: the start of their text, and their URL.
     links: Vec<(usize, String)>,
     table: Option<Table>,
     html: Option<String>,
     in_code: bool,
     /// Line ends to write before the next text.
     newlines: usize,
-    /// Nothing was written since the beginning of the block or the item's mark.
+    /// Nothing was written since the start of the block or the item's marker.
     fresh: bool,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Plain<'a, '_> {
             }
             TagEnd::CodeBlock => {
                 self.in_code = false;
-                // The line end of its last line is not part of the gap.
+                // The end of its last line is not part of the gap.
                 self.newlines = 0;
             }
             TagEnd::HtmlBlock => {
@@ -181,7 +181,7 @@ impl<'a> Plain<'a, '_> {
         }
     }
 
-    /// A block begins here: on a new line, after a blank one if the original has one there.
+    /// Starts a block: on a new line, after a blank one if the original has one there.
     fn block(&mut self, at: usize) {
         if !self.fresh && self.newlines == 0 {
             self.newlines = if follows_blank_line(self.source, at) { 2 } else { 1 };
@@ -205,7 +205,7 @@ impl<'a> Plain<'a, '_> {
     fn link(&mut self, shown: bool) {
         let Some((from, url)) = self.links.pop() else { return };
         let text = &self.out[from..];
-        // A place in the same document is nowhere in a text.
+        // An anchor in the same document has no meaning in plain text.
         if !shown || url.is_empty() || url.starts_with('#') || is_same(text, &url) {
             return;
         }
@@ -250,7 +250,7 @@ fn is_same(text: &str, url: &str) -> bool {
     text == url || url.strip_prefix("mailto:") == Some(text)
 }
 
-/// Whether the line before that of `at` is blank, apart from the marks of quotes.
+/// Whether the line before that of `at` is blank, apart from quote markers.
 fn follows_blank_line(source: &str, at: usize) -> bool {
     let space = |c: char| matches!(c, ' ' | '\t' | '\r' | '>');
     let before = source[..at].trim_end_matches(space);

@@ -3,14 +3,14 @@
 use super::language::{Language, Unit, Words};
 use super::url;
 
-/// Appends what is to be said of `text`. No double spaces, no `://`, no `..` come out.
+/// Appends the speakable form of `text`. The output has no double spaces, no `://` and no `..`.
 pub(super) fn say(text: &str, language: Language, out: &mut String) {
     let mut voice = Voice { text, words: language.words(), from: out.len(), out };
     voice.run();
 }
 
 struct Voice<'a, 'o> {
-    /// What is still to be said.
+    /// The remaining text.
     text: &'a str,
     words: Option<&'static Words>,
     from: usize,
@@ -107,7 +107,7 @@ impl<'a> Voice<'a, '_> {
         }
     }
 
-    /// `$3 million` is said as three million dollars.
+    /// `$3 million` becomes `3 million dollars`.
     fn money(&mut self, symbol: char, words: &'static Words) {
         self.skip(symbol);
         self.text = self.text.trim_start_matches(' ');
@@ -134,7 +134,7 @@ impl<'a> Voice<'a, '_> {
         self.out.push_str(if one { unit.one } else { unit.many });
     }
 
-    /// Says the host of an address that begins with the last `said` characters.
+    /// Replaces a URL, which begins with the last `said` characters of the output, by its host.
     fn address(&mut self, mark: &str, said: usize) {
         self.out.truncate(self.out.len() - said);
         let (host, length) = url::read(&self.text[mark.len()..]);
@@ -148,7 +148,7 @@ impl<'a> Voice<'a, '_> {
         }
     }
 
-    /// Whether an address without scheme begins with what was said last.
+    /// Whether a URL without scheme begins with the end of the output.
     fn is_web(&self) -> bool {
         self.text[1..].starts_with(|c: char| c.is_alphanumeric())
             && self.said().strip_suffix("www").is_some_and(|before| {
@@ -156,7 +156,7 @@ impl<'a> Voice<'a, '_> {
             })
     }
 
-    /// Leaves out emoji and the space that was there for them.
+    /// Skips emoji and the white space around them.
     fn emoji(&mut self) {
         self.text = self.text.trim_start_matches(|c| is_picture(c) || is_space(c) || c == JOINER);
         if self.text.is_empty() || self.text.starts_with(['.', ',', ';', ':', '!', '?', ')']) {
@@ -199,7 +199,7 @@ impl<'a> Voice<'a, '_> {
     }
 }
 
-/// Digits, with single separators between them.
+/// The length of a number: digits, with single separators between them.
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -210,7 +210,7 @@ fn number_length(text: &str) -> usize {
     at
 }
 
-/// Without separators of thousands, if that is what they are.
+/// Appends a number without its thousands separators.
 fn push_number(number: &str, thousands: u8, out: &mut String) {
     let thousands = char::from(thousands);
     let decimal = if thousands == ',' { '.' } else { ',' };
@@ -237,7 +237,7 @@ fn is_space(c: char) -> bool {
 /// Joins emoji, but also letters of some scripts.
 const JOINER: char = '\u{200d}';
 
-/// Emoji, and what only colours them.
+/// Emoji and their modifiers.
 fn is_picture(c: char) -> bool {
     matches!(c,
         '\u{1f000}'..='\u{1faff}' | '\u{2600}'..='\u{27bf}' | '\u{231a}'..='\u{231b}'
@@ -245,7 +245,7 @@ fn is_picture(c: char) -> bool {
         | '\u{fe0f}' | '\u{20e3}' | '\u{e0020}'..='\u{e007f}')
 }
 
-/// The bytes at which something may have to be done; the rest is copied in long runs.
+/// The bytes that may need replacement; the rest is copied in long runs.
 const CAREFUL: [bool; 256] = {
     let mut table = [false; 256];
     let bytes = b"0123456789.: \t\n\r\x0c$-&~#\xc2\xe2\xef\xf0\xf3";

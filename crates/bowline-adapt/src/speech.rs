@@ -1,4 +1,4 @@
-//! Prose to be read aloud: no marks, no addresses, no code, and every item and row a sentence.
+//! Prose to be read aloud: no markup, no URLs, no code, and every item and row is a sentence.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 
@@ -11,7 +11,7 @@ use super::table::Table;
 /// The longest line of code that is read out.
 const SAYABLE: usize = 60;
 
-/// Appends a block. `ordinal` is the number its list goes on with, then the one after its last.
+/// Appends a block. `ordinal`: the number that its list continues with; updated to the next one.
 pub(super) fn render(block: &str, language: Language, ordinal: &mut Option<u64>, out: &mut String) {
     if parse::is_prose(block) {
         say(block, language, out);
@@ -46,16 +46,16 @@ struct Speech<'a, 'o> {
     words: Option<&'static Words>,
     from: usize,
     out: &'o mut String,
-    /// What is being put together, not yet made speakable.
+    /// Buffer of the current sentence, before it is made speakable.
     line: String,
     ordinal: Option<u64>,
     lists: Vec<Option<u64>>,
-    /// Where the text of an open link begins, and where it leads.
+    /// The start of an open link's text, and its URL.
     links: Vec<(usize, String)>,
     table: Option<Table>,
     html: Option<String>,
     code: Option<String>,
-    /// The last sentence and the next are of the same list or table.
+    /// The previous and the next sentence belong to the same list or table.
     joined: bool,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Speech<'a, '_> {
                 self.links.push((self.line.len(), dest_url.into_string()));
             }
             Tag::Image { .. } | Tag::Emphasis | Tag::Strong | Tag::Strikethrough => {}
-            // What begins an item or a footnote goes on in its first paragraph.
+            // The label of an item or footnote is part of its first paragraph.
             Tag::Paragraph if self.line.ends_with(": ") => {}
             Tag::List(first) => {
                 self.block();
@@ -181,14 +181,13 @@ impl<'a> Speech<'a, '_> {
         }
     }
 
-    /// A block ends or begins: what was put together so far is a sentence of an item, or a
-    /// paragraph.
+    /// A block ends or begins: writes the buffer as a sentence of an item, or as a paragraph.
     fn block(&mut self) {
         let in_list = !self.lists.is_empty();
         self.utter(in_list, in_list);
     }
 
-    /// A link is called by its text, or else by its host.
+    /// A link is read as its text or, without one, as its host.
     fn link(&mut self) {
         let Some((from, url)) = self.links.pop() else { return };
         if self.line[from..].trim().is_empty() && url.contains("://") {

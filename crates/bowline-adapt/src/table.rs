@@ -1,17 +1,17 @@
-//! A table on its way to being rows of text, each value with the name of its column.
+//! Turns a table into rows of text, each value with the name of its column.
 //!
-//! The cells are written straight into the text; this only puts the names and marks between.
+//! The cells are written directly into the output; this only inserts names and separators.
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Between a column's name and the value.
+    /// Separator between a column's name and the value.
     naming: &'static str,
-    /// Between one value and the next.
+    /// Separator between two values.
     between: &'static str,
     columns: Vec<String>,
     in_head: bool,
     column: usize,
-    /// Where the row, the cell with its name, and the cell's value begin.
+    /// The start of the row, of the cell with its name, and of the cell's value.
     row: usize,
     cell: usize,
     value: usize,
@@ -52,12 +52,12 @@ impl Table {
         self.value = out.len();
     }
 
-    /// Whether it had no row so far.
+    /// Whether it has no row yet.
     pub(super) fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// What was written into the cell.
+    /// The text of the cell.
     pub(super) fn value<'a>(&self, out: &'a str) -> &'a str {
         out[self.value..].trim()
     }
@@ -67,7 +67,7 @@ impl Table {
         out.push_str(value);
     }
 
-    /// A cell without text takes its name back.
+    /// Ends a cell; without text its name is removed.
     pub(super) fn end_cell(&mut self, out: &mut String) {
         if self.in_head {
             self.columns.push(self.value(out).trim_end_matches(':').to_owned());
@@ -86,7 +86,7 @@ impl Table {
         self.rows += 1;
     }
 
-    /// A table without rows says at least what its columns are.
+    /// Ends the table; without rows the names of its columns are written.
     pub(super) fn finish(self, out: &mut String) {
         if self.rows == 0 {
             out.push_str(&self.columns.join(self.between));

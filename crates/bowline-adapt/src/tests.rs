@@ -1,4 +1,4 @@
-//! The rules of adaptation as tables of what goes in and what comes out, and its laws.
+//! Table tests of the rules of adaptation, and property tests.
 
 mod laws;
 mod limits;

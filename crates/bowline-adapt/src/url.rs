@@ -1,6 +1,6 @@
-//! Addresses in a text, and the host to say in their place.
+//! URLs in a text, and the host to speak in their place.
 
-/// What stands after a `://`: the host, and how many bytes the address takes.
+/// Parses the text after a `://`: the host, and the length of the URL in bytes.
 pub(super) fn read(text: &str) -> (&str, usize) {
     let mut open = 0usize;
     let mut end = text.len();
@@ -15,7 +15,7 @@ pub(super) fn read(text: &str) -> (&str, usize) {
             }
         }
     }
-    // What ends a sentence belongs to the sentence.
+    // Trailing punctuation belongs to the sentence, not to the URL.
     let address = text[..end].trim_end_matches(['.', ',', ';', ':', '!', '?', '\'', '*', '_']);
     let authority = address.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();
@@ -23,12 +23,13 @@ pub(super) fn read(text: &str) -> (&str, usize) {
     (host.strip_prefix("www.").unwrap_or(host), address.len())
 }
 
-/// Whether a character may stand before a `://`.
+/// Whether a character may be part of a scheme.
 pub(super) fn is_scheme(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
 }
 
-/// Hosts may be written in other Latin letters; what comes in other scripts is the next word.
+/// Whether a character may be part of a URL. Hosts may have accented Latin letters; text in other
+/// scripts is the next word.
 fn is_part(c: char) -> bool {
     (c.is_ascii_graphic() && !matches!(c, '<' | '>' | '"' | '`' | '|' | ')' | '{' | '}' | '\\'))
         || (c.is_alphabetic() && ('\u{c0}'..'\u{250}').contains(&c))

@@ -1,6 +1,6 @@
-//! Carries blocks from the original to the adapted text, with what stands between them.
+//! Writes adapted blocks, with the white space between them.
 //!
-//! Both ways of adapting run through here; only who holds the text differs.
+//! Used for whole texts and for streams, which differ only in who owns the text.
 
 use super::blocks::{Blocks, Cut};
 use super::limit::Limit;
@@ -11,17 +11,17 @@ pub(super) struct FormWriter {
     kind: Kind,
     limit: Option<Limit>,
     blocks: Blocks,
-    /// The lines of the open block end here.
+    /// The end of the open block's lines so far.
     read: usize,
-    /// No line ends before here.
+    /// There is no line end before this position.
     searched: usize,
-    /// The open block goes on with the list of the one before.
+    /// The open block continues the list of the previous one.
     continues: bool,
-    /// The number of the next item of the list that ended the last block.
+    /// The number of the next item of the list at the end of the previous block.
     ordinal: Option<u64>,
     /// White space of the original since the last block.
     gap: String,
-    /// The same before that block, if it gave no text.
+    /// White space before that block, if the block produced no text.
     spare: Option<String>,
     begun: bool,
 }
@@ -42,13 +42,13 @@ impl FormWriter {
         }
     }
 
-    /// Whether nothing more will be said, whatever comes.
+    /// Whether the limit is reached: no more text will be written.
     pub(super) fn is_full(&self) -> bool {
         self.limit.as_ref().is_some_and(Limit::is_full)
     }
 
-    /// Reads the complete lines of `text`, which begins with the open block. Gives how much of it
-    /// was used up; the next call begins there.
+    /// Reads the complete lines of `text`, which begins with the open block. Returns how many bytes
+    /// were consumed; the next call begins there.
     pub(super) fn feed(&mut self, text: &str, out: &mut String) -> usize {
         let mut begin = 0;
         while let Some(length) = text[self.searched..].find('\n') {
@@ -68,7 +68,7 @@ impl FormWriter {
         begin
     }
 
-    /// The text is over: `text` is what [`feed`](Self::feed) left, or ends with it.
+    /// The end of the text: `text` is what [`feed`](Self::feed) left, or ends with it.
     pub(super) fn finish(&mut self, text: &str, out: &mut String) {
         if self.is_full() {
             return;
@@ -128,8 +128,8 @@ impl FormWriter {
         self.gap.push_str(gap);
     }
 
-    /// What goes between the last text and the next. Around a block that gave no text one of the
-    /// two gaps is enough, and at the beginning none.
+    /// The white space between the last text and the next. Around a block that produced no text one
+    /// of the two gaps is used, and at the beginning none.
     fn gap(&self) -> &str {
         match &self.spare {
             Some(_) if !self.begun => "",
@@ -138,7 +138,7 @@ impl FormWriter {
         }
     }
 
-    /// Appends the gap and the block; neither if the block gives no text.
+    /// Appends the gap and the block; neither if the block produces no text.
     fn render(&mut self, content: &str, out: &mut String) -> bool {
         let before = out.len();
         match self.kind {
@@ -164,7 +164,8 @@ impl FormWriter {
     }
 }
 
-/// Half a code block would leave its fence open, and half a row would be a shorter one.
+/// Whether a block must not be cut: half a code block would leave its fence open, and half a table
+/// row would lose cells.
 fn is_indivisible(block: &str) -> bool {
     block.contains("```") || block.contains("~~~") || block.starts_with('|')
 }
