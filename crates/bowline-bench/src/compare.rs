@@ -39,7 +39,7 @@ pub async fn run(
     let first = load::first_tokens(&server, &stream, load::Clock::FromRequest).await?;
     report.figure("first_token_ms_p50", first);
     match keeps_sessions {
-        false => report.note("note: no `sbp` in its answer; sessions and surfaces are left out"),
+        false => report.note("note: no `sbp` in its answer; sessions and surfaces are skipped"),
         true if url.scheme() != "http" => {
             report.note("note: attachments and drains are measured over plain HTTP only");
         }
@@ -59,11 +59,11 @@ async fn surfaces(
     report.doing("attachments");
     let mut doors = Vec::with_capacity(PARALLEL);
     for _ in 0..PARALLEL {
-        doors.push(opened(server, model).await.context("it made no session")?);
+        doors.push(opened(server, model).await.context("the server created no session")?);
     }
     report.figure("attach_per_s", surfaces::attaches(address, &doors, length).await?);
     report.doing(&format!("a drain (making {MISSED} turns first)"));
-    let door = opened(server, model).await.context("it made no session")?;
+    let door = opened(server, model).await.context("the server created no session")?;
     let more = load::body(model, Some(&format!("{{\"session_id\":\"{}\"}}", door.id)), false);
     for _ in 1..MISSED {
         server.ask(&more).await?;

@@ -60,7 +60,7 @@ impl AsyncCall<Duration> for EchoCall {
         self.socket.send(Packet::text(self.frame.clone())).await?;
         match self.socket.next().await {
             Some(Ok(Packet::Text(_))) => Ok(begun.elapsed()),
-            other => bail!("instead of an echo came {other:?}"),
+            other => bail!("expected an echo, received {other:?}"),
         }
     }
 }

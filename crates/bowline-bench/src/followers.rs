@@ -56,10 +56,11 @@ async fn turn(address: SocketAddr, door: &Door, followers: usize) -> Result<Dura
     while let Some(followed) = others.join_next().await {
         seen.push(followed??);
     }
-    let last = seen.iter().map(|followed| followed.ended).max().context("nobody followed")?;
+    let last =
+        seen.iter().map(|followed| followed.ended).max().context("no surface received the turn")?;
     for followed in &seen {
         let words = followed.text()?.matches(mock::WORD).count() + 1;
-        ensure!(words == mock::TALKATIVE_WORDS, "a surface has {words} words of the turn");
+        ensure!(words == mock::TALKATIVE_WORDS, "a surface received {words} words of the turn");
     }
     Ok(last - begun)
 }
@@ -79,7 +80,7 @@ async fn follow(mut socket: Socket) -> Result<Followed> {
                 // These mean that there is no live turn: no TURN_COMPLETE would follow.
                 let otherwise = [r#"{"type":"TURN_FAILED""#, r#"{"type":"TETHER_TURN""#];
                 if otherwise.iter().any(|start| text.starts_with(start)) {
-                    bail!("instead of a live turn came {text}");
+                    bail!("expected a live turn, received {text}");
                 }
                 frames.push(text);
                 if over {
@@ -87,7 +88,7 @@ async fn follow(mut socket: Socket) -> Result<Followed> {
                 }
             }
             Some(Ok(_)) => {}
-            other => bail!("a surface that follows a turn was sent {other:?}"),
+            other => bail!("unexpected frame during a turn: {other:?}"),
         }
     }
 }
@@ -99,7 +100,7 @@ impl Followed {
         for frame in &self.frames {
             if let ServerFrame::TurnChunk { offset, delta, .. } = serde_json::from_str(frame)? {
                 let offset = usize::try_from(offset)?;
-                ensure!(text.is_char_boundary(offset), "a chunk at {offset} follows no other");
+                ensure!(text.is_char_boundary(offset), "a chunk at offset {offset} leaves a gap");
                 text.truncate(offset);
                 text.push_str(&delta);
             }

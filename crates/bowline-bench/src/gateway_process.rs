@@ -68,7 +68,7 @@ impl Gateway {
 
     /// Resident memory, in bytes.
     pub(crate) fn memory(&self) -> Result<f64> {
-        let pid = self.child.id().context("the gateway is gone")?;
+        let pid = self.child.id().context("the gateway process has ended")?;
         let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
         let pages: f64 = statm.split_whitespace().nth(1).context("no memory figure")?.parse()?;
         Ok(pages * 4096.0)
@@ -76,13 +76,13 @@ impl Gateway {
 
     /// Resets the peak of resident memory.
     pub(crate) fn forget_peak(&self) -> Result<()> {
-        let pid = self.child.id().context("the gateway is gone")?;
+        let pid = self.child.id().context("the gateway process has ended")?;
         Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
     }
 
     /// The peak of resident memory since the last reset, in bytes.
     pub(crate) fn peak(&self) -> Result<f64> {
-        let pid = self.child.id().context("the gateway is gone")?;
+        let pid = self.child.id().context("the gateway process has ended")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.split_whitespace().next()).context("no peak")?;

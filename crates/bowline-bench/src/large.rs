@@ -48,7 +48,7 @@ pub(crate) async fn ready(upstream: SocketAddr, megabytes: u64, report: &mut Rep
         times.push(begun.elapsed());
         recovered += gateway.recovered;
     }
-    ensure!(recovered > 0, "no turn was cut off, so nothing was shown");
+    ensure!(recovered > 0, "no turn was interrupted, so recovery was not measured");
     let name = if megabytes == 1000 { "1gb".to_owned() } else { format!("{megabytes}mb") };
     report.figure(&format!("ready_ms_{name}"), load::median(&mut times).as_secs_f64() * 1e3);
     report.figure(&format!("ready_taken_up_{name}"), recovered as f64);

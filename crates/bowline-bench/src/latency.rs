@@ -67,7 +67,7 @@ async fn whole_turns(server: &ServerUnderLoad, body: &str, turns: usize) -> Resu
                 let asked = Instant::now();
                 let stream = server.ask(&body).await?;
                 times.push(milliseconds(asked.elapsed()));
-                ensure!(stream.ends_with(mock::DONE), "a stream broke off: {stream}");
+                ensure!(stream.ends_with(mock::DONE), "a stream ended early: {stream}");
             }
             anyhow::Ok(times)
         });

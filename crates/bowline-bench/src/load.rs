@@ -153,12 +153,12 @@ pub(crate) async fn first_tokens(
             for _ in 0..20 {
                 let asked = Instant::now();
                 let mut stream = server.post(body.clone()).await?.error_for_status()?;
-                let first = stream.chunk().await?.context("a stream of nothing")?;
+                let first = stream.chunk().await?.context("the stream ended without a chunk")?;
                 delays.push(match clock {
                     Clock::FromRequest => asked.elapsed(),
-                    Clock::FromMock => {
-                        since_epoch().saturating_sub(sent_at(&first).context("no time stamp")?)
-                    }
+                    Clock::FromMock => since_epoch().saturating_sub(
+                        sent_at(&first).context("no timestamp in the first token")?,
+                    ),
                 });
                 while stream.chunk().await?.is_some() {}
             }

@@ -87,11 +87,11 @@ async fn content_id(bundle: &str, report: &mut Report) -> Result<()> {
     let megabytes = bundle.len() as f64 / 1e6;
     report.figure("cid_mb_per_s", megabytes / best.as_secs_f64());
     let Some((theirs, seconds)) = python(bundle).await? else {
-        report.note("python3 is not here; cid_vs_python is left out");
+        report.note("python3 is not installed; cid_vs_python is skipped");
         return Ok(());
     };
     let ours = cid.map(|cid| cid.to_string()).unwrap_or_default();
-    ensure!(ours == theirs, "Python names the bundle {theirs}, and we {ours}");
+    ensure!(ours == theirs, "content ids differ: Python {theirs}, bowline {ours}");
     report.figure("cid_python_mb_per_s", megabytes / seconds);
     report.ratio("cid_vs_python", seconds / best.as_secs_f64());
     Ok(())
@@ -101,12 +101,12 @@ async fn python(bundle: &str) -> Result<Option<(String, f64)>> {
     let mut command = Command::new("python3");
     command.args(["-c", PYTHON, &HASHES.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut python) = command.spawn() else { return Ok(None) };
-    let mut stdin = python.stdin.take().context("no way to python3")?;
+    let mut stdin = python.stdin.take().context("no stdin of python3")?;
     stdin.write_all(bundle.as_bytes()).await?;
     drop(stdin);
     let said = python.wait_with_output().await?;
     let said = String::from_utf8(said.stdout)?;
-    let (cid, seconds) = said.trim().split_once(' ').context("python3 said nothing of use")?;
+    let (cid, seconds) = said.trim().split_once(' ').context("unexpected output of python3")?;
     Ok(Some((cid.to_owned(), seconds.parse()?)))
 }
 

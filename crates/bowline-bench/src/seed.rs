@@ -52,7 +52,7 @@ pub(crate) async fn sessions(folder: &Path, turns: &[usize]) -> Result<Vec<Door>
 /// Appends turns to a session's log, as its owner would.
 async fn fill(store: &Sqlite, id: SessionId, turns: usize) -> Result<()> {
     let Some(Loaded { mut head, fence, version, .. }) = store.load(id).await? else {
-        bail!("the session that was just made is gone");
+        bail!("the session that was just created is missing");
     };
     let owner = ReplicaId(Uuid::new_v4());
     store.register(owner).await?;

@@ -66,7 +66,7 @@ async fn connect(address: SocketAddr, door: &Door, hello: serde_json::Value) -> 
     socket.send(Packet::text(hello.to_string())).await?;
     match socket.next().await {
         Some(Ok(Packet::Text(_))) => Ok(socket),
-        other => bail!("instead of a welcome came {other:?}"),
+        other => bail!("expected an answer to the attach, received {other:?}"),
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn drain(address: SocketAddr, door: &Door, turns: usize) -> Res
         match socket.next().await {
             Some(Ok(Packet::Text(_))) => seen += 1,
             Some(Ok(_)) => {}
-            other => bail!("after {seen} turns came {other:?}"),
+            other => bail!("unexpected frame after {seen} turns: {other:?}"),
         }
     }
     Ok(begun.elapsed())

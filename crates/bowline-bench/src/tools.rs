@@ -64,7 +64,7 @@ pub async fn run(pace: Pace, report: &mut Report) -> Result<()> {
 /// The same without a disk: the gateway's own latency.
 async fn in_memory(upstream: SocketAddr, pace: &Pace, report: &mut Report) -> Result<()> {
     let Ok(folder) = tempfile::tempdir_in(IN_MEMORY) else {
-        report.note(&format!("{IN_MEMORY} is not here; tool_step_memory_* is left out"));
+        report.note(&format!("{IN_MEMORY} does not exist; tool_step_memory_* is skipped"));
         return Ok(());
     };
     report.doing("tool calls on a store in memory");
@@ -119,12 +119,13 @@ async fn device(mut socket: Socket) -> Result<Infallible> {
         let text = match socket.next().await {
             Some(Ok(Packet::Text(text))) => text,
             Some(Ok(_)) => continue,
-            other => bail!("a device was sent {other:?}"),
+            other => bail!("unexpected frame for a device: {other:?}"),
         };
         let received = since_epoch();
         let frame: Value = serde_json::from_str(&text)?;
         if frame["type"] == "TOOL_CALL" {
-            let result = legs::result(&frame, received).context("a call without its time")?;
+            let result =
+                legs::result(&frame, received).context("a tool call without a timestamp")?;
             socket.send(Packet::text(result.to_string())).await?;
         }
     }
@@ -151,7 +152,7 @@ impl AsyncCall<Legs> for ToolCaller {
         let text = request.body(self.body.clone()).send().await?.text().await?;
         let answer: Value = serde_json::from_str(&text)?;
         let words = answer["choices"][0]["message"]["content"].as_str();
-        words.and_then(legs::read).with_context(|| format!("no call was made: {text}"))
+        words.and_then(legs::read).with_context(|| format!("no tool call was made: {text}"))
     }
 }
 

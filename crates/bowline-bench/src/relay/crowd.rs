@@ -66,5 +66,5 @@ fn moor(
 fn held(relay: &MeasuredServer, name: &str) -> Result<f64> {
     let page = wire::get(relay.address, "/metrics")?;
     let line = page.lines().find_map(|line| line.strip_prefix(name));
-    Ok(line.context("the relay does not count that")?.trim().parse()?)
+    Ok(line.context("the relay has no such metric")?.trim().parse()?)
 }

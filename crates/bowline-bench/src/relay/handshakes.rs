@@ -49,7 +49,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
                 (0..CLIENTS).map(|_| scope.spawn(|| come_and_go(relay.address, &visits))).collect();
             clients
                 .into_iter()
-                .try_for_each(|client| client.join().ok().context("a client broke")?)
+                .try_for_each(|client| client.join().ok().context("a client thread panicked")?)
         })?;
         rates.push(CONNECTS as f64 / begun.elapsed().as_secs_f64());
     }
@@ -102,7 +102,7 @@ struct Visit {
 
 fn come_and_go(relay: SocketAddr, visits: &Mutex<Vec<Visit>>) -> Result<()> {
     loop {
-        let next = visits.lock().ok().context("a client broke")?.pop();
+        let next = visits.lock().ok().context("a client thread panicked")?.pop();
         let Some(visit) = next else { return Ok(()) };
         let mut stream = wire::connect(relay, &visit.token)?;
         wire::upgraded(&mut stream)?;

@@ -65,5 +65,5 @@ impl Issuer {
 }
 
 pub(super) fn session(id: u64) -> Result<SessionId> {
-    SessionId::from_wire(id).context("zero is no session")
+    SessionId::from_wire(id).context("a session id must not be zero")
 }

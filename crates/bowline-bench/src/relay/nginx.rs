@@ -24,7 +24,7 @@ impl Nginx {
     pub(super) fn start(report: &Report) -> Result<Option<Self>> {
         let places = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
         let Some(program) = places.iter().map(Path::new).find(|path| path.exists()) else {
-            report.note("warning: no nginx here; nothing is compared with it");
+            report.note("warning: nginx is not installed; the comparison with it is skipped");
             return Ok(None);
         };
         let behind = TcpListener::bind("127.0.0.1:0")?;
@@ -65,7 +65,7 @@ fn settings(listen: SocketAddr, behind: SocketAddr, folder: &Path) -> String {
 
 /// Answers the upgrade that nginx passes on.
 pub(super) fn accept(behind: &TcpListener) -> Result<TcpStream> {
-    let (mut stream, _) = behind.accept().context("nothing came through nginx")?;
+    let (mut stream, _) = behind.accept().context("no connection arrived through nginx")?;
     stream.set_nodelay(true)?;
     super::wire::answer_upgrade(&mut stream)?;
     Ok(stream)

@@ -70,7 +70,7 @@ pub(super) fn flood(paths: &[Path], shape: Shape, length: Duration) -> Result<(u
         }
         let mut frames = 0;
         for task in running {
-            frames += task.join().ok().context("a thread of the generator broke")??;
+            frames += task.join().ok().context("a thread of the generator panicked")??;
         }
         Ok(frames)
     });
@@ -106,7 +106,7 @@ fn receive(mut stream: &TcpStream, shape: Shape, total: &AtomicUsize) -> Result<
         }
         let frames = total.load(Ordering::Acquire);
         if frames.checked_mul(shape.arrives).is_some_and(|all| bytes >= all) {
-            ensure!(bytes == frames * shape.arrives, "more came out than went in");
+            ensure!(bytes == frames * shape.arrives, "more bytes were received than sent");
             return Ok(frames);
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn measure(report: &mut Report) -> Result<()> {
 /// Encrypts and decrypts in place: no copy, no allocation.
 fn cipher_alone(key: &LessSafeKey, buffer: &mut [u8]) -> Result<()> {
     let nonce = || Nonce::assume_unique_for_key([1; 12]);
-    let broke = |_| anyhow!("the cipher broke");
+    let broke = |_| anyhow!("the cipher failed");
     let tag = key.seal_in_place_separate_tag(nonce(), Aad::empty(), black_box(buffer));
     let tag = tag.map_err(broke)?;
     let opened = key.open_in_place_separate_tag(nonce(), Aad::empty(), tag.as_ref(), buffer);

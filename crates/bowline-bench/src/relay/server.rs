@@ -35,7 +35,7 @@ impl MeasuredServer {
         let patience = Instant::now() + Duration::from_secs(10);
         while !wire::get(address, "/readyz")?.starts_with("HTTP/1.1 200") {
             if Instant::now() > patience {
-                bail!("the relay did not get ready");
+                bail!("the relay did not become ready");
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -62,7 +62,7 @@ impl Process {
         let stdout = process.0.stdout.take().context("no output")?;
         let mut line = String::new();
         if BufReader::new(stdout).read_line(&mut line)? == 0 {
-            bail!("a process that is to be measured did not start");
+            bail!("the measured process did not start");
         }
         Ok((process, line))
     }

@@ -79,7 +79,7 @@ pub(super) fn read_message(stream: &mut impl std::io::Read) -> Result<Bytes> {
                 stream.read_exact(&mut long)?;
                 usize::from(u16::from_be_bytes(long))
             }
-            127 => bail!("a message longer than any here"),
+            127 => bail!("the message is too long for this client"),
             short => usize::from(short),
         };
         let mut message = vec![0; length];
@@ -87,7 +87,7 @@ pub(super) fn read_message(stream: &mut impl std::io::Read) -> Result<Bytes> {
         match head[0] {
             0x82 => return Ok(message.into()),
             0x89 => {}
-            other => bail!("a frame {other:#04x} came, and no message"),
+            other => bail!("expected a binary message, received opcode {other:#04x}"),
         }
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn until_online(address: SocketAddr, token: &str) -> Result<()> {
         .contains("\"online\"")
     {
         if Instant::now() > patience {
-            bail!("a daemon did not come to its place");
+            bail!("the relay did not register a daemon in time");
         }
     }
     Ok(())
