@@ -20,7 +20,7 @@ pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
     let found = find(conn, new.id)?;
     found
         .map(|(_, export)| export)
-        .ok_or_else(|| rows::corrupt("an export that was just made is gone"))
+        .ok_or_else(|| rows::corrupt("an export that was just created is missing"))
 }
 
 pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {

@@ -144,7 +144,7 @@ fn log_of(conn: &Connection, key: Key) -> Result<OwnLog> {
          UNION ALL SELECT key, base_key, base_seq, agent_id FROM trunks WHERE key = ?1",
     )?;
     let found = statement.query_row([key], read_log).optional()?;
-    found.ok_or_else(|| rows::corrupt("a log that is based on nothing"))
+    found.ok_or_else(|| rows::corrupt("a fork whose base is missing"))
 }
 
 fn read_log(row: &Row<'_>) -> rusqlite::Result<OwnLog> {

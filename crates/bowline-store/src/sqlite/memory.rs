@@ -86,7 +86,10 @@ fn remember_one(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Resul
     ])?;
     let rest = "m WHERE agent_id = ?1 AND kind = ?2 AND text = ?3";
     let found = select(conn, rest, params![agent.as_str(), memory.kind.as_str(), memory.text])?;
-    found.into_iter().next().ok_or_else(|| rows::corrupt("a memory that was just made is gone"))
+    found
+        .into_iter()
+        .next()
+        .ok_or_else(|| rows::corrupt("a memory that was just created is missing"))
 }
 
 pub(super) fn list(
