@@ -155,7 +155,7 @@ mod tests {
             (left(&[(0, "1"), (2, "3")]), 1)
         );
         assert_eq!(cut(&[calls, result("2"), result("3"), result("1")]), (Vec::new(), 3));
-        // A model may give two calls one name: they are told apart by their number.
+        // A model may give two calls the same id: they are distinguished by their index.
         assert_eq!(cut(&[calling(&["x", "x"]), result("x")]), (left(&[(1, "x")]), 1));
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Held {
 
 /// The translation so far.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and in a box already")]
+#[expect(clippy::large_enum_variant, reason = "one instance per surface, already boxed")]
 enum Shown {
     /// Sent as it arrives.
     Chunks(Streaming),

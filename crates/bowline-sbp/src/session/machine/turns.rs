@@ -320,7 +320,7 @@ impl Machine {
 
     /// Ends a turn without an answer. If its caller receives the error, nothing is stored (G4);
     /// otherwise the log gets the request's messages and a note.
-    #[expect(clippy::too_many_arguments, reason = "each is another part of an end")]
+    #[expect(clippy::too_many_arguments, reason = "all of them are needed to end a turn")]
     pub(super) fn give_up(
         &mut self,
         turn: Turn,
