@@ -19,7 +19,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     let relay = MeasuredServer::relay(issuer)?;
     let mut open = Vec::new();
     // Warm-up: allocations that happen only once.
-    moor(&relay, issuer, DAEMONS, 1, &mut open)?;
+    connect_all(&relay, issuer, DAEMONS, 1, &mut open)?;
     let before = relay.process.memory()?;
     for daemon in 0..DAEMONS {
         connect_all(&relay, issuer, daemon, CLIENTS, &mut open)?;
@@ -34,7 +34,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
 }
 
 /// Connects a daemon and its clients; each client sends and receives a frame.
-fn moor(
+fn connect_all(
     relay: &MeasuredServer,
     issuer: &Issuer,
     daemon: u64,

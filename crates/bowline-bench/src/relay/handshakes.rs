@@ -58,7 +58,7 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
 }
 
 /// A daemon that only answers handshakes.
-struct DaemonEnd {
+struct EchoDaemon {
     id: DaemonId,
     key: IdentityKey,
 }

@@ -110,7 +110,7 @@ pub enum Refusal {
     Revoked,
     #[error("a session has at most {0} devices with tokens")]
     TooManyDevices(usize),
-    #[error("the session knows no such device")]
+    #[error("the session has no device with this name")]
     NoDevice,
     #[error("the session is being handed over already")]
     HandoffWaits,
