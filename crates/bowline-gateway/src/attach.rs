@@ -37,7 +37,7 @@ use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
 use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
 use bowline_sbp::id::{SessionId, TurnId};
-use bowline_sbp::keepalive::{Keepalive, Rhythm, Verdict};
+use bowline_sbp::keepalive::{Keepalive, KeepaliveConfig, Verdict};
 use bowline_sbp::session::{Attach, Command};
 use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
 use bowline_store::Arrival;
@@ -324,7 +324,7 @@ impl<'a> SurfaceTask<'a> {
         let session_id = handle.id();
         let mode = if attached.context.streams() { Mode::Chunks } else { Mode::Whole };
         let limits = &app.engine.limits;
-        let rhythm = Rhythm { every: limits.ping_every, patience: limits.pong_timeout };
+        let config = KeepaliveConfig { every: limits.ping_every, patience: limits.pong_timeout };
         Self {
             app,
             socket,
@@ -349,7 +349,7 @@ impl<'a> SurfaceTask<'a> {
             text: None,
             next_chunk: Instant::now(),
             chunk_waits: false,
-            keepalive: Keepalive::new(rhythm, Instant::now()),
+            keepalive: Keepalive::new(config, Instant::now()),
             commands: None,
             notices: Notices::new(attached.epoch, joined),
             asked: HashSet::new(),

@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 use self::catalogue::Tool;
 pub use self::health::{Health, ServerView, ToolView};
 use self::server::{McpServer, ServerState};
-use crate::config::mcp::{BadServer, Mcp, McpServerConfig, Place};
+use crate::config::mcp::{BadServer, Mcp, McpServerConfig, McpTransport};
 
 /// The name prefix of all tools of MCP servers.
 pub(crate) const PREFIX: &str = "mcp_";
@@ -39,7 +39,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(10);
 /// How long servers may take to stop.
-const FAREWELL: Duration = Duration::from_secs(6);
+const STOP_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The MCP servers of the configuration.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Offered {
 impl Servers {
     pub(crate) fn new(config: &Mcp) -> Result<Self, BadServer> {
         let server = |(name, settings): (&String, &McpServerConfig)| {
-            let place = Place::read(name, settings, |name| std::env::var(name).ok())?;
+            let place = McpTransport::read(name, settings, |name| std::env::var(name).ok())?;
             Ok(Arc::new(McpServer::new(name, place, settings)))
         };
         let all = config.servers.iter().map(server).collect::<Result<_, _>>()?;
@@ -156,7 +156,7 @@ impl Servers {
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
-        if tokio::time::timeout(FAREWELL, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("some MCP servers did not end in time; they are killed");
         }
     }

@@ -19,7 +19,7 @@ pub(crate) const READ_BUFFER: usize = 2 << 10;
 /// Bytes that are buffered before they are written.
 pub(crate) const WRITE_BATCH: usize = 64 << 10;
 /// How long the peer may take to answer a close frame.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a socket ends.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Socket {
             return;
         }
         let answer = async { while let Some(Ok(_)) = self.socket.recv().await {} };
-        let _ = tokio::time::timeout(FAREWELL, answer).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, answer).await;
     }
 }
 

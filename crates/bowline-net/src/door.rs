@@ -32,7 +32,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tower::{Service, ServiceExt as _};
 
 use crate::loopback;
-use crate::peer::{self, Addresses, Peer, Place};
+use crate::peer::{self, Addresses, ConnectionPermit, Peer};
 use crate::stall::StallGuard;
 use crate::stream::Stream;
 use crate::tls::{BadCertificate, Certificate, Tls};
@@ -143,7 +143,7 @@ impl Door {
         let connections = TaskTracker::new();
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let addresses = Addresses::new(self.limits.connections_per_address);
-        let hall = Arc::new(Hall {
+        let shared = Arc::new(Shared {
             certificate: self.certificate,
             limits: self.limits,
             trusted: self.trusted,
@@ -153,7 +153,7 @@ impl Door {
         loop {
             let place = tokio::select! {
                 place = Arc::clone(&places).acquire_owned() => place,
-                () = hall.stop.cancelled() => break,
+                () = shared.stop.cancelled() => break,
             };
             let Ok(place) = place else { break };
             let (stream, from) = tokio::select! {
@@ -165,21 +165,27 @@ impl Door {
                         continue;
                     }
                 },
-                () = hall.stop.cancelled() => break,
+                () = shared.stop.cancelled() => break,
             };
-            let Ok(of_address) = addresses.place(from.ip(), &hall.trusted) else {
+            let Ok(of_address) = addresses.place(from.ip(), &shared.trusted) else {
                 if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
                     warned = Some(Instant::now());
                     tracing::warn!(
-                        most = hall.limits.connections_per_address,
+                        most = shared.limits.connections_per_address,
                         "connections of one address are refused: it has as many as it may; a proxy \
                          has to be trusted"
                     );
                 }
                 continue;
             };
-            let place = Place::new(place, of_address);
-            connections.spawn(connection(stream, from, Arc::clone(&hall), service.clone(), place));
+            let place = ConnectionPermit::new(place, of_address);
+            connections.spawn(connection(
+                stream,
+                from,
+                Arc::clone(&shared),
+                service.clone(),
+                place,
+            ));
         }
         connections.close();
         Connections(connections)
@@ -188,7 +194,7 @@ impl Door {
 
 /// State shared by all connections of a listener.
 #[derive(Debug)]
-struct Hall {
+struct Shared {
     certificate: Option<Arc<Certificate>>,
     limits: DoorLimits,
     trusted: Vec<IpNet>,
@@ -209,9 +215,9 @@ impl Connections {
 async fn connection<S, B>(
     stream: TcpStream,
     from: SocketAddr,
-    hall: Arc<Hall>,
+    shared: Arc<Shared>,
     service: S,
-    place: Place,
+    place: ConnectionPermit,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
         + Clone
@@ -222,8 +228,8 @@ async fn connection<S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let _ = stream.set_nodelay(true);
-    let limits = &hall.limits;
-    let stream = match &hall.certificate {
+    let limits = &shared.limits;
+    let stream = match &shared.certificate {
         None => Stream::Plain(stream),
         Some(certificate) => {
             let accepting = certificate.acceptor().accept(stream);
@@ -235,9 +241,9 @@ async fn connection<S, B>(
         }
     };
     let answer = {
-        let hall = Arc::clone(&hall);
+        let shared = Arc::clone(&shared);
         service_fn(move |mut request: Request<Incoming>| {
-            let address = peer::behind(from.ip(), request.headers(), &hall.trusted);
+            let address = peer::behind(from.ip(), request.headers(), &shared.trusted);
             request.extensions_mut().insert(Peer { address, place: place.clone() });
             service.clone().oneshot(request)
         })
@@ -251,7 +257,7 @@ async fn connection<S, B>(
     tokio::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = hall.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = shared.stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }

@@ -32,5 +32,5 @@ mod stream;
 pub mod tls;
 
 pub use door::{Door, DoorError, DoorLimits};
-pub use peer::{Peer, Place};
+pub use peer::{ConnectionPermit, Peer};
 pub use stream::Stream;

@@ -20,21 +20,21 @@ pub struct Peer {
     /// The client address, behind trusted proxies.
     pub address: IpAddr,
     /// The connection's permit. To be kept for as long as an upgraded connection is open.
-    pub place: Place,
+    pub place: ConnectionPermit,
 }
 
 /// A connection's permit of the connection limits, released when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct Place(#[expect(dead_code, reason = "held, never read")] Arc<Permits>);
+pub struct ConnectionPermit(#[expect(dead_code, reason = "held, never read")] Arc<Permits>);
 
 #[derive(Debug)]
 struct Permits {
     _of_all: OwnedSemaphorePermit,
-    _of_address: Option<AddressPlace>,
+    _of_address: Option<AddressPermit>,
 }
 
-impl Place {
-    pub(crate) fn new(of_all: OwnedSemaphorePermit, of_address: Option<AddressPlace>) -> Self {
+impl ConnectionPermit {
+    pub(crate) fn new(of_all: OwnedSemaphorePermit, of_address: Option<AddressPermit>) -> Self {
         Self(Arc::new(Permits { _of_all: of_all, _of_address: of_address }))
     }
 }
@@ -98,7 +98,7 @@ pub(crate) struct Addresses {
 
 /// A permit for one connection from a network.
 #[derive(Debug)]
-pub(crate) struct AddressPlace {
+pub(crate) struct AddressPermit {
     addresses: Arc<Addresses>,
     network: IpAddr,
 }
@@ -115,7 +115,7 @@ impl Addresses {
         self: &Arc<Self>,
         from: IpAddr,
         trusted: &[IpNet],
-    ) -> Result<Option<AddressPlace>, Full> {
+    ) -> Result<Option<AddressPermit>, Full> {
         let exempt = |network: &IpNet| network.contains(&from.to_canonical());
         if self.most == 0 || is_loopback(from) || trusted.iter().any(exempt) {
             return Ok(None);
@@ -128,7 +128,7 @@ impl Addresses {
         }
         *count += 1;
         drop(open);
-        Ok(Some(AddressPlace { addresses: Arc::clone(self), network }))
+        Ok(Some(AddressPermit { addresses: Arc::clone(self), network }))
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -140,7 +140,7 @@ impl Addresses {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl Drop for AddressPlace {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
         let mut open = self.addresses.open();
         if let Some(count) = open.get_mut(&self.network) {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 /// The interval between pings, and how long an answer may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rhythm {
+pub struct KeepaliveConfig {
     pub every: Duration,
     pub patience: Duration,
 }
 
-impl Default for Rhythm {
+impl Default for KeepaliveConfig {
     fn default() -> Self {
         Self { every: Duration::from_secs(30), patience: Duration::from_secs(10) }
     }
@@ -32,7 +32,7 @@ pub enum Verdict {
 /// The ping timer of one surface.
 #[derive(Debug)]
 pub struct Keepalive {
-    rhythm: Rhythm,
+    config: KeepaliveConfig,
     state: Phase,
 }
 
@@ -43,14 +43,14 @@ enum Phase {
 }
 
 impl Keepalive {
-    pub fn new(rhythm: Rhythm, now: Instant) -> Self {
-        Self { rhythm, state: Phase::Quiet { ask_at: now + rhythm.every } }
+    pub fn new(config: KeepaliveConfig, now: Instant) -> Self {
+        Self { config, state: Phase::Quiet { ask_at: now + config.every } }
     }
 
     /// A frame came from the surface.
     pub fn heard(&mut self, now: Instant) {
         if let Phase::Asked { .. } = self.state {
-            self.state = Phase::Quiet { ask_at: now + self.rhythm.every };
+            self.state = Phase::Quiet { ask_at: now + self.config.every };
         }
     }
 
@@ -58,7 +58,7 @@ impl Keepalive {
     pub fn poll(&mut self, now: Instant) -> Verdict {
         match self.state {
             Phase::Quiet { ask_at } if now >= ask_at => {
-                self.state = Phase::Asked { dead_at: now + self.rhythm.patience };
+                self.state = Phase::Asked { dead_at: now + self.config.patience };
                 Verdict::Ping
             }
             Phase::Asked { dead_at } if now >= dead_at => Verdict::Dead,
@@ -83,7 +83,7 @@ mod tests {
     fn sbp_l2_17_asks_every_30_s_and_gives_10_s_to_answer() {
         let start = Instant::now();
         let at = |s: u64| start + Duration::from_secs(s);
-        let mut pulse = Keepalive::new(Rhythm::default(), start);
+        let mut pulse = Keepalive::new(KeepaliveConfig::default(), start);
         assert_eq!(pulse.poll(at(29)), Verdict::Wait);
         assert_eq!(pulse.poll(at(30)), Verdict::Ping);
         assert_eq!(pulse.poll(at(39)), Verdict::Wait);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn early_timer_is_ignored() {
         let start = Instant::now();
-        let mut pulse = Keepalive::new(Rhythm::default(), start);
+        let mut pulse = Keepalive::new(KeepaliveConfig::default(), start);
         assert_eq!(pulse.poll(start), Verdict::Wait);
         assert_eq!(pulse.deadline(), start + Duration::from_secs(30));
     }

@@ -1,7 +1,7 @@
 //! HTTP client of the gateway for the other commands, with readable errors.
 //!
 //! Invariants
-//! - A request that must not be executed twice is a [`Deed`]: it carries an idempotency key, and is
+//! - A request that must not be executed twice is a [`IdempotentRequest`]: it carries an idempotency key, and is
 //!   retried only with the same key and the same body, so the gateway executes it once.
 //! - An error never claims that nothing happened if the gateway may have received the request.
 
@@ -27,13 +27,13 @@ pub(crate) struct Api {
     pub(crate) url: Url,
     key: Option<String>,
     http: reqwest::Client,
-    /// The timeout of a [`Deed`].
+    /// The timeout of a [`IdempotentRequest`].
     patience: Duration,
 }
 
 /// A POST request with an idempotency key: executed once, even if it is retried.
 #[derive(Debug)]
-pub(crate) struct Deed<'a> {
+pub(crate) struct IdempotentRequest<'a> {
     pub(crate) path: &'a str,
     pub(crate) body: String,
     /// The idempotency key, the same for a retry.
@@ -46,7 +46,7 @@ pub(crate) struct Deed<'a> {
 
 /// A request that failed or was refused.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct RequestFailure {
     pub(crate) what: String,
     hint: Option<String>,
     /// Whether the gateway answered with an error. Otherwise it did not answer, and the next
@@ -107,11 +107,13 @@ impl Api {
 
     /// Sends a request with its idempotency key. Retries it once if the gateway may have received
     /// it but did not answer.
-    pub(crate) async fn once(&self, deed: Deed<'_>) -> Result<String, Trouble> {
+    pub(crate) async fn once(&self, deed: IdempotentRequest<'_>) -> Result<String, RequestFailure> {
         let body = Bytes::from(deed.body);
         let ask = || {
             let request = self.request(Method::POST, deed.path, Some(body.clone()))?;
-            Ok::<_, Trouble>(request.header("idempotency-key", &deed.key).timeout(self.patience))
+            Ok::<_, RequestFailure>(
+                request.header("idempotency-key", &deed.key).timeout(self.patience),
+            )
         };
         let (status, text) = match exchange(ask()?).await {
             Ok(answer) => answer,
@@ -121,7 +123,7 @@ impl Api {
             Err(_) => {
                 // Leaves a restarting gateway time to come up.
                 tokio::time::sleep(PAUSE).await;
-                exchange(ask()?).await.map_err(|_| Trouble {
+                exchange(ask()?).await.map_err(|_| RequestFailure {
                     what: format!(
                         "{} may have happened: the gateway at {} did not answer the request or its \
                          retry",
@@ -140,8 +142,9 @@ impl Api {
         method: Method,
         path: &str,
         body: Option<Bytes>,
-    ) -> Result<RequestBuilder, Trouble> {
-        let url = self.url.join(path).map_err(|error| Trouble::refused(error.to_string()))?;
+    ) -> Result<RequestBuilder, RequestFailure> {
+        let url =
+            self.url.join(path).map_err(|error| RequestFailure::refused(error.to_string()))?;
         let mut request = self.http.request(method, url);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
@@ -168,7 +171,7 @@ impl Api {
         self.call(Method::GET, path, None).await
     }
 
-    fn unheard(&self, error: &reqwest::Error) -> Trouble {
+    fn unheard(&self, error: &reqwest::Error) -> RequestFailure {
         let url = &self.url;
         let (what, hint) = if error.is_builder() {
             let what = format!("cannot make a request to the gateway at {url}: {error}");
@@ -187,11 +190,11 @@ impl Api {
             };
             (format!("the gateway at {url} {why}"), "check it with `bowline doctor`")
         };
-        Trouble { what, hint: Some(hint.into()), refused: false }
+        RequestFailure { what, hint: Some(hint.into()), refused: false }
     }
 }
 
-impl Trouble {
+impl RequestFailure {
     /// The gateway answered with an error, or with something unusable.
     pub(crate) fn refused(what: impl Into<String>) -> Self {
         Self { what: what.into(), hint: None, refused: true }
@@ -203,8 +206,8 @@ impl Trouble {
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
+impl From<RequestFailure> for Failure {
+    fn from(trouble: RequestFailure) -> Self {
         let failure = Failure::new(trouble.what);
         match trouble.hint {
             Some(hint) => failure.hint(hint),
@@ -219,16 +222,16 @@ async fn exchange(request: RequestBuilder) -> Result<(StatusCode, String), reqwe
     Ok((response.status(), response.text().await?))
 }
 
-fn good(status: StatusCode, text: String) -> Result<String, Trouble> {
+fn good(status: StatusCode, text: String) -> Result<String, RequestFailure> {
     if status.is_success() { Ok(text) } else { Err(refused(status, &text)) }
 }
 
-fn refused(status: StatusCode, text: &str) -> Trouble {
+fn refused(status: StatusCode, text: &str) -> RequestFailure {
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
-        return Trouble::refused(format!("the gateway answered {status}"));
+        return RequestFailure::refused(format!("the gateway answered {status}"));
     };
     // The message may contain text from others: no control characters to the terminal.
-    let failure = Trouble::refused(printable(&body.error.message));
+    let failure = RequestFailure::refused(printable(&body.error.message));
     let again = "ask the sender to export again";
     match body.error.code.as_str() {
         "SBP_TOKEN_CONSUMED" => return failure.hint(format!("{again}, or import with --fork")),
@@ -307,8 +310,8 @@ mod tests {
         text
     }
 
-    fn deed() -> Deed<'static> {
-        Deed {
+    fn deed() -> IdempotentRequest<'static> {
+        IdempotentRequest {
             path: "/v1/do",
             body: "{}".into(),
             key: "only-once".into(),

@@ -98,16 +98,16 @@ pub struct BadServer {
 
 /// How a server is reached, with all environment variables resolved.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum McpTransport {
     Program { command: String, args: Vec<String>, env: Vec<(String, String)> },
     Address { url: Url, headers: HeaderMap },
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for McpTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Place::Program { .. } => "Program(…)",
-            Place::Address { .. } => "Address(…)",
+            McpTransport::Program { .. } => "Program(…)",
+            McpTransport::Address { .. } => "Address(…)",
         })
     }
 }
@@ -117,7 +117,7 @@ const ALWAYS: [&str; 9] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 const LONGEST_NAME: usize = 24;
 
-impl Place {
+impl McpTransport {
     /// Checks the configuration; `variable` looks up the gateway's environment.
     pub(crate) fn read(
         name: &str,
@@ -147,7 +147,7 @@ impl Place {
                     env.insert(name.clone(), resolved(value)?);
                 }
                 let (command, args) = (command.clone(), server.args.clone());
-                Ok(Place::Program { command, args, env: env.into_iter().collect() })
+                Ok(McpTransport::Program { command, args, env: env.into_iter().collect() })
             }
             (None, Some(url)) => {
                 let url =
@@ -163,7 +163,7 @@ impl Place {
                     value.set_sensitive(true);
                     headers.insert(header, value);
                 }
-                Ok(Place::Address { url, headers })
+                Ok(McpTransport::Address { url, headers })
             }
             (Some(_), Some(_)) => Err(bad("it has both `command` and `url`; keep one".into())),
             (None, None) => Err(bad("it needs a `command` or a `url`".into())),
@@ -173,8 +173,8 @@ impl Place {
     /// The transport's name in the health report.
     pub(crate) fn transport(&self) -> &'static str {
         match self {
-            Place::Program { .. } => "stdio",
-            Place::Address { .. } => "http",
+            McpTransport::Program { .. } => "stdio",
+            McpTransport::Address { .. } => "http",
         }
     }
 }
@@ -202,13 +202,15 @@ mod tests {
             ("MODE".into(), "fast".into()),
             ("API_KEY".into(), "env:TOKEN".into()),
         ]);
-        let Place::Program { env, .. } = Place::read("a", &server, variable).unwrap() else {
+        let McpTransport::Program { env, .. } = McpTransport::read("a", &server, variable).unwrap()
+        else {
             panic!("a program");
         };
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(env, [pair("API_KEY", "s3cret"), pair("MODE", "fast"), pair("PATH", "/bin")]);
         server.env_from = vec!["TOKEN".into(), "NOT_SET".into()];
-        let Place::Program { env, .. } = Place::read("a", &server, variable).unwrap() else {
+        let McpTransport::Program { env, .. } = McpTransport::read("a", &server, variable).unwrap()
+        else {
             panic!("a program");
         };
         assert!(env.contains(&pair("TOKEN", "s3cret")) && env.len() == 4);
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn mistakes_are_named_and_secrets_are_not() {
         let reason = |name: &str, server: &McpServerConfig| {
-            Place::read(name, server, variable).unwrap_err().to_string()
+            McpTransport::read(name, server, variable).unwrap_err().to_string()
         };
         let mut server = McpServerConfig::default();
         assert!(reason("a", &server).contains("needs a `command` or a `url`"));
@@ -234,7 +236,7 @@ mod tests {
             "mcp.servers.a: `headers.Authorization` cannot be a header"
         );
         server.headers.insert("Authorization".into(), "env:TOKEN".into());
-        let place = Place::read("a", &server, variable).unwrap();
+        let place = McpTransport::read("a", &server, variable).unwrap();
         let shown = format!("{server:?} {place:?}");
         assert!(!shown.contains("s3cret") && !shown.contains("hunter22"), "{shown}");
         server.command = Some("x".into());

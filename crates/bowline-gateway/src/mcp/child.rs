@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 
 /// How long a program may take to exit after its stdin was closed.
-const FAREWELL: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of its stderr is logged, in bytes.
 const MOST_COMPLAINTS: u64 = 64 << 10;
 const LONGEST_COMPLAINT: usize = 512;
@@ -53,7 +53,7 @@ impl Child {
     /// Its stdin is closed: waits for it to exit, then kills the rest of its process group. Returns
     /// its exit status if it exited in time.
     pub(super) async fn end(mut self) -> Option<String> {
-        let left = tokio::time::timeout(FAREWELL, self.program.inner_mut().wait()).await;
+        let left = tokio::time::timeout(STOP_TIMEOUT, self.program.inner_mut().wait()).await;
         // The leader may have left children running.
         let _ = self.program.start_kill();
         let _ = self.program.wait().await;

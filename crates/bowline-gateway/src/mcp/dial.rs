@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
-use crate::config::mcp::Place;
+use crate::config::mcp::McpTransport;
 
 /// The largest message of a server, in bytes. Larger ones are skipped, and the call that waits for
 /// one ends by its timeout.
@@ -25,9 +25,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// The client's handler: it offers no capabilities, and is notified when the tool list changes.
 #[derive(Debug)]
-pub(super) struct Ear(Arc<Notify>);
+pub(super) struct ToolListHandler(Arc<Notify>);
 
-impl ClientHandler for Ear {
+impl ClientHandler for ToolListHandler {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("bowline", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), us)
@@ -41,7 +41,7 @@ impl ClientHandler for Ear {
 /// An established connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) service: RunningService<RoleClient, Ear>,
+    pub(super) service: RunningService<RoleClient, ToolListHandler>,
     child: Option<Child>,
 }
 
@@ -75,7 +75,7 @@ impl DialError {
 /// started.
 pub(super) async fn dial(
     server: &str,
-    place: &Place,
+    place: &McpTransport,
     look: &Arc<Notify>,
     stop: &CancellationToken,
 ) -> Result<Connection, String> {
@@ -91,18 +91,18 @@ pub(super) async fn dial(
 
 async fn greet(
     server: &str,
-    place: &Place,
+    place: &McpTransport,
     look: &Arc<Notify>,
     mode: ClientLifecycleMode,
     stop: &CancellationToken,
 ) -> Result<Connection, DialError> {
-    let ear = Ear(Arc::clone(look));
+    let handler = ToolListHandler(Arc::clone(look));
     match place {
-        Place::Program { command, args, env } => {
+        McpTransport::Program { command, args, env } => {
             let started = Child::start(server, command, args, env);
             let (child, stdout, stdin) = started.map_err(DialError::plainly)?;
             let pipes = AsyncRwTransport::new(stdout, stdin).with_max_line_length(LARGEST_MESSAGE);
-            match serve_client_with_lifecycle_and_ct(ear, pipes, mode, stop.clone()).await {
+            match serve_client_with_lifecycle_and_ct(handler, pipes, mode, stop.clone()).await {
                 Ok(service) => Ok(Connection { service, child: Some(child) }),
                 Err(error) => {
                     let greeting = matches!(error, ClientInitializeError::JsonRpcError(_));
@@ -111,7 +111,7 @@ async fn greet(
                 }
             }
         }
-        Place::Address { url, headers } => {
+        McpTransport::Address { url, headers } => {
             let client = outbound::client(url).connect_timeout(CONNECT).build();
             let client = client.map_err(|_| DialError::plainly("no HTTP client can be made"))?;
             let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone()));
@@ -120,7 +120,7 @@ async fn greet(
                 .max_sse_event_size(LARGEST_MESSAGE);
             let transport = StreamableHttpClientTransport::with_client(client, config);
             // The error may quote the address, and that may carry credentials.
-            let served = serve_client_with_lifecycle_and_ct(ear, transport, mode, stop.clone());
+            let served = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
             let service =
                 served.await.map_err(|error| match error.is_authorization_required() {
                     true => DialError::plainly("it refused the credentials; check `headers`"),

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer;
 use super::catalogue::{self, Tool};
 use super::dial::dial;
-use crate::config::mcp::{McpServerConfig, Place};
+use crate::config::mcp::{McpServerConfig, McpTransport};
 
 /// Concurrent calls to one server; further calls wait, within their own timeouts.
 const CALLS: usize = 16;
@@ -43,7 +43,7 @@ const WELL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct McpServer {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: McpTransport,
     pub(super) settings: McpServerConfig,
     state: watch::Sender<ServerState>,
     wanted: AtomicBool,
@@ -76,7 +76,7 @@ pub(super) struct Live {
 }
 
 impl McpServer {
-    pub(super) fn new(name: &str, place: Place, settings: &McpServerConfig) -> Self {
+    pub(super) fn new(name: &str, place: McpTransport, settings: &McpServerConfig) -> Self {
         Self {
             name: name.to_owned(),
             place,

@@ -74,7 +74,7 @@ impl TaskReport {
 
 /// Whether the actor loads its session or creates it.
 #[derive(Debug)]
-pub(super) enum Boot {
+pub(super) enum ActorStart {
     Load,
     Make(Box<NewSession>),
 }
@@ -142,7 +142,7 @@ impl Driver {
         }
     }
 
-    pub(super) async fn run(mut self, boot: Boot) {
+    pub(super) async fn run(mut self, boot: ActorStart) {
         let ran = AssertUnwindSafe(self.live(boot)).catch_unwind().await;
         let lease = ran.unwrap_or_else(|_| {
             metrics::counter!("bowline_panics_total").increment(1);
@@ -165,7 +165,7 @@ impl Driver {
     }
 
     /// Runs the actor. Returns the fence of the lease it holds at its end.
-    async fn live(&mut self, boot: Boot) -> Option<u64> {
+    async fn live(&mut self, boot: ActorStart) -> Option<u64> {
         // Boxed, so that its memory is freed after booting.
         let mut actor = Box::pin(self.boot(boot)).await?;
         loop {
@@ -198,14 +198,14 @@ impl Driver {
         actor.lease().map(|(_, fence)| fence)
     }
 
-    async fn boot(&mut self, boot: Boot) -> Option<Actor> {
+    async fn boot(&mut self, boot: ActorStart) -> Option<Actor> {
         let (me, limits) = (self.sessions.me, self.sessions.bounds.session);
         let loaded = match boot {
-            Boot::Make(new) => {
+            ActorStart::Make(new) => {
                 self.history.put(History::new(0, Vec::new()));
                 return Some(Actor::make(*new, me, limits));
             }
-            Boot::Load => self.sessions.store.load(self.id).await,
+            ActorStart::Load => self.sessions.store.load(self.id).await,
         };
         match loaded {
             Ok(Some(loaded)) => {

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::driver::{Boot, Driver, Envelope, TaskReport};
+use super::driver::{ActorStart, Driver, Envelope, TaskReport};
 use super::handle::SessionHandle;
 use super::history::Budget;
 use super::text::TextBuffer;
@@ -183,7 +183,7 @@ impl LiveSessions {
                 match slots.get(&id) {
                     Some(Slot::Open(actor)) => return actor.clone(),
                     Some(Slot::Closing(closing)) => closing.clone(),
-                    None => return self.start(&mut slots, id, Boot::Load),
+                    None => return self.start(&mut slots, id, ActorStart::Load),
                 }
             };
             closing.cancelled().await;
@@ -193,14 +193,14 @@ impl LiveSessions {
     /// Starts the actor of a session that its first turn creates.
     pub(super) fn make(self: &Arc<Self>, new: NewSession) -> ActorRef {
         let id = new.id;
-        self.start(&mut self.slots(), id, Boot::Make(Box::new(new)))
+        self.start(&mut self.slots(), id, ActorStart::Make(Box::new(new)))
     }
 
     fn start(
         self: &Arc<Self>,
         slots: &mut HashMap<SessionId, Slot>,
         id: SessionId,
-        boot: Boot,
+        boot: ActorStart,
     ) -> ActorRef {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (facts, reports) = mpsc::unbounded_channel();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bowline_net::{Place, door};
+use bowline_net::{ConnectionPermit, door};
 use bowline_sbrp::control::Role;
 use bowline_sbrp::relay::ClientRefusal;
 use bowline_sbrp::token::Admission;
@@ -106,7 +106,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     upgraded: OnUpgrade,
     membership: Membership,
-    place: Place,
+    place: ConnectionPermit,
 ) {
     let role = membership.queue.role;
     let timeout = shared.config.limits.header_timeout;

@@ -76,10 +76,10 @@ async fn listen(
         note!("warning: anyone who can reach {address} can reach the daemon's target");
     }
     let mut client = RelayClient::connect(config);
-    let told = Told { json, daemon, address };
+    let output = ConnectOutput { json, daemon, address };
     let done = {
         let forwarding =
-            forward(listener, &mut client, Forwarding::default(), |event| told.event(event));
+            forward(listener, &mut client, Forwarding::default(), |event| output.event(event));
         tokio::select! {
             closed = forwarding => Err(closed),
             _ = tokio::signal::ctrl_c() => Ok(()),
@@ -96,13 +96,13 @@ async fn listen(
     }
 }
 
-struct Told<'a> {
+struct ConnectOutput<'a> {
     json: bool,
     daemon: &'a DaemonView,
     address: SocketAddr,
 }
 
-impl Told<'_> {
+impl ConnectOutput<'_> {
     fn event(&self, event: &ClientEvent) {
         let (name, detail) = match event {
             ClientEvent::Established { session, relay, first_use } => {

@@ -23,7 +23,7 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     let path = owner::folder(args.data.as_deref()).join("identity");
     let identity =
         load_or_create(&path).map_err(|error| Failure::new(&error).hint(error.hint()))?;
-    let teller = Teller {
+    let output = DaemonOutput {
         json: args.json,
         fingerprint: identity.public().fingerprint().to_string(),
         tcp: args.tcp.clone(),
@@ -47,11 +47,11 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
         };
         match event {
             Some(DaemonEvent::SessionOpened(session)) => {
-                teller.tell("session", &[("session", &session.id())]);
+                output.tell("session", &[("session", &session.id())]);
                 sessions.spawn(serve(session, services.clone()));
             }
             Some(DaemonEvent::Closed(closed)) => return Err(closed.into()),
-            Some(event) => teller.event(&event),
+            Some(event) => output.event(&event),
             None => break,
         }
     }
@@ -60,14 +60,14 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Prints events, as text or as lines of JSON.
-struct Teller {
+struct DaemonOutput {
     json: bool,
     fingerprint: String,
     tcp: Option<String>,
     name: Option<String>,
 }
 
-impl Teller {
+impl DaemonOutput {
     fn event(&self, event: &DaemonEvent) {
         match event {
             DaemonEvent::Registered { daemon } if self.json => say!(

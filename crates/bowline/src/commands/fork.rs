@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::export::show;
-use crate::api::{Api, Deed, fresh_key};
+use crate::api::{Api, IdempotentRequest, fresh_key};
 use crate::cli::roaming::ForkArgs;
 use crate::failure::Failure;
 
@@ -13,7 +13,7 @@ pub(crate) async fn run(args: ForkArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let id = api.session(&args.session).await?;
     let asked = json!({ "label": args.label, "at_step": args.at_step });
-    let deed = Deed {
+    let deed = IdempotentRequest {
         path: &format!("/v1/sbp/sessions/{id}/fork"),
         body: asked.to_string(),
         key: fresh_key(),

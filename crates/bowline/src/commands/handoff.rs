@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::export::show;
-use crate::api::{Api, Deed, fresh_key};
+use crate::api::{Api, IdempotentRequest, fresh_key};
 use crate::cli::roaming::HandoffArgs;
 use crate::failure::Failure;
 
@@ -15,7 +15,7 @@ pub(crate) async fn run(args: HandoffArgs) -> Result<ExitCode, Failure> {
     let asked = json!({
         "to_agent_id": args.to, "handoff_message": args.message, "reason": args.reason,
     });
-    let deed = Deed {
+    let deed = IdempotentRequest {
         path: &format!("/v1/sbp/sessions/{id}/handoff"),
         body: asked.to_string(),
         key: fresh_key(),

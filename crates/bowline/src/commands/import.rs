@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::{Api, Deed, Trouble, fresh_key};
+use crate::api::{Api, IdempotentRequest, RequestFailure, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::Failure;
 use crate::terminal::{note, one_line, printable, progress, say};
@@ -188,7 +188,7 @@ struct ImportResult {
     failed: Vec<Value>,
     without_place: Vec<String>,
     /// The last error.
-    trouble: Option<Trouble>,
+    trouble: Option<RequestFailure>,
 }
 
 impl ImportResult {
@@ -261,11 +261,12 @@ fn body(args: &ImportArgs, mut fields: Value, bundle: Option<&str>) -> String {
     body
 }
 
-async fn post(api: &Api, body: String, key: String, look: &str) -> Result<Value, Trouble> {
+async fn post(api: &Api, body: String, key: String, look: &str) -> Result<Value, RequestFailure> {
     let path = "/v1/sbp/sessions/import";
-    let deed = Deed { path, body, key, name: "the import", look: look.to_owned() };
+    let deed = IdempotentRequest { path, body, key, name: "the import", look: look.to_owned() };
     let made = api.once(deed).await?;
-    serde_json::from_str(&made).map_err(|_| Trouble::refused("the gateway's answer cannot be read"))
+    serde_json::from_str(&made)
+        .map_err(|_| RequestFailure::refused("the gateway's answer cannot be read"))
 }
 
 fn would(

@@ -69,7 +69,7 @@ impl ServerHandler for Host {
         let reach = reach(&context)?;
         let arguments = call.arguments.unwrap_or_default();
         let gone = context.ct.cancelled();
-        let answer = match sessions::Deed::read(&call.name, &arguments) {
+        let answer = match sessions::SessionTool::read(&call.name, &arguments) {
             Some(deed) => match deed {
                 Ok(deed) => deed.done(&self.app, reach, gone).await,
                 Err(why) => Err(why),

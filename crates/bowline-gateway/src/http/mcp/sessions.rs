@@ -78,7 +78,7 @@ fn tool(name: &'static str, description: &'static str, schema: Value) -> Tool {
 
 /// A parsed call of one of these tools.
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum SessionTool {
     List(List),
     Send(Send),
     Read(Read),
@@ -108,7 +108,7 @@ pub(super) struct Read {
 
 type ToolAnswer = Result<CallToolResult, String>;
 
-impl Deed {
+impl SessionTool {
     /// `None` if the tool is not one of these.
     pub(super) fn read(tool: &str, arguments: &JsonObject) -> Option<Result<Self, String>> {
         fn of<T: DeserializeOwned>(arguments: &JsonObject) -> Result<T, String> {
@@ -116,9 +116,9 @@ impl Deed {
                 .map_err(|error| format!("the arguments cannot be read: {error}"))
         }
         Some(match tool {
-            LIST => of(arguments).map(Deed::List),
-            SEND => of(arguments).map(Deed::Send),
-            READ => of(arguments).map(Deed::Read),
+            LIST => of(arguments).map(SessionTool::List),
+            SEND => of(arguments).map(SessionTool::Send),
+            READ => of(arguments).map(SessionTool::Read),
             _ => return None,
         })
     }
@@ -131,9 +131,9 @@ impl Deed {
         gone: impl Future<Output = ()>,
     ) -> ToolAnswer {
         match self {
-            Deed::List(asked) => list(app, reach, asked).await,
-            Deed::Send(asked) => send(app, reach, asked, gone).await,
-            Deed::Read(asked) => read(app, reach, asked).await,
+            SessionTool::List(asked) => list(app, reach, asked).await,
+            SessionTool::Send(asked) => send(app, reach, asked, gone).await,
+            SessionTool::Read(asked) => read(app, reach, asked).await,
         }
     }
 }
