@@ -38,4 +38,6 @@ pub use row::{
     AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, Snapshot, SnapshotKind,
     TokenHash, Tokens, TurnRow,
 };
-pub use turn::{Answered, Done, Outcome, Permission, PlannedCall, Replanned, RoundEnd, Work};
+pub use turn::{
+    Answered, CALL_INTERRUPTED, Done, Outcome, Permission, PlannedCall, Replanned, RoundEnd, Work,
+};

@@ -11,7 +11,9 @@ use bowline_sbp::completion::ToolCall;
 use bowline_sbp::conversation::{Interrupted, interrupted};
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{ApprovalId, MemoryId, Seq, SessionId, TurnId};
-use bowline_sbp::session::{HandOff, Packed, Permission, PlannedCall, Replanned, Work};
+use bowline_sbp::session::{
+    CALL_INTERRUPTED, HandOff, Packed, Permission, PlannedCall, Replanned, Work,
+};
 use bowline_store::{MemoryKind, NewMemory};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,7 +27,6 @@ use crate::mcp::{Offered, PREFIX};
 use crate::session::{BusySignal, CallJob, RoundJob, RoundReport, Workers};
 
 const GONE: &str = "there is no such tool here now";
-const LOST: &str = "the call is lost: whether it ran is unknown";
 /// How many log entries are searched for the earlier rounds of an interrupted turn.
 const LOOK_BACK: u32 = 1000;
 
@@ -169,7 +170,7 @@ impl Engine {
         };
         let permission = match policy {
             Policy::Deny => return fixed(call, "this tool may not be called here"),
-            Policy::Allow if after_crash && !again => return fixed(call, LOST),
+            Policy::Allow if after_crash && !again => return fixed(call, CALL_INTERRUPTED),
             Policy::Allow => None,
             Policy::Ask => Some(self.question(session, turn, &name, input)),
         };

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{
-    Attach, Attached, Command, Fact, NewSession, Outcome, PlannedCall, Refusal, Reply, Submit,
+    Attach, Attached, CALL_INTERRUPTED, Command, Fact, NewSession, Outcome, PlannedCall, Refusal,
+    Reply, Submit,
 };
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -254,7 +255,7 @@ impl SessionHandle {
             Ok(Some(ReplyAndText { reply: Reply::Refused(refusal), .. })) => {
                 Err(refusal.to_string())
             }
-            Ok(_) => Err("the call is lost: whether it ran is unknown".into()),
+            Ok(_) => Err(CALL_INTERRUPTED.into()),
             Err(failure) => Err(failure.message),
         }
     }

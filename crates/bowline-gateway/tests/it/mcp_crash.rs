@@ -35,7 +35,7 @@ async fn sbp_l2_14_an_interrupted_call_is_run_again_only_if_that_does_no_harm() 
     let (result, did) = after_a_crash_in("mark", &[]).await;
     assert_eq!((result.as_str(), did.as_str()), ("marked", "marked\n"), "the server says so");
     let (result, did) = after_a_crash_in("stamp", &[]).await;
-    assert!(result.contains("the call is lost") && did.is_empty(), "{result} {did}");
+    assert!(result.contains("the call was interrupted") && did.is_empty(), "{result} {did}");
     let (result, did) = after_a_crash_in("stamp", &["st*"]).await;
     assert_eq!((result.as_str(), did.as_str()), ("stamped", "stamped\n"), "the settings say so");
 }

@@ -81,6 +81,10 @@ pub struct Answered {
     pub failure: Option<Failure>,
 }
 
+/// The result of a call that was interrupted and is not repeated.
+pub const CALL_INTERRUPTED: &str =
+    "the call was interrupted; whether it was carried out is unknown";
+
 /// A tool call to be made, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedCall {

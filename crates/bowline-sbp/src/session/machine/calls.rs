@@ -28,13 +28,12 @@ use crate::session::input::{CommandId, Now};
 use crate::session::live::DeviceCall;
 use crate::session::log::NewEntry;
 use crate::session::row::SnapshotKind;
-use crate::session::turn::{PlannedCall, Replanned, Work};
+use crate::session::turn::{CALL_INTERRUPTED, PlannedCall, Replanned, Work};
 
 /// The largest tool result of a device, in bytes.
 const LARGEST_RESULT: usize = 1 << 20;
 
 const WENT_AWAY: &str = "the device disconnected before it answered";
-const LOST: &str = "the call was interrupted; whether it was carried out is unknown";
 const CANCELLED: &str = "the turn was cancelled";
 
 #[derive(Debug, Clone)]
@@ -231,7 +230,7 @@ impl Machine {
         };
         match stands.state {
             ApprovalState::Used if call.plan.again => self.make_call(call, now, step),
-            ApprovalState::Used => self.call_done(call, Err(LOST.into()), now, step),
+            ApprovalState::Used => self.call_done(call, Err(CALL_INTERRUPTED.into()), now, step),
             ApprovalState::Pending | ApprovalState::Approved => {
                 let state = CallState::Asking(stands.approval_id);
                 self.calls.push(Call { state, ..call });
