@@ -1,18 +1,19 @@
-//! Who owns which daemon, and the tokens that say so.
+//! The control plane: who owns which daemon, and the tokens that prove it.
 //!
-//! Users have API keys and own daemons; an owner, and nobody else, gets tokens with which a relay
-//! lets a daemon show itself and a client reach it. The relay only reads what is signed here, from
-//! the published key set, so the two need not know each other.
+//! Users have API keys and own daemons. Only the owner of a daemon gets tokens for it: with a
+//! presence token a daemon connects to a relay, with a session token a client reaches the daemon. A
+//! relay only verifies these tokens, with the published key set (JWKS), so control plane and relay
+//! share no secret.
 //!
-//! The path of a request: [`serve`] accepts it within bounds, [`http`] parses it, [`issuer`] decides
-//! and signs, [`registry`] keeps what has to last. Whoever runs the control plane writes to the same
-//! registry from the command line; nothing is cached, so what they change counts from the next
-//! request on.
+//! The path of a request: [`serve`] accepts it within limits, [`http`] parses it, [`issuer`]
+//! decides and signs, [`registry`] stores what has to be durable. The operator's commands write to
+//! the same registry; nothing is cached, so their changes apply from the next request on.
 //!
 //! Invariants
-//! - A token is signed only after the transaction that found its key, its daemon and its owner in
-//!   force was committed; that transaction also notes until when the signing key is needed.
-//! - What is not the caller's does not exist: another's daemon and none get the same answer.
+//! - A token is signed only after the commit of a transaction that found its API key, daemon and
+//!   owner not revoked; that transaction also records until when the signing key is needed.
+//! - A daemon of another user does not exist for the caller: the answer is the same as for an
+//!   unknown daemon.
 
 mod api_key;
 mod clock;
@@ -41,19 +42,20 @@ use tokio_util::sync::CancellationToken;
 
 use self::issuer::TokenIssuer;
 
-/// A control plane, open for business. Clones share it.
+/// An open control plane. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct Control {
     issuer: Arc<TokenIssuer>,
 }
 
 impl Control {
-    /// Opens the registry, making it on the first start.
+    /// Opens the registry, and creates it on the first start.
     pub fn open(config: ControlConfig) -> Result<Self, ControlStartError> {
         Ok(Self { issuer: Arc::new(TokenIssuer::open(config, None)?) })
     }
 
-    /// The same beside a relay in this process, which is asked directly who is connected.
+    /// Opens it beside a relay in this process, which is asked directly which daemons are
+    /// connected.
     pub fn open_with_relay(
         config: ControlConfig,
         relay: LocalPresence,
@@ -61,20 +63,20 @@ impl Control {
         Ok(Self { issuer: Arc::new(TokenIssuer::open(config, Some(relay))?) })
     }
 
-    /// The API and the key set, to be served here or beside a relay. Whoever serves it says where
-    /// a request comes from with a [`bowline_net::Peer`] in its extensions, as a door does; without
-    /// it, all callers share one budget.
+    /// The API and the key set, to be served here or beside a relay. The server has to put the
+    /// caller's address into each request's extensions, as a [`bowline_net::Peer`]; without it, all
+    /// callers share one rate limit.
     pub fn router(&self) -> Router {
         http::router(Arc::clone(&self.issuer))
     }
 
-    /// Serves until told to stop, then lets what is under way end.
+    /// Serves until `stop` is cancelled, then waits for open requests to finish.
     pub async fn serve(self, door: Door, stop: CancellationToken) {
         serve::serve(door, http::served(Arc::clone(&self.issuer)), stop).await;
         self.issuer.note_refusals().await;
     }
 
-    /// Whether tokens can be issued: the registry takes writes.
+    /// Whether tokens can be issued: checks that the registry can be written.
     pub async fn check(&self) -> Result<(), registry::Error> {
         self.issuer.check().await
     }

@@ -1,8 +1,8 @@
 //! The relay server and the control plane of the Sideband Relay Protocol.
 //!
-//! Two halves that share nothing but the protocol crate: [`relay`] routes frames and holds no
-//! signing key, [`control`] knows users and daemons and signs tokens. The relay learns keys the
-//! way any relay does, from the published key set.
+//! The two modules share only the protocol crate. [`relay`] routes frames and holds no signing key;
+//! [`control`] stores users and daemons and signs tokens. The relay gets the public keys from the
+//! published key set (JWKS), even when both run in one process.
 
 pub mod control;
 pub mod relay;

@@ -2,14 +2,14 @@
 //!
 //! The path of a frame: [`connection`] reads it, checks its header, and unmasks it into the
 //! receiver's queue ([`outbound_queue`]), which the receiver's own task writes to its socket. The
-//! path of a connection: [`serve`] accepts it, [`http`] has its token checked ([`keys`]) and
-//! upgrades it, and [`membership`] adds it to its daemon's [`daemon_slot`], until it leaves or
+//! path of a connection: [`serve`] accepts it, [`http`] verifies its token ([`keys`]) and upgrades
+//! it, and [`membership`] adds it to its daemon's [`daemon_slot`], until it disconnects or
 //! [`revocations`] closes it.
 //!
-//! Who is paired with whom, where a frame goes and what is refused is decided by
-//! [`bowline_sbrp::relay`]; here it is carried out.
+//! Pairing, routing and refusals are decided by [`bowline_sbrp::relay`]; this module carries the
+//! decisions out.
 //!
-//! A relay holds no key that signs: of the token module it uses only what verifies.
+//! A relay holds no signing key: of the token module it uses only the verifying half.
 
 mod buffer_pool;
 pub mod config;
@@ -38,7 +38,8 @@ pub use server::{BoundRelay, Relay, RelayStartError};
 
 #[cfg(test)]
 mod tests {
-    /// A relay validates and never issues (SBRP-RELAY-01): nothing here may even name what could.
+    /// A relay validates tokens and never issues them (SBRP-RELAY-01): no source file may even name
+    /// a type that can sign.
     #[test]
     fn sbrp_relay_01_nothing_in_a_relay_can_sign() {
         let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/relay");

@@ -1,7 +1,7 @@
-//! The key by which a user is known: shown once, kept as a hash.
+//! The API key of a user: shown once, stored as a hash.
 //!
-//! Thirty-two random bytes cannot be guessed and need no slow hash; what has to be avoided is that
-//! the time of a comparison tells how near a guess was. A key is found by the first bytes of its
+//! Thirty-two random bytes cannot be guessed and need no slow hash. But the time of a comparison
+//! must not reveal how much of a guess was right: a key is looked up by the first bytes of its
 //! hash, and the whole hash is then compared in constant time.
 
 use std::fmt;
@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// How keys begin, so that people and scanners recognise a leaked one.
+/// The prefix of all keys, so that people and secret scanners recognise a leaked one.
 const PREFIX: &str = "bck_";
 
-/// A key just made. Whoever gets it shows it once.
+/// A new key. It is shown to its user once.
 pub struct ApiKey(Zeroizing<String>);
 
 impl ApiKey {
@@ -26,7 +26,7 @@ impl ApiKey {
         Self(Zeroizing::new(key))
     }
 
-    /// The key itself.
+    /// The key as text.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -38,12 +38,12 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// What is kept of a key.
+/// The hash of a key, which is what the registry stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// Of whatever a caller shows.
+    /// The hash of the key that a caller presents.
     pub fn of(shown: &str) -> Self {
         Self(Sha256::digest(shown.as_bytes()).into())
     }
@@ -52,7 +52,7 @@ impl KeyHash {
         &self.0
     }
 
-    /// By what it is looked up. Four bytes of a hash give nothing away that helps a guess.
+    /// The lookup tag: four bytes of the hash, too few to help in guessing a key.
     pub(super) fn tag(&self) -> i64 {
         let [a, b, c, d, ..] = self.0;
         i64::from(u32::from_be_bytes([a, b, c, d]))
@@ -69,7 +69,7 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// Bytes nobody can foresee.
+/// Random bytes from the operating system's generator.
 pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");

@@ -1,4 +1,4 @@
-//! The wall clock, in seconds: what tokens and the registry count in.
+//! The wall clock in seconds since 1970, the unit of tokens and of the registry.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

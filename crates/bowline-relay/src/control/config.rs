@@ -1,4 +1,4 @@
-//! What a control plane is told, and every bound it keeps (G11).
+//! The settings of a control plane, and all its limits (G11).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,49 +11,48 @@ use bowline_net::rate::Rate;
 use bowline_net::tls::Tls;
 use ipnet::IpNet;
 
-/// How long a client's token is good for: it is used at once or not at all.
+/// The lifetime of a client's session token, in seconds: it is used at once or not at all.
 pub(super) const SESSION_TTL: u64 = 120;
 const SHORTEST_PRESENCE: Duration = Duration::from_secs(60);
 const LONGEST_PRESENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// What one control plane is.
+/// The settings of one control plane.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
-    /// The folder of the registry; made if it is missing. Only its owner may open it.
+    /// The folder of the registry; created if it is missing. Only its owner may have access.
     pub data: PathBuf,
-    /// What tokens name as their issuer; relays fetch the key set below it. Without a slash at
-    /// the end.
+    /// The `iss` of tokens; relays fetch the key set below this URL. Without a trailing slash.
     pub issuer: String,
     /// Where daemons and clients connect: `wss://host/relay`.
     pub relay_url: Url,
     /// The region of that relay, which tokens then name. None by default.
     pub region: Option<String>,
-    /// How long a presence token is good for, one minute to one day; one hour by default. A
-    /// revoked daemon may reconnect for as long at a relay that cannot fetch the list of those.
+    /// The lifetime of a presence token, one minute to one day; one hour by default. For that long
+    /// a revoked daemon may reconnect to a relay that cannot fetch the revocation list.
     pub presence_ttl: Duration,
     pub limits: ControlLimits,
 }
 
-/// Where a control plane of its own listens.
+/// The address of a control plane that runs without a relay.
 #[derive(Debug, Clone)]
 pub struct Listen {
     pub address: SocketAddr,
-    /// Certificate and key; none: plain HTTP, for this machine or a proxy.
+    /// TLS certificate and key. Without them it speaks plain HTTP, for loopback or a proxy.
     pub tls: Option<Tls>,
     /// Allows plain HTTP on a public address, for use behind a proxy that terminates TLS.
     pub insecure_plain: bool,
-    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    /// Networks of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Listen {
-    /// In the clear, for this machine.
+    /// Plain HTTP, for loopback.
     pub fn plain(address: SocketAddr) -> Self {
         Self { address, tls: None, insecure_plain: false, trusted_proxies: Vec::new() }
     }
 }
 
-/// How much, how many, how long, how often.
+/// Limits on sizes, counts, durations and rates.
 #[derive(Debug, Clone)]
 pub struct ControlLimits {
     /// The largest request head, in bytes.
@@ -64,28 +63,28 @@ pub struct ControlLimits {
     pub header_timeout: Duration,
     /// How long a request body may take to arrive.
     pub body_timeout: Duration,
-    /// Connections open at once; more wait for one to close.
+    /// Connections open at once; further ones wait until one closes.
     pub connections: usize,
-    /// The same for one address; more are closed at once. This machine and trusted proxies are
-    /// exempt. 0: no limit.
+    /// Connections open at once from one address; further ones are closed immediately. Loopback and
+    /// trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
-    /// How long a client may take nothing of what it is sent.
+    /// How long a client's socket may accept no data before the connection is closed.
     pub write_timeout: Duration,
-    /// Daemons in force that one user may have.
+    /// Daemons, not counting revoked ones, that one user may have.
     pub daemons_per_user: u32,
-    /// Wrong keys from one address; once used up, right ones are not looked at either.
+    /// Wrong API keys from one address; beyond the limit, valid keys are refused, too.
     pub failures_per_address: Rate,
-    /// The same wrong key from anywhere.
+    /// Uses of the same wrong API key, from all addresses.
     pub failures_per_key: Rate,
-    /// Tokens for one address.
+    /// Tokens issued to one address.
     pub tokens_per_address: Rate,
-    /// Tokens for one key.
+    /// Tokens issued to one API key.
     pub tokens_per_key: Rate,
-    /// Questions to the relay at once, over all callers.
+    /// Concurrent status requests to the relay, over all callers.
     pub questions: usize,
-    /// How long the relay may take to answer one.
+    /// The timeout of one status request to the relay.
     pub question_timeout: Duration,
-    /// How long a list of daemons waits for all of them together.
+    /// The timeout of all status requests for one list of daemons.
     pub list_timeout: Duration,
 }
 
@@ -124,7 +123,7 @@ impl Default for ControlLimits {
     }
 }
 
-/// What a configuration cannot mean.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadConfig {
     #[error("the issuer {0} is not an http or https address without query")]
@@ -138,7 +137,7 @@ pub enum BadConfig {
 }
 
 impl ControlConfig {
-    /// With defaults for all that has one.
+    /// A configuration with the default of every other setting.
     pub fn new(data: impl Into<PathBuf>, issuer: &str, relay_url: Url) -> Self {
         Self {
             data: data.into(),

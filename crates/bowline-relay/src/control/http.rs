@@ -1,4 +1,4 @@
-//! The API over HTTP: parse, ask the issuer, render.
+//! The HTTP API: parses requests, calls the issuer, renders responses.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,10 +25,10 @@ use super::issuer::{ApiCaller, TokenIssuer};
 use super::meters;
 use super::request_error::RequestError;
 
-/// How long relays may go without asking for the key set again, in seconds (SBRP-TOKEN: 5 min).
+/// How long relays may cache the key set (SBRP-TOKEN: 5 min).
 const KEY_SET_AGE: &str = "public, max-age=300";
 
-/// What is the control plane's alone, so that it may stand beside a relay's addresses.
+/// Only the control plane's own routes, so that a relay can serve them at the same address.
 pub(super) fn router(issuer: Arc<TokenIssuer>) -> Router {
     let observed = middleware::from_fn_with_state(Arc::clone(&issuer), observe);
     Router::new()
@@ -44,7 +44,7 @@ pub(super) fn router(issuer: Arc<TokenIssuer>) -> Router {
         .layer(observed)
 }
 
-/// With what a server of its own has besides.
+/// The routes of a control plane without a relay: also health, readiness and metrics.
 pub(super) fn served(issuer: Arc<TokenIssuer>) -> Router {
     let metrics = meters::handle();
     let observed = middleware::from_fn_with_state(Arc::clone(&issuer), observe);
@@ -139,7 +139,7 @@ async fn readyz(State(issuer): State<Arc<TokenIssuer>>) -> Response {
     }
 }
 
-/// The network the request comes from, if whoever accepted it said so.
+/// The network of the request's peer; unspecified if the server did not set a [`Peer`].
 struct From(IpAddr);
 
 impl<S: Sync> FromRequestParts<S> for From {
@@ -163,7 +163,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
 }
 
-/// A whole body, bounded in size and time.
+/// Reads a whole body, limited in size and time.
 async fn read(body: Body, issuer: &TokenIssuer) -> Result<Bytes, RequestError> {
     let limits = issuer.limits();
     let read = body::read(body, limits.request_body, limits.body_timeout).await;
@@ -173,8 +173,8 @@ async fn read(body: Body, issuer: &TokenIssuer) -> Result<Bytes, RequestError> {
     })
 }
 
-/// Counts and logs each request: its route, never its head or body. No answer is for a cache unless
-/// it says so, because most hold a token.
+/// Counts and logs each request: its route, never its headers or body. Responses are not cacheable
+/// unless they say so, because most hold a token.
 async fn observe(State(issuer): State<Arc<TokenIssuer>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
@@ -194,6 +194,6 @@ async fn observe(State(issuer): State<Arc<TokenIssuer>>, request: Request, next:
     response
 }
 
-/// On a refusal, the code to count it under.
+/// A response extension: the code under which a refusal is counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted(pub(super) &'static str);

@@ -1,4 +1,4 @@
-//! Decides requests: asks the registry, and signs the tokens that it allows.
+//! Handles requests: checks them with the registry, and signs the tokens that it allows.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,30 +24,30 @@ use super::serve::ControlStartError;
 use super::status::{LocalPresence, RelayStatusClient, StatusSource};
 use super::throttles::Throttles;
 
-/// How long a token is good for with which only a question is asked.
+/// The lifetime of a token for a status request to the relay, in seconds.
 const QUESTION_TTL: u64 = 30;
-/// How long refusals are counted before they are written down: strangers must not be able to make
-/// the disk work.
+/// How long refusals are counted in memory before they are written to the audit log: callers
+/// without a valid key must not be able to cause a disk write per request.
 const TALLY_EVERY: Duration = Duration::from_secs(2);
-/// How long a revoked daemon is on the list, in seconds: longer than any token lives, and than a
-/// relay should be cut off from here.
+/// How long a revoked daemon is on the revocation list, in seconds: longer than any token lives,
+/// and longer than a relay should be unable to fetch the list.
 const REVOKED_FOR: u64 = 7 * 24 * 3600;
-/// How many are on it: no more than relays read.
+/// The most daemons on the revocation list: no more than relays read.
 const MOST_REVOKED: u32 = 20_000;
 
 #[derive(Debug)]
 pub(super) struct TokenIssuer {
     config: ControlConfig,
     writer: RegistryThread,
-    /// Apart, so that relays that ask for the key set wait for no commit.
+    /// A second thread and connection, so that requests for the key set do not wait for a commit.
     reader: RegistryThread,
     throttles: Throttles,
     relay: StatusSource,
-    /// Refusals not yet written down, by code; none while nobody is about to.
+    /// Refusals not yet in the audit log, by code; `None` while no task is scheduled to write them.
     tally: Mutex<Option<BTreeMap<&'static str, u64>>>,
 }
 
-/// Who asks: from where, and with which key.
+/// The caller of the API: its network address and its API key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ApiCaller {
     pub(super) from: IpAddr,
@@ -82,7 +82,7 @@ impl TokenIssuer {
         self.config.limits.clone()
     }
 
-    /// A daemon's id and presence token; whether it is new.
+    /// Registers a daemon; returns its id and presence token, and whether it is new.
     pub(super) async fn register(
         &self,
         caller: ApiCaller,
@@ -136,7 +136,7 @@ impl TokenIssuer {
         })
     }
 
-    /// The caller's daemons, and what the relay says of each.
+    /// The caller's daemons, with the status that the relay reports for each.
     pub(super) async fn daemons(&self, caller: ApiCaller) -> Result<Vec<DaemonView>, RequestError> {
         let now = clock::now();
         let expires_at = now + QUESTION_TTL;
@@ -165,14 +165,14 @@ impl TokenIssuer {
         self.settle(caller, move |registry| registry.revoke_own_daemon(&caller.key, &id, now)).await
     }
 
-    /// The published keys, as relays read them.
+    /// The published keys as a key set (JWKS).
     pub(super) async fn jwks(&self) -> Result<Value, RequestError> {
         let keys = self.reader.ask(|registry| registry.published(clock::now())).await?;
         let keys: Vec<_> = keys.iter().map(|(kid, public)| jwk(kid, public)).collect();
         Ok(json!({ "keys": keys }))
     }
 
-    /// The daemons whom relays have to send away.
+    /// The revoked daemons, whose connections relays have to close.
     pub(super) async fn revoked(&self) -> Result<RevocationList, RequestError> {
         let since = clock::now().saturating_sub(REVOKED_FOR);
         let ids = self.reader.ask(move |r| r.revoked_since(since, MOST_REVOKED)).await?;
@@ -183,7 +183,7 @@ impl TokenIssuer {
         self.writer.ask(Registry::check).await
     }
 
-    /// Counts a refusal; what is counted is soon written down.
+    /// Counts a refusal, to be written to the audit log within `TALLY_EVERY`.
     pub(super) fn count_refusal(self: &Arc<Self>, code: &'static str) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         if tally.is_none() {
@@ -196,7 +196,7 @@ impl TokenIssuer {
         *tally.get_or_insert_default().entry(code).or_default() += 1;
     }
 
-    /// Writes down what was only counted.
+    /// Writes the counted refusals to the audit log.
     pub(super) async fn note_refusals(&self) {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(tally) = tally else { return };
@@ -207,7 +207,7 @@ impl TokenIssuer {
         }
     }
 
-    /// Has something done that ends in a token, within the limits for those.
+    /// Runs a registry job that ends in a token, within the rate limits for tokens.
     async fn issue<T: Send + 'static>(
         &self,
         caller: ApiCaller,
@@ -218,7 +218,7 @@ impl TokenIssuer {
         self.settle(caller, job).await
     }
 
-    /// Has something done, and remembers those whose key is none.
+    /// Runs a registry job; an unknown API key counts against the limits on wrong keys.
     async fn settle<T: Send + 'static>(
         &self,
         caller: ApiCaller,
@@ -254,7 +254,8 @@ impl TokenIssuer {
         }
     }
 
-    /// Made anew each time: it costs microseconds beside a commit, and cannot be out of date.
+    /// Created for each token: this takes microseconds, a commit much longer, and the key is never
+    /// out of date.
     fn signer(&self, signing: &Signing) -> TokenSigner {
         TokenSigner::from_seed(&self.config.issuer, &signing.kid, &signing.seed)
     }

@@ -1,14 +1,14 @@
-//! What has to last: users, their keys, their daemons, the signing keys, and who did what.
+//! Durable state: users, their API keys, their daemons, the signing keys, and the audit log.
 //!
-//! One SQLite file, which the server and the owner's commands open at the same time. Blocking, and
-//! one transaction a call: the caller decides on which thread.
+//! One SQLite file, opened by the server and by the operator's commands at the same time. Calls
+//! block, and each is one transaction: the caller chooses the thread.
 //!
 //! Invariants
-//! - A call that returns Ok is on disk (G4).
-//! - Whether a key, a user or a daemon is in force is asked inside the transaction that acts on it,
-//!   so a revocation counts from its commit on.
-//! - No API key is in the file, only hashes; folder and files are for their owner alone, because
-//!   the seeds of the signing keys are in there.
+//! - The changes of a call that returns Ok are on disk (G4).
+//! - Whether a key, a user or a daemon is revoked is checked inside the transaction that acts on
+//!   it, so a revocation applies from its commit on.
+//! - The file holds no API key, only hashes. Folder and files are accessible to their owner only,
+//!   because the file holds the seeds of the signing keys.
 
 mod audit;
 mod daemons;
@@ -26,13 +26,13 @@ pub use file::{FILE, RegistryOpenError};
 pub use keys::{Replaced, Rotated, Signing};
 pub use users::{RevokedUser, User};
 
-/// The registry, as one process has it open.
+/// An open connection to the registry.
 #[derive(Debug)]
 pub struct Registry {
     conn: Connection,
 }
 
-/// Why a call did nothing.
+/// Why a call failed and changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the API key belongs to nobody")]
@@ -64,23 +64,23 @@ impl From<rusqlite::Error> for Error {
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Registry {
-    /// Does all of it, or nothing.
+    /// Runs a read-write transaction: all of its changes are committed, or none.
     fn change<T>(&mut self, change: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
-        // Immediate: another process may be writing, and a read that turns into a write could not
-        // wait for it.
+        // Immediate, because another process may be writing: a transaction that starts with a read
+        // could not wait for the write lock later.
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = change(&tx)?;
         tx.commit()?;
         Ok(done)
     }
 
-    /// Reads what belongs to one instant.
+    /// Runs a read-only transaction, which sees one consistent snapshot.
     fn look<T>(&mut self, look: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let tx = self.conn.transaction()?;
         look(&tx)
     }
 
-    /// Whether it can be written.
+    /// Checks that the registry can be written.
     pub fn check(&mut self) -> Result<()> {
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         Ok(tx.rollback()?)

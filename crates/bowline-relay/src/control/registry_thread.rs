@@ -1,5 +1,5 @@
-//! A thread that owns the registry and runs one job after another: the database blocks, and async
-//! code must not.
+//! A thread that owns a registry connection and runs one job after another: database calls block,
+//! and async code must not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::registry::{Error, Registry};
 
-/// Jobs that may be queued; further callers wait for room.
+/// Jobs that may be queued; further callers wait for space.
 const QUEUE: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Registry) + Send>;
@@ -22,7 +22,7 @@ impl RegistryThread {
         let (queue, mut waiting) = mpsc::channel::<Job>(QUEUE);
         std::thread::Builder::new().name("bowline-control".into()).spawn(move || {
             while let Some(job) = waiting.blocking_recv() {
-                // A transaction that unwinds is rolled back; the next job finds all in order.
+                // A panic rolls the transaction back, so the next job finds a consistent registry.
                 if catch_unwind(AssertUnwindSafe(|| job(&mut registry))).is_err() {
                     metrics::counter!("bowline_control_panics_total").increment(1);
                 }

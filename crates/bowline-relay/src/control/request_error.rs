@@ -1,4 +1,4 @@
-//! Why a request is refused, and how that looks over HTTP: one table.
+//! Why a request is refused, with HTTP status, code and text in one table.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use bowline_sbrp::api::{BadBody, Refusal, RefusalDetail};
 use super::http::Counted;
 use super::registry;
 
-/// No text holds anything out of the request.
+/// Why a request is refused. The texts hold nothing from the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error("this needs an API key: send it as `Authorization: Bearer …`")]
@@ -54,7 +54,7 @@ impl RequestError {
         }
     }
 
-    /// A name for programs, metrics and the audit log.
+    /// A stable code for clients, metrics and the audit log.
     pub fn code(&self) -> &'static str {
         self.table().1
     }
@@ -72,7 +72,7 @@ impl IntoResponse for RequestError {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             Self::TooOften(wait) => {
-                // Rounded up: whoever waits that long is let in.
+                // Rounded up, so that a retry after this time is accepted.
                 let seconds = wait.as_millis().div_ceil(1000).max(1) as u64;
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             }

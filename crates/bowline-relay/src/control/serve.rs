@@ -1,4 +1,4 @@
-//! The socket side: where a control plane listens, and how it stops.
+//! The listener of a control plane, and its shutdown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::config::{BadConfig, ControlLimits, Listen};
 use super::registry::RegistryOpenError;
 
-/// How long connections may take to finish once told to stop.
+/// How long open requests may take to finish after the shutdown began.
 const LAST_CALL: Duration = Duration::from_secs(5);
 
 /// Why a control plane did not start.
@@ -31,7 +31,7 @@ pub enum ControlStartError {
     Client(String),
 }
 
-/// Takes the address: with a certificate, on loopback, or where the caller insists.
+/// Binds the address: with TLS, on loopback, or in plain HTTP if `insecure_plain` is set.
 pub async fn open_door(listen: &Listen, limits: &ControlLimits) -> Result<Door, ControlStartError> {
     let Listen { address, tls, insecure_plain, trusted_proxies } = listen.clone();
     if tls.is_none() && !is_loopback(address.ip()) && !insecure_plain {
@@ -40,7 +40,7 @@ pub async fn open_door(listen: &Listen, limits: &ControlLimits) -> Result<Door, 
     Ok(Door::open(address, tls, trusted_proxies, limits.door()).await?)
 }
 
-/// Serves until told to stop, then lets everything under way end.
+/// Serves until `stop` is cancelled, then waits for open requests to finish.
 pub(super) async fn serve(door: Door, router: Router, stop: CancellationToken) {
     let connections = door.serve(router, stop).await;
     connections.ended(LAST_CALL).await;

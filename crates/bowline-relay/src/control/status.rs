@@ -1,8 +1,8 @@
-//! Asking the relay which daemons are connected to it.
+//! Asks the relay which daemons are connected to it.
 //!
-//! The relay tells whoever shows a token for a daemon about that daemon, and nothing else; so the
-//! control plane signs itself one for each question. A relay that does not answer in time is no
-//! reason to keep a caller waiting: then nothing is known.
+//! The relay reports the status of a daemon only to the holder of a token for that daemon, so the
+//! control plane signs one for each status request. If the relay does not answer in time, the
+//! status is unknown: the caller does not have to wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use url::Url;
 use super::config::ControlConfig;
 use super::serve::ControlStartError;
 
-/// The largest answer that is read, in bytes.
+/// The largest response that is read, in bytes.
 const LONGEST_ANSWER: usize = 4 << 10;
-/// Questions of one list at once.
+/// Concurrent status requests for one list of daemons.
 const PER_LIST: usize = 16;
 
 /// Whether a daemon is connected to a relay in this process.
 pub type LocalPresence = Arc<dyn Fn(&DaemonId) -> bool + Send + Sync>;
 
-/// How to learn whether daemons are connected.
+/// Where the status of daemons comes from.
 pub(super) enum StatusSource {
-    /// At a relay over the network, with a token for each daemon.
+    /// A relay over the network, with a token for each daemon.
     Relay(RelayStatusClient),
-    /// At the relay in this process.
+    /// The relay in this process.
     Local(LocalPresence),
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for StatusSource {
 }
 
 impl StatusSource {
-    /// One answer for each daemon, in their order.
+    /// The status of each daemon, in the same order.
     pub(super) async fn ask(
         &self,
         daemons: &[DaemonId],
@@ -61,12 +61,12 @@ impl StatusSource {
     }
 }
 
-/// Where the relay answers.
+/// The HTTP client for the relay's status endpoint.
 #[derive(Debug)]
 pub(super) struct RelayStatusClient {
     client: reqwest::Client,
     url: Url,
-    /// Over all lists.
+    /// Limits the concurrent requests over all lists.
     places: Arc<Semaphore>,
     list_timeout: Duration,
 }
@@ -85,7 +85,7 @@ impl RelayStatusClient {
         })
     }
 
-    /// One answer for each token, in their order.
+    /// The status for each token, in the same order.
     pub(super) async fn ask(&self, tokens: Vec<String>) -> Vec<DaemonStatus> {
         let deadline = Instant::now() + self.list_timeout;
         let one = |token: String| async move {
@@ -98,7 +98,7 @@ impl RelayStatusClient {
     async fn ask_one(&self, token: &str) -> Option<DaemonStatus> {
         let _place = self.places.acquire().await.ok()?;
         let asked = self.client.get(self.url.clone()).bearer_auth(token).send().await;
-        // The error's text would name the address, which is configured, and nothing else new.
+        // The error is dropped: its text adds only the address, which is configured.
         let mut answer = asked.ok()?;
         if !answer.status().is_success() {
             return None;
@@ -114,11 +114,11 @@ impl RelayStatusClient {
     }
 }
 
-/// `wss://host/relay` answers at `https://host/status`.
+/// The status endpoint of `wss://host/relay` is `https://host/status`.
 fn status_url(relay: &Url) -> Url {
     let path = relay.path().trim_end_matches('/');
     let base = path.strip_suffix("/relay").unwrap_or(path);
-    // The URL type does not let a scheme change between its families; its text does.
+    // `Url` does not allow changing the scheme from ws to http; its text can be changed.
     let text = relay.as_str().replacen("ws", "http", 1);
     let mut url = Url::parse(&text).unwrap_or_else(|_| relay.clone());
     url.set_path(&format!("{base}/status"));

@@ -1,4 +1,4 @@
-//! Rate limits that are checked before anything is looked up: for wrong API keys, and for tokens.
+//! Rate limits that are checked before the registry is read: for wrong API keys, and for tokens.
 
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub(super) struct Throttles {
     tokens_by_key: Throttle<KeyHash>,
 }
 
-/// The most callers, or keys, that are kept apart.
+/// The most addresses, or keys, that have their own limit; further ones share one.
 const MOST: usize = 10_000;
 
 fn throttle<K: Hash + Eq>(rate: Rate) -> Throttle<K> {
@@ -34,22 +34,22 @@ impl Throttles {
         }
     }
 
-    /// Before a key is looked up. Requests under way at the same time may pass together; that
-    /// overshoots by the number of connections at most, which helps nobody who guesses.
+    /// Checked before a key is looked up. Concurrent requests may pass together; that exceeds the
+    /// limit by the number of connections at most, which does not help in guessing a key.
     pub(super) fn may_try(&self, from: IpAddr, key: &KeyHash) -> Result<(), TooOften> {
         let now = Instant::now();
         self.failures_by_source.look(&from, now)?;
         self.failures_by_key.look(key, now)
     }
 
-    /// The key was none of ours.
+    /// Counts a wrong API key.
     pub(super) fn failed(&self, from: IpAddr, key: KeyHash) {
         let now = Instant::now();
         let _ = self.failures_by_source.take(from, now);
         let _ = self.failures_by_key.take(key, now);
     }
 
-    /// Before a token is made.
+    /// Checked and counted before a token is issued.
     pub(super) fn may_issue(&self, from: IpAddr, key: KeyHash) -> Result<(), TooOften> {
         let now = Instant::now();
         self.tokens_by_source.take(from, now)?;

@@ -1,21 +1,21 @@
-//! A pool of write buffers, one per thread. A connection holds no buffer while its queue is empty,
-//! and a busy one needs another every few microseconds: allocating it anew, page by page, would
-//! cost more than the use that is made of it.
+//! A pool of write buffers, one pool per thread. A connection holds no buffer while its queue is
+//! empty, and a busy connection needs a new one every few microseconds: allocating it each time,
+//! with its page faults, would cost more than filling and writing it.
 
 use std::cell::RefCell;
 
-/// Buffers kept by each thread.
+/// The most buffers that each thread keeps.
 const MOST: usize = 16;
-/// Smaller ones are not worth keeping.
+/// Smaller buffers are freed: they are not worth keeping.
 const SMALLEST: usize = 2 << 10;
-/// Larger ones are freed: they were for a burst that is over.
+/// Larger buffers are freed: they were allocated for a burst that is over.
 const LARGEST: usize = 256 << 10;
 
 thread_local! {
     static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty buffer with room for this much.
+/// An empty buffer with a capacity of at least `room` bytes.
 pub(crate) fn take(room: usize) -> Vec<u8> {
     let kept = KEPT.with_borrow_mut(Vec::pop);
     let mut buffer = kept.unwrap_or_default();
@@ -23,7 +23,7 @@ pub(crate) fn take(room: usize) -> Vec<u8> {
     buffer
 }
 
-/// Gives a buffer back; it is empty afterwards, and without room.
+/// Returns a buffer to the pool, and leaves an empty one without capacity in its place.
 pub(crate) fn give(buffer: &mut Vec<u8>) {
     let mut buffer = std::mem::take(buffer);
     if (SMALLEST..=LARGEST).contains(&buffer.capacity()) {

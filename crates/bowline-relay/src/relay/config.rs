@@ -1,4 +1,4 @@
-//! What a relay can be told. Every bound has a default here, in one place (G11).
+//! The settings of a relay. Every limit has its default here, in one place (G11).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayConfig {
-    /// Where to listen. Anything but loopback needs `tls`, or `insecure_plain`.
+    /// The address to listen on. Anything but loopback needs `tls`, or `insecure_plain`.
     pub listen: SocketAddr,
-    /// The control plane whose tokens count: their `iss`, and where its keys are
-    /// (`<issuer>/.well-known/jwks.json`). `https`, or `http` on this machine.
+    /// The control plane whose tokens are accepted: the `iss` of its tokens, and the base URL of
+    /// its key set (`<issuer>/.well-known/jwks.json`). `https`, or `http` on this machine.
     pub issuer: String,
-    /// Where the relay stands. Tokens that name another region are refused; without a region, all
-    /// that name one.
+    /// The region of this relay. A token that names another region is refused; a relay without a
+    /// region refuses every token that names one.
     pub region: Option<String>,
-    /// Certificate and key; none: plain HTTP, for this machine or a proxy.
+    /// TLS certificate and key. Without them the relay speaks plain HTTP, for loopback or a proxy.
     pub tls: Option<Tls>,
     /// Allows plain HTTP on a public address, for use behind a proxy that terminates TLS.
     pub insecure_plain: bool,
-    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    /// Networks of proxies whose `X-Forwarded-For` is trusted.
     #[serde(deserialize_with = "peer::networks")]
     pub trusted_proxies: Vec<IpNet>,
-    /// How long a session waits for its daemon (SBRP-RELAY-09).
+    /// The grace period: how long a session waits for its daemon to reconnect (SBRP-RELAY-09).
     #[serde(with = "duration")]
     pub grace: Duration,
     pub keys: KeyConfig,
@@ -50,27 +50,27 @@ impl Default for RelayConfig {
     }
 }
 
-/// How the control plane's keys, and its list of revoked daemons, are kept (G15).
+/// How the control plane's keys, and its list of revoked daemons, are fetched and cached (G15).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyConfig {
-    /// How long fetched keys count without asking again. At most five minutes, whatever it says.
+    /// How long fetched keys are used before they are fetched again. Capped at five minutes.
     #[serde(with = "duration")]
     pub max_age: Duration,
-    /// How long known keys count beyond that while the control plane cannot be reached. After it
-    /// nobody new is let in.
+    /// How much longer cached keys are used while the control plane cannot be reached. After that
+    /// no new connection is accepted.
     #[serde(with = "duration")]
     pub stale_for: Duration,
-    /// The pause between two fetches, whatever tokens ask for.
+    /// The shortest time between two fetches, even if tokens name unknown keys.
     #[serde(with = "duration")]
     pub retry_every: Duration,
-    /// How often to ask which daemons were revoked; those are sent away.
+    /// How often the list of revoked daemons is fetched; connections of daemons on it are closed.
     #[serde(with = "duration")]
     pub revoked_every: Duration,
     /// How long one fetch may take.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// The largest key set, in bytes.
+    /// The largest key set that is read, in bytes.
     pub body: usize,
 }
 
@@ -87,52 +87,53 @@ impl Default for KeyConfig {
     }
 }
 
-/// How much, how many, how long.
+/// Limits on sizes, counts, rates and durations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayLimits {
-    /// Connections open at once; more wait for one to close.
+    /// Connections open at once; further ones wait until one closes.
     pub connections: usize,
-    /// The same for one address; more are closed at once. This machine and trusted proxies are
-    /// exempt. 0: no limit.
+    /// Connections open at once from one address; further ones are closed immediately. Loopback and
+    /// trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
-    /// New connections a second, all together; more get 429. 0: no limit.
+    /// New connections per second, over all addresses; further ones get 429. 0: no limit.
     pub rate_connections: u32,
-    /// The same for one address; this machine's own are exempt. 0: no limit, as behind a proxy
-    /// that is not trusted, where all come from one address.
+    /// New connections per second from one address; loopback is exempt. 0: no limit, for use behind
+    /// a proxy that is not trusted, where all connections have one address.
     pub rate_connections_ip: u32,
-    /// Messages a second from one connection; more are delayed, and the sender is told
-    /// `rate_limited` (SBRP-RELAY-07). A second's worth may come at once. 0: no limit.
+    /// Messages per second from one connection; further ones are delayed, and the sender gets
+    /// `rate_limited` (SBRP-RELAY-07). A burst of one second's worth is allowed. 0: no limit.
     pub rate_frames: u32,
     /// The largest request head, in bytes; at least 8 KiB.
     pub request_head: usize,
-    /// How long a TLS handshake and a request head may take, each.
+    /// The timeout of a TLS handshake, and of reading a request head.
     #[serde(with = "duration")]
     pub header_timeout: Duration,
-    /// Messages that may wait for a client (SBRP-RELAY-08).
+    /// Messages that may be queued for a client (SBRP-RELAY-08).
     pub queue_frames: usize,
-    /// Messages that may wait for a daemon, which carries many sessions. Its clients are held
-    /// back meanwhile, and it is closed if nothing moves.
+    /// Messages that may be queued for a daemon, which carries many sessions. While its queue is
+    /// full its clients are not read (back-pressure); after `write_timeout` without progress it is
+    /// closed.
     pub daemon_queue_frames: usize,
-    /// Bytes that may wait for either.
+    /// Bytes that may be queued for a client or a daemon.
     pub queue_bytes: usize,
-    /// How long a peer may take to accept what it is sent.
+    /// How long a peer's socket may accept too little data before the connection is closed.
     #[serde(with = "duration")]
     pub write_timeout: Duration,
-    /// How long a connection may be silent before it is pinged.
+    /// How long a connection may be silent before it gets a keepalive ping.
     #[serde(with = "duration")]
     pub ping_every: Duration,
-    /// How long the answer may take before the connection counts as dead.
+    /// How long the pong may take before the connection counts as dead.
     #[serde(with = "duration")]
     pub pong_timeout: Duration,
-    /// How long a connection that was told goodbye may take to answer.
+    /// How long a peer may take to answer a close frame.
     #[serde(with = "duration")]
     pub farewell: Duration,
-    /// Sessions of one daemon, unless its token says otherwise.
+    /// Concurrent sessions of one daemon, unless its token has its own limit.
     pub daemon_sessions: u64,
-    /// Sessions of one user, unless its token says otherwise.
+    /// Concurrent sessions of one user, unless the token has its own limit.
     pub user_sessions: u64,
-    /// How long a stop waits for connections to end.
+    /// How long a shutdown waits for connections to close.
     #[serde(with = "duration")]
     pub drain: Duration,
 }

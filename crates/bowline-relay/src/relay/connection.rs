@@ -1,9 +1,9 @@
-//! One connection's task: reads and forwards messages, writes its queue, keeps its timers, and
-//! closes.
+//! The task of one connection: it reads and forwards messages, writes its outbound queue, runs its
+//! timers, and closes.
 //!
-//! One task and one poll for both directions: a connection that says nothing costs a small struct
-//! and a timer, and no buffer. Reading never waits for writing; it does wait for room in the
-//! receiver's queue (see [`inbound`]), and that is how a fast sender is held back.
+//! One task and one poll for both directions: an idle connection costs a small struct and a timer,
+//! and no buffer. Reading never waits for writing; it does wait for space in the receiver's queue
+//! (see [`inbound`]), which is the back-pressure on a fast sender.
 
 mod close;
 mod dispatch;
@@ -44,28 +44,28 @@ pub(crate) struct Connection {
     membership: Membership,
     shared: Arc<Shared>,
     writer: SocketWriter,
-    /// Bytes that came and were not taken yet: part of a message, or messages that wait.
+    /// Bytes that were read and not processed yet: an incomplete frame, or messages on hold.
     input: Vec<u8>,
-    /// The input can be looked at again without more bytes.
+    /// The input may hold a whole frame: process it before reading more bytes.
     again: bool,
     /// How many bytes the input needs before the next frame can be read.
     needs: usize,
-    /// The last read filled its buffer: more is there to read.
+    /// The last read filled its buffer, so more bytes are probably ready.
     rushing: bool,
     decoder: Decoder,
-    /// A message that came in parts and could not be passed on yet.
+    /// A fragmented message that is complete but could not be forwarded yet.
     gathered: Option<Vec<u8>>,
     hold: Hold,
-    /// Messages and bytes passed on since that was last counted.
+    /// Messages and bytes forwarded since the meters were last updated.
     passed: (usize, usize),
     bucket: Bucket,
-    /// When the sender was last told of the rate.
+    /// When the sender last got `rate_limited`.
     warned: Option<Instant>,
     idle: IdleTimer,
     timer: Pin<Box<Sleep>>,
 }
 
-/// Whose connection it is.
+/// Which end of a pair the connection belongs to.
 #[derive(Debug)]
 pub(crate) enum Side {
     Client { session: SessionId },
@@ -92,20 +92,21 @@ impl Side {
     }
 }
 
-/// Why the input is not looked at now.
+/// Why the input is not processed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
     No,
-    /// The receiver's queue is full. It wakes this task, which it knows since that drain.
+    /// The receiver's queue is full. This task's waker is registered there since drain number
+    /// `drains`.
     Full {
         receiver: ConnectionId,
         drains: u64,
     },
-    /// The receiver is ending, and this connection is about to be told or closed.
+    /// The receiver is closing; this connection is about to be notified or closed.
     Lifecycle,
-    /// Too many of the relay's own messages still wait to be written.
+    /// Too many of the relay's own messages are queued for this connection.
     Own,
-    /// Too many messages (SBRP-RELAY-07).
+    /// The connection exceeded its message rate (SBRP-RELAY-07).
     Rate {
         until: Instant,
     },
@@ -114,17 +115,17 @@ enum Hold {
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionEnd {
-    /// It broke a rule: what it is told, and the close code.
+    /// The peer broke a rule: the control code it gets, and the WebSocket close code.
     Refused { code: ControlCode, session: Option<SessionId>, close: u16 },
     /// Another task closed it.
     Ended(CloseCause),
     /// The peer sent a close frame.
     Closed(Option<u16>),
-    /// Its socket takes too little for too long.
+    /// Slow consumer: its socket accepted too little data for too long.
     Slow,
-    /// The socket is gone, or the peer does not answer pings.
+    /// The socket failed, or the peer does not answer pings.
     Lost,
-    /// A defect of the relay.
+    /// A bug in the relay.
     Panicked,
 }
 
@@ -157,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end. Whatever happens in it ends only this one
+    /// Serves the connection until it closes. A failure or panic in it ends only this connection
     /// (SBRP-RELAY-17).
     pub(crate) async fn run(mut self) {
         let ran = AssertUnwindSafe(poll_fn(|cx| self.poll(cx))).catch_unwind().await;
@@ -175,8 +176,8 @@ impl Connection {
         &self.shared.config.limits
     }
 
-    /// Writes, reads and checks the timers, each once. A task with more to do is polled again after
-    /// the others: so a receiver writes while its input is still in the processor's cache, and a
+    /// Writes, reads and checks the timers, each once. A task with more work is polled again after
+    /// the other tasks: a receiver writes while the data is still in the CPU cache, and a
     /// connection that always has input cannot starve its own timers.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         if let Poll::Ready(written) = self.writer.poll(&mut self.stream, &self.membership.queue, cx)
@@ -195,12 +196,12 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Does what is due; pending when nothing is.
+    /// Runs the timers that are due; pending when none is.
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         let now = Instant::now();
         let limits = &self.shared.config.limits;
         if self.hold != Hold::No {
-            // While its input is held, silence says nothing about the peer.
+            // While its input is on hold nothing is read, so silence does not mean a dead peer.
             self.idle.heard(now);
         }
         let mut due = match self.idle.due(now, limits.ping_every, limits.pong_timeout) {
@@ -224,7 +225,7 @@ impl Connection {
             }
             due = due.min(until);
         }
-        // A timer that fires too early is cheaper than one that is set anew for every message.
+        // A timer that fires too early is cheaper than resetting it for every message.
         if self.timer.is_elapsed() || self.timer.deadline() > due.into() {
             self.timer.as_mut().reset(due.into());
         }

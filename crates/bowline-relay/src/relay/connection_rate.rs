@@ -8,8 +8,8 @@ use bowline_net::loopback::is_loopback;
 use bowline_net::peer::network;
 use bowline_net::rate::{Beyond, Bucket, Rate, Throttle};
 
-/// Addresses remembered at once. When more come within a second, the newest are not judged by
-/// themselves: the limit for all still holds.
+/// Addresses tracked at once. When more connect within a second, the newest have no limit of their
+/// own; the overall limit still applies.
 const ADDRESSES: usize = 65_536;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct ConnectionRate {
 }
 
 impl ConnectionRate {
-    /// So many a second; 0 for no limit.
+    /// `all` and `each` are connections per second; 0 for no limit.
     pub(crate) fn new(all: u32, each: u32, now: Instant) -> Self {
         let each = Rate::per_second(each);
         Self {
@@ -28,7 +28,7 @@ impl ConnectionRate {
         }
     }
 
-    /// Whether one more connection from this address is accepted. Those from this machine count
+    /// Whether one more connection from this address is accepted. Connections from loopback count
     /// against the overall limit only.
     pub(crate) fn admit(&self, from: IpAddr, now: Instant) -> bool {
         let own = match &self.each {

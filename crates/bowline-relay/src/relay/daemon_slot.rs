@@ -1,9 +1,9 @@
-//! One daemon id with its connections: the protocol's [`PairTable`], and the outbound queues on
-//! which its actions are carried out.
+//! One daemon id with its connections: the protocol's [`PairTable`], and the outbound queues to
+//! which the table's actions are applied.
 //!
-//! One lock per daemon id, taken when a connection comes, goes or signals, and when a daemon sends
-//! to a session that it has not sent to before. Other frames do not take it. Under it, the actions
-//! are carried out in the order in which the table decided.
+//! One lock per daemon id. It is taken when a connection joins, leaves or signals, and when a
+//! daemon sends to a session that is not in its route cache. Other frames do not take it. Actions
+//! are carried out under the lock, in the order in which the table decided them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +28,13 @@ pub(crate) struct DaemonSlot {
 struct SlotState {
     table: PairTable,
     queues: HashMap<ConnectionId, Arc<OutboundQueue>>,
-    /// A task waits for the next deadline already.
+    /// A task already waits for the next deadline.
     timed: bool,
-    /// Removed from the daemon table: whoever still holds it has to look it up again.
+    /// The slot was removed from the daemon table; its holders have to look it up again.
     retired: bool,
 }
 
-/// The slot was removed from the daemon table in the meantime.
+/// The slot was removed from the daemon table after it was looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Retired;
 
@@ -53,7 +53,7 @@ impl DaemonSlot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A daemon's connection, which replaces an older one.
+    /// Adds a daemon's connection, which replaces an older one.
     pub(crate) fn daemon_arrived(
         &self,
         queue: &Arc<OutboundQueue>,
@@ -73,7 +73,7 @@ impl DaemonSlot {
         Ok(())
     }
 
-    /// A client's connection: paired, or told why not.
+    /// Adds a client's connection: it is paired, or told why not.
     pub(crate) fn client_arrived(
         &self,
         queue: &Arc<OutboundQueue>,
@@ -112,7 +112,7 @@ impl DaemonSlot {
         state.handle(TableInput::ClientLeft { connection, session }, meters);
     }
 
-    /// The daemon was revoked: all its connections are told and closed.
+    /// The daemon was revoked: all its connections are notified and closed.
     pub(crate) fn revoked(&self, meters: &Meters) {
         self.lock().handle(TableInput::Revoked, meters);
     }
@@ -127,7 +127,7 @@ impl DaemonSlot {
         self.lock().handle(TableInput::Signalled { connection, session, signal }, meters);
     }
 
-    /// Where a daemon's message of this session goes.
+    /// The receiver of a daemon's message of this session.
     pub(crate) fn route_from_daemon(
         &self,
         connection: ConnectionId,
@@ -142,7 +142,7 @@ impl DaemonSlot {
         self.lock().table.daemon().is_some()
     }
 
-    /// When the next grace ends, if no task waits for it yet. The caller has to wait for it.
+    /// When the next grace period ends, if no task waits for it yet. The caller has to wait for it.
     pub(crate) fn claim_timer(&self) -> Option<Instant> {
         let mut state = self.lock();
         if state.timed {
@@ -153,7 +153,7 @@ impl DaemonSlot {
         due
     }
 
-    /// A grace has ended; gives the next deadline, if there is one.
+    /// Handles the end of a grace period; returns the next deadline, if there is one.
     pub(crate) fn tick(&self, meters: &Meters) -> Option<Instant> {
         let mut state = self.lock();
         state.handle(TableInput::Tick, meters);
@@ -162,14 +162,14 @@ impl DaemonSlot {
         due
     }
 
-    /// Marks it as removed if it has no connections and no sessions.
+    /// Marks the slot as removed if it has no connections and no sessions.
     pub(crate) fn retire_if_empty(&self) -> bool {
         let mut state = self.lock();
         state.retired |= state.table.is_empty() && state.queues.is_empty();
         state.retired
     }
 
-    /// Ends all its connections.
+    /// Closes all connections of the slot.
     pub(crate) fn close_all(&self, cause: CloseCause) {
         for queue in self.lock().queues.values() {
             queue.close(cause);
@@ -195,7 +195,7 @@ impl DaemonSlot {
 }
 
 impl SlotState {
-    /// Hands the input to the table and carries out its actions.
+    /// Passes the input to the table and carries out its actions.
     fn handle(&mut self, event: TableInput, meters: &Meters) {
         let Ok(actions) = self.table.handle(event, Instant::now()) else {
             meters.impossible();

@@ -1,7 +1,7 @@
-//! All daemon slots, by daemon id; and how many sessions each user has.
+//! All daemon slots, by daemon id, and the number of sessions of each user.
 //!
-//! Sharded, so that daemons do not wait for each other when they come and go. Lock order: a shard,
-//! then a slot, then an outbound queue.
+//! Sharded, so that daemons do not wait for each other when they connect and disconnect. Lock
+//! order: a shard, then a slot, then an outbound queue.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -84,7 +84,7 @@ impl DaemonTable {
         }
     }
 
-    /// Starts a task that waits for graces to end, if this slot has none yet.
+    /// Starts a task that waits for grace periods to end, if this slot has none yet.
     pub(crate) fn start_timer(self: &Arc<Self>, slot: &Arc<DaemonSlot>, meters: &Arc<Meters>) {
         let Some(mut due) = slot.claim_timer() else { return };
         let (daemons, slot, meters) = (Arc::clone(self), Arc::clone(slot), Arc::clone(meters));
@@ -128,7 +128,7 @@ impl DaemonTable {
         gauges
     }
 
-    /// A permit for one more session of this user, unless it has `most` already.
+    /// A permit for one more session of this user; none if the user already has `most`.
     pub(crate) fn permit(self: &Arc<Self>, user: &str, most: u64) -> Option<UserPermit> {
         let user: Arc<str> = user.into();
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,7 @@ impl DaemonTable {
     }
 }
 
-/// The right of a user to one session; given back when it is dropped.
+/// A user's permit for one session; released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct UserPermit {
     daemons: Arc<DaemonTable>,

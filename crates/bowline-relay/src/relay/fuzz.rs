@@ -1,4 +1,4 @@
-//! The reading side of a connection without its socket, for fuzzing; not part of the API.
+//! The read path of a connection without its socket, for fuzzing; not part of the API.
 
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::{HeaderVerdict, Violation};
@@ -8,10 +8,10 @@ use super::ws::decode::{Decoded, Decoder, Item};
 use super::ws::encode;
 use super::ws::mask::Masked;
 
-/// What a relay makes of a piece of input.
+/// The result of one decoded piece of input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// A message for the other end, and the bytes that this end's socket is handed for it.
+    /// A message for the paired peer, and the bytes that are written to that peer's socket.
     Forward {
         session: SessionId,
         message: Vec<u8>,
@@ -21,14 +21,14 @@ pub enum Seen {
     Relay {
         message: Vec<u8>,
     },
-    /// A ping of the WebSocket's own, and the answer.
+    /// A WebSocket ping, and the pong that is written.
     Ping {
         written: Vec<u8>,
     },
     Pong,
-    /// The other side said goodbye. Nothing is read after it.
+    /// The peer sent a close frame. Nothing is read after it.
     Closed(Option<u16>),
-    /// A rule was broken: what the sender is told. Nothing is read after it.
+    /// The peer broke a rule: the control code it gets. Nothing is read after it.
     Refused {
         code: ControlCode,
         session: Option<SessionId>,
@@ -36,7 +36,7 @@ pub enum Seen {
     },
 }
 
-/// One connection's input, as it comes.
+/// The input of one connection, read piece by piece.
 #[derive(Debug)]
 pub struct FuzzReader {
     role: Role,
@@ -50,7 +50,7 @@ impl FuzzReader {
         Self { role, decoder: Decoder::default(), input: Vec::new(), over: false }
     }
 
-    /// Takes in some more bytes; gives what they completed.
+    /// Reads more bytes; returns what they completed.
     pub fn read(&mut self, bytes: &[u8]) -> Vec<Seen> {
         let mut seen = Vec::new();
         let mut input = std::mem::take(&mut self.input);

@@ -1,7 +1,7 @@
-//! What a relay answers over HTTP, up to the moment a connection stops being HTTP.
+//! The relay's HTTP requests, up to the WebSocket upgrade.
 //!
-//! A handful of fixed paths, matched by hand. A token is judged before the upgrade, and nothing of
-//! a request's query is ever logged.
+//! A few fixed paths, matched by hand. A token is verified before the upgrade. The query of a
+//! request is never logged: it may hold the token.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -66,7 +66,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// A token, then an upgrade, then a connection.
+/// Verifies the token, answers the upgrade, and starts the connection.
 async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>) -> HttpResponse {
     if !shared.connection_rate.admit(peer.address, Instant::now()) {
         shared.meters.turned_away();
@@ -110,7 +110,7 @@ async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>
     answer
 }
 
-/// Whether the token's daemon is here.
+/// Reports whether the token's daemon is connected.
 async fn status(shared: &Shared, request: &Request<Incoming>) -> HttpResponse {
     let daemon = match judge(shared, bearer(request)).await {
         Ok(Admission::Daemon(pass)) => pass.daemon,
@@ -153,7 +153,7 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Http
     }
 }
 
-/// Why a token is not taken.
+/// The response to a token that is not accepted.
 fn refused(reason: &str, status: StatusCode, message: &str) -> HttpResponse {
     let code = match status {
         StatusCode::FORBIDDEN => "forbidden",
@@ -163,7 +163,7 @@ fn refused(reason: &str, status: StatusCode, message: &str) -> HttpResponse {
     json_response(status, &json!({ "error": detail }))
 }
 
-/// Browsers cannot set headers on a WebSocket, so the query is a place, too.
+/// The token in the query: browsers cannot set headers on a WebSocket request.
 fn in_query(request: &Request<Incoming>) -> Option<String> {
     let query = request.uri().query()?;
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());

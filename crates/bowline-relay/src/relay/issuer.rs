@@ -1,7 +1,7 @@
-//! The control plane as a relay sees it: a place where documents are published.
+//! The control plane as a relay sees it: a source of published documents.
 //!
-//! Over the network, or in the same process. No redirect is followed, answers are bounded, and
-//! plain HTTP is used on this machine only.
+//! They are fetched over the network, or from the same process. No redirect is followed, responses
+//! are limited in size, and plain HTTP is used on this machine only.
 
 use bowline_net::outbound::{self, FetchError};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use url::Url;
 use super::config::KeyConfig;
 use super::local_control::LocalControl;
 
-/// Why an issuer cannot be asked for anything.
+/// Why an issuer URL cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadIssuer {
     #[error("the issuer is not a URL: {0}")]
@@ -22,12 +22,12 @@ pub enum BadIssuer {
     Extras,
 }
 
-/// Where the documents are.
+/// The source of the documents.
 #[derive(Debug, Clone)]
 pub(crate) enum Issuer {
-    /// At that address.
+    /// A control plane at this URL.
     Remote { url: Url, http: Client },
-    /// In this process, which keeps its own bound on what it answers.
+    /// A control plane in this process, which limits the size of its own responses.
     Local(LocalControl),
 }
 
@@ -39,7 +39,7 @@ impl Issuer {
         Ok(Self::Remote { url, http })
     }
 
-    /// What is published at that path below the issuer, if it has at most so many bytes.
+    /// Fetches the document at this path below the issuer; fails if it exceeds `most` bytes.
     pub(crate) async fn fetch(&self, path: &str, most: usize) -> Result<Bytes, FetchError> {
         match self {
             Self::Local(local_control) => local_control.fetch(path).await,

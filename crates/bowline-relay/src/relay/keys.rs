@@ -1,7 +1,7 @@
-//! The control plane's keys: fetched, kept, and asked for again when a token names a new one.
+//! The control plane's keys: fetched, cached, and fetched again when a token names a new one.
 //!
-//! The rules are in [`cache`]; here is what they need of the world. One fetch at a time, whoever
-//! asks; those who wait for it take its result.
+//! The rules are in [`cache`]; this module adds the clock and the network. One fetch runs at a
+//! time; concurrent callers wait for it and use its result.
 
 mod cache;
 
@@ -22,7 +22,7 @@ const JWKS: &str = "/.well-known/jwks.json";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmitError {
     Token(TokenError),
-    /// There are no keys to verify it with; trying again later may help.
+    /// There are no keys to verify it with; a later retry may succeed.
     NoKeys,
 }
 
@@ -34,7 +34,7 @@ enum KeysError {
     Unfit(#[from] KeySetError),
 }
 
-/// Judges tokens with keys that are kept up to date.
+/// Verifies tokens with keys that are kept up to date.
 #[derive(Debug)]
 pub(crate) struct Keyring {
     relay: Relay,
@@ -45,7 +45,7 @@ pub(crate) struct Keyring {
 }
 
 impl Keyring {
-    /// Judges tokens of the issuer of that name, with the keys that it publishes.
+    /// Verifies tokens of the issuer called `name`, with the keys that it publishes.
     pub(crate) fn new(
         name: &str,
         region: Option<String>,
@@ -57,8 +57,8 @@ impl Keyring {
         Self { relay, issuer, body: rules.body, cache, fetching: Mutex::new(()) }
     }
 
-    /// Judges a token; `wall` is in seconds since 1970. Keys that are too old, and a key that is
-    /// not known, are asked for first.
+    /// Verifies a token; `wall` is in seconds since 1970. If the cached keys are too old, or the
+    /// token names an unknown key, the key set is fetched first.
     pub(crate) async fn admit(&self, token: &str, wall: u64) -> Result<Admission, AdmitError> {
         let judge = |keys: &KeySet| self.relay.admit(token, keys, wall).map_err(AdmitError::Token);
         if let Standing::Good(keys) = self.standing() {
@@ -71,7 +71,7 @@ impl Keyring {
         match self.standing() {
             Standing::Good(keys) | Standing::Doubtful(keys) => judge(&keys),
             Standing::Nothing => {
-                // What no key could make good is refused for what it is.
+                // A token that is invalid under any key gets its own error, not `NoKeys`.
                 match judge(&KeySet::default()) {
                     Err(AdmitError::Token(TokenError::UnknownKey)) => Err(AdmitError::NoKeys),
                     judged => judged,
@@ -101,7 +101,7 @@ impl Keyring {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).standing(Instant::now())
     }
 
-    /// Asks, if that is allowed now. Who comes while somebody asks waits for that answer.
+    /// Fetches the keys, if a fetch is allowed now. Concurrent callers wait for the same fetch.
     async fn refresh(&self) {
         let _one_at_a_time = self.fetching.lock().await;
         {

@@ -1,8 +1,8 @@
 //! A control plane in the same process, at the relay's own address.
 //!
-//! The relay passes requests that are not its own to the control plane's router, and reads the
-//! published documents from that router instead of over the network. It gets nothing else: the
-//! signing keys stay behind the router.
+//! The relay passes requests for other paths to the control plane's router, and reads the published
+//! documents from that router instead of over the network. It has no other access: the signing keys
+//! stay behind the router.
 
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +15,7 @@ use tower::ServiceExt as _;
 
 use super::http::HttpResponse;
 
-/// The largest answer that is passed on, in bytes.
+/// The largest response that is forwarded, in bytes.
 const LARGEST: usize = 4 << 20;
 
 /// The control plane's router.
@@ -43,7 +43,7 @@ impl LocalControl {
         Response::from_parts(head, Full::new(body))
     }
 
-    /// What is published at that path.
+    /// Fetches the document that is published at this path.
     pub(super) async fn fetch(&self, path: &str) -> Result<Bytes, FetchError> {
         let request = Request::get(path).body(Body::empty());
         let request = request.map_err(|_| FetchError::Unreachable)?;

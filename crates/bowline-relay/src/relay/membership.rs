@@ -1,7 +1,7 @@
-//! From a valid token to a connection that belongs to its daemon's slot.
+//! From a valid token to a connection in its daemon's slot.
 //!
-//! A connection joins before the upgrade is answered: a daemon that knows that it is connected is
-//! online to every client that comes after.
+//! A connection joins before the upgrade is answered: when a daemon sees that it is connected, it
+//! is already online for every client that connects later.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,18 +18,18 @@ use super::daemon_slot::DaemonSlot;
 use super::daemon_table::UserPermit;
 use super::outbound_queue::{CloseCause, OutboundQueue, QueueLimits};
 
-/// A connection's membership in a daemon slot. Whoever joins has to call [`Membership::leave`].
+/// A connection's membership in a daemon slot. It has to be ended with [`Membership::leave`].
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) queue: Arc<OutboundQueue>,
     pub(crate) slot: Arc<DaemonSlot>,
     pub(crate) side: Side,
-    /// Held by a client, never read.
+    /// The client's session permit, held only to be released on drop.
     _permit: Option<UserPermit>,
 }
 
 impl Membership {
-    /// Joins the daemon's slot. A connection that is refused is told so through its queue.
+    /// Joins the daemon's slot. A refused connection gets the reason through its queue.
     pub(crate) fn join(shared: &Shared, admission: Admission) -> Self {
         let role = match &admission {
             Admission::Daemon(_) => Role::Daemon,
@@ -70,18 +70,18 @@ impl Membership {
                 Self { queue, slot, side: Side::Client { session: pass.session }, _permit: permit }
             }
         };
-        // A revocation may have been carried out just before this connection joined.
+        // A revocation may have been applied just before this connection joined.
         if shared.revocations.contains(membership.slot.daemon()) {
             membership.slot.revoked(meters);
         }
-        // The relay may have begun to stop after it accepted this connection.
+        // The shutdown may have begun after this connection was accepted.
         if shared.stopping.load(Ordering::Acquire) {
             membership.queue.close(CloseCause::Restart);
         }
         membership
     }
 
-    /// Leaves: nothing more is queued for it, and the other ends are told that it is gone.
+    /// Leaves the slot: nothing more is queued for this connection, and its peers are notified.
     pub(crate) fn leave(&self, shared: &Shared) {
         let waiting = self.queue.lock().shut();
         let Shared { daemons, meters, .. } = shared;
@@ -101,7 +101,7 @@ impl Membership {
     }
 }
 
-/// Waits for the upgrade and serves the connection to its end.
+/// Waits for the upgrade and serves the connection until it closes.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     upgraded: OnUpgrade,

@@ -1,4 +1,4 @@
-//! What a relay counts, and how it tells Prometheus. One set per relay; no ids, ever.
+//! The metrics of a relay, and their Prometheus text. One set per relay. Labels never hold ids.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(crate) struct Meters {
     impossible: AtomicU64,
 }
 
-/// What is found by walking the sessions.
+/// Values that are computed by walking the daemon slots when metrics are read.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Gauges {
     pub(crate) paired: usize,
@@ -47,7 +47,7 @@ impl<T> ByRole<T> {
     }
 }
 
-/// Counts under few names; touched when connections come and go, not by frames.
+/// Counters by label; updated when connections open and close, not for each frame.
 #[derive(Debug, Default)]
 struct Named<K>(Mutex<BTreeMap<K, u64>>);
 
@@ -71,13 +71,13 @@ impl Meters {
         self.connections.of(role).fetch_sub(1, Relaxed);
     }
 
-    /// Messages passed on to a receiver of this role.
+    /// Counts messages forwarded to a receiver of this role.
     pub(crate) fn forwarded(&self, to: Role, frames: usize, bytes: usize) {
         self.frames.of(to).fetch_add(frames as u64, Relaxed);
         self.bytes.of(to).fetch_add(bytes as u64, Relaxed);
     }
 
-    /// A message for a session that has no other end now; its sender was told.
+    /// Counts a message for a session without a connected peer; its sender was notified.
     pub(crate) fn discarded(&self) {
         self.discarded.fetch_add(1, Relaxed);
     }
@@ -94,7 +94,7 @@ impl Meters {
         self.rejected.count(why);
     }
 
-    /// Too many new connections.
+    /// Counts a connection refused by the rate limit.
     pub(crate) fn turned_away(&self) {
         self.turned_away.fetch_add(1, Relaxed);
     }
@@ -107,7 +107,7 @@ impl Meters {
         self.impossible.fetch_add(1, Relaxed);
     }
 
-    /// Everything as text for Prometheus.
+    /// All metrics in the Prometheus text format.
     pub(crate) fn render(&self, gauges: &Gauges) -> String {
         let mut page = Page(String::with_capacity(4096));
         let role = |clients: u64, daemons: u64| {
@@ -172,7 +172,7 @@ impl Page {
     }
 }
 
-/// A name for a refusal, for counting and for programs.
+/// A short name of a token error, for metrics and for clients.
 pub(crate) fn reason(error: TokenError) -> &'static str {
     match error {
         TokenError::Malformed => "malformed",

@@ -1,13 +1,13 @@
-//! One connection as the others see it: a bounded queue, and the route of a client.
+//! A connection's bounded outbound queue, and the route of a client.
 //!
-//! Everything that has to happen in one order happens under one short lock per connection: what
-//! the other end sends, what the relay tells, and whether the other end may send at all. So no frame
-//! of a daemon that was replaced can come behind the `session_paused` that announced it, and no
-//! lock is shared by all sessions.
+//! Everything that needs one order happens under one short lock per connection: messages from the
+//! paired peer, control messages of the relay, and changes of the route. So no frame of a replaced
+//! daemon can follow the `session_paused` that announced its replacement, and no lock is shared by
+//! all sessions.
 //!
 //! Invariants
-//! - What is queued or being written exceeds the limits by messages of the relay itself only.
-//! - A queue that was closed takes nothing more, and tells the sender so.
+//! - Only the relay's own messages can exceed the limits on queued and unwritten data.
+//! - A closed queue accepts no more messages, and its senders see that it is closed.
 //! - No lock of another queue is taken while one is held.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use super::buffer_pool;
 use super::ws::encode;
 use super::ws::mask::Masked;
 
-/// The queue of one connection, for those who send to it.
+/// The outbound queue of one connection, shared with its senders.
 #[derive(Debug)]
 pub(crate) struct OutboundQueue {
     pub(crate) connection: ConnectionId,
@@ -31,26 +31,26 @@ pub(crate) struct OutboundQueue {
     state: Mutex<QueueState>,
 }
 
-/// How much may wait for a connection.
+/// How much may be queued for a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueLimits {
     pub(crate) frames: usize,
     pub(crate) bytes: usize,
 }
 
-/// Messages of the relay itself that may be queued beyond the limit.
+/// The relay's own messages that may be queued beyond the limit.
 const OWN_MESSAGES: usize = 256;
 
 /// Why another task closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseCause {
-    /// It was told a code that closes.
+    /// It was sent a control code that closes the connection.
     Told(ControlCode),
-    /// It does not take what it is sent (SBRP-RELAY-08).
+    /// Slow consumer: its socket does not accept data fast enough (SBRP-RELAY-08).
     Backpressure,
-    /// The same daemon has connected anew (SBRP-RELAY-18).
+    /// The same daemon has opened a new connection (SBRP-RELAY-18).
     Replaced,
-    /// The relay stops (G16).
+    /// The relay shuts down (G16).
     Restart,
 }
 
@@ -67,30 +67,30 @@ impl From<CloseReason> for CloseCause {
 pub(crate) struct QueueState {
     bytes: Vec<u8>,
     frames: usize,
-    /// Taken by the writer and not known to be written.
+    /// Frames and bytes taken by the writer that may not be written yet.
     under_way: (usize, usize),
-    /// The socket took no more when it was last tried.
+    /// The socket blocked at the last write.
     blocked: bool,
     open: bool,
     cause: Option<CloseCause>,
-    /// Of a client, as its daemon's table has handed it out. A daemon's stays closed.
+    /// The route of a client, as set by its daemon's table. A daemon's stays closed.
     route: ClientRoute,
-    /// The queue of the daemon in that route.
+    /// The outbound queue of the daemon in that route.
     daemon: Option<Arc<OutboundQueue>>,
     owner: Option<Waker>,
-    /// Senders that wait for room.
+    /// Wakers of senders that wait for space.
     waiting: Vec<Waker>,
-    /// How often there was room again.
+    /// How often waiting senders were woken; identifies the current set of `waiting`.
     drains: u64,
 }
 
-/// What became of a message.
+/// The result of queueing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
     Queued,
-    /// There is no room; the sender has to wait.
+    /// The queue is full; the sender has to wait.
     Full,
-    /// The receiver cannot keep up and is being closed.
+    /// The receiver is a slow consumer and is being closed.
     TooSlow,
 }
 
@@ -120,17 +120,17 @@ impl OutboundQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a message from the other end.
+    /// Queues a message from the paired peer.
     #[inline(always)]
     pub(crate) fn push(&self, state: &mut QueueState, message: Masked<'_>) -> Pushed {
         let (frames, bytes) = state.under_way;
         let needs = encode::head_len(message.len()) + message.len();
         let full = state.frames + frames >= self.limits.frames
             || state.bytes.len() + bytes + needs > self.limits.bytes;
-        // One message always fits, however small the limits are.
+        // An empty queue accepts one message, however small the limits are.
         if full && state.frames + frames > 0 {
-            // A daemon must not wait for one slow client, or all its others would, too. A writer
-            // that is merely about to run is not slow.
+            // A daemon must not wait for one slow client, because all its other clients would wait,
+            // too. A client whose writer has not run yet is not slow; one whose socket blocked is.
             if self.role == Role::Client && state.blocked {
                 state.end(CloseCause::Backpressure);
                 return Pushed::TooSlow;
@@ -150,8 +150,8 @@ impl OutboundQueue {
         state.wake(None);
     }
 
-    /// Changes a client's route, and tells it so under the same lock: what its daemon sends from
-    /// here on comes after that.
+    /// Changes a client's route and queues the control message under the same lock: messages that
+    /// its daemon sends from now on follow it.
     pub(crate) fn reroute(
         &self,
         route: ClientRoute,
@@ -178,16 +178,16 @@ impl OutboundQueue {
         state.push_own(&Frame::control(code, session).encode());
     }
 
-    /// Ends the connection: it sends what waits, says why, and closes.
+    /// Closes the connection: its task writes what is queued, sends the reason, and closes.
     pub(crate) fn close(&self, cause: CloseCause) {
         let mut state = self.lock();
         state.end(cause);
         state.wake(None);
     }
 
-    /// Where a message of this client goes. If it is refused and the client stays, the client is
-    /// told so under the same lock: otherwise `session_paused` could come after the
-    /// `session_resumed` of a daemon that has just come back.
+    /// The receiver of this client's message. If the message is refused but the client is not
+    /// closed, the client is notified under the same lock: otherwise `session_paused` could follow
+    /// the `session_resumed` of a daemon that has just reconnected.
     pub(crate) fn route(&self, token: SessionId, session: SessionId) -> Route<Arc<OutboundQueue>> {
         let mut state = self.lock();
         let route = state.route.route(token, session);
@@ -200,7 +200,7 @@ impl OutboundQueue {
         route.look_up(|_| state.daemon.clone())
     }
 
-    /// Messages and bytes that wait.
+    /// Messages and bytes that are queued.
     pub(crate) fn depth(&self) -> (usize, usize) {
         let state = self.lock();
         (state.frames + state.under_way.0, state.bytes.len() + state.under_way.1)
@@ -212,27 +212,27 @@ impl OutboundQueue {
 }
 
 impl QueueState {
-    /// Whether it takes messages from this connection. A daemon takes what its clients' routes
-    /// send it; a client's route says whose it accepts.
+    /// Whether the queue accepts messages from this connection. A daemon accepts every message that
+    /// its clients' routes lead to it; a client accepts only the daemon of its route.
     pub(crate) fn takes_from(&self, sender: ConnectionId, receiver: Role) -> bool {
         self.open && (receiver == Role::Daemon || self.route.accepts(sender))
     }
 
-    /// Appends a message of the relay's own.
+    /// Appends a message of the relay itself.
     pub(crate) fn push_own(&mut self, message: &[u8]) {
         self.grow(message.len() + 4);
         encode::binary(message, &mut self.bytes);
         self.frames += 1;
     }
 
-    /// Appends WebSocket frames as they are.
+    /// Appends encoded WebSocket frames.
     pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.frames += 1;
     }
 
-    /// The owner's task is woken once it has something to do; `into` gathers such wakes so that a
-    /// whole batch is there when it runs.
+    /// Wakes the owner's task. With `into`, the waker is collected there instead, so that the task
+    /// runs once for a whole batch.
     pub(crate) fn wake(&mut self, into: Option<&mut Vec<Waker>>) {
         match (self.owner.take(), into) {
             (None, _) => {}
@@ -241,7 +241,7 @@ impl QueueState {
         }
     }
 
-    /// Remembers a sender that waits for room, unless it is remembered since `known`.
+    /// Registers a sender that waits for space, unless it is registered since drain `known`.
     pub(crate) fn wait(&mut self, sender: &Waker, known: Option<u64>) -> u64 {
         if known != Some(self.drains) {
             self.waiting.push(sender.clone());
@@ -254,7 +254,7 @@ impl QueueState {
         self.open = false;
     }
 
-    /// The first message takes a buffer from the pool; it is given back when all is written.
+    /// The first message takes a buffer from the pool; it is returned when all is written.
     #[inline]
     fn grow(&mut self, needs: usize) {
         if self.bytes.capacity() == 0 {
@@ -262,18 +262,19 @@ impl QueueState {
         }
     }
 
-    // What follows is for the connection's own task.
+    // The methods below are for the connection's own task.
 
     pub(crate) fn cause(&self) -> Option<CloseCause> {
         self.cause
     }
 
-    /// How many frames wait that are not being written.
+    /// Frames that are queued and not taken by the writer.
     pub(crate) fn frames(&self) -> usize {
         self.frames
     }
 
-    /// All that waits, in exchange for an empty buffer. What was taken before is written.
+    /// Swaps the queued bytes for an empty buffer; false if there are none. Bytes taken earlier
+    /// have been written.
     pub(crate) fn take(&mut self, buffer: &mut Vec<u8>) -> bool {
         self.under_way = (self.frames, self.bytes.len());
         self.frames = 0;
@@ -281,7 +282,7 @@ impl QueueState {
         self.under_way.1 > 0
     }
 
-    /// Those who waited for room.
+    /// There is space again: returns the wakers of the senders that wait.
     pub(crate) fn drained(&mut self) -> Vec<Waker> {
         self.blocked = false;
         if self.waiting.is_empty() {
@@ -295,7 +296,8 @@ impl QueueState {
         self.blocked = true;
     }
 
-    /// Remembers whom to wake when there is something to write; an empty buffer is given back.
+    /// Registers the task to wake when there is something to write; an empty buffer is returned to
+    /// the pool.
     pub(crate) fn sleep(&mut self, owner: &Waker) {
         if self.bytes.is_empty() {
             buffer_pool::give(&mut self.bytes);
@@ -306,7 +308,7 @@ impl QueueState {
         }
     }
 
-    /// Nobody may send any more; those who wait for room learn it.
+    /// Closes the queue to all senders; returns the wakers of those that wait for space.
     pub(crate) fn shut(&mut self) -> Vec<Waker> {
         self.open = false;
         self.route = ClientRoute::Closed;

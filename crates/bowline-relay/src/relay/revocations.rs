@@ -1,8 +1,8 @@
 //! The control plane's list of revoked daemons: fetched regularly, and enforced.
 //!
-//! A token says what was so when it was signed, and an open connection outlives its token. So
-//! daemons on the list are closed and not admitted again. While the list cannot be fetched, the
-//! last one counts. A control plane that publishes none is asked rarely.
+//! A token is valid even if its daemon was revoked after signing, and an open connection outlives
+//! its token. So connections of listed daemons are closed and new ones are refused. While the list
+//! cannot be fetched, the last one applies. A control plane that publishes no list is asked rarely.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::daemon_table::DaemonTable;
 use super::issuer::Issuer;
 use super::meters::Meters;
 
-/// The longest list, in bytes: more than twenty thousand daemons.
+/// The largest list, in bytes: enough for more than twenty thousand daemons.
 const LONGEST: usize = 1 << 20;
-/// How often a control plane in the same process is asked, at least.
+/// The longest interval at which a control plane in the same process is asked.
 const NEXT_DOOR: Duration = Duration::from_secs(1);
-/// The shortest pause, whatever the settings say.
+/// The shortest interval, even if the settings have a shorter one.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Revocations {
         Ok(Revoked::from_json(&self.issuer.fetch(PATH, LONGEST).await?)?)
     }
 
-    /// Replaces the list; whether the new one names further daemons.
+    /// Replaces the list; returns whether the new one names further daemons.
     fn replace(&self, list: Revoked) -> bool {
         let mut known = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let news = list.adds_to(&known);

@@ -1,4 +1,4 @@
-//! Serves until told to stop, then has every connection end.
+//! Serves until shutdown, then closes every connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use hyper::body::Incoming;
 use super::outbound_queue::CloseCause;
 use super::{Shared, http};
 
-/// How long requests under way may take once all connections have ended.
+/// How long open HTTP requests may take after all WebSocket connections have closed.
 const LAST_CALL: Duration = Duration::from_secs(2);
 
-/// Serves until told to stop, then lets all connections end.
+/// Serves until `stop` resolves, then closes all connections.
 pub(crate) async fn serve(door: Door, shared: Arc<Shared>, stop: impl Future) {
     let service = {
         let shared = Arc::clone(&shared);
@@ -38,11 +38,11 @@ pub(crate) async fn serve(door: Door, shared: Arc<Shared>, stop: impl Future) {
     requests.ended(LAST_CALL).await;
 }
 
-/// Everybody is told to come back, and what waits is sent (G16).
+/// Closes every connection with the code for a restart, after its queue is written (G16).
 async fn drain(shared: &Shared) {
     shared.connections.close();
     let ended = async {
-        // Again and again: somebody may have been on its way in.
+        // Repeated, because a connection may still have been joining.
         loop {
             shared.daemons.close_all(CloseCause::Restart);
             let pause = Duration::from_millis(100);

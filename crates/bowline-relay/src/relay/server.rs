@@ -1,4 +1,4 @@
-//! A relay as a whole: configured, bound to its address, run.
+//! The relay as a whole: configuration, bound address, shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum RelayStartError {
 }
 
 impl RelayStartError {
-    /// What to do about it.
+    /// Advice to the operator on how to fix it.
     pub fn hint(&self) -> String {
         match self {
             Self::Issuer(_) => {
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) meters: Arc<Meters>,
     pub(crate) stopping: AtomicBool,
     pub(crate) quit: CancellationToken,
-    /// Connections since they are WebSockets.
+    /// Tasks of connections that were upgraded to WebSocket.
     pub(crate) connections: TaskTracker,
     pub(crate) connection_rate: ConnectionRate,
     /// The control plane of the same process, if there is one.
@@ -103,7 +103,7 @@ fn keyring(name: &str, config: &RelayConfig, issuer: Issuer) -> Keyring {
 pub struct Relay;
 
 impl Relay {
-    /// Checks the settings and takes the address. Nothing is served before [`BoundRelay::run`].
+    /// Checks the settings and binds the address. Nothing is served before [`BoundRelay::run`].
     pub async fn bind(config: RelayConfig) -> Result<BoundRelay, RelayStartError> {
         let issuer = Issuer::new(&config.issuer, &config.keys)?;
         let (address, limits) = (config.listen, config.limits.door());
@@ -116,7 +116,7 @@ impl Relay {
     }
 }
 
-/// A relay that has its address and waits to be run.
+/// A relay that is bound to its address and not running yet.
 #[derive(Debug)]
 pub struct BoundRelay {
     door: Door,
@@ -124,12 +124,12 @@ pub struct BoundRelay {
 }
 
 impl BoundRelay {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.door.address()
     }
 
-    /// Whether it speaks TLS itself.
+    /// Whether it terminates TLS itself.
     pub fn is_tls(&self) -> bool {
         self.door.is_tls()
     }
@@ -146,14 +146,14 @@ impl BoundRelay {
         self
     }
 
-    /// Tells whether a daemon is connected, for as long as the relay runs.
+    /// A function that reports whether a daemon is connected, for as long as the relay runs.
     pub fn presence(&self) -> impl Fn(&DaemonId) -> bool + Send + Sync + use<> {
         let daemons = Arc::clone(&self.shared.daemons);
         move |daemon| daemons.is_online(daemon)
     }
 
-    /// Serves until `stop` resolves, then tells all connections to come back (1012) and returns
-    /// when they have ended, or after `limits.drain`.
+    /// Serves until `stop` resolves, then closes all connections with 1012 (service restart), so
+    /// that they reconnect, and returns when they have closed, or after `limits.drain`.
     pub async fn run(self, stop: impl Future) {
         let Shared { keys, revocations, daemons, meters, .. } = &*self.shared;
         let watching = Arc::clone(revocations).watch(Arc::clone(daemons), Arc::clone(meters));

@@ -1,8 +1,9 @@
-//! Who did what to whom, when.
+//! The audit log: who did what to whom, and when.
 //!
-//! Written in the transaction of the deed itself, so that neither is there without the other.
-//! Bounded: the oldest rows go. PresenceGrant is renewed by every daemon all the time, and refusals come
-//! as fast as strangers send them: both are counted, in one row a day and subject.
+//! An event is written in the transaction of the change itself, so that neither is stored without
+//! the other. The log is bounded: the oldest rows are deleted. Every daemon renews its presence
+//! token regularly, and refusals arrive as fast as callers send requests: both are counted, in one
+//! row per day and subject.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
@@ -11,10 +12,10 @@ use super::{Registry, Result};
 /// The most rows that are kept.
 const ROWS: i64 = 100_000;
 const DAY: u64 = 24 * 3600;
-/// How a deed from the command line is signed.
+/// The actor of an event from the command line.
 pub(super) const OPERATOR: &str = "operator";
 
-/// What can be done.
+/// The kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEvent {
     UserAdded,
@@ -48,7 +49,7 @@ impl AuditEvent {
     }
 }
 
-/// One row, as it is read.
+/// One row of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub at: u64,
@@ -57,7 +58,7 @@ pub struct Record {
     pub event: String,
     /// A user's name, a daemon's id, a signing key's id, or the code of a refusal.
     pub subject: String,
-    /// How often, up to `last_at`.
+    /// How often it happened, from `at` to `last_at`.
     pub count: u64,
     pub last_at: u64,
 }
@@ -72,7 +73,7 @@ pub(super) fn note(
     insert(tx, now, actor, event, subject, 1)
 }
 
-/// Adds to today's row if there is one.
+/// Adds to the subject's row of the last 24 hours, or inserts one.
 pub(super) fn count(
     tx: &Transaction<'_>,
     now: u64,
@@ -115,7 +116,7 @@ fn insert(
 }
 
 impl Registry {
-    /// Notes how many requests were refused, by code.
+    /// Records how many requests were refused, by code.
     pub fn note_refusals(&mut self, refusals: &[(&str, u64)], now: u64) -> Result<()> {
         self.change(|tx| {
             refusals.iter().try_for_each(|(code, times)| {

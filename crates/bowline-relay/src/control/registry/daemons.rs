@@ -1,4 +1,4 @@
-//! Daemons and their owners, and what has to be in force before a token is signed.
+//! Daemons and their owners, and the checks before a token is signed.
 
 use bowline_sbrp::api::Registration;
 use bowline_sbrp::id::DaemonId;
@@ -11,7 +11,7 @@ use super::keys::{Signing, signing};
 use super::users::{KeyOwner, caller};
 use super::{Error, KeyHash, Registry, Result};
 
-/// A daemon, as listed.
+/// A daemon's row in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonRecord {
     pub id: String,
@@ -20,13 +20,13 @@ pub struct DaemonRecord {
     pub identity: IdentityKey,
     pub name: Option<String>,
     pub created_at: u64,
-    /// When its presence token was last made, and until when that is good.
+    /// When its last presence token was issued, and when that one expires.
     pub presence_at: u64,
     pub presence_until: u64,
     pub revoked_at: Option<u64>,
 }
 
-/// What a presence token is made from.
+/// The data for a presence token.
 #[derive(Debug)]
 pub struct Renewed {
     pub daemon: String,
@@ -36,17 +36,17 @@ pub struct Renewed {
     pub signing: Signing,
 }
 
-/// A caller's daemons, and what the questions about them are signed with.
+/// A caller's daemons, and the signing key for status requests about them.
 #[derive(Debug)]
 pub struct Listed {
-    /// What tokens call the caller.
+    /// The caller's user id in tokens.
     pub user: String,
     pub daemons: Vec<DaemonRecord>,
     pub signing: Signing,
 }
 
 impl Registry {
-    /// Registers a daemon, or finds the one its owner registered with the same key before.
+    /// Registers a daemon, or finds the one that its owner registered with the same identity key.
     pub fn register(
         &mut self,
         key: &KeyHash,
@@ -74,7 +74,7 @@ impl Registry {
         })
     }
 
-    /// Another presence token for a daemon.
+    /// Renews a daemon's presence token.
     pub fn renew(&mut self, key: &KeyHash, id: &str, now: u64, until: u64) -> Result<Renewed> {
         self.change(|tx| {
             let owner = caller(tx, key)?;
@@ -83,7 +83,7 @@ impl Registry {
         })
     }
 
-    /// What a client's token for a daemon is made from: what tokens call the caller, and the key.
+    /// The data for a client's session token: the caller's user id in tokens, and the signing key.
     pub fn open_session(
         &mut self,
         key: &KeyHash,
@@ -99,7 +99,7 @@ impl Registry {
         })
     }
 
-    /// The caller's daemons in force.
+    /// The caller's daemons without the revoked ones.
     pub fn daemons_of(&mut self, key: &KeyHash, until: u64) -> Result<Listed> {
         self.change(|tx| {
             let owner = caller(tx, key)?;
@@ -109,12 +109,12 @@ impl Registry {
         })
     }
 
-    /// Everyone's daemons, revoked ones too, in the order they came.
+    /// The daemons of all users, including revoked ones, in the order of registration.
     pub fn daemons(&mut self) -> Result<Vec<DaemonRecord>> {
         self.look(|tx| list(tx, "", []))
     }
 
-    /// Those taken out of force since then, the last `most` of them.
+    /// The daemons revoked since then, the last `most` of them.
     pub fn revoked_since(&mut self, since: u64, most: u32) -> Result<Vec<DaemonId>> {
         self.look(|tx| {
             let mut ids = tx.prepare_cached(
@@ -125,7 +125,7 @@ impl Registry {
         })
     }
 
-    /// Takes one of the caller's daemons out of force. Doing it again changes nothing.
+    /// Revokes one of the caller's daemons. Idempotent.
     pub fn revoke_own_daemon(&mut self, key: &KeyHash, id: &str, now: u64) -> Result<()> {
         self.change(|tx| {
             let owner = caller(tx, key)?;
@@ -134,7 +134,7 @@ impl Registry {
         })
     }
 
-    /// Takes anyone's daemon out of force; says until when it has a token that relays take.
+    /// Revokes any user's daemon; returns when its last presence token expires.
     pub fn revoke_daemon(&mut self, id: &str, now: u64) -> Result<u64> {
         self.change(|tx| {
             let one = "SELECT revoked_at IS NOT NULL, presence_until FROM daemons WHERE id = ?1";
@@ -160,7 +160,7 @@ impl Known {
     }
 }
 
-/// One of the owner's daemons, found by one of its columns.
+/// One of the owner's daemons, found by the given column.
 fn known(
     tx: &Transaction<'_>,
     owner: &KeyOwner,
@@ -175,7 +175,7 @@ fn known(
     Ok(found.optional()?)
 }
 
-/// Somebody else's is none.
+/// The caller's daemon of this id. A daemon of another user gives the same error as none.
 fn own(tx: &Transaction<'_>, owner: &KeyOwner, id: &str) -> Result<Known> {
     known(tx, owner, "id", id)?.ok_or(Error::NoDaemon)
 }

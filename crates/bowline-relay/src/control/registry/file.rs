@@ -1,4 +1,4 @@
-//! The folder and the file: made private, and refused when they are not.
+//! The registry's folder and file: created private, and refused if others have access.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -13,11 +13,11 @@ use crate::control::clock;
 
 /// The database's name inside the data folder.
 pub const FILE: &str = "control.db";
-/// How long one process waits while another writes.
+/// How long one process waits while another writes (SQLite's busy timeout).
 const BUSY: Duration = Duration::from_secs(5);
 const WAL_TRIES: u32 = 100;
 
-/// Why a registry cannot be opened at all.
+/// Why the registry cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryOpenError {
     #[error("there is no control plane in {folder}")]
@@ -35,19 +35,19 @@ pub enum RegistryOpenError {
 }
 
 impl Registry {
-    /// Opens the registry in `folder`, making both as needed.
+    /// Opens the registry in `folder`, and creates both as needed.
     pub fn open(folder: &Path) -> Result<Self, RegistryOpenError> {
         let unusable = |error: std::io::Error| RegistryOpenError::Folder {
             folder: folder.display().to_string(),
             reason: error.to_string(),
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable)?;
-        // A folder that was there may be listed by others, but not have its files replaced.
+        // Others may be able to list an existing folder, but not to replace its files.
         check(folder, 0o022)?;
         let path = folder.join(FILE);
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(0o600).open(&path).map_err(unusable)?;
-        // Beside it, SQLite makes files with the permissions of this one.
+        // SQLite creates the files beside it with the permissions of this one.
         for name in ["", "-wal", "-shm"] {
             check(&PathBuf::from(format!("{}{name}", path.display())), 0o077)?;
         }
@@ -60,7 +60,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Opens the registry in `folder` if there is one.
+    /// Opens the registry in `folder`; fails if there is none.
     pub fn open_existing(folder: &Path) -> Result<Self, RegistryOpenError> {
         if !folder.join(FILE).exists() {
             return Err(RegistryOpenError::Missing { folder: folder.display().to_string() });
@@ -69,8 +69,8 @@ impl Registry {
     }
 }
 
-/// Refuses what others may use in one of the forbidden ways. What is not there is used by nobody:
-/// whoever closes the database last takes the files beside it away, at any moment.
+/// Refuses a path that has one of the forbidden permission bits. A missing file is fine: the
+/// process that closes the database last removes the files beside it, at any time.
 fn check(path: &Path, forbidden: u32) -> Result<(), RegistryOpenError> {
     let shown = path.display().to_string();
     let found = match fs::metadata(path) {
@@ -96,14 +96,14 @@ fn connect(path: &Path) -> Result<Connection, RegistryOpenError> {
     write_ahead(&conn)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(failed)?;
-    // What is deleted is overwritten: a retired key's seed must not stay in a free page.
+    // Deleted data is overwritten: a retired key's seed must not stay in a free page.
     conn.pragma_update(None, "secure_delete", true).map_err(failed)?;
     conn.pragma_update(None, "journal_size_limit", 4 << 20).map_err(failed)?;
     Ok(conn)
 }
 
-/// Turning it on needs the file for itself for a moment, and does not wait by itself when another
-/// process is doing the same.
+/// Turns on write-ahead logging. This needs an exclusive lock for a moment, and SQLite does not
+/// wait for it when another process does the same, so it is retried here.
 fn write_ahead(conn: &Connection) -> Result<(), RegistryOpenError> {
     let mut tries = 0;
     loop {

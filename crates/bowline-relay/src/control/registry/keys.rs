@@ -1,11 +1,11 @@
-//! The keys that sign tokens: one in use, one published ahead of its turn, and those whose tokens
-//! are still out.
+//! The signing keys of tokens: the current one, the next one, which is already published, and
+//! retired ones whose tokens have not expired.
 //!
 //! Invariants
-//! - There is always a current and a next one: relays know a key before it signs.
-//! - A key is published until the last token it signed has expired, whatever lifetimes were
-//!   configured: each issue notes it before the token is made.
-//! - A key that signs no more has no seed any more.
+//! - There is always a current and a next key: relays know a key before it signs.
+//! - A key is published until the last token it signed has expired, even if configured lifetimes
+//!   change: the token's expiry is recorded before the token is signed.
+//! - A retired key has no seed.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ use super::audit::{self, AuditEvent, OPERATOR};
 use super::{Error, Registry, Result};
 use crate::control::api_key::random;
 
-/// Noted further ahead than needed, so that not every token has to write it.
+/// The recorded expiry is this many seconds later than needed, so that not every token writes it.
 const AHEAD: u64 = 600;
-/// How much longer than its last token a key is published: relays allow for 30 s of skew.
+/// How much longer than its last token a key is published, in seconds: relays allow 30 s of skew.
 const SLACK: u64 = 60;
 
-/// The key to sign with.
+/// The current signing key.
 pub struct Signing {
     pub kid: String,
     pub seed: Zeroizing<[u8; 32]>,
@@ -35,22 +35,23 @@ impl fmt::Debug for Signing {
     }
 }
 
-/// What a rotation did.
+/// The result of a key rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotated {
-    /// Signs from now on.
+    /// The key that signs from now on.
     pub current: String,
-    /// Is published, and signs after the next rotation.
+    /// The key that is published, and signs after the next rotation.
     pub next: String,
-    /// Signs no more.
+    /// The key that no longer signs.
     pub retired: String,
-    /// Until when the retired one is published.
+    /// Until when the retired key is published.
     pub published_until: u64,
-    /// Since when the current one is. Relays that asked before that ask again when they meet it.
+    /// Since when the current key is published. Relays with an older key set fetch it again when a
+    /// token names this key.
     pub published_since: u64,
 }
 
-/// The key for a token that is good until then; notes that it is needed so long.
+/// The key for a token that expires at `until`; records that the key is needed until then.
 pub(super) fn signing(tx: &Transaction<'_>, until: u64) -> Result<Signing> {
     let (number, kid, seed, signed_until): (i64, String, Vec<u8>, u64) = tx
         .prepare_cached(
@@ -67,7 +68,7 @@ pub(super) fn signing(tx: &Transaction<'_>, until: u64) -> Result<Signing> {
     Ok(Signing { kid, seed: Zeroizing::new(seed) })
 }
 
-/// On the first start there are none.
+/// Creates the current and the next key on the first start.
 pub(super) fn make_first(tx: &Transaction<'_>, now: u64) -> Result<()> {
     let none: bool = tx.query_row("SELECT count(*) = 0 FROM signing_keys", [], |row| row.get(0))?;
     if none {
@@ -89,7 +90,7 @@ fn make(tx: &Transaction<'_>, role: &str, now: u64) -> Result<String> {
     Ok(kid)
 }
 
-/// What became of the keys when others had seen them.
+/// The result of replacing all keys after a compromise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
     pub current: String,
@@ -97,7 +98,7 @@ pub struct Replaced {
 }
 
 impl Registry {
-    /// Every key that a token still in force may name, oldest first.
+    /// Every key that an unexpired token may name, oldest first.
     pub fn published(&mut self, now: u64) -> Result<Vec<(String, IdentityKey)>> {
         self.look(|tx| {
             let mut keys = tx.prepare_cached(
@@ -115,8 +116,8 @@ impl Registry {
         })
     }
 
-    /// Lets the next key sign, makes a new next one, and keeps the old one published until all it
-    /// signed has expired. All of it, or nothing.
+    /// Makes the next key current, creates a new next key, and keeps the old key published until
+    /// all tokens it signed have expired. One transaction.
     pub fn rotate(&mut self, now: u64) -> Result<Rotated> {
         self.change(|tx| {
             let key = |role: &str| -> Result<(i64, String, u64, u64)> {
@@ -143,8 +144,8 @@ impl Registry {
         })
     }
 
-    /// Gives up all keys at once, because somebody else may have them: what they signed, and what
-    /// anyone signs with them from now on, is good nowhere as soon as relays have asked again.
+    /// Replaces all keys at once, because they may be compromised: tokens signed with the old keys
+    /// are refused as soon as relays have fetched the new key set.
     pub fn replace_keys(&mut self, now: u64) -> Result<Replaced> {
         self.change(|tx| {
             tx.execute(

@@ -1,13 +1,13 @@
-//! The tables, and how an older file becomes a newer one: forward only, in one transaction.
+//! The tables, and the migration of an older file: forward only, in one transaction.
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::RegistryOpenError;
 
-/// Marks the file as ours ("bowc"), so that a foreign database is not touched.
+/// Marks the file as ours ("bowc"), so that a foreign database is not changed.
 const APPLICATION_ID: i64 = 0x626f_7763;
 
-/// Each element brings the schema from its index to the next version.
+/// Each element migrates the schema from the version that is its index to the next one.
 const MIGRATIONS: [&str; 2] = [FIRST, REVOKED];
 
 /// Times are seconds since 1970.
@@ -82,7 +82,7 @@ const FIRST: &str = "
         WHERE event IN ('presence_renewed', 'refused');
 ";
 
-/// Relays ask again and again who was revoked lately.
+/// An index for the revocation list, which relays fetch regularly.
 const REVOKED: &str = "
     CREATE INDEX daemons_revoked ON daemons (revoked_at) WHERE revoked_at IS NOT NULL;
 ";
@@ -90,10 +90,10 @@ const REVOKED: &str = "
 /// The schema version this build writes.
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// Brings the file up to date, or refuses it.
+/// Migrates the file to the current version, or refuses it.
 pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), RegistryOpenError> {
     let failed = |error: rusqlite::Error| RegistryOpenError::Database(error.to_string());
-    // What is found is judged under the lock: another process may be making the same file.
+    // The version is read under the write lock: another process may be creating the same file.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let pragma = |name: &str| -> Result<i64, RegistryOpenError> {
         tx.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)

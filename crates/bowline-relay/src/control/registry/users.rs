@@ -9,25 +9,25 @@ use crate::control::api_key::ApiKey;
 
 const LONGEST_NAME: usize = 64;
 
-/// A user, as listed.
+/// A user's row in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// What tokens call the user.
+    /// The user's id in tokens.
     pub id: String,
     pub name: String,
     pub created_at: u64,
     pub revoked_at: Option<u64>,
-    /// API keys and daemons in force.
+    /// API keys and daemons that are not revoked.
     pub keys: u32,
     pub daemons: u32,
 }
 
-/// What went with a user.
+/// The result of revoking a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RevokedUser {
     pub keys: usize,
     pub daemons: usize,
-    /// Until when the last of their daemons has a token that relays take.
+    /// When the last presence token of their daemons expires.
     pub tokens_until: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct KeyOwner {
     pub(super) name: String,
 }
 
-/// Who it is that shows this key, if key and user are in force.
+/// The owner of the presented API key, if neither key nor user is revoked.
 pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<KeyOwner> {
     let mut keys = tx.prepare_cached(
         "SELECT k.hash, u.number, u.id, u.name FROM api_keys k JOIN users u ON u.number = k.owner
@@ -56,7 +56,7 @@ pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<KeyOwner> 
 }
 
 impl Registry {
-    /// Makes a user with one API key.
+    /// Creates a user with one API key.
     pub fn add_user(&mut self, name: &str, now: u64) -> Result<ApiKey> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._@+-".contains(c);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) {
@@ -76,7 +76,7 @@ impl Registry {
         })
     }
 
-    /// Makes another key for a user; `replace` revokes those there are.
+    /// Creates another API key for a user; `replace` revokes the existing ones.
     pub fn add_key(&mut self, name: &str, replace: bool, now: u64) -> Result<ApiKey> {
         self.change(|tx| {
             let user = number(tx, name)?.ok_or(Error::NoUser)?;
@@ -90,7 +90,7 @@ impl Registry {
         })
     }
 
-    /// All users, revoked ones too, in the order they came.
+    /// All users, including revoked ones, in the order of creation.
     pub fn users(&mut self) -> Result<Vec<User>> {
         self.look(|tx| {
             let mut users = tx.prepare_cached(
@@ -115,7 +115,7 @@ impl Registry {
         })
     }
 
-    /// Takes a user's keys and daemons out of force, with the user.
+    /// Revokes a user with all their API keys and daemons.
     pub fn revoke_user(&mut self, name: &str, now: u64) -> Result<RevokedUser> {
         self.change(|tx| {
             let user = number(tx, name)?.ok_or(Error::NoUser)?;
@@ -134,7 +134,7 @@ impl Registry {
     }
 }
 
-/// The user in force of that name.
+/// The row number of the user with this name who is not revoked.
 fn number(tx: &Transaction<'_>, name: &str) -> Result<Option<i64>> {
     let one = "SELECT number FROM users WHERE name = ?1 AND revoked_at IS NULL";
     Ok(tx.query_row(one, [name], |row| row.get(0)).optional()?)

@@ -1,5 +1,5 @@
-//! Closing a connection: what is queued, the reason, a close frame, and a short wait for the
-//! peer's answer.
+//! Closing a connection: write the queued messages, the control message with the reason and a close
+//! frame, then wait briefly for the peer's close frame.
 
 use std::future::poll_fn;
 
@@ -13,8 +13,8 @@ use crate::relay::ws::decode::{Decoded, Decoder, Item};
 use crate::relay::ws::encode;
 
 impl Connection {
-    /// Sends all of it and waits for the peer's close: closing a socket with unread input would
-    /// discard what is still on its way out. The caller limits how long that may take.
+    /// Writes everything and waits for the peer's close frame: closing a socket with unread input
+    /// would discard data that is still being sent. The caller limits how long this may take.
     pub(super) async fn close(&mut self, end: ConnectionEnd) {
         let code = match end {
             ConnectionEnd::Lost => {
@@ -63,7 +63,7 @@ impl Connection {
     /// Discards all input up to the peer's close frame, or the end of the stream.
     async fn await_answer(&mut self) {
         let mut input = std::mem::take(&mut self.input);
-        // After a broken frame no more frames can be recognised: wait for the end of the stream.
+        // After a malformed frame no further frame can be decoded: wait for the end of the stream.
         let mut readable = true;
         let mut decoder = Decoder::default();
         let mut buffer = [0; 2048];

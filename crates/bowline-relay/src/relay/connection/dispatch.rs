@@ -1,7 +1,7 @@
-//! What is done with a message that was read: forwarded, answered, refused, or held.
+//! Handles a decoded message: forward it, answer it, refuse it, or hold it.
 //!
-//! Where it goes is decided by [`bowline_sbrp::relay`]: by the route beside the client's queue, by
-//! the daemon's route cache, or by the pair table.
+//! The destination is decided by [`bowline_sbrp::relay`]: by the route stored with a client's
+//! queue, by the daemon's route cache, or by the pair table.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -22,14 +22,14 @@ use crate::relay::ws::fault::Fault;
 use crate::relay::ws::head::FrameHead;
 use crate::relay::ws::mask::Masked;
 
-/// Messages in the own queue above which no more input is read.
+/// Messages in this connection's own queue above which its input is not read.
 const OWN_MESSAGES: usize = 64;
-/// The pause between two warnings of one connection.
+/// The shortest time between two `rate_limited` messages to one connection.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// A whole message, and with it those behind it that go to the same receiver. Gives how many
-    /// bytes and messages were taken.
+    /// Handles a whole message, and the messages after it that go to the same receiver. Returns how
+    /// many bytes and messages were consumed.
     #[expect(clippy::too_many_arguments, reason = "one call, from the loop above")]
     pub(super) fn message(
         &mut self,
@@ -95,7 +95,7 @@ impl Connection {
         Ok((used, 1))
     }
 
-    /// A message that came in parts: as if it had come in one piece. Kept if it has to wait.
+    /// Handles a reassembled message like one in a single frame. Stores it if it has to wait.
     pub(super) fn gathered(
         &mut self,
         whole: Vec<u8>,
@@ -125,8 +125,8 @@ impl Connection {
         }
     }
 
-    /// Where messages of this session go: a client's by the route beside its queue, a daemon's by
-    /// the table. A refused sender that stays has been told.
+    /// The receiver of this session's messages: a client's by the route stored with its queue, a
+    /// daemon's by the pair table. If the sender is refused but not closed, it has been notified.
     fn route(&mut self, session: SessionId) -> Route<Arc<OutboundQueue>> {
         let queue = &self.membership.queue;
         match &mut self.membership.side {
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// A signal, a ping, a pong.
+    /// Handles a message for the relay itself: a signal, a ping, or a pong.
     fn for_relay(&mut self, message: Masked<'_>) -> Result<(), ConnectionEnd> {
         let mut whole = Vec::with_capacity(message.len());
         message.append_to(&mut whole);
@@ -176,7 +176,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A part of a message, or a frame that is WebSocket's own.
+    /// Handles a fragment of a message, or a WebSocket control frame.
     pub(super) fn other(
         &mut self,
         head: FrameHead,
@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// The message waits. Its sender is told, at most once a second (SBRP-RELAY-07).
+    /// Holds the input. The sender gets `rate_limited`, at most once a second (SBRP-RELAY-07).
     pub(super) fn hold_for_rate(&mut self) {
         let now = Instant::now();
         self.hold = Hold::Rate { until: self.bucket.refilled(now) };

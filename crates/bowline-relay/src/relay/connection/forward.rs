@@ -1,8 +1,8 @@
-//! Forwarding: from the read buffer straight into the receiver's queue.
+//! Forwarding: from the read buffer directly into the receiver's outbound queue.
 //!
-//! The path of nearly every byte. A run of messages of one session is checked by header and
-//! unmasked once, into the buffer that the receiver's writer hands to its socket, under the lock of
-//! that receiver's queue alone.
+//! This is the hot path of nearly every byte. The headers of a run of messages of one session are
+//! checked, and each payload is unmasked once, into the buffer that the receiver's writer passes to
+//! its socket. Only the lock of that receiver's queue is held.
 
 use std::task::Waker;
 
@@ -14,7 +14,7 @@ use bowline_sbrp::relay::ConnectionId;
 use crate::relay::outbound_queue::{OutboundQueue, Pushed};
 use crate::relay::ws::decode::{Decoded, Decoder};
 
-/// Messages forwarded under one lock, at most: its other users must not wait long.
+/// The most messages forwarded under one lock, so that other senders do not wait long.
 const RUN: usize = 64;
 
 /// The sending connection.
@@ -23,33 +23,33 @@ pub(super) struct Sender<'a> {
     pub(super) connection: ConnectionId,
     pub(super) role: Role,
     pub(super) waker: &'a Waker,
-    /// The receiver that remembers the sender as one that waits, and since when.
+    /// The receiver at which this sender's waker is registered, and its drain number at that time.
     pub(super) known: Option<(ConnectionId, u64)>,
 }
 
-/// What became of a run.
+/// The result of forwarding a run of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Bytes of input.
+    /// Bytes of input consumed.
     pub(super) used: usize,
     pub(super) frames: usize,
-    /// Bytes of messages.
+    /// Bytes of message payload forwarded.
     pub(super) bytes: usize,
     pub(super) stop: Stop,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Something else comes next.
+    /// The next input is not a message of this run, or the limit was reached.
     #[default]
     Done,
-    /// The receiver has no room, and wakes the sender when it has.
+    /// The receiver's queue is full; it wakes the sender when there is space.
     Full { receiver: ConnectionId, drains: u64 },
-    /// The receiver takes nothing from this sender now.
+    /// The receiver does not accept messages from this sender now.
     Rejected,
 }
 
-/// Passes on the messages of `session` at the beginning of the input, `most` at most.
+/// Forwards the messages of `session` at the start of the input, at most `most` of them.
 pub(super) fn run(
     sender: Sender<'_>,
     session: SessionId,
@@ -59,7 +59,7 @@ pub(super) fn run(
     wakes: &mut Vec<Waker>,
 ) -> Run {
     let mut run = Run::default();
-    // Parts of messages do not come here, so nothing has to be remembered between frames.
+    // A run has only unfragmented messages, so no decoder state is needed between frames.
     let decoder = Decoder::default();
     let mut state = to.lock();
     if !state.takes_from(sender.connection, to.role) {
@@ -67,7 +67,7 @@ pub(super) fn run(
         return run;
     }
     while run.frames < most.min(RUN) {
-        // A message that breaks a rule ends the run; it is refused when it comes first.
+        // An invalid message ends the run; it is refused when it is the first of the input.
         let Ok(Decoded::Message { message, used }) = decoder.look(&input[run.used..]) else {
             break;
         };

@@ -1,7 +1,7 @@
-//! Whether the peer is alive: silence is answered with a ping, and further silence ends the
-//! connection (SBRP-RELAY-14). Pure.
+//! Keepalive: a silent peer gets a ping, and if it stays silent the connection is closed
+//! (SBRP-RELAY-14). Pure.
 //!
-//! WebSocket pings, because every client's library answers them by itself.
+//! WebSocket pings are used because every client library answers them automatically.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ pub(super) struct IdleTimer {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nothing before this moment.
+    /// Nothing is due before this time.
     At(Instant),
-    /// A ping, now; it counts as sent.
+    /// A ping has to be sent now; the timer already counts it as sent.
     Ping,
     Dead,
 }
@@ -25,7 +25,7 @@ impl IdleTimer {
         Self { heard: now, pinged: false }
     }
 
-    /// Any byte is a sign of life.
+    /// Records that bytes arrived: any byte shows that the peer is alive.
     pub(super) fn heard(&mut self, now: Instant) {
         self.heard = now;
         self.pinged = false;

@@ -1,8 +1,8 @@
-//! Reading: bytes into messages, which are then handed to [`dispatch`](super::dispatch).
+//! Reading: decodes bytes into messages and passes them to [`dispatch`](super::dispatch).
 //!
-//! Bytes are read into a buffer that all connections of a thread share, and only what cannot be
-//! taken yet is kept with the connection: a message that is not whole, or messages whose receiver
-//! has no room. While anything is held, nothing more is read, and TCP tells the sender.
+//! Bytes are read into a buffer that all connections of a thread share. A connection stores only
+//! input that cannot be processed yet: an incomplete frame, or messages whose receiver has no
+//! space. While messages are on hold nothing more is read, and TCP flow control slows the sender.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,15 +18,15 @@ use super::{Connection, ConnectionEnd, Hold};
 use crate::relay::ws::decode::Decoded;
 use crate::relay::ws::head::LONGEST;
 
-/// What is read at once, at most.
+/// The most bytes of one read.
 const READ: usize = 128 << 10;
-/// Up to here, the rest of a message is read together with what follows it, however slowly it
-/// comes: what is kept is copied for every read.
+/// Up to this size, an incomplete frame is completed in the shared buffer, in one read with the
+/// bytes after it. A longer one is not, because the stored bytes are copied for every read.
 const SHORT: usize = 4 << 10;
-/// The longest that is kept of a message while its sender is in a rush.
+/// The same limit while reads fill their buffer, that is, while the sender is fast.
 const LONG: usize = MAX_FRAME + LONGEST;
 
-/// What a thread's connections share while one of them reads.
+/// The read buffer that the connections of a thread share.
 struct Scratch {
     bytes: Vec<u8>,
     wakes: Vec<Waker>,
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 impl Connection {
-    /// Takes in what is there, or reads more. Ready when something was done.
+    /// Processes the stored input, or reads more. Ready when there was progress.
     pub(super) fn poll_inbound(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         SCRATCH_OF_THREAD.with_borrow_mut(|Scratch { bytes, wakes }| {
             let done = self.poll_scratch(bytes, wakes, cx);
@@ -68,7 +68,7 @@ impl Connection {
             let used = self.take_in(&input, wakes, cx)?;
             let held = self.hold != Hold::No;
             self.keep(input, used);
-            // Still held, and nothing was taken: another task has to make progress first.
+            // Still on hold, and nothing was consumed: another task has to make progress first.
             return match held && used == 0 && before != Hold::No {
                 true => Poll::Pending,
                 false => Poll::Ready(Ok(())),
@@ -85,7 +85,7 @@ impl Connection {
             self.input.clear();
             self.input.extend_from_slice(&scratch[used..end]);
         } else {
-            // A long message, of which a part is here: its rest goes where it is needed.
+            // An incomplete long frame: read only its rest, directly behind the stored bytes.
             let most = (self.needs - kept).min(READ);
             let mut buffer = ReadBuf::new(&mut scratch[..most]);
             let read = ready!(self.poll_read(&mut buffer, cx))?;
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Takes in as much of the input as is whole and can be passed on; gives what that was.
+    /// Processes the whole frames that can be forwarded now; returns the number of bytes consumed.
     fn take_in(
         &mut self,
         input: &[u8],

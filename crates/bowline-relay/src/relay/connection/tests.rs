@@ -1,4 +1,4 @@
-//! What cannot be brought about from outside: a defect of the relay itself.
+//! A panic in a connection's task, which cannot be caused from outside.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn shared() -> Arc<Shared> {
     Arc::new(Shared::new(config, issuer))
 }
 
-/// Serves a connection; gives its far end.
+/// Serves a connection; returns the peer's socket.
 async fn serve(shared: &Arc<Shared>, session: Option<SessionId>) -> TcpStream {
     let (near, far) = sockets().await;
     let daemon = DaemonId::new("d_1");
@@ -77,7 +77,7 @@ async fn sbrp_relay_17_a_panic_is_told_counted_and_ends_one_connection() {
     let mut last = framed(&Frame::control(ControlCode::InternalError, None));
     encode::close(Some(1011), &mut last);
     expect(&mut client, &last).await;
-    // The daemon learns that this one is gone, and the other goes on.
+    // The daemon is told that this session ended, and its other session continues.
     expect(&mut daemon, &framed(&Frame::control(ControlCode::SessionEnded, Some(sid)))).await;
     let data = Frame::Data { session: SessionId::from_wire(8).unwrap(), payload: "x".into() };
     other.write_all(&encode::as_from_client(&data.encode())).await.unwrap();

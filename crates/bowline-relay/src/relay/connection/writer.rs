@@ -1,8 +1,7 @@
-//! Writes the outbound queue to the socket, all of it at once.
+//! Writes the outbound queue to the socket in one batch.
 //!
-//! The queue is one buffer of whole frames; the writer exchanges it for its own empty one and
-//! hands it to the socket in as few calls as the socket allows. A buffer lives only as long as
-//! something is in it.
+//! The queue is one buffer of whole frames; the writer swaps it for its own empty one and passes it
+//! to the socket in as few calls as possible. An empty buffer goes back to the pool.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +14,7 @@ use tokio::io::AsyncWrite as _;
 use crate::relay::buffer_pool;
 use crate::relay::outbound_queue::{CloseCause, OutboundQueue};
 
-/// A socket that has taken this much since it blocked is slow, not stuck.
+/// A socket that has accepted this many bytes since it blocked is slow, not stuck.
 const MOVES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -23,13 +22,13 @@ pub(super) struct SocketWriter {
     writing: Vec<u8>,
     written: usize,
     flushed: bool,
-    /// Since when the socket takes too little, and how much it took since.
+    /// When the socket blocked, and how many bytes it has accepted since.
     blocked: Option<(Instant, usize)>,
 }
 
 impl SocketWriter {
-    /// Writes until nothing waits or the socket takes no more. Ready when the connection is to
-    /// end, or has.
+    /// Writes until the queue is empty or the socket blocks. Ready when the connection has to be
+    /// closed, or the socket failed.
     pub(super) fn poll(
         &mut self,
         stream: &mut Stream,
@@ -66,7 +65,7 @@ impl SocketWriter {
         }
     }
 
-    /// The same without checking whether the connection shall end: used while it closes.
+    /// Writes the rest of the queue without checking for a close cause: used while closing.
     pub(super) fn poll_rest(
         &mut self,
         stream: &mut Stream,
@@ -82,7 +81,7 @@ impl SocketWriter {
         }
     }
 
-    /// Since when the socket has taken nothing to speak of.
+    /// When the socket blocked, if it has accepted fewer than `MOVES` bytes since.
     pub(super) fn blocked_since(&self) -> Option<Instant> {
         self.blocked.map(|(since, _)| since)
     }
@@ -110,7 +109,7 @@ impl SocketWriter {
         Poll::Ready(Ok(()))
     }
 
-    /// The socket takes no more now: senders are told, and the write timeout begins.
+    /// The socket is blocked: marks the queue as blocked and starts the write timeout.
     fn pending(
         &mut self,
         queue: &OutboundQueue,

@@ -1,12 +1,12 @@
-//! Which of the control plane's keys count, and when to ask for them again (G15).
+//! Which of the control plane's keys are valid, and when to fetch them again (G15).
 //!
-//! Pure: the clock is passed in and fetching is somebody else's. Time is monotonic: a clock that
-//! is set does not make keys young again.
+//! Pure: the clock is passed in, and the caller fetches. Time is monotonic, so setting the system
+//! clock back does not make old keys valid again.
 //!
 //! Invariants
-//! - Keys count for `max_age` after they were fetched; beyond that only while asking fails, and
-//!   then for `stale_for` at most.
-//! - Two fetches are at least `retry_every` apart, whatever tokens ask for.
+//! - Keys are valid for `max_age` after they were fetched; beyond that only while fetching fails,
+//!   and then for `stale_for` at most.
+//! - Two fetches are at least `retry_every` apart, even if tokens name unknown keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use bowline_sbrp::token::KeySet;
 
 use crate::relay::config::KeyConfig;
 
-/// How long keys may count, whatever the settings say.
+/// The upper limit of `max_age`, even if the settings have a longer one.
 const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -25,18 +25,18 @@ pub(crate) struct Cache {
     retry_every: Duration,
     keys: Option<(Arc<KeySet>, Instant)>,
     tried: Option<Instant>,
-    /// The last fetch that ended did so in vain.
+    /// The last finished fetch failed.
     failing: bool,
 }
 
-/// What can be judged with.
+/// The keys that can be used for verification now.
 #[derive(Debug, Clone)]
 pub(crate) enum Standing {
-    /// Keys that count: young enough, or all there is while asking fails.
+    /// Valid keys: young enough, or still within `stale_for` while fetching fails.
     Good(Arc<KeySet>),
-    /// Keys that count only if asking again fails.
+    /// Keys past `max_age`, valid only if the next fetch fails.
     Doubtful(Arc<KeySet>),
-    /// None.
+    /// No keys, or keys that are too old.
     Nothing,
 }
 
@@ -66,28 +66,28 @@ impl Cache {
         }
     }
 
-    /// Whether asking is allowed now.
+    /// Whether a fetch is allowed now.
     pub(crate) fn may_fetch(&self, now: Instant) -> bool {
         self.tried.is_none_or(|tried| now >= tried + self.retry_every)
     }
 
-    /// Somebody begins to ask.
+    /// A fetch begins.
     pub(crate) fn trying(&mut self, now: Instant) {
         self.tried = Some(now);
     }
 
-    /// The answer; the old keys are forgotten, so that one that was withdrawn ends here.
+    /// A fetch succeeded. The old keys are dropped, so a withdrawn key is no longer accepted.
     pub(crate) fn fetched(&mut self, keys: KeySet, now: Instant) {
         self.keys = Some((Arc::new(keys), now));
         self.failing = false;
     }
 
-    /// No answer, or none that can be used.
+    /// A fetch failed, or its result could not be used.
     pub(crate) fn failed(&mut self) {
         self.failing = true;
     }
 
-    /// When to ask without being asked: early enough that nobody has to wait for it.
+    /// When to fetch in the background: before `max_age`, so that no connection waits for it.
     pub(crate) fn refresh_at(&self, now: Instant) -> Instant {
         let due = match &self.keys {
             Some((_, at)) => *at + self.max_age / 5 * 4,
@@ -96,7 +96,7 @@ impl Cache {
         due.max(self.tried.map_or(now, |tried| tried + self.retry_every))
     }
 
-    /// Whether keys have ever been there.
+    /// Whether keys have ever been fetched.
     pub(crate) fn is_ready(&self) -> bool {
         self.keys.is_some()
     }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn keys(kid: &str) -> KeySet {
-        // The base point's y: a good key that nobody holds.
+        // The y coordinate of the base point: a valid public key without a known secret.
         let jwks = format!(
             r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"{kid}",
                 "x":"WGZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmY"}}]}}"#

@@ -1,8 +1,8 @@
-//! What a close frame may say (5.5.1, 7.4).
+//! The payload of a close frame (5.5.1, 7.4).
 
 use super::fault::Fault;
 
-/// The code of a close frame's payload; a close frame may be empty.
+/// The close code in a close frame's payload; none if the payload is empty.
 pub(crate) fn read(payload: &[u8]) -> Result<Option<u16>, Fault> {
     let Some((code, reason)) = payload.split_first_chunk::<2>() else {
         return if payload.is_empty() { Ok(None) } else { Err(Fault::CloseCode) };

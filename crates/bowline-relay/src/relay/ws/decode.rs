@@ -1,7 +1,8 @@
-//! What a client's bytes are: messages, whole or in parts, and control frames between them.
+//! Decodes a client's bytes: messages, whole or fragmented, and control frames between them.
 //!
-//! A message in one frame is handed out where it lies, masked, and changes nothing: whoever cannot
-//! take it yet comes again with the same bytes. Parts are gathered, and then given away.
+//! A message in one frame is returned as a masked slice of the input and changes no state: a caller
+//! that cannot process it yet passes the same bytes again later. Fragments are gathered, and
+//! returned as one message.
 
 use bowline_sbrp::frame::{HEADER_LEN, MAX_FRAME};
 
@@ -10,39 +11,40 @@ use super::fault::Fault;
 use super::head::{FrameHead, Opcode};
 use super::mask::Masked;
 
-/// What stands at the beginning of the input.
+/// What is at the start of the input.
 #[derive(Debug)]
 pub(crate) enum Decoded<'a> {
-    /// A part of something: nothing can be said before the input has this many bytes.
+    /// An incomplete frame: nothing can be decoded before the input has this many bytes.
     Needs(usize),
     /// A message in one frame.
     Message { message: Masked<'a>, used: usize },
-    /// Something else, taken in by [`Decoder::take`].
+    /// Any other frame, to be processed by [`Decoder::take`].
     Other { head: FrameHead, used: usize },
 }
 
-/// Something other than a message in one frame.
+/// A frame other than a message in one frame.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
-    /// Of a message that is not whole yet.
+    /// A fragment of a message that is not complete yet.
     Part,
-    /// A message that came in parts, unmasked.
+    /// A reassembled message, unmasked.
     Gathered(Vec<u8>),
     Ping(Masked<'a>),
     Pong,
-    /// The other side says goodbye.
+    /// A close frame, and its code.
     Close(Option<u16>),
 }
 
-/// The one thing a connection remembers between frames.
+/// The state between frames: the fragments gathered so far.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     parts: Option<Vec<u8>>,
 }
 
 impl Decoder {
-    /// Looks at the input without taking anything. Always inlined, like all that is done for every
-    /// message: handing its result over in memory costs more than finding it.
+    /// Decodes the frame at the start of the input without consuming it. Always inlined, like
+    /// everything that runs for every message: returning the result through memory costs more than
+    /// computing it.
     #[inline(always)]
     pub(crate) fn look<'a>(&self, input: &'a [u8]) -> Result<Decoded<'a>, Fault> {
         let head = match FrameHead::read(input)? {
@@ -54,7 +56,7 @@ impl Decoder {
         if !head.opcode.is_control() && head.length > (MAX_FRAME - gathered) as u64 {
             return self.too_long(head, input);
         }
-        // Fits: control frames and messages are short.
+        // No overflow: the lengths of control frames and messages were checked.
         let used = head.size + head.length as usize;
         let Some(frame) = input.get(..used) else { return Ok(Decoded::Needs(used)) };
         if head.opcode == Opcode::Binary && head.fin {
@@ -64,7 +66,7 @@ impl Decoder {
         Ok(Decoded::Other { head, used })
     }
 
-    /// Takes in what [`look`](Self::look) called other.
+    /// Consumes a frame that [`look`](Self::look) returned as `Other`.
     pub(crate) fn take<'a>(&mut self, head: FrameHead, input: &'a [u8]) -> Result<Item<'a>, Fault> {
         let used = head.size + head.length as usize;
         let payload = input.get(head.size..used).unwrap_or_default();
@@ -100,7 +102,7 @@ impl Decoder {
         }
     }
 
-    /// Which rule a message breaks that is too long stands in its first bytes.
+    /// Refuses a message that is too long. Its first bytes are needed to name the violated rule.
     #[cold]
     fn too_long<'a>(&self, head: FrameHead, input: &'a [u8]) -> Result<Decoded<'a>, Fault> {
         let mut known = self.parts.clone().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Frames as a server sends them: whole and unmasked.
+//! Frames as a server sends them: unfragmented and unmasked.
 
 use super::head::Opcode;
 use super::mask::Masked;
 
-/// How many bytes the head of a server's frame takes.
+/// The length of a server frame's head, in bytes.
 #[inline]
 pub(crate) fn head_len(length: usize) -> usize {
     match length {
@@ -29,34 +29,34 @@ fn head(opcode: Opcode, length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A message from one end for the other.
+/// A message forwarded from one peer to the other.
 #[inline]
 pub(crate) fn forward(message: Masked<'_>, out: &mut Vec<u8>) {
-    // A length has one spelling, so the client's head is ours but for the mask.
+    // Each length has only one encoding, so the client's head can be reused without its mask.
     if !message.append_frame_to(out) {
         head(Opcode::Binary, message.len(), out);
         message.append_to(out);
     }
 }
 
-/// A message of the relay's own.
+/// A message of the relay itself.
 pub(crate) fn binary(message: &[u8], out: &mut Vec<u8>) {
     head(Opcode::Binary, message.len(), out);
     out.extend_from_slice(message);
 }
 
-/// An empty ping: nobody looks at what its pong carries.
+/// A ping with an empty payload: the payload of its pong is not checked.
 pub(crate) fn ping(out: &mut Vec<u8>) {
     head(Opcode::Ping, 0, out);
 }
 
-/// The answer to a ping.
+/// The pong that answers a ping.
 pub(crate) fn pong(payload: Masked<'_>, out: &mut Vec<u8>) {
     head(Opcode::Pong, payload.len(), out);
     payload.append_to(out);
 }
 
-/// A close frame. Without text: there is nothing to say that the code does not.
+/// A close frame without a reason text: the code is enough.
 pub(crate) fn close(code: Option<u16>, out: &mut Vec<u8>) {
     match code {
         None => head(Opcode::Close, 0, out),
@@ -67,7 +67,7 @@ pub(crate) fn close(code: Option<u16>, out: &mut Vec<u8>) {
     }
 }
 
-/// A message as a client sends it, masked with nothing: how one that came in parts goes on.
+/// A message as a client's frame with a zero mask; used to forward a reassembled message.
 pub(crate) fn as_from_client(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + super::head::LONGEST);
     head(Opcode::Binary, message.len(), &mut out);

@@ -1,8 +1,8 @@
-//! What a peer did that is no WebSocket traffic, or none that a relay takes.
+//! Violations of WebSocket by a peer, and messages that a relay does not accept.
 
 use bowline_sbrp::frame::{HEADER_LEN, Violation};
 
-/// Why the reading ends.
+/// Why decoding ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("reserved bits are set")]
@@ -27,14 +27,14 @@ pub(crate) enum Fault {
     CloseReason,
     #[error("a text message, where all are binary")]
     Text,
-    /// Longer than any frame of the protocol; its first bytes say which rule of the protocol it
+    /// Longer than any frame of the protocol; its first bytes show which rule of the protocol it
     /// breaks.
     #[error("a message is longer than any may be")]
     TooLong { start: [u8; HEADER_LEN] },
 }
 
 impl Fault {
-    /// The close code that goes with it (7.4.1).
+    /// The WebSocket close code for this fault (7.4.1).
     pub(crate) fn close_code(self) -> u16 {
         match self {
             Self::Text => 1003,
@@ -44,13 +44,13 @@ impl Fault {
         }
     }
 
-    /// What it is to the protocol above: text and broken WebSocket frames are no SBRP frames.
+    /// The SBRP violation for this fault: text and malformed WebSocket frames are no SBRP frames.
     pub(crate) fn violation(self) -> Violation {
         match self {
             Self::TooLong { start } => {
                 use bowline_sbrp::control::Role;
                 use bowline_sbrp::frame::HeaderVerdict;
-                // Who sent it does not matter: such a message fails by its length first.
+                // The sender's role does not matter: the length is checked first.
                 let longer = bowline_sbrp::frame::MAX_FRAME + 1;
                 HeaderVerdict::at(Role::Client, &start, longer)
                     .err()

@@ -32,24 +32,24 @@ impl Opcode {
     }
 }
 
-/// A client's head, checked as far as a frame can be by itself.
+/// The head of a client's frame, checked as far as possible without other frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHead {
     pub(crate) fin: bool,
     pub(crate) opcode: Opcode,
     pub(crate) key: [u8; 4],
-    /// Bytes of payload.
+    /// Length of the payload, in bytes.
     pub(crate) length: u64,
-    /// Bytes of the head itself.
+    /// Length of the head itself, in bytes.
     pub(crate) size: usize,
 }
 
-/// The longest head there is.
+/// The longest possible head, in bytes.
 pub(crate) const LONGEST: usize = 14;
 
 impl FrameHead {
-    /// Reads a head; `Err(n)` within `Ok` says that it takes `n` bytes and more are not here yet.
-    /// What can be refused by the bytes that are here is refused at once.
+    /// Reads a head; `Ok(Err(n))` says that it needs `n` bytes and the input has fewer. A head
+    /// whose available bytes are already invalid is refused at once.
     #[inline(always)]
     pub(crate) fn read(input: &[u8]) -> Result<Result<Self, usize>, Fault> {
         let &[first, second, ..] = input else { return Ok(Err(2)) };
@@ -81,7 +81,7 @@ impl FrameHead {
             },
             short => (u64::from(short), 2),
         };
-        // One length has one spelling, and the highest bit is never set.
+        // Only the shortest encoding of a length is valid, and the highest bit is never set (5.2).
         if (at == 4 && length < 126) || (at == 10 && (length <= 0xffff || length >> 63 == 1)) {
             return Err(Fault::Length);
         }

@@ -1,21 +1,21 @@
-//! Payloads as clients send them: every byte xored with one of four (5.3).
+//! Masked payloads: clients xor every byte with one byte of a four-byte key (5.3).
 
 use bowline_sbrp::frame::HEADER_LEN;
 
-/// A payload that is still masked, where it was read.
+/// A payload that is still masked, as a slice of the read buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Masked<'a> {
-    /// The payload, and before it the head of the frame, if there is one.
+    /// The frame: its head, if there is one, and the payload.
     frame: &'a [u8],
     head: usize,
     key: [u8; 4],
 }
 
-/// How much shorter a server's head is: it has no key.
+/// The length of the masking key, which a server's head does not have.
 const KEY: usize = 4;
 
 impl<'a> Masked<'a> {
-    /// The payload of a client's frame, whose head has this many bytes and was found good.
+    /// The payload of a client's frame, whose head has `head` bytes and was checked.
     #[inline]
     pub(crate) fn framed(frame: &'a [u8], head: usize, key: [u8; 4]) -> Self {
         Self { frame, head, key }
@@ -25,7 +25,7 @@ impl<'a> Masked<'a> {
         Self { frame: bytes, head: 0, key }
     }
 
-    /// A payload that was unmasked already: xoring with nothing changes nothing.
+    /// A payload that is already unmasked: xor with a zero key changes nothing.
     pub(crate) fn plain(bytes: &'a [u8]) -> Self {
         Self::new(bytes, [0; 4])
     }
@@ -40,13 +40,13 @@ impl<'a> Masked<'a> {
         self.frame.len() - self.head
     }
 
-    /// The first bytes, unmasked, and how many there are: up to a protocol header.
+    /// The first bytes, unmasked, and their number: at most the length of a protocol header.
     #[inline(always)]
     pub(crate) fn start(&self) -> ([u8; HEADER_LEN], usize) {
         let mut start = [0; HEADER_LEN];
         let bytes = self.bytes();
         if let Some(head) = bytes.first_chunk::<HEADER_LEN>() {
-            // Two words that overlap, instead of thirteen bytes.
+            // Unmasks two overlapping words instead of thirteen single bytes.
             let [a, b, c, d] = self.key;
             let &[h0, h1, h2, h3, h4, h5, h6, h7, h8, h9, h10, h11, h12] = head;
             let first = u64::from_ne_bytes([h0, h1, h2, h3, h4, h5, h6, h7])
@@ -62,21 +62,21 @@ impl<'a> Masked<'a> {
         (start, bytes.len())
     }
 
-    /// Appends the payload, unmasked: the one time that it is written.
+    /// Appends the payload, unmasked: the only time that it is copied.
     #[inline]
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
         append(self.bytes(), self.key, out);
     }
 
-    /// Appends the whole frame as a server sends it, in one piece: a client's head without the
-    /// key, and without the bit that says that there is one. False if there is no head to go by.
+    /// Appends the whole frame as a server sends it: the client's head without the key and the mask
+    /// bit, then the unmasked payload. False if there is no head.
     #[inline(always)]
     pub(crate) fn append_frame_to(&self, out: &mut Vec<u8>) -> bool {
         let Some(head) = self.head.checked_sub(KEY).filter(|head| *head >= 2) else {
             return false;
         };
         let from = out.len();
-        // The head's place and the first piece together: for most messages, that is all of it.
+        // Head and first piece in one copy: most messages are no longer than that.
         let (first, rest) = self.bytes().split_at(self.len().min(PIECE));
         out.extend_from_slice(&self.frame[KEY..self.head + first.len()]);
         let (written, payload) = out[from..].split_at_mut(head);
@@ -88,11 +88,11 @@ impl<'a> Masked<'a> {
     }
 }
 
-/// What is unmasked while it is still in the processor's nearest cache; a multiple of the key's
-/// length.
+/// The number of bytes copied and unmasked at a time, while they are in the L1 cache; a multiple of
+/// the key's length.
 const PIECE: usize = 4 << 10;
 
-/// Appends bytes, unmasked, as if the key began with them.
+/// Appends bytes, unmasked, starting with the first byte of the key.
 #[inline]
 fn append(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     for piece in bytes.chunks(PIECE) {

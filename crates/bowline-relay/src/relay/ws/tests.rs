@@ -10,7 +10,7 @@ use super::mask::{Masked, unmask};
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-/// A frame as a client sends it, lengths spelled as they should be.
+/// A frame as a client sends it, with the shortest encoding of its length.
 fn client(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -30,7 +30,7 @@ fn client(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What came of some input.
+/// A decoded item, as the tests compare it.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Message(Vec<u8>),
@@ -39,7 +39,7 @@ enum Seen {
     Close(Option<u16>),
 }
 
-/// Reads all that is whole; the rest of the input is given back.
+/// Decodes all whole frames; the undecoded rest stays in `input`.
 fn read(decoder: &mut Decoder, input: &mut Vec<u8>) -> Result<Vec<Seen>, Fault> {
     let open = |masked: Masked<'_>| {
         let mut bytes = Vec::new();
@@ -84,7 +84,7 @@ fn the_masked_example_of_the_rfc_opens() {
     let mut hello = [0x7f, 0x9f, 0x4d, 0x51, 0x58];
     unmask(&mut hello, KEY);
     assert_eq!(&hello, b"Hello");
-    // 5.7, with the opcode of binary messages.
+    // The example of section 5.7, with the opcode of binary messages.
     let frame = [0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
     assert_eq!(read_all(&[frame.to_vec()]), Ok(vec![Seen::Message(b"Hello".to_vec())]));
 }
@@ -203,13 +203,13 @@ fn nothing_is_gathered_beyond_the_longest_message() {
     assert_eq!(read_all(&whole), Ok(vec![Seen::Message(long.clone())]));
     let more = [client(0x02, &long), client(0x80, b"x")];
     assert_eq!(read_all(&more), Err(Fault::TooLong { start }));
-    // Refused by its length, long before all of it has come.
+    // Refused by its length, long before the whole frame has arrived.
     let mut endless = client(0x82, &vec![7; MAX_FRAME + 1]);
     endless.truncate(14 + HEADER_LEN - 1);
     assert_eq!(read(&mut Decoder::default(), &mut endless.clone()), Ok(vec![]));
     endless.extend(client(0x82, &vec![7; MAX_FRAME + 1]).get(endless.len()));
     assert_eq!(read(&mut Decoder::default(), &mut endless), Err(Fault::TooLong { start }));
-    // What it says of itself may be gathered, too.
+    // The header bytes may also be gathered from fragments.
     let parted = [client(0x02, &[7; 5]), client(0x80, &long)];
     assert_eq!(read_all(&parted), Err(Fault::TooLong { start }));
 }
@@ -273,7 +273,7 @@ proptest! {
         prop_assert_eq!(&start[..known], &expected[..expected.len().min(HEADER_LEN)]);
     }
 
-    /// However messages are cut into parts, and bytes into reads, the same comes out.
+    /// Fragmentation of messages and splitting of reads do not change the result.
     #[test]
     fn cutting_changes_nothing(
         messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
@@ -315,7 +315,7 @@ proptest! {
         let _ = read(&mut Decoder::default(), &mut bytes.clone());
     }
 
-    /// Random bytes rarely get past the first two: damage good frames instead.
+    /// Random bytes rarely pass the first two bytes: damage valid frames instead.
     #[test]
     fn a_damaged_frame_is_read_or_refused_without_panic(
         payload in prop::collection::vec(any::<u8>(), 0..300),

@@ -1,4 +1,4 @@
-//! The opening handshake (4.2), as far as it is HTTP.
+//! The HTTP part of the opening handshake (4.2).
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -6,16 +6,16 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::HeaderMap;
 use hyper::header::{CONNECTION, HeaderName, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 
-/// Why a request opens no WebSocket.
+/// Why a request is not upgraded to a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoUpgrade {
-    /// It does not ask for one, or for a version that nobody speaks.
+    /// It does not request an upgrade, or requests an unsupported version.
     NotAsked,
-    /// Its key is not sixteen bytes.
+    /// Its `Sec-WebSocket-Key` is not sixteen bytes.
     Key,
 }
 
-/// What `Sec-WebSocket-Accept` has to say.
+/// The value of `Sec-WebSocket-Accept`.
 pub(crate) fn accept(headers: &HeaderMap) -> Result<String, NoUpgrade> {
     let asked = lists(headers, &CONNECTION, "upgrade") && lists(headers, &UPGRADE, "websocket");
     let version = headers.get(SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
