@@ -1,18 +1,18 @@
-//! The two ends of a relay: a daemon behind NAT and the client that reaches it, sealed end to end
-//! (SBRP).
+//! The two endpoints of a relay: a daemon behind NAT and the client that reaches it, encrypted end
+//! to end (SBRP).
 //!
 //! The protocol is in `bowline-sbrp`; here are the sockets, files and clocks around it.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`RelayDaemon`], [`RelayClient`] | the two ends, each with one background task |
-//! | [`Session`] | what either end holds of one sealed session |
+//! | [`RelayDaemon`], [`RelayClient`] | the two endpoints, each with one background task |
+//! | [`Session`] | the handle of one sealed session, the same type at both endpoints |
 //! | [`tunnel`] | many TCP connections over one session |
-//! | [`ControlPlane`] | who owns which daemon, and tokens |
-//! | [`Pins`], [`load_or_create`] | the files: pinned keys, and a daemon's own |
+//! | [`ControlPlane`] | the HTTP client of the control plane: registration and tokens |
+//! | [`Pins`], [`load_or_create`] | the files: pinned keys, and a daemon's own identity |
 //!
 //! Invariants
-//! - No message is lost silently: a session goes on whole, or ends and says why.
+//! - No message is lost silently: a session delivers everything in order, or ends with a reason.
 //! - No token, key or message is in a log line, in `Debug` or in an error.
 
 mod address;
@@ -41,10 +41,10 @@ pub use pins::{PinError, Pins};
 pub use reasons::{LossReason, SessionEnd};
 pub use session::{SendError, Session};
 
-/// How long to wait before connecting again.
+/// The back-off before a reconnect.
 const RECONNECT: Backoff =
     Backoff { start: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// A connection that held this long was a good one: the next wait is short again.
+/// A connection that lasted this long resets the back-off.
 const STEADY: Duration = Duration::from_secs(10);
-/// The WebSocket close code that says that a newer connection took this one's place.
+/// The WebSocket close code that says that a newer connection replaced this one.
 const REPLACED: u16 = 4009;

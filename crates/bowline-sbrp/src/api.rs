@@ -1,7 +1,7 @@
-//! What the control plane, and the relay beside its socket, say over HTTP.
+//! The HTTP bodies of the control plane, and of the relay's status endpoint.
 //!
-//! Names are the wire's. Whoever reads ignores what it does not know, so that either side may learn
-//! more without the other.
+//! Field names are those on the wire. Readers ignore unknown fields, so that either side can add
+//! fields first.
 
 mod read;
 
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 pub use read::{BadBody, LONGEST_ID, LONGEST_NAME, Registration};
 
-/// The body of `POST /api/daemons/register`. A key may be registered again by its owner, who gets
-/// the same id and a new presence token: that is also how a lost id is found.
+/// The body of `POST /api/daemons/register`. The owner of a key may register it again and gets the
+/// same id with a new presence token; this also recovers a lost id.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Register {
-    /// The user's key. It may stand in `Authorization: Bearer` instead.
+    /// The user's API key. It may be sent in `Authorization: Bearer` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
-    /// 32 bytes in base64url without padding; standard base64 is read too.
+    /// 32 bytes in base64url without padding; standard base64 is accepted too.
     pub identity_public_key: String,
-    /// What people call the daemon.
+    /// The display name of the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether its sessions may outlive its connection.
+    /// Whether sessions can be resumed after the daemon's connection is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumable: Option<bool>,
 }
@@ -33,15 +33,15 @@ impl std::fmt::Debug for Register {
     }
 }
 
-/// The answer to a registration, and to `POST /api/daemons/{id}/presence`, which renews.
+/// The answer to a registration, and to `POST /api/daemons/{id}/presence`, which renews the token.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Registered {
     pub daemon_id: String,
     pub presence_token: String,
-    /// Where the daemon connects: `wss://host/relay`.
+    /// The relay URL that the daemon connects to: `wss://host/relay`.
     pub relay_url: String,
-    /// When the token was made and ends, in seconds since 1970.
+    /// When the token was issued and when it expires, in seconds since 1970.
     pub issued_at: u64,
     pub expires_at: u64,
 }
@@ -73,7 +73,7 @@ pub enum DaemonStatus {
     Unknown,
 }
 
-/// The answer to `GET /status` at a relay, shown any token for the daemon that is asked about.
+/// The answer to `GET /status` at a relay. Any valid token for the daemon authorizes the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayStatus {
     pub daemon: DaemonStatus,
@@ -86,14 +86,14 @@ pub struct OpenSession {
     pub daemon_id: String,
 }
 
-/// The answer to it.
+/// The answer to `POST /api/sessions`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionOpened {
-    /// Where the client connects: `wss://host/relay`.
+    /// The relay URL that the client connects to: `wss://host/relay`.
     pub relay_url: String,
     pub token: String,
-    /// The session id of the token, so that clients need not read tokens.
+    /// The session id of the token, so that clients need not parse tokens.
     pub session_id: String,
     /// In seconds since 1970.
     pub expires_at: u64,
@@ -105,7 +105,8 @@ impl std::fmt::Debug for SessionOpened {
     }
 }
 
-/// Every refusal of the control plane: `{"error": {"code": "…", "message": "…"}}`.
+/// The body of every error response of the control plane: `{"error": {"code": "…", "message":
+/// "…"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub error: RefusalDetail,
@@ -113,7 +114,7 @@ pub struct Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalDetail {
-    /// A name for programs: `unauthorized`, `forbidden`, `not_found`, `invalid_request`,
+    /// A machine-readable code: `unauthorized`, `forbidden`, `not_found`, `invalid_request`,
     /// `rate_limited`, `internal`.
     pub code: String,
     /// A sentence for people.

@@ -1,13 +1,13 @@
-//! The client's side: one session with one daemon, over one relay connection at a time.
+//! The client's state machine: one session with one daemon, over one relay connection at a time.
 //!
-//! Pure: sockets, tokens and random ephemerals come with the events. Decisions go by codes alone;
-//! the text of a control message is never looked at (SBRP-CLIENT-07).
+//! Pure: frames, tokens and random ephemeral keys are passed in with the events. Decisions depend
+//! on codes alone; the text of a control message is never inspected (SBRP-CLIENT-07).
 //!
 //! Invariants
 //! - Nothing is sealed before the handshake is done (SBRP-CLIENT-09).
-//! - A new connection is a new session with new keys (SBRP-CLIENT-04); only a resumed one goes on
-//!   with what it has (SBRP-CLIENT-05).
-//! - What is not sent is given back, never dropped silently.
+//! - A new connection is a new session with new keys (SBRP-CLIENT-04); only a resumed session
+//!   continues with its existing keys (SBRP-CLIENT-05).
+//! - Unsent messages are returned to the program, never dropped silently.
 
 mod send_queue;
 mod state;
@@ -27,18 +27,19 @@ use crate::sealed::{Opened, Plaintext};
 
 #[derive(Debug)]
 pub enum ClientInput {
-    /// The program wants a session, or the wait before the next try is over.
+    /// The program requests a session, or the back-off delay has passed.
     Connect,
-    /// The relay let us in with a token for this session.
+    /// The relay accepted the connection with a token for this session.
     Opened {
         session: SessionId,
         ephemeral: Ephemeral,
     },
     /// The relay could not be reached.
     Unreachable,
-    /// From the current connection.
+    /// A frame from the current connection.
     Frame(Frame),
-    /// The connection of this session is gone. That of another one changes nothing.
+    /// The connection of this session is lost. The event is ignored for any session but the current
+    /// one.
     Lost {
         session: SessionId,
     },
@@ -47,35 +48,35 @@ pub enum ClientInput {
     Tick,
 }
 
-/// To be carried out in order.
+/// Actions must be executed in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientAction {
-    /// Get a new token and connect with it.
+    /// Request a new token and connect with it.
     Connect,
-    /// The same, after a wait.
+    /// As `Connect`, after a back-off delay.
     ConnectLater,
     Send(Bytes),
-    /// Also gives up a connection that is only being made.
+    /// Also cancels a connection attempt in progress.
     CloseSocket,
-    /// The daemon proved this identity: keep it (SBRP-CLIENT-01).
+    /// The daemon proved this identity: pin it (SBRP-CLIENT-01).
     Pin(VerifiedIdentity),
     Established,
     Deliver(Opened),
     Show(Notice),
-    /// Something was refused; the session goes on.
+    /// A message was refused; the session continues.
     Refused(SdkCode),
-    /// Messages that no one has seen, for the program to send again or to give up.
+    /// Messages that were never sent, for the program to send again or to drop.
     Unsent(Vec<Plaintext>),
     Failed(ClientFailure),
 }
 
-/// For the user's eyes.
+/// A state change to show to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     Paused,
     Pending,
     Resumed,
-    /// The relay discarded a message that was on its way when the daemon left.
+    /// The relay discarded a message that was in flight when the daemon disconnected.
     Discarded,
     Told(Code),
 }
@@ -83,7 +84,7 @@ pub enum Notice {
 /// Why a session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientFailure {
-    /// Show both fingerprints; go on only if the user approves (SBRP-CLIENT-02).
+    /// Show both fingerprints; continue only if the user approves the new key (SBRP-CLIENT-02).
     KeyChanged(Box<KeyChange>),
     Sdk(SdkCode),
     Relay(Code),
@@ -115,12 +116,12 @@ impl Client {
         }
     }
 
-    /// The name of the state, for people.
+    /// The name of the state, for logs and errors.
     pub fn state(&self) -> &'static str {
         self.state.name()
     }
 
-    /// Whether a message that is handed over now is sent now.
+    /// Whether a message would be sent immediately.
     pub fn is_active(&self) -> bool {
         matches!(self.state, ClientState::Active { .. })
     }
@@ -130,7 +131,7 @@ impl Client {
         self.state.session()
     }
 
-    /// When `Tick` is due.
+    /// When the next `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             ClientState::Handshaking { until, .. } => Some(until),
@@ -139,7 +140,7 @@ impl Client {
     }
 }
 
-/// What a terminal code means: try again with a new token, or ask a human.
+/// Whether to reconnect with a new token after this terminal code; otherwise the user must act.
 fn worth_a_new_try(code: Code) -> bool {
     match code {
         Code::Known(

@@ -1,10 +1,11 @@
-//! Control codes: what a relay tells an endpoint, and what an endpoint tells its own user.
+//! Control codes: those a relay sends to an endpoint, and those an endpoint reports to its own
+//! user.
 //!
-//! One table says for each code its number, its name, whether the relay closes after it and
-//! whether it speaks of the connection or of one session (SBRP-RELAY-16). The codes that never
-//! travel have a type of their own, so that writing one into a frame does not compile.
+//! One table gives for each code its number, its name, whether the relay closes after it and
+//! whether it refers to the connection or to one session (SBRP-RELAY-16). The codes that are never
+//! sent have a separate type, so that writing one into a frame does not compile.
 
-/// A code a relay sends.
+/// A code that a relay sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ControlCode {
     Unauthorized,
@@ -27,16 +28,16 @@ pub enum ControlCode {
     SessionPending,
 }
 
-/// What a code speaks of.
+/// What a code refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Session id 0.
+    /// The connection: session id 0 in the header.
     Connection,
-    /// The session's id.
+    /// One session: its id in the header.
     Session,
 }
 
-/// Who is at the other end of a relay's connection.
+/// The role of the endpoint of a relay's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,
@@ -110,7 +111,7 @@ impl ControlCode {
         self.row().1
     }
 
-    /// Whether the relay closes after it, as the table has it.
+    /// Whether the relay closes the connection after this code, according to the table.
     pub const fn is_terminal(self) -> bool {
         matches!(self.row().2, After::Close)
     }
@@ -119,8 +120,8 @@ impl ControlCode {
         self.row().3
     }
 
-    /// Whether the relay closes this connection after it. A daemon carries many sessions: the end
-    /// of one of them must not cut the others.
+    /// Whether the relay closes a connection of this role after this code. A daemon's connection
+    /// carries many sessions: the end of one must not close the others.
     pub const fn closes(self, to: Role) -> bool {
         match (to, self) {
             (Role::Daemon, Self::SessionNotFound | Self::SessionExpired) => false,
@@ -129,7 +130,7 @@ impl ControlCode {
     }
 }
 
-/// A code as read from a frame. Relays may be newer than we are.
+/// A code as decoded from a frame. A newer relay may send unknown codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     Known(ControlCode),
@@ -151,7 +152,7 @@ impl Code {
         }
     }
 
-    /// What we do not know ends the connection: waiting on would be waiting for nothing.
+    /// An unknown code ends the connection: waiting after it could last for ever.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Known(code) => code.is_terminal(),
@@ -160,7 +161,7 @@ impl Code {
     }
 }
 
-/// What an endpoint tells its own user. Never on the wire.
+/// A code that an endpoint reports to its own user. Never on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SdkCode {
     IdentityKeyChanged,

@@ -1,13 +1,14 @@
-//! The daemon's side: many sessions over one connection to the relay.
+//! The daemon's state machine: many sessions over one connection to the relay.
 //!
-//! A [`DaemonSession`] is the table of one session; a [`Daemon`] hands each event to the session it
-//! concerns. Pure: ephemerals, which are random, come with the events that need them.
+//! A [`DaemonSession`] is the state machine of one session; a [`Daemon`] passes each event to the
+//! session it concerns. Pure: random ephemeral keys are passed in with the events that need them.
 //!
 //! Invariants
 //! - Sessions share nothing but the connection (SBRP-DAEMON-02).
-//! - A second init never touches a session that is there: a relay could reset sessions with it.
-//! - After a reconnect every session is signalled, ready or closed, before anything else is sent
-//!   (SBRP-DAEMON-05).
+//! - A second HandshakeInit never changes an existing session: otherwise a relay could reset
+//!   sessions.
+//! - After a reconnect the daemon signals ready or close for every session before it sends any
+//!   other frame (SBRP-DAEMON-05).
 
 mod session;
 
@@ -28,52 +29,52 @@ use crate::sealed::{Opened, Plaintext};
 
 #[derive(Debug)]
 pub enum DaemonInput {
-    /// The relay has let us in.
+    /// The relay accepted the connection.
     Connected,
     Disconnected,
     Frame(Frame),
-    /// The program takes an offered session.
+    /// The program accepts an offered session.
     Answer {
         session: SessionId,
         ephemeral: Ephemeral,
     },
-    /// The program says something.
+    /// The program sends a message.
     Send {
         session: SessionId,
         plaintext: Plaintext,
     },
-    /// The program ends or refuses a session.
+    /// The program closes or refuses a session.
     Close {
         session: SessionId,
         reason: Reason,
     },
-    /// The program stops: every session is closed as `shutdown` (SBRP-DAEMON-06).
+    /// The daemon stops: every session is closed with reason `shutdown` (SBRP-DAEMON-06).
     Stop,
     Tick,
 }
 
-/// To be carried out in order.
+/// Actions must be executed in order.
 #[derive(Debug)]
 pub enum DaemonAction {
     Send(Bytes),
-    /// A client asks for a session: answer or close it, within the handshake's time.
+    /// A client requests a session: answer or close it before the handshake deadline.
     Offer(SessionId),
     Session(SessionId, Progress),
-    /// What the relay said of the connection.
+    /// The relay sent this control code about the connection.
     Told(Code),
 }
 
-/// What the program hears of a session.
+/// What the program is told about a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     Established,
     Deliver(Opened),
-    /// The connection is gone; the session waits.
+    /// The connection is lost; the session waits for the reconnect.
     Suspended,
     Resumed,
-    /// Something was refused; the session goes on.
+    /// A message was refused; the session continues.
     Refused(SdkCode),
-    /// The session is over; if by a fault, by which.
+    /// The session ended; the code is present if an error ended it.
     Ended(Option<SdkCode>),
 }
 
@@ -88,8 +89,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon that is not connected yet. `resumable` is what its token says (`session:resume`);
-    /// beyond `most_sessions`, clients are turned away.
+    /// A daemon that is not connected yet. `resumable` says whether its token has the scope
+    /// `session:resume`. Clients beyond `most_sessions` are refused.
     pub fn new(
         id: DaemonId,
         identity: IdentitySecret,
@@ -100,8 +101,8 @@ impl Daemon {
         Self { id, identity, resumable, most_sessions, connected: false, sessions }
     }
 
-    /// With sessions from before the process restarted. Their keys are gone: they are closed as
-    /// `state_lost` on the first connection (SBRP-DAEMON-05).
+    /// Adds sessions from before a process restart. Their keys are lost, so they are closed with
+    /// reason `state_lost` on the first connection (SBRP-DAEMON-05).
     pub fn having_forgotten(mut self, sessions: impl IntoIterator<Item = SessionId>) -> Self {
         for session in sessions {
             self.sessions.entry(session).or_insert_with(DaemonSession::forgotten);
@@ -217,7 +218,7 @@ impl Daemon {
         Ok(actions.into_iter().map(named).collect())
     }
 
-    /// When `Tick` is due.
+    /// When the next `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.sessions.values().filter_map(DaemonSession::deadline).min()
     }

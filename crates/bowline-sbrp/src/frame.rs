@@ -1,9 +1,9 @@
 //! Frames: one WebSocket message each, a 13-byte header and a payload.
 //!
-//! `type u8 | length u32 BE | session_id u64 BE | payload`. Two readers share one set of checks:
-//! a relay reads with [`Inbound::read`], which judges the sender and hands messages on as they
-//! came; an endpoint reads with [`Frame::decode`], which takes the payload apart. Neither copies
-//! a payload.
+//! `type u8 | length u32 BE | session_id u64 BE | payload`. Two readers share one set of checks: a
+//! relay reads with [`Inbound::read`], which checks what the sender may send and forwards messages
+//! unchanged; an endpoint reads with [`Frame::decode`], which parses the payload. Neither copies a
+//! payload.
 //!
 //! Invariants
 //! - A message is exactly one frame: missing or trailing bytes are `malformed_frame`.
@@ -21,7 +21,7 @@ pub use payload::{Control, PingPayload, Reason, Signal, SignalKind};
 
 use crate::id::SessionId;
 
-/// A whole frame, its payload taken apart as far as it is not sealed or hashed.
+/// A whole frame. Payloads are parsed, except those that are encrypted or part of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     HandshakeInit { session: SessionId, payload: Bytes },
@@ -34,7 +34,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Reads one message. Who may send what is for the reader to judge.
+    /// Decodes one message. The caller checks whether the sender may send this type.
     pub fn decode(message: Bytes) -> Result<Self, Violation> {
         let (header, kind) = Header::check(&message)?;
         let payload = message.slice(HEADER_LEN..);
@@ -54,10 +54,11 @@ impl Frame {
         })
     }
 
-    /// The frame as one message.
+    /// Encodes the frame as one message.
     ///
     /// # Panics
-    /// If a payload is longer than [`MAX_PAYLOAD`]: frames are made from what was checked.
+    /// If a payload is longer than [`MAX_PAYLOAD`]. Callers build frames from payloads of checked
+    /// length.
     pub fn encode(&self) -> Bytes {
         match self {
             Self::HandshakeInit { session, payload } => {

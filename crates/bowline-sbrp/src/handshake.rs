@@ -1,13 +1,14 @@
-//! The handshake: one frame each way, after which both ends hold the same two keys.
+//! The handshake: one frame each way, after which both endpoints hold the same two keys.
 //!
-//! The client sends an ephemeral X25519 key; the daemon answers with its own, its identity and a
-//! signature over both. Every step consumes what it needs, so that no ephemeral serves twice and
-//! no key exists before the signature was verified.
+//! The client sends an ephemeral X25519 key; the daemon answers with its own ephemeral key, its
+//! identity key and a signature over both. Each step consumes its inputs, so that no ephemeral key
+//! is used twice and no session key exists before the signature is verified.
 //!
 //! Invariants
-//! - [`VerifiedIdentity`] is made in one place only: after the signature held (SBRP-CLIENT-01).
-//! - A pinned key is the one that verifies; what the frame says is only compared (SBRP-CLIENT-03).
-//! - No error holds key material (SBRP-CRYPTO-10).
+//! - [`VerifiedIdentity`] is created only after the signature was verified (SBRP-CLIENT-01).
+//! - The signature is verified with the pinned key; the key in the frame is only compared with the
+//!   pin (SBRP-CLIENT-03).
+//! - No error contains key material (SBRP-CRYPTO-10).
 
 mod client;
 mod daemon;
@@ -20,13 +21,13 @@ pub use ephemeral::Ephemeral;
 
 use crate::control::{ControlCode, SdkCode};
 
-/// How long a handshake may take (SBRP-CLIENT-06, SBRP-DAEMON-04).
+/// The deadline of a handshake (SBRP-CLIENT-06, SBRP-DAEMON-04).
 pub const TIME_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 const INIT_LEN: usize = 32;
 const ACCEPT_LEN: usize = 128;
 
-/// Why there is no session.
+/// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     #[error("the handshake message does not have its fixed size")]
@@ -42,7 +43,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// What the user's program is told.
+    /// The code reported to the user's program.
     pub fn code(&self) -> SdkCode {
         match self {
             Self::KeyChanged(_) => SdkCode::IdentityKeyChanged,
@@ -50,7 +51,7 @@ impl HandshakeError {
         }
     }
 
-    /// The protocol's name of the fault.
+    /// The protocol's name of the error.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Malformed => ControlCode::MalformedFrame.name(),

@@ -1,7 +1,8 @@
-//! Names for things: sessions and daemons.
+//! Identifiers of sessions and daemons.
 //!
-//! A session id is eight bytes and never zero: zero in a frame's header means "the connection".
-//! As text it is base64url without padding, read strictly, so that one id has one spelling.
+//! A session id is eight bytes and never zero: zero in a frame's header means "the connection". As
+//! text it is base64url without padding, decoded strictly, so that each id has exactly one
+//! encoding.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -15,7 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub struct SessionId(NonZeroU64);
 
 impl SessionId {
-    /// The id in a frame's header; zero is none.
+    /// The id in a frame's header; `None` if zero.
     pub fn from_wire(value: u64) -> Option<Self> {
         NonZeroU64::new(value).map(Self)
     }
@@ -37,7 +38,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// The text is no session id.
+/// The text is not a valid session id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a session id is base64url of eight bytes that are not all zero, without padding")]
 pub struct BadSessionId;
@@ -52,7 +53,7 @@ impl FromStr for SessionId {
     }
 }
 
-/// What the control plane calls a daemon. Hashed as its UTF-8 bytes, never normalised
+/// The control plane's identifier of a daemon. Hashed as its UTF-8 bytes, never normalised
 /// (SBRP-CRYPTO-02).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DaemonId(String);

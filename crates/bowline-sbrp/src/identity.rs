@@ -1,19 +1,19 @@
-//! A daemon's long-lived identity: an Ed25519 key and what people compare of it.
+//! A daemon's long-term identity: an Ed25519 key and the fingerprint that people compare.
 //!
-//! Apart from the handshake, because keys also come from files and from the control plane. A
-//! public key is checked when it is read: small-order keys verify almost anything, and a second
-//! spelling of a key would defeat a pin (SBRP-CRYPTO-03).
+//! Separate from the handshake, because keys also come from files and from the control plane. A
+//! public key is checked when it is decoded: a small-order key verifies almost any signature, and a
+//! second encoding of a key would defeat a pin (SBRP-CRYPTO-03).
 
 use std::fmt;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 
-/// A public key that may vouch for a daemon.
+/// A public key that is fit to identify a daemon.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct IdentityKey(VerifyingKey);
 
-/// The bytes are no key worth trusting.
+/// The bytes are not an acceptable identity key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the identity key is not a canonical Ed25519 key of full order")]
 pub struct UnfitKey;
@@ -44,11 +44,11 @@ impl fmt::Debug for IdentityKey {
     }
 }
 
-/// The secret half. Wiped when dropped; shows nothing of itself.
+/// The secret key. Wiped when dropped; its `Debug` output reveals nothing.
 pub struct IdentitySecret(SigningKey);
 
 impl IdentitySecret {
-    /// The identity that grows from 32 random bytes, which the caller keeps and wipes.
+    /// Derives the identity from 32 random bytes, which the caller stores and wipes.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
     }
@@ -73,7 +73,8 @@ impl fmt::Debug for IdentitySecret {
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of any bytes offered as a key, fit or not: a refused key is shown, too.
+    /// Accepts any bytes offered as a key, valid or not: the fingerprint of a refused key is shown
+    /// too.
     pub fn of(key: &[u8; 32]) -> Self {
         Self(Sha256::digest(key).into())
     }
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    /// The eight points of small order, in every encoding a lenient reader takes.
+    /// The eight points of small order, in every encoding that a lenient decoder accepts.
     #[test]
     fn sbrp_crypto_03_keys_of_small_order_are_unfit() {
         let p_minus = |low: u8| {
@@ -137,8 +138,8 @@ mod tests {
 
     #[test]
     fn sbrp_crypto_03_a_second_spelling_of_a_good_key_is_unfit() {
-        // y = p + 3 .. p + 18 are second spellings of y = 3 .. 18; some lie on the curve, and
-        // those are not of small order.
+        // y = p + 3 .. p + 18 are non-canonical encodings of y = 3 .. 18; some are on the curve,
+        // and those are not of small order.
         let mut spelled_twice = 0;
         for y in 3..19u8 {
             let mut canonical = [0; 32];
@@ -156,8 +157,8 @@ mod tests {
 
     #[test]
     fn sbrp_crypto_03_a_signature_around_a_point_of_small_order_does_not_verify() {
-        // R is the neutral point and S = H(R, A, M) * a: the key's owner can make it, and plain
-        // verification takes it. Made apart from this code, by hand in integers.
+        // R is the neutral point and S = H(R, A, M) * a: the key's owner can compute it, and
+        // lenient verification accepts it. The value was computed independently of this code.
         let mut signature = [0; 64];
         signature[0] = 1;
         let s = vectors::unhex("f65d2a23bc55f32b0adabb93605744dedc7ea43632d760991602f7ac188d9605");

@@ -1,7 +1,7 @@
-//! What all three state machines say of an event they have no row for.
+//! The error of all three state machines for an event that is not valid in the current state.
 
-/// Nothing happened: the machine is as it was. Peers can cause this, so it is no panic; whoever
-/// drives the machine counts it.
+/// The event was ignored and the state is unchanged. A peer can cause this, so it is not a panic;
+/// the driver of the state machine counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{event} means nothing to one that is {state}")]
 pub struct Impossible {

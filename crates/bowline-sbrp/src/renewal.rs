@@ -1,7 +1,7 @@
 //! When to renew a token (SBRP-DAEMON-07). Pure: times are passed in.
 
-/// When to renew a token that is good from `issued` to `expires`: with a quarter of its life left,
-/// time for several tries.
+/// When to renew a token that is valid from `issued` to `expires`: with a quarter of its lifetime
+/// left, which leaves time for several attempts.
 pub fn renew_at(issued: u64, expires: u64) -> u64 {
     expires - expires.saturating_sub(issued) / 4
 }

@@ -1,8 +1,8 @@
-//! Which daemons were taken out of force, as a control plane tells relays.
+//! The list of revoked daemons, as the control plane publishes it for relays.
 //!
-//! The protocol leaves open how a relay learns of it. The list is published beside the key set, for
-//! anyone to fetch, so it holds no ids: each stands there as a hash, which says something only to
-//! those who know the id already.
+//! The protocol does not define how a relay learns of a revocation. The list is published beside
+//! the key set and is public, so it contains no ids: each entry is a hash, which reveals a daemon
+//! only to those who know its id already.
 
 use std::collections::HashSet;
 
@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::id::DaemonId;
 
-/// Where the list is, below the issuer.
+/// The path of the list, below the issuer's URL.
 pub const PATH: &str = "/.well-known/revoked.json";
 
 const CONTEXT: &[u8] = b"sbrp-v1-revoked";
 
-/// The document, as it is published.
+/// The published document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationList {
     daemons: Vec<String>,
@@ -31,18 +31,18 @@ impl RevocationList {
     }
 }
 
-/// The daemons that no relay serves any more.
+/// The daemons that every relay refuses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Revoked(HashSet<[u8; 32]>);
 
-/// Why a list is not taken. The caller keeps the one it has.
+/// Why a list is refused. The caller keeps its current list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the list of revoked daemons is malformed")]
 pub struct BadList;
 
 impl Revoked {
-    /// Reads the document. An entry that is no hash spoils the whole list: half a list would let
-    /// somebody in.
+    /// Parses the document. One malformed entry invalidates the whole list: a partial list would
+    /// admit a revoked daemon.
     pub fn from_json(json: &[u8]) -> Result<Self, BadList> {
         let document: RevocationList = serde_json::from_slice(json).map_err(|_| BadList)?;
         let marks = document.daemons.iter().map(|text| {
@@ -60,7 +60,7 @@ impl Revoked {
         self.0.is_empty()
     }
 
-    /// Whether it names a daemon that the other does not.
+    /// Whether this list names a daemon that the other does not.
     pub fn adds_to(&self, other: &Self) -> bool {
         !self.0.is_subset(&other.0)
     }

@@ -1,11 +1,14 @@
-//! A sealed session: what one end sends and opens once the handshake is done.
+//! A sealed session: encryption and decryption at one endpoint after the handshake.
 //!
-//! Apart from the handshake, because these live as long as the session and survive a resumed
-//! connection as they are (SBRP-CRYPTO-09): the same keys, counters and window, or a new session.
+//! Separate from the handshake, because this state lives as long as the session and survives a
+//! resumed connection unchanged (SBRP-CRYPTO-09): the same keys, counters and replay window, or
+//! else a new session.
 //!
 //! Invariants
-//! - No nonce serves twice: the counter moves before a frame leaves, and never wraps.
-//! - Opening checks, authenticates and records in one call; what fails moves nothing.
+//! - No nonce is used twice: the counter is incremented before a frame is returned, and never
+//!   wraps.
+//! - Opening checks the replay window, authenticates and records in one call; a failure changes no
+//!   state.
 
 mod opener;
 mod plaintext;
@@ -22,7 +25,7 @@ pub use window::ReplayWindow;
 const NONCE_LEN: usize = 12;
 const TAG_LEN: usize = 16;
 
-/// Which way a message goes. Its number is the first word of the nonce (SBRP-CRYPTO-05).
+/// The direction of a message. Its number is the first word of the nonce (SBRP-CRYPTO-05).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     ClientToDaemon = 1,
@@ -45,7 +48,7 @@ impl Direction {
     }
 }
 
-/// Both directions of a session, at one end.
+/// Both directions of a session, at one endpoint.
 #[derive(Debug)]
 pub struct Channel {
     pub sealer: Sealer,
@@ -53,8 +56,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Whether the session can go on after its connection was lost (SBRP-DAEMON-05). That all
-    /// parts are there and keys are whole is in the types; left are the counter and the window.
+    /// Whether the session can continue after its connection was lost (SBRP-DAEMON-05). The types
+    /// guarantee that all keys are present; the counter and the replay window are checked here.
     pub fn can_resume(&self) -> bool {
         !self.sealer.is_exhausted() && self.opener.window().is_consistent()
     }

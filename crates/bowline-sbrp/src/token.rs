@@ -1,13 +1,13 @@
-//! Tokens: how the control plane says who may connect as what, and how a relay checks it.
+//! Tokens: the control plane issues them, a relay checks them.
 //!
-//! A relay validates and never issues (SBRP-RELAY-01); the two halves share the names of claims
-//! and nothing else. Pure: keys and the time are passed in, fetching and caching keys is not here.
+//! A relay validates tokens and never issues them (SBRP-RELAY-01); the two halves share only the
+//! names of claims. Pure: keys and the time are passed in; fetching and caching keys is elsewhere.
 //!
 //! Invariants
-//! - EdDSA only, our `typ` only, keys we were given only: what a token says of itself decides
-//!   nothing.
+//! - Only EdDSA, only our `typ`, only keys of the given key set: the token's own header cannot
+//!   choose anything else.
 //! - The first broken rule is the one reported, in the order SBRP-TOKEN-01 to 16.
-//! - No text of an error holds anything out of a token.
+//! - No error text contains anything from a token.
 
 mod check;
 mod issue;
@@ -22,7 +22,7 @@ const AUDIENCE: &str = "sideband-relay";
 const RESUME: &str = "session:resume";
 const CREATE: &str = "session:create";
 
-/// Which rule a token breaks.
+/// The rule that a token breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("the token is too long or not three readable parts")]
@@ -60,8 +60,8 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// The HTTP status that refuses the upgrade. 403 is for a token that is good, but elsewhere:
-    /// asking for a new one would not help.
+    /// The HTTP status that refuses the WebSocket upgrade. 403 means that the token is valid, but
+    /// not at this relay: a new token would not help.
     pub fn status(self) -> u16 {
         match self {
             Self::Region => 403,

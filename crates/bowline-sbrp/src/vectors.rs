@@ -9,14 +9,14 @@ pub(crate) fn section(name: &str) -> Value {
     file[name].take()
 }
 
-/// The rows of a section; a file that lost rows fails here.
+/// The rows of a section. Fails if their number is not `expected`.
 pub(crate) fn rows(name: &str, expected: usize) -> Vec<Value> {
     let Value::Array(rows) = section(name) else { panic!("{name} is no list") };
     assert_eq!(rows.len(), expected, "rows of {name}");
     rows
 }
 
-/// The row of that id.
+/// The row with this id.
 pub(crate) fn row(name: &str, id: &str) -> Value {
     let Value::Array(rows) = section(name) else { panic!("{name} is no list") };
     rows.into_iter().find(|row| row["id"] == id).unwrap()
@@ -51,7 +51,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A frame given whole, or as its head and a filling.
+/// A frame given whole, or as its start and a fill byte.
 pub(crate) fn frame(row: &Value) -> Vec<u8> {
     if row["frame_hex"].is_string() {
         return hex(row, "frame_hex");

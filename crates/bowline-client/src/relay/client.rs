@@ -1,14 +1,15 @@
-//! A client: reaches one daemon through the relay, and goes on reaching it.
+//! A client: connects to one daemon through the relay, and reconnects.
 //!
 //! [`RelayClient`] is a handle; one background task owns the connection and drives
 //! [`bowline_sbrp::client::Client`].
 //!
 //! Invariants
-//! - The daemon's key is pinned after it proved itself, and another one ends everything until the
-//!   user approves it (SBRP-CLIENT-01, -02).
+//! - The daemon's key is pinned after the handshake verified it. A different key stops the client
+//!   until the user approves it (SBRP-CLIENT-01, -02).
 //! - A lost session is followed by a new one: new token, id, keys and handshake (SBRP-CLIENT-04).
-//!   Each comes as a [`Session`] of its own, so that nothing is sent to the wrong one.
-//! - A paused session goes on as it was, or ends visibly if anything was lost (SBRP-CLIENT-05).
+//!   Each is a separate [`Session`], so that nothing is sent to the wrong one.
+//! - A paused session resumes unchanged, or ends with a reason if a message was lost
+//!   (SBRP-CLIENT-05).
 
 mod connection;
 mod driver;
@@ -31,7 +32,7 @@ use super::reasons::{LossReason, sentence, told};
 use super::session::Session;
 use driver::ClientDriver;
 
-/// Which daemon to reach, and what is known of it.
+/// The daemon to connect to, the control plane and the pins.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     pub control: ControlPlane,
@@ -46,15 +47,15 @@ impl ClientConfig {
         Self { control, daemon, pins, liveness: LivenessConfig::default(), approved: None }
     }
 
-    /// The user compared both fingerprints and wants the new key. It still has to prove itself, and
-    /// takes the old one's place only then (SBRP-CLIENT-02).
+    /// The user compared both fingerprints and accepts the new key. It replaces the old pin only
+    /// after a handshake verified it (SBRP-CLIENT-02).
     pub fn approve(mut self, change: KeyChange) -> Result<Self, UnfitKey> {
         self.approved = Some(change.approve()?);
         Ok(self)
     }
 }
 
-/// What happens to a client.
+/// Events of a client.
 #[derive(Debug)]
 pub enum ClientEvent {
     /// The handshake is done.
@@ -62,27 +63,28 @@ pub enum ClientEvent {
         session: Session,
         /// Host and port of the relay.
         relay: String,
-        /// The daemon's key was not known before: its fingerprint is worth comparing.
+        /// The daemon's key was not pinned before: the user should compare its fingerprint.
         first_use: bool,
     },
-    /// The daemon is away; what is sent waits.
+    /// The daemon is disconnected; outgoing messages are queued.
     Paused,
-    /// The daemon is back and has not said yet whether it knows the session.
+    /// The daemon reconnected and has not signalled yet whether it can resume the session.
     Pending,
-    /// The session goes on, with the same keys.
+    /// The session continues, with the same keys.
     Resumed,
-    /// The daemon's key could not be kept: the next start will trust anew (SBRP-CLIENT-08).
+    /// The daemon's key could not be pinned: the next start trusts on first use again
+    /// (SBRP-CLIENT-08).
     NotPinned(PinError),
     /// There is no session now; the next attempt begins after `retry_in`.
     Lost { reason: LossReason, retry_in: Duration },
-    /// The client is over. Nothing follows.
+    /// The client stopped. This is the last event.
     Closed(ClientClosed),
 }
 
-/// Why a client does not go on by itself.
+/// Why a client stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientClosed {
-    /// Show both fingerprints; [`ClientConfig::approve`] goes on with the new one.
+    /// Show both fingerprints; [`ClientConfig::approve`] accepts the new one.
     #[error("{}", sentence(SdkCode::IdentityKeyChanged))]
     KeyChanged(Box<KeyChange>),
     #[error("{}", sentence(*.0))]
@@ -109,7 +111,7 @@ impl ClientClosed {
     }
 }
 
-/// A client that goes on until it is closed or dropped.
+/// A client that runs until it is closed or dropped.
 #[derive(Debug)]
 pub struct RelayClient {
     events: mpsc::Receiver<ClientEvent>,
@@ -118,7 +120,7 @@ pub struct RelayClient {
 }
 
 impl RelayClient {
-    /// Connects, and goes on until [`ClientEvent::Closed`]. Call it inside a Tokio runtime.
+    /// Connects, and reconnects until [`ClientEvent::Closed`]. Call it inside a Tokio runtime.
     pub fn connect(config: ClientConfig) -> Self {
         let (given, events) = mpsc::channel(EVENTS);
         let stop = CancellationToken::new();
@@ -126,13 +128,13 @@ impl RelayClient {
         Self { events, stop, task: tokio::spawn(driver.run()) }
     }
 
-    /// The next event; `None` after [`ClientEvent::Closed`]. When 64 wait to be taken, the client
-    /// waits, too.
+    /// The next event; `None` after [`ClientEvent::Closed`]. When 64 events are queued, the
+    /// client's task blocks until one is read.
     pub async fn next(&mut self) -> Option<ClientEvent> {
         self.events.recv().await
     }
 
-    /// The next session, however often it takes to connect; other events are left out.
+    /// The next session, after as many attempts as it takes; other events are skipped.
     pub async fn session(&mut self) -> Result<Session, ClientClosed> {
         loop {
             match self.next().await {
@@ -144,7 +146,7 @@ impl RelayClient {
         }
     }
 
-    /// Ends the session and leaves, within 5 s.
+    /// Ends the session and disconnects, within 5 s.
     pub async fn close(mut self) {
         self.stop.cancel();
         if timeout(STOP_PATIENCE, &mut self.task).await.is_err() {

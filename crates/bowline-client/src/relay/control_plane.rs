@@ -1,9 +1,9 @@
-//! The control plane over HTTP: who I am, which daemons are mine, a token for a session.
+//! The control plane over HTTP: registers daemons, lists them, requests session tokens.
 //!
 //! Invariants
-//! - The user's key and tokens travel over TLS or within this machine, never after a redirect.
-//! - Every answer has a size and a time it may not pass.
-//! - Nothing here shows a key or a token.
+//! - The API key and tokens are sent over TLS or within this machine, never after a redirect.
+//! - Every response has a size limit and a deadline.
+//! - No `Debug` output or error contains a key or a token.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use url::Url;
 
 use super::address;
 
-/// A control plane, as one of its users.
+/// A client of the control plane, authenticated as one user.
 #[derive(Clone)]
 pub struct ControlPlane {
     base: Url,
     http: reqwest::Client,
 }
 
-/// Why the control plane gave no good answer.
+/// Why a request to the control plane failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     #[error("the control plane's address must begin with https://, or be on this machine")]
@@ -46,7 +46,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Whether the same question may be answered later.
+    /// Whether the same request may succeed later.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Unreadable => true,
@@ -57,7 +57,7 @@ impl ControlError {
 }
 
 impl ControlPlane {
-    /// `base` may have a path, which is kept; `key` is the user's.
+    /// `base` may have a path, which is kept; `key` is the user's API key.
     pub fn new(base: Url, key: &str) -> Result<Self, ControlError> {
         if !matches!(base.scheme(), "http" | "https") || !outbound::is_private(&base) {
             return Err(ControlError::Insecure);
@@ -77,12 +77,12 @@ impl ControlPlane {
         Ok(Self { base, http })
     }
 
-    /// Host and port, for people.
+    /// Host and port, for messages to the user.
     pub fn host(&self) -> String {
         address::host(&self.base)
     }
 
-    /// Makes a daemon known, or finds the one that has this key.
+    /// Registers a daemon, or finds the existing one with this identity key.
     pub async fn register(
         &self,
         key: &IdentityKey,
@@ -99,32 +99,32 @@ impl ControlPlane {
         self.relayed(self.ask(request).await?, |done: &Registered| &done.relay_url)
     }
 
-    /// A new presence token for a daemon.
+    /// Requests a new presence token for a daemon.
     pub async fn renew(&self, daemon: &DaemonId) -> Result<Registered, ControlError> {
         let path = ["api", "daemons", daemon.as_str(), "presence"];
         let answer = self.ask(self.request(Method::POST, &path)?).await?;
         self.relayed(answer, |done: &Registered| &done.relay_url)
     }
 
-    /// The user's daemons.
+    /// Lists the user's daemons.
     pub async fn daemons(&self) -> Result<Vec<DaemonView>, ControlError> {
         self.ask(self.request(Method::GET, &["api", "daemons"])?).await
     }
 
-    /// Takes a daemon out of force, for good. Doing it again changes nothing.
+    /// Revokes a daemon permanently. Idempotent.
     pub async fn revoke(&self, daemon: &DaemonId) -> Result<(), ControlError> {
         let path = ["api", "daemons", daemon.as_str()];
         self.answer(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// A token for one session with a daemon.
+    /// Requests a token for one session with a daemon.
     pub async fn open_session(&self, daemon: &DaemonId) -> Result<SessionOpened, ControlError> {
         let open = OpenSession { daemon_id: daemon.as_str().to_owned() };
         let request = self.request(Method::POST, &["api", "sessions"])?.json(&open);
         self.relayed(self.ask(request).await?, |done: &SessionOpened| &done.relay_url)
     }
 
-    /// Refuses a relay where the token would travel in the clear.
+    /// Refuses a relay URL to which the token would be sent unencrypted.
     fn relayed<T>(&self, answer: T, url: impl Fn(&T) -> &String) -> Result<T, ControlError> {
         let relay: Url = url(&answer).parse().map_err(|_| ControlError::Unreadable)?;
         match matches!(relay.scheme(), "ws" | "wss") && outbound::is_private(&relay) {
@@ -164,7 +164,7 @@ impl ControlPlane {
         Ok(body)
     }
 
-    /// reqwest's own words may hold the whole address.
+    /// reqwest's own error text may contain the whole URL.
     fn unreachable(&self, error: &reqwest::Error) -> ControlError {
         let why = match (error.is_timeout(), error.is_connect()) {
             (true, _) => "does not answer in time",
@@ -191,9 +191,9 @@ impl fmt::Debug for ControlPlane {
 }
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// A request, from its first byte to the answer's last.
+/// The deadline of a request, including its whole response.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The longest answer: a list of some thousand daemons.
+/// The longest response: a list of some thousand daemons.
 const MOST: usize = 1 << 20;
 
 #[cfg(test)]

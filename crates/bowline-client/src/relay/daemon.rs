@@ -1,13 +1,14 @@
-//! A daemon: behind NAT, reachable through a relay that cannot read what is said.
+//! A daemon: behind NAT, reachable through a relay that cannot decrypt its messages.
 //!
 //! [`RelayDaemon`] is a handle; one background task owns the connection and drives
-//! [`bowline_sbrp::daemon::Daemon`], another keeps the presence token fresh.
+//! [`bowline_sbrp::daemon::Daemon`], another renews the presence token.
 //!
 //! Invariants
 //! - Every session has its own handle, keys and queues; none waits for another (SBRP-DAEMON-02).
 //! - Sessions outlive the connection: they are resumed with the same keys, or closed
-//!   (SBRP-DAEMON-05). They do not outlive the process: the next one ends them at once.
-//! - A daemon that another process with the same identity replaced waits until that one is gone.
+//!   (SBRP-DAEMON-05). They do not outlive the process: after a restart the relay ends them at
+//!   once.
+//! - A daemon replaced by another process with the same identity waits until that one disconnects.
 
 mod driver;
 mod presence;
@@ -28,19 +29,19 @@ use super::reasons::LossReason;
 use super::session::Session;
 use driver::DaemonDriver;
 
-/// What a daemon needs to know.
+/// The configuration of a daemon.
 #[derive(Debug)]
 pub struct DaemonConfig {
     pub control: ControlPlane,
     pub identity: IdentitySecret,
-    /// What people call the daemon.
+    /// The display name of the daemon.
     pub name: Option<String>,
-    /// Whether sessions outlive the connection; true unless there is a reason.
+    /// Whether sessions can be resumed after the connection is lost; normally true.
     pub resumable: bool,
-    /// More clients are turned away; 64 by default.
+    /// The session limit; further clients are refused. 64 by default.
     pub most_sessions: usize,
     pub liveness: LivenessConfig,
-    /// How often a replaced daemon looks whether it may come back; 30 s by default.
+    /// How often a replaced daemon checks whether it may reconnect; 30 s by default.
     pub replaced_wait: Duration,
 }
 
@@ -58,25 +59,25 @@ impl DaemonConfig {
     }
 }
 
-/// What happens to a daemon.
+/// Events of a daemon.
 #[derive(Debug)]
 pub enum DaemonEvent {
-    /// The control plane knows the daemon by this id.
+    /// The control plane registered the daemon with this id.
     Registered { daemon: DaemonId },
-    /// The relay let the daemon in.
+    /// The relay accepted the connection.
     Online { relay: String },
-    /// A client is there, and the handshake is done.
+    /// A client completed the handshake.
     SessionOpened(Session),
-    /// The connection is gone; the next attempt begins after `retry_in`. Sessions wait.
+    /// The connection is lost; the next attempt begins after `retry_in`. Sessions are paused.
     Lost { reason: LossReason, retry_in: Duration },
-    /// Another process with the same identity is connected, and the sessions are over. This one looks again after `look_in`,
-    /// and comes back when the other is gone.
+    /// Another process with the same identity is connected, and the sessions ended. This daemon
+    /// checks again after `look_in`, and reconnects when the other one has disconnected.
     Replaced { look_in: Duration },
-    /// The daemon is over. Nothing follows.
+    /// The daemon stopped. This is the last event.
     Closed(DaemonClosed),
 }
 
-/// Why a daemon does not come back by itself.
+/// Why a daemon stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DaemonClosed {
     #[error(transparent)]
@@ -94,7 +95,7 @@ pub struct RelayDaemon {
 }
 
 impl RelayDaemon {
-    /// Registers and connects, and goes on until [`DaemonEvent::Closed`]. Call it inside a Tokio
+    /// Registers, connects, and reconnects until [`DaemonEvent::Closed`]. Call it inside a Tokio
     /// runtime.
     pub fn start(config: DaemonConfig) -> Self {
         let (given, events) = mpsc::channel(EVENTS);
@@ -103,13 +104,13 @@ impl RelayDaemon {
         Self { events, stop, task: tokio::spawn(driver.run()) }
     }
 
-    /// The next event; `None` after [`DaemonEvent::Closed`]. Events that are not taken wait in a
-    /// queue of 64; when it is full, new sessions are refused and other news are left out.
+    /// The next event; `None` after [`DaemonEvent::Closed`]. Up to 64 events are queued; when the
+    /// queue is full, new sessions are refused and other events are dropped.
     pub async fn next(&mut self) -> Option<DaemonEvent> {
         self.events.recv().await
     }
 
-    /// Closes every session as `shutdown` (SBRP-DAEMON-06) and leaves, within 5 s.
+    /// Closes every session with reason `shutdown` (SBRP-DAEMON-06) and disconnects, within 5 s.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if timeout(STOP_PATIENCE, &mut self.task).await.is_err() {

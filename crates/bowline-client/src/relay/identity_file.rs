@@ -1,7 +1,8 @@
-//! A daemon's identity on disk: 32 random bytes, made once (SBRP-DAEMON-01).
+//! A daemon's identity on disk: 32 random bytes, generated once (SBRP-DAEMON-01).
 //!
-//! One line of base64url. Whoever has it is the daemon, so the file is its owner's alone, and one
-//! that others could read is refused rather than mended: it may be known already.
+//! One line of base64url. Anyone who has it can impersonate the daemon, so only its owner may read
+//! the file. A file with wider permissions is refused, not repaired: the secret may be known
+//! already.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use bowline_net::private_file::{self, FileError};
 use bowline_sbrp::identity::IdentitySecret;
 use zeroize::Zeroizing;
 
-/// Why there is no identity.
+/// Why no identity could be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error(transparent)]
@@ -23,7 +24,7 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// What the owner can do about it.
+    /// What the user can do about the error.
     pub fn hint(&self) -> String {
         match self {
             Self::File(error) => error.hint(),
@@ -35,7 +36,7 @@ impl IdentityError {
     }
 }
 
-/// The identity in this file, which is made if it is not there.
+/// Loads the identity from this file, or generates it if the file does not exist.
 pub fn load_or_create(path: &Path) -> Result<IdentitySecret, IdentityError> {
     if let Some(text) = private_file::read(path, MOST)? {
         return parse(&text).ok_or_else(|| IdentityError::Malformed { path: path.to_owned() });
@@ -45,7 +46,7 @@ pub fn load_or_create(path: &Path) -> Result<IdentitySecret, IdentityError> {
     let mut line = Zeroizing::new(URL_SAFE_NO_PAD.encode(seed.as_ref()));
     line.push('\n');
     private_file::create(path, line.as_bytes())?;
-    // What is there counts: another process may have been first.
+    // The file on disk decides: another process may have created it first.
     let text = private_file::read(path, MOST)?;
     let secret = text.and_then(|text| parse(&text));
     secret.ok_or_else(|| IdentityError::Malformed { path: path.to_owned() })

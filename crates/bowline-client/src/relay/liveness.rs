@@ -1,15 +1,15 @@
-//! Whether the relay is still there: silence is answered with a ping, then taken for loss.
+//! The keepalive: after some silence a ping is sent, after more the connection counts as lost.
 //!
-//! Pure: times are passed in. Only what was heard counts; a message that was sent proves nothing.
+//! Pure: times are passed in. Only received messages count; a sent message proves nothing.
 
 use std::time::{Duration, Instant};
 
-/// When silence is answered with a ping, and when it ends the connection.
+/// When silence triggers a ping, and when it ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivenessConfig {
-    /// How long nothing is heard before a ping is sent; 15 s by default.
+    /// How long nothing is received before a ping is sent; 15 s by default.
     pub ping_after: Duration,
-    /// How long nothing is heard before the connection is given up; 45 s by default.
+    /// How long nothing is received before the connection is closed; 45 s by default.
     pub silence: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Liveness {
         }
     }
 
-    /// Asked once each while, as long as no answer comes.
+    /// Repeats the ping after each interval without an answer.
     fn ask_at(&self) -> Instant {
         self.heard.max(self.asked) + self.config.ping_after
     }

@@ -1,9 +1,9 @@
-//! Which key each daemon proved: trust on first use, kept in a file (SBRP-CLIENT-01).
+//! Pinned identity keys of daemons: trust on first use, stored in a file (SBRP-CLIENT-01).
 //!
-//! `{"version": 1, "daemons": {"<daemon id>": "<key in base64url>"}}`, its owner's alone. It is
-//! read anew each time and changed under a lock, so that several programs share it. A file that
-//! cannot be understood is an error and never an empty one: taking it for empty would trust
-//! whoever comes first once more.
+//! `{"version": 1, "daemons": {"<daemon id>": "<key in base64url>"}}`, readable by its owner only.
+//! It is read on every use and changed under a lock, so that several programs can share it. A
+//! malformed file is an error and never treated as empty: that would trust the next key presented,
+//! as on first use.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use serde::{Deserialize, Serialize};
 
-/// Where pins are kept.
+/// The store of pinned keys.
 #[derive(Debug, Clone)]
 pub struct Pins {
     path: Option<PathBuf>,
 }
 
-/// Why a pin was not read or kept.
+/// Why a pin was not read or stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub enum PinError {
 }
 
 impl PinError {
-    /// What the owner can do about it.
+    /// What the user can do about the error.
     pub fn hint(&self) -> String {
         match self {
             Self::File(error) => error.hint(),
@@ -58,13 +58,13 @@ impl Pins {
         Self { path: Some(path.into()) }
     }
 
-    /// Nothing outlives the program: every start trusts anew, and the program is told
+    /// A store without a file: every start trusts on first use again, and the program is told
     /// (SBRP-CLIENT-08).
     pub fn nowhere() -> Self {
         Self { path: None }
     }
 
-    /// What is known of this daemon. Reads a file: not for async code.
+    /// The pin of this daemon, if any. Reads a file: not for async code.
     pub fn trust(&self, daemon: &DaemonId) -> Result<Trust, PinError> {
         let Some(path) = &self.path else { return Ok(Trust::FirstUse) };
         let listed = read(path)?;
@@ -73,7 +73,7 @@ impl Pins {
         Ok(Trust::Key(key))
     }
 
-    /// Keeps what the daemon proved; on disk when it returns. Not for async code.
+    /// Pins the verified key; it is on disk when this returns. Not for async code.
     pub fn keep(&self, daemon: &DaemonId, identity: &VerifiedIdentity) -> Result<(), PinError> {
         let path = self.path.as_ref().ok_or(PinError::NowhereToKeep)?;
         let _lock = private_file::lock(&lock_of(path))?;
@@ -102,7 +102,7 @@ fn parse(text: &str) -> Option<IdentityKey> {
     IdentityKey::from_bytes(&bytes).ok()
 }
 
-/// The file itself is replaced, so a lock on it would be a lock on the old one.
+/// The pin file is replaced on every change, so a lock on it would lock the old file.
 fn lock_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
@@ -110,7 +110,7 @@ fn lock_of(path: &Path) -> PathBuf {
 }
 
 const VERSION: u32 = 1;
-/// Some ten thousand daemons.
+/// Enough for about ten thousand daemons.
 const MOST: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// There is one way to a verified identity: a handshake.
+    /// Only a handshake produces a verified identity.
     fn proven(seed: u8, daemon: &DaemonId) -> VerifiedIdentity {
         let session = SessionId::from_wire(1).unwrap();
         let ephemeral = |byte| Ephemeral::from_random(Zeroizing::new([byte; 32]));

@@ -1,11 +1,11 @@
-//! Why a connection or a session ended, in one place for both ends.
+//! Why a connection or a session ended; shared by client and daemon.
 
 use bowline_sbrp::control::{Code, SdkCode};
 use bowline_sbrp::frame::Violation;
 
 use super::control_plane::ControlError;
 
-/// Why a connection to the relay is gone. Decided by codes, never by a relay's text
+/// Why a connection to the relay was lost. Depends on codes, never on a relay's text
 /// (SBRP-CLIENT-07).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LossReason {
@@ -51,7 +51,7 @@ impl LossReason {
     }
 }
 
-/// Why a session is over, as its handle tells.
+/// Why a session ended, as its handle reports it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionEnd {
     #[error("the session was closed here")]

@@ -1,15 +1,16 @@
-//! One sealed session, as a program holds it; the same at both ends.
+//! The program's handle of one sealed session; the same at both endpoints.
 //!
-//! A [`Session`] is a handle; the driver that owns the connection holds its [`SessionFeed`]. Messages
-//! go to the driver over one bounded queue and come back over one whose bound is in bytes.
+//! A [`Session`] is a handle; the driver that owns the connection holds its [`SessionFeed`].
+//! Outgoing messages go to the driver over a bounded queue; incoming ones arrive over a queue
+//! bounded in bytes.
 //!
 //! Invariants
-//! - Messages come in the order they were sent, each once. A gap or a repeat ends the session
-//!   visibly (`sequence_error`): nothing is lost silently.
-//! - What the peer sends and nobody reads is bounded; past the bound the session ends, so that the
-//!   others go on.
-//! - What is sent while the daemon is away waits in the queue, and the sender with it
-//!   (SBRP-CLIENT-05).
+//! - Messages arrive in the order they were sent, each once. A gap or a repeat ends the session
+//!   with `sequence_error`: nothing is lost silently.
+//! - Unread messages are bounded; past the bound the session ends, so that it does not block the
+//!   others.
+//! - While the daemon is disconnected, outgoing messages wait in the queue; when it is full,
+//!   senders wait too (SBRP-CLIENT-05).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +22,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::reasons::SessionEnd;
 
-/// A session that is established, or was. Dropping it ends it.
+/// An established or ended session. Dropping it ends it.
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,
-    /// The daemon's identity, proven.
+    /// The fingerprint of the daemon's verified identity.
     fingerprint: Fingerprint,
     outgoing: mpsc::Sender<Outgoing>,
     inbox: mpsc::UnboundedReceiver<Incoming>,
@@ -33,7 +34,7 @@ pub struct Session {
     _drop: DropNotice,
 }
 
-/// Why a message was not taken.
+/// Why a message was not accepted for sending.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     #[error("a message of {0} bytes is longer than the {MAX_PLAINTEXT} that fit a frame")]
@@ -49,20 +50,20 @@ impl Session {
         self.id
     }
 
-    /// Of the daemon's identity key.
+    /// The fingerprint of the daemon's identity key.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Takes a message, and waits for room as long as it takes. That it was taken does not mean
-    /// that it arrived: if the session ends, what was on its way is lost with it; and what was lost
-    /// before a pause shows, and ends the session, when the next message comes.
+    /// Queues a message, and waits for room without a deadline. Success does not mean delivery: if
+    /// the session ends, messages in flight are lost with it. A message lost before a pause is
+    /// detected by the gap when the next one arrives, which ends the session.
     pub async fn send(&self, message: Vec<u8>) -> Result<(), SendError> {
         let outgoing = self.outgoing(message)?;
         self.outgoing.send(outgoing).await.map_err(|_| SendError::Ended(self.ended()))
     }
 
-    /// Takes a message if there is room.
+    /// Queues a message if there is room.
     pub fn try_send(&self, message: Vec<u8>) -> Result<(), SendError> {
         let outgoing = self.outgoing(message)?;
         self.outgoing.try_send(outgoing).map_err(|error| match error {
@@ -71,8 +72,8 @@ impl Session {
         })
     }
 
-    /// The next message; none when the session is over and all that came was given. Loses nothing
-    /// when cancelled.
+    /// The next message; `None` when the session ended and all received messages were read. Cancel
+    /// safe.
     pub async fn recv(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Incoming::Message(message, _room) = self.inbox.recv().await? {
@@ -81,7 +82,7 @@ impl Session {
         }
     }
 
-    /// The next message, if nothing that was said before could have been lost in a pause.
+    /// The next message, or `Paused` if a pause may have lost earlier messages.
     pub(super) async fn recv_unpaused(&mut self) -> Unpaused {
         match self.inbox.recv().await {
             Some(Incoming::Message(message, _room)) => Unpaused::Message(message.into_bytes()),
@@ -90,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Why the session is over, if it is.
+    /// Why the session ended; `None` while it is open.
     pub fn end(&self) -> Option<SessionEnd> {
         self.end.borrow().clone()
     }
@@ -115,7 +116,7 @@ impl Session {
     }
 }
 
-/// What came first.
+/// The result of [`Session::recv_unpaused`].
 #[derive(Debug)]
 pub(super) enum Unpaused {
     Message(Vec<u8>),
@@ -123,7 +124,7 @@ pub(super) enum Unpaused {
     Over,
 }
 
-/// A session taken apart, for those who poll.
+/// The parts of a session, for code that polls.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) id: SessionId,
@@ -133,7 +134,7 @@ pub(super) struct Parts {
     pub(super) _drop: DropNotice,
 }
 
-/// Tells the driver that a handle is gone.
+/// Tells the driver that a handle was dropped.
 #[derive(Debug)]
 pub(super) struct DropNotice(SessionId, mpsc::UnboundedSender<SessionId>);
 
@@ -152,12 +153,12 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 pub(super) enum Incoming {
     Message(Plaintext, OwnedSemaphorePermit),
-    /// The daemon was away: what either side had on its way may be lost. Whoever needs to know at
-    /// once says something now, for its number would show it.
+    /// The session was paused and resumed: messages in flight in either direction may be lost. To
+    /// detect a loss at once, send a message now: its sequence number shows the gap.
     Resumed,
 }
 
-/// The queues of a driver, from which it makes session handles.
+/// The driver's queues, from which it creates session handles.
 #[derive(Debug)]
 pub(super) struct SessionFactory {
     outgoing: mpsc::Sender<Outgoing>,
@@ -165,8 +166,8 @@ pub(super) struct SessionFactory {
 }
 
 impl SessionFactory {
-    /// With the ends that the driver reads. The second queue holds one entry a session, so it is
-    /// bounded by their number.
+    /// Returns also the queue ends that the driver reads. The second queue holds one entry per
+    /// session, so it is bounded by their number.
     pub(super) fn new() -> (Self, mpsc::Receiver<Outgoing>, mpsc::UnboundedReceiver<SessionId>) {
         let (outgoing, sent) = mpsc::channel(OUTGOING);
         let (drops, left) = mpsc::unbounded_channel();
@@ -174,7 +175,7 @@ impl SessionFactory {
     }
 
     pub(super) fn open(&self, id: SessionId, fingerprint: Fingerprint) -> (Session, SessionFeed) {
-        // Bounded by the room that each message needs.
+        // Bounded by the semaphore: each message holds permits for its weight.
         let (tell, inbox) = mpsc::unbounded_channel();
         let (end, told) = watch::channel(None);
         let session = Session {
@@ -190,22 +191,22 @@ impl SessionFactory {
     }
 }
 
-/// The driver's end of a session.
+/// The driver's side of a session.
 #[derive(Debug)]
 pub(super) struct SessionFeed {
     inbox: mpsc::UnboundedSender<Incoming>,
     room: Arc<Semaphore>,
     end: watch::Sender<Option<SessionEnd>>,
-    /// The number that the next message must have.
+    /// The expected sequence number of the next message.
     next: u64,
 }
 
 /// Why a message was not delivered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Undelivered {
-    /// Something between the ends dropped messages.
+    /// Messages were dropped on the way.
     Gap,
-    /// The program does not read.
+    /// The program does not read, and the inbox is full.
     Full(Plaintext),
 }
 
@@ -225,9 +226,9 @@ impl SessionFeed {
         }
     }
 
-    /// Delivers what there was no room for.
+    /// Delivers a message for which room was acquired later.
     pub(super) fn put(&self, message: Plaintext, room: OwnedSemaphorePermit) {
-        // If the handle is gone, the driver hears it from its [`DropNotice`].
+        // If the handle was dropped, the driver learns it from the [`DropNotice`].
         let _ = self.inbox.send(Incoming::Message(message, room));
     }
 
@@ -244,17 +245,17 @@ impl SessionFeed {
     }
 }
 
-/// What a message takes of the room: small ones cost as much as their keeping.
+/// The room that a message takes in the inbox. The minimum accounts for the overhead of small ones.
 pub(super) fn weight(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX).max(LEAST)
 }
 
-/// The most that waits to be read: 1 MiB, or 256 messages.
+/// The limit of unread messages: 1 MiB, or 256 messages.
 const ROOM: usize = 1 << 20;
 pub(super) const LEAST: u32 = 4096;
-/// The most messages that wait to be sealed.
+/// The most messages queued for sealing.
 const OUTGOING: usize = 32;
-/// How long what came may stay unread before the session is given up.
+/// How long a full inbox may stay unread before the session is ended.
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

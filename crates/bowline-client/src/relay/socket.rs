@@ -1,8 +1,9 @@
-//! One WebSocket to a relay: frames in, messages out, every end a [`LossReason`].
+//! One WebSocket to a relay: receives frames, sends messages, reports every end as a
+//! [`LossReason`].
 //!
-//! Nothing past this file knows tungstenite. Reading is the driver's; writing is a task of its
-//! own, so that a relay that takes nothing for a while is still heard. The writer takes whatever
-//! waits, then flushes once.
+//! Only this file uses tungstenite. The driver reads; a separate task writes, so that a relay that
+//! stops reading for a while can still be read from. The writer takes all queued messages, then
+//! flushes once.
 
 use std::io;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use super::reasons::LossReason;
 
 type WebSocket<S> = WebSocketStream<S>;
 
-/// A connection that the relay let in.
+/// A connection that the relay accepted.
 #[derive(Debug)]
 pub(super) struct RelaySocket<S = MaybeTlsStream<TcpStream>> {
     incoming: SplitStream<WebSocket<S>>,
@@ -37,7 +38,7 @@ pub(super) struct RelaySocket<S = MaybeTlsStream<TcpStream>> {
 }
 
 impl RelaySocket {
-    /// Connects with a token, which goes into a header: addresses end up in logs.
+    /// Connects with a token. It is sent in a header, because URLs end up in logs.
     pub(super) async fn open(relay: &str, token: &str) -> Result<Self, LossReason> {
         crate::tls::provide_crypto();
         let unreachable = |error: Error| LossReason::Unreachable(sentence(error));
@@ -63,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
         Self { incoming, outbox, writer: tokio::spawn(write(sink, messages)) }
     }
 
-    /// The next frame, or nothing but a sign of life. Loses nothing when cancelled.
+    /// The next frame, or `None` for a WebSocket message that only proves liveness. Cancel safe.
     pub(super) async fn recv(&mut self) -> Result<Option<Frame>, LossReason> {
         match self.incoming.next().await {
             Some(Ok(Message::Binary(message))) => {
@@ -73,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
             Some(Ok(Message::Close(close))) => {
                 Err(LossReason::Closed(close.map_or(1005, |close| close.code.into())))
             }
-            // WebSocket's own pings: tungstenite answers them as it reads on.
+            // WebSocket's own pings: tungstenite answers them on the next read.
             Some(Ok(_)) => Ok(None),
             Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
                 Err(LossReason::Garbled(Violation::PayloadTooLarge))
@@ -82,12 +83,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
         }
     }
 
-    /// Room for one message, for those who can wait.
+    /// A sender to the outbox, for callers that reserve room before they take a message.
     pub(super) fn outbox(&self) -> mpsc::Sender<Bytes> {
         self.outbox.clone()
     }
 
-    /// Queues a message. If there is no room for long, the relay takes nothing.
+    /// Queues a message. If the outbox stays full until the deadline, the relay has stopped
+    /// reading.
     pub(super) async fn send(&self, message: Bytes) -> Result<(), LossReason> {
         match self.outbox.try_send(message) {
             Ok(()) => Ok(()),
@@ -101,13 +103,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
         }
     }
 
-    /// Lets out what is queued, says goodbye, and waits for neither for long.
+    /// Sends the queued messages and the close frame, each with a short deadline.
     pub(super) async fn close(self) {
         let Self { mut incoming, outbox, mut writer } = self;
         drop(outbox);
         let parting = async {
             let _ = (&mut writer).await;
-            // The relay's half of the goodbye; without it the kernel may take ours back.
+            // Wait for the relay's close frame; if the socket is closed earlier, the kernel may
+            // discard ours.
             while let Some(Ok(_)) = incoming.next().await {}
         };
         if timeout(PARTING_PATIENCE, parting).await.is_err() {
@@ -115,7 +118,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
         }
     }
 
-    /// Gives up a connection that is of no more use, with what was queued.
+    /// Drops the connection and its queued messages.
     pub(super) fn abandon(self) {
         self.writer.abort();
     }
@@ -135,7 +138,7 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
         };
         match timeout(WRITE_PATIENCE, writing).await {
             Ok(Ok(())) => {}
-            // The reader sees the end, or says that the outbox is closed.
+            // The reader sees the connection end, or `send` finds the outbox closed.
             Ok(Err(_)) | Err(_) => return,
         }
     }
@@ -164,16 +167,16 @@ fn sentence(error: Error) -> String {
         Error::Tls(error) => format!("no secure connection: {error}"),
         Error::Protocol(ProtocolError::HandshakeIncomplete) => "the connection broke off".into(),
         Error::Protocol(error) => format!("it is no WebSocket server: {error}"),
-        // Others may hold the address.
+        // The text of other errors may contain the URL.
         _ => "the address cannot be used".into(),
     }
 }
 
-/// How long DNS, TCP, TLS and the upgrade may take together.
+/// The deadline of DNS, TCP, TLS and the WebSocket upgrade together.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the relay may take to make room for a message.
+/// The deadline of one write.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection that ends may keep others waiting.
+/// The deadline of an orderly close.
 const PARTING_PATIENCE: Duration = Duration::from_secs(1);
-/// The most messages that wait for the writer: 4 MiB of the longest.
+/// The most messages queued for the writer: 4 MiB of the longest.
 const OUTBOX: usize = 64;

@@ -1,7 +1,7 @@
-//! What is said inside a sealed session: services, and TCP connections through one of them.
+//! The protocol inside a sealed session: services, and TCP connections through one of them.
 //!
-//! The relay sees none of this. The first message of a session is the client's and names a
-//! service; the daemon answers it, and from then on the service speaks.
+//! The relay sees none of this. The first message of a session is the client's and names a service;
+//! the daemon accepts or refuses it, and all later messages belong to the service.
 //!
 //! ```text
 //! client: "bowline" 01 <service>        01 is the version; the service is the rest, in ASCII
@@ -12,17 +12,18 @@
 //!                   01 <u32 BE>         so much of the stream was taken; see `pipe`
 //! ```
 //!
-//! The byte stream of "tcp" is yamux, the client its client. Each yamux stream is one TCP
-//! connection to the one target that the daemon was told to offer; the client cannot name another.
-//! The client begins a stream with the byte 00, which opens it also for a protocol in which the
-//! server speaks first. Then each direction is a row of records, `<length u16 BE> <bytes>`, and
-//! ends with a record of length 0. A stream that ends without it was cut off, and so is its TCP connection:
-//! half a download never looks like a whole one.
+//! The byte stream of "tcp" carries yamux, with the client in yamux's client role. Each yamux
+//! stream is one TCP connection to the single target that the daemon was configured with; the
+//! client cannot name another. The client begins a stream with the byte 00, so that the stream
+//! opens also for a protocol in which the server sends first. Then each direction is a sequence of
+//! records, `<length u16 BE> <bytes>`, and ends with a record of length 0. A stream that ends
+//! without that record was interrupted, and its TCP connection is reset: a truncated download never
+//! looks complete.
 //!
 //! Invariants
-//! - A TCP connection is carried whole and in order, or reset.
-//! - At most [`pipe::WINDOW`] bytes of a session are on their way in each direction, so that a relay
-//!   that cuts off slow readers has no reason to.
+//! - A TCP connection is delivered whole and in order, or reset.
+//! - At most [`pipe::WINDOW`] bytes of a session are in flight in each direction, so that a relay
+//!   that disconnects slow readers has no reason to.
 
 mod forward;
 mod hello;

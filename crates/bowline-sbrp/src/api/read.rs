@@ -1,11 +1,11 @@
-//! Request bodies as they come from strangers: bytes in, something checked out.
+//! Validation of untrusted request bodies.
 //!
-//! Apart from the wire types, because a wire type says how things are spelled and this says what is
-//! taken. Pure, so that a fuzzer can hold it against any bytes at all.
+//! Separate from the wire types: those define the format, this module defines what is accepted.
+//! Pure, so that a fuzzer can run it on arbitrary bytes.
 //!
 //! Invariants
-//! - A [`Registration`] holds a key that may vouch for a daemon (SBRP-CRYPTO-03).
-//! - No text of an error holds anything out of a body.
+//! - A [`Registration`] holds a valid identity key (SBRP-CRYPTO-03).
+//! - No error text contains anything from a body.
 
 use base64::Engine as _;
 use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
@@ -16,14 +16,14 @@ use serde_json::{Map, Value};
 use super::{OpenSession, Register};
 use crate::identity::IdentityKey;
 
-/// The longest daemon id that is looked up, in bytes.
+/// The longest accepted daemon id, in bytes.
 pub const LONGEST_ID: usize = 128;
-/// The longest name of a daemon, in characters.
+/// The longest accepted display name of a daemon, in characters.
 pub const LONGEST_NAME: usize = 64;
-/// The longest API key that is looked at, in bytes.
+/// The longest accepted API key, in bytes.
 const LONGEST_KEY: usize = 256;
 
-/// Why a body is not taken.
+/// Why a body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadBody {
     #[error("the body is not a JSON object, or nests too deep")]
@@ -42,7 +42,7 @@ pub enum BadBody {
     DaemonId,
 }
 
-/// What a [`Register`] asks for, once it made sense.
+/// A validated [`Register`].
 #[derive(Clone)]
 pub struct Registration {
     pub api_key: Option<String>,
@@ -80,8 +80,8 @@ impl std::fmt::Debug for Registration {
     }
 }
 
-/// By way of a value, because its reader bounds the depth and takes nothing but an object; a
-/// derived one would take a list as well and skip over any depth.
+/// Parses into a JSON value first: that parser limits the nesting depth and accepts only an object.
+/// A derived parser would also accept an array and skip values of any depth.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
     let fields: Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| BadBody::NotAnObject)?;
@@ -94,7 +94,7 @@ fn key_bytes(text: &str) -> Option<[u8; 32]> {
         let config = GeneralPurposeConfig::new().with_decode_padding_mode(padding);
         GeneralPurpose::new(alphabet, config).decode(text).ok()
     };
-    // 32 bytes are 44 characters; more need not be looked at.
+    // 32 bytes are 44 base64 characters; longer texts are not decoded.
     let short = text.len() <= 44;
     short.then(|| read(&URL_SAFE).or_else(|| read(&STANDARD)))?.and_then(|b| b.try_into().ok())
 }

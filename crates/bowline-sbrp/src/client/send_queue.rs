@@ -1,12 +1,12 @@
-//! Messages that wait while the daemon is away (SBRP-CLIENT-05).
+//! Messages queued while the daemon is disconnected (SBRP-CLIENT-05).
 
 use crate::sealed::Plaintext;
 
-/// How much waits at most; more is refused, so that the program notices.
+/// The limits of the queue; more is refused, so that the program notices.
 const MOST_MESSAGES: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 
-/// In the order they were sent; still plaintext, so that no sequence number is spent on them.
+/// In sending order; still plaintext, so that no sequence number is spent on them.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     messages: Vec<Plaintext>,
@@ -14,7 +14,7 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Gives the message back if there is no room.
+    /// Returns the message if the queue is full.
     pub(super) fn push(&mut self, message: Plaintext) -> Result<(), Plaintext> {
         let bytes = self.bytes + message.len();
         if self.messages.len() >= MOST_MESSAGES || bytes > MOST_BYTES {

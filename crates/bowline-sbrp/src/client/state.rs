@@ -1,4 +1,4 @@
-//! The client's table.
+//! The client's states and transitions.
 
 use std::time::Instant;
 
@@ -24,35 +24,35 @@ pub(super) enum ClientState {
         session: SessionId,
         channel: Box<Channel>,
     },
-    /// The daemon is gone; what is to be sent waits.
+    /// The daemon is disconnected; outgoing messages are queued.
     Paused {
         session: SessionId,
         channel: Box<Channel>,
         queued: SendQueue,
     },
-    /// The daemon is back and has not said yet whether it knows us.
+    /// The daemon reconnected and has not signalled yet whether it can resume the session.
     Pending {
         session: SessionId,
         channel: Box<Channel>,
         queued: SendQueue,
     },
-    /// The session is over; a new one follows.
+    /// The session ended; a new one follows.
     Reconnecting,
     Closed,
 }
 
-/// An event with frames taken apart: what the table's rows are about.
+/// An event with its frame parsed, as the transition table matches it.
 #[derive(Debug)]
 enum RowInput {
-    /// No frame.
+    /// Any event that is not a frame.
     Plain(ClientInput),
     Accept(bytes::Bytes),
     Data(bytes::Bytes),
-    /// A control code that ends nothing.
+    /// A control code that does not end the session.
     Told(Code),
-    /// One after which the relay closes.
+    /// A control code after which the relay closes the connection.
     Ended(Code),
-    /// A frame of another session, or one that clients send.
+    /// A frame of another session, or of a type that only clients send.
     Foreign,
 }
 
@@ -94,8 +94,9 @@ impl Client {
                 Reconnecting,
                 vec![A::Refused(SdkCode::HandshakeTimeout), A::CloseSocket, A::ConnectLater],
             ),
-            // The daemon has our keys, and we do not: its accept went down with its connection.
-            // It would have come before this notice, so waiting on is of no use.
+            // The daemon has session keys and the client has none: the HandshakeAccept was lost
+            // with the daemon's connection. It would have arrived before this code, so there is
+            // nothing to wait for.
             (Handshaking { .. }, I::Told(code @ Code::Known(SessionResumed))) => {
                 (Reconnecting, vec![A::Show(Notice::Told(code)), A::CloseSocket, A::ConnectLater])
             }
@@ -122,7 +123,7 @@ impl Client {
             (Pending { session, channel, queued }, I::Told(Code::Known(SessionResumed))) => {
                 flush(session, channel, queued)
             }
-            // Told a second time: that is the answer to a frame that was still on its way.
+            // A repeated code: the relay's answer to a frame that was still in flight.
             (state @ Paused { .. }, I::Told(Code::Known(SessionPaused)))
             | (state @ Pending { .. }, I::Told(Code::Known(SessionPending))) => {
                 (state, show(Notice::Discarded))
@@ -164,7 +165,7 @@ impl Client {
             ) if state.session() == Some(session) => {
                 (Reconnecting, state.into_unsent().into_iter().chain([A::ConnectLater]).collect())
             }
-            // The end of an older connection, or of one that we closed.
+            // The end of an older connection, or of one that the client closed.
             (state, I::Plain(E::Lost { .. })) => (state, vec![]),
             (state, I::Plain(E::Close)) => {
                 let open = matches!(state, Connecting) || state.session().is_some();
@@ -183,7 +184,7 @@ impl Client {
         Ok(actions)
     }
 
-    /// Takes a frame apart, and tells ours from others.
+    /// Parses a frame, and tells frames of this session from foreign ones.
     fn read(&self, event: ClientInput) -> RowInput {
         let ours = self.session();
         match event {
@@ -208,7 +209,7 @@ impl Client {
         }
     }
 
-    /// The identity that proved itself is the one that counts from now on.
+    /// The next handshakes must present the identity that was just verified.
     fn established(
         &mut self,
         session: SessionId,
@@ -231,7 +232,7 @@ fn failed(error: HandshakeError) -> Vec<ClientAction> {
     vec![ClientAction::CloseSocket, ClientAction::Failed(failure)]
 }
 
-/// The last number is used: a new session is needed (SBRP-CRYPTO-06).
+/// The sequence numbers are exhausted: a new session is needed (SBRP-CRYPTO-06).
 fn exhausted(unsent: Vec<Plaintext>) -> Vec<ClientAction> {
     vec![
         ClientAction::Refused(SdkCode::SequenceError),
@@ -241,7 +242,7 @@ fn exhausted(unsent: Vec<Plaintext>) -> Vec<ClientAction> {
     ]
 }
 
-/// Sends what waited, with the keys and numbers there are.
+/// Sends the queued messages, with the existing keys and sequence numbers.
 fn flush(
     session: SessionId,
     mut channel: Box<Channel>,
@@ -293,7 +294,7 @@ impl ClientState {
         }
     }
 
-    /// What waited in a state that ends.
+    /// Returns the queued messages of a state that ends.
     fn into_unsent(self) -> Option<ClientAction> {
         match self {
             Self::Paused { queued, .. } | Self::Pending { queued, .. } => {

@@ -31,7 +31,7 @@ fn say(text: &str) -> ClientInput {
     ClientInput::Send(text.as_bytes().to_vec().into())
 }
 
-/// A client that waits for its accept, and the init it sent.
+/// A client that waits for the HandshakeAccept, and the HandshakeInit it sent.
 fn handshaking(trust: Trust, now: Instant) -> (Client, Bytes) {
     let mut client = Client::new(DaemonId::new("d_1"), trust);
     assert_eq!(client.handle(ClientInput::Connect, now), Ok(vec![ClientAction::Connect]));
@@ -42,7 +42,7 @@ fn handshaking(trust: Trust, now: Instant) -> (Client, Bytes) {
     (client, init)
 }
 
-/// The daemon's answer to that init.
+/// The daemon's answer to that HandshakeInit.
 fn accept(init: &Bytes, key: &IdentitySecret) -> (ClientInput, Channel) {
     let Ok(Frame::HandshakeInit { session, payload }) = Frame::decode(init.clone()) else {
         panic!()
@@ -59,7 +59,7 @@ fn active(now: Instant) -> (Client, Channel) {
     (client, channel)
 }
 
-/// What the daemon reads of these actions.
+/// The messages that the daemon decrypts from these actions.
 fn heard(channel: &mut Channel, actions: &[ClientAction]) -> Vec<Vec<u8>> {
     let frames = actions.iter().filter_map(|action| match action {
         ClientAction::Send(frame) => Some(frame),
@@ -78,7 +78,7 @@ fn sbrp_client_01_the_first_identity_that_proves_itself_is_pinned() {
     };
     assert_eq!(pinned.key(), &identity(1).public());
 
-    // From now on no other key will do, in the next session either.
+    // From now on only the pinned key is accepted, in later sessions too.
     client.handle(told(ControlCode::SessionExpired), now).unwrap();
     client.handle(ClientInput::Connect, now).unwrap();
     let opened = ClientInput::Opened { session: sid(2), ephemeral: ephemeral(4) };
@@ -125,7 +125,7 @@ fn sbrp_client_04_a_new_connection_is_a_new_session_with_new_keys() {
     let actions = client.handle(opened, now).unwrap();
     let [ClientAction::Send(init)] = &actions[..] else { panic!("{actions:?}") };
     client.handle(accept(init, &identity(1)).0, now).unwrap();
-    // The old daemon's frames and the old connection's end mean nothing any more.
+    // Frames of the old session and the end of the old connection are ignored.
     let stale = Frame::decode(old.sealer.seal(b"old").unwrap()).unwrap();
     assert!(client.handle(ClientInput::Frame(stale), now).is_err());
     assert_eq!(client.handle(ClientInput::Lost { session: sid(1) }, now), Ok(vec![]));
@@ -238,7 +238,7 @@ fn sbrp_client_09_nothing_is_sealed_before_the_handshake_is_done() {
     assert_eq!(client.handle(say("x"), now), refused("connecting"));
     let (mut client, _) = handshaking(Trust::FirstUse, now);
     assert_eq!(client.handle(say("x"), now), refused("handshaking"));
-    // Nor is anything opened.
+    // Data frames are not opened either.
     let payload = Bytes::from_static(&[0; 28]);
     let data = ClientInput::Frame(Frame::Data { session: sid(1), payload });
     assert!(client.handle(data, now).is_err());
@@ -282,7 +282,7 @@ fn sbrp_crypto_06_an_exhausted_session_makes_way_for_a_new_one() {
     assert_eq!(actions[1], ClientAction::Unsent(vec![b"x".to_vec().into()]));
     assert_eq!(client.state(), "reconnecting");
 
-    // The same in the middle of a flush: what fits is sent, the rest is given back.
+    // The same in the middle of a flush: what fits is sent, the rest is returned.
     let (mut client, _) = active(now);
     client.handle(told(PAUSED), now).unwrap();
     client.handle(told(PENDING), now).unwrap();

@@ -1,4 +1,4 @@
-//! One session at the daemon, as a table.
+//! The state machine of one session at the daemon.
 
 use std::time::Instant;
 
@@ -18,13 +18,13 @@ pub struct DaemonSession(SessionState);
 
 #[derive(Debug)]
 enum SessionState {
-    /// A client asked; the program has not answered yet.
+    /// A client requested the session; the program has not answered yet.
     Handshaking {
         init: Bytes,
         until: Instant,
     },
     Active(Box<Channel>),
-    /// The connection is gone. What is said when it is back: ready, or why not.
+    /// The connection is lost. Signalled after the reconnect: ready, or close with this reason.
     Reconnecting(Result<Box<Channel>, Reason>),
     Closed,
 }
@@ -36,9 +36,9 @@ pub enum SessionInput {
     },
     Data(Bytes),
     Send(Plaintext),
-    /// The program's wish.
+    /// The program closes the session.
     Close(Reason),
-    /// The relay's word that the client is gone (SBRP-DAEMON-03).
+    /// The relay reports that the client disconnected (SBRP-DAEMON-03).
     Ended,
     Disconnected {
         resumable: bool,
@@ -121,7 +121,7 @@ impl DaemonSession {
             (Reconnecting(Ok(_)), E::Connected) => {
                 (Closed, vec![close(Reason::StateLost), ended(None)])
             }
-            // The program has heard the end of it already.
+            // The program has already been told that the session ended.
             (Reconnecting(Err(reason)), E::Connected) => (Closed, vec![close(reason)]),
             (Reconnecting(Ok(_)), E::Close(reason)) => {
                 (Reconnecting(Err(reason)), vec![ended(None)])
@@ -140,7 +140,8 @@ impl DaemonSession {
             (state @ (Handshaking { .. } | Active(_) | Reconnecting(_)), E::Tick) => {
                 (state, vec![])
             }
-            // A stop while the connection is away closes what waits to be closed anyway.
+            // A close without a connection: the session is already waiting to be closed after the
+            // reconnect.
             (state @ Reconnecting(Err(_)), E::Close(_)) => (state, vec![]),
             (state @ Reconnecting(_), E::Disconnected { .. }) => (state, vec![]),
 

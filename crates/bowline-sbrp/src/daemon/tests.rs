@@ -34,7 +34,7 @@ fn init(session: SessionId, seed: u8) -> (AwaitAccept, DaemonInput) {
     (waiting, DaemonInput::Frame(frame))
 }
 
-/// Offers, answers and gives back the client's end.
+/// Completes a handshake with the daemon and returns the client's channel.
 fn establish(daemon: &mut Daemon, session: SessionId, now: Instant) -> Channel {
     let seed = session.to_wire() as u8;
     let (waiting, init) = init(session, 20 + seed);
@@ -123,7 +123,7 @@ fn sbrp_daemon_03_three_codes_end_one_session() {
         assert_eq!(progress(&ended), [&Progress::Ended(None)]);
         assert!(signals(&ended).is_empty(), "there is nobody to tell");
         assert!(daemon.session(sid(1)).is_none() && daemon.session(sid(2)).unwrap().is_active());
-        // Once more, for a session that is gone: news, not an error.
+        // A second time, for a session that no longer exists: reported, but not an error.
         assert!(matches!(
             daemon.handle(control(code, sid(1)), now).unwrap()[..],
             [DaemonAction::Told(_)]
@@ -175,7 +175,7 @@ fn sbrp_daemon_05_what_cannot_resume_is_closed_as_lost() {
     establish(&mut daemon, sid(1), now);
     establish(&mut daemon, sid(2), now);
     daemon.sessions.get_mut(&sid(1)).unwrap().channel().sealer.skip_to(u64::MAX);
-    // An offer that was not answered yet has nothing to resume.
+    // A session that was offered and not answered yet cannot be resumed.
     daemon.handle(init(sid(3), 4).1, now).unwrap();
     daemon.handle(DaemonInput::Disconnected, now).unwrap();
     let up = daemon.handle(DaemonInput::Connected, now).unwrap();

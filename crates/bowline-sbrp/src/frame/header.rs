@@ -1,14 +1,14 @@
-//! The 13-byte header, and the rules that hold for every frame whoever reads it.
+//! The 13-byte header, and the rules that hold for every frame at every reader.
 
 use crate::control::{ControlCode, Role};
 use crate::id::SessionId;
 
 pub const HEADER_LEN: usize = 13;
 pub const MAX_PAYLOAD: usize = 65_536;
-/// The longest message there is: what a WebSocket reader has to be limited to.
+/// The longest message, header included: the size limit for a WebSocket reader.
 pub const MAX_FRAME: usize = HEADER_LEN + MAX_PAYLOAD;
 
-/// The types of frames.
+/// The frame types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrameType {
     HandshakeInit = 0x01,
@@ -35,7 +35,7 @@ impl FrameType {
         })
     }
 
-    /// Whether a relay takes this type from that sender (SBRP-RELAY-04).
+    /// Whether a relay accepts this type from that sender (SBRP-RELAY-04).
     #[inline]
     pub(super) fn allowed_from(self, sender: Role) -> bool {
         match self {
@@ -64,7 +64,7 @@ impl FrameType {
     }
 }
 
-/// Which rule a message breaks.
+/// The rule that a message breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     #[error("the message is not exactly one well-formed frame")]
@@ -80,7 +80,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The code that answers it, and the session it is said of.
+    /// The control code to answer with, and the session it refers to.
     pub fn answer(self) -> (ControlCode, Option<SessionId>) {
         match self {
             Self::MalformedFrame => (ControlCode::MalformedFrame, None),
@@ -92,7 +92,7 @@ impl Violation {
     }
 }
 
-/// A header as it stands on the wire: nothing is checked but that it is whole.
+/// A header as read from the wire. Only its length is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub kind: u8,
@@ -101,7 +101,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Takes the first 13 bytes apart.
+    /// Parses the first 13 bytes.
     #[inline]
     pub fn parse(message: &[u8]) -> Result<Self, Violation> {
         let (head, _) =
@@ -114,18 +114,18 @@ impl Header {
         })
     }
 
-    /// Everything SBRP-RELAY-05 says but the direction, in its order.
+    /// All checks of SBRP-RELAY-05 except the direction, in the specified order.
     pub(super) fn check(message: &[u8]) -> Result<(Self, FrameType), Violation> {
         Self::check_start(message, message.len())
     }
 
-    /// The same of a message of `total` bytes of which only the start is at hand: no rule looks
-    /// past the header.
+    /// The same checks for a message of `total` bytes of which only the start has been received: no
+    /// rule depends on bytes after the header.
     #[inline(always)]
     pub(super) fn check_start(start: &[u8], total: usize) -> Result<(Self, FrameType), Violation> {
         let header = Self::parse(start)?;
-        // The length is judged by what it says before it is compared with what came: a header
-        // that promises 4 GiB is too large even if nothing follows it.
+        // The declared length is checked against the limit before it is compared with the received
+        // length: a header that declares 4 GiB is too large even if no payload follows.
         let length = usize::try_from(header.length).map_err(|_| Violation::PayloadTooLarge)?;
         if length > MAX_PAYLOAD {
             return Err(Violation::PayloadTooLarge);

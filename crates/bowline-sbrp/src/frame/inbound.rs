@@ -1,7 +1,7 @@
-//! What a relay does with a message, decided by header alone.
+//! What a relay does with a message, decided by the header alone.
 //!
-//! Apart from [`Frame`](super::Frame), because a relay must not look into what endpoints say to
-//! each other (SBRP-RELAY-02): a handshake of the wrong size is forwarded like any other.
+//! Separate from [`Frame`](super::Frame), because a relay must not inspect the payloads that
+//! endpoints exchange (SBRP-RELAY-02): a handshake of the wrong size is forwarded like any other.
 
 use bytes::Bytes;
 
@@ -13,29 +13,29 @@ use crate::id::SessionId;
 /// A message that passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inbound {
-    /// For the other end, as it came.
+    /// Forward to the other endpoint, unchanged.
     Forward { session: SessionId, message: Bytes },
-    /// For the relay: the daemon says how a session stands.
+    /// For the relay: the daemon signals that a session is ready or closed.
     Signal { session: SessionId, signal: Signal },
-    /// To be answered with a pong of the same bytes (SBRP-RELAY-14).
+    /// Answer with a pong of the same bytes (SBRP-RELAY-14).
     Ping(PingPayload),
-    /// Proof of life, nothing more.
+    /// Only a keepalive.
     Pong(PingPayload),
 }
 
-/// What can be said of a message by its first 13 bytes and its length.
+/// The decision from the header and the total length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderVerdict {
-    /// For the other end, as it came.
+    /// Forward to the other endpoint, unchanged.
     Forward { session: SessionId },
-    /// For the relay itself: to be read with [`Inbound::read`].
+    /// For the relay itself: read it with [`Inbound::read`].
     Relay,
 }
 
 impl HeaderVerdict {
-    /// Judges a message from `sender` before its payload is at hand: a relay that forwards needs
-    /// no more. `start` is the message, or at least its header; `total` its length. Refuses what
-    /// [`Inbound::read`] refuses, but for the words of a signal.
+    /// Checks a message from `sender` before its payload has arrived; forwarding needs no more.
+    /// `start` is the message, or at least its header; `total` is its length. Refuses what
+    /// [`Inbound::read`] refuses, except a malformed signal payload.
     #[inline(always)]
     pub fn at(sender: Role, start: &[u8], total: usize) -> Result<Self, Violation> {
         let (header, kind) = Header::check_start(start, total)?;
@@ -55,8 +55,8 @@ impl HeaderVerdict {
 }
 
 impl Inbound {
-    /// Judges a message from `sender`. The order of checks is that of SBRP-RELAY-05; what a
-    /// signal says is read last.
+    /// Checks a message from `sender`, in the order of SBRP-RELAY-05. The payload of a signal is
+    /// parsed last.
     pub fn read(sender: Role, message: Bytes) -> Result<Self, Violation> {
         if let HeaderVerdict::Forward { session } =
             HeaderVerdict::at(sender, &message, message.len())?
@@ -72,7 +72,7 @@ impl Inbound {
                 let session = header.session.ok_or(Violation::InvalidSessionId)?;
                 Ok(Self::Signal { session, signal: Signal::decode(payload)? })
             }
-            // The header's verdict has dealt with these.
+            // `HeaderVerdict::Forward` has handled these types.
             FrameType::HandshakeInit
             | FrameType::HandshakeAccept
             | FrameType::Data

@@ -1,9 +1,10 @@
-//! The payloads that are neither sealed nor hashed: signals, pings and control messages.
+//! The payloads that are not encrypted or part of the handshake: signals, pings and control
+//! messages.
 
 use super::header::{MAX_PAYLOAD, Violation};
 use crate::control::{Code, ControlCode};
 
-/// What a daemon says of one of its sessions.
+/// A daemon's message to the relay about one of its sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal {
     kind: SignalKind,
@@ -12,7 +13,7 @@ pub struct Signal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalKind {
-    /// The session's keys and counters are there: go on.
+    /// The daemon still has the session's keys and counters: resume.
     Ready = 0x00,
     /// The session is over.
     Close = 0x01,
@@ -56,7 +57,7 @@ impl Signal {
             0x02 => Reason::Shutdown,
             0x03 => Reason::Policy,
             0x04 => Reason::Error,
-            // A reason from a newer daemon is no reason to lose its signal.
+            // An unknown reason from a newer daemon must not make its signal invalid.
             _ => Reason::None,
         };
         Ok(Self { kind, reason })
@@ -67,7 +68,7 @@ impl Signal {
     }
 }
 
-/// What a ping carries and its pong gives back.
+/// The bytes that a ping carries and its pong repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PingPayload {
     bytes: [u8; PingPayload::MAX],
@@ -77,7 +78,7 @@ pub struct PingPayload {
 impl PingPayload {
     pub(super) const MAX: usize = 8;
 
-    /// The bytes, unless they are more than eight.
+    /// `None` if there are more than eight bytes.
     pub fn new(payload: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MAX];
         bytes.get_mut(..payload.len())?.copy_from_slice(payload);
@@ -93,7 +94,7 @@ impl PingPayload {
     }
 }
 
-/// What a relay says. The text is for people and decides nothing (SBRP-CLIENT-07).
+/// A relay's control message. The text is for people and decides nothing (SBRP-CLIENT-07).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
     pub code: Code,
@@ -105,8 +106,8 @@ impl Control {
         Self { code: Code::Known(code), text: String::new() }
     }
 
-    /// With words for the developer at the other end, cut where the frame is full. They must hold
-    /// no identifiers (SBRP-RELAY-15).
+    /// Adds a text for the developer at the other endpoint, truncated to fit the frame. It must
+    /// contain no identifiers (SBRP-RELAY-15).
     pub fn with_text(code: ControlCode, text: &str) -> Self {
         let text = &text[..text.floor_char_boundary(MAX_PAYLOAD - 2)];
         Self { code: Code::Known(code), text: text.to_owned() }
@@ -119,7 +120,8 @@ impl Control {
     pub(super) fn decode(payload: &[u8]) -> Result<Self, Violation> {
         let (code, text) = payload.split_first_chunk::<2>().ok_or(Violation::MalformedFrame)?;
         let mut text = String::from_utf8_lossy(text).into_owned();
-        // A replaced byte takes three: what was read must fit into a frame again.
+        // An invalid byte becomes a three-byte replacement character: truncate, so that the text
+        // fits into a frame again.
         text.truncate(text.floor_char_boundary(MAX_PAYLOAD - 2));
         Ok(Self { code: Code::from_wire(u16::from_be_bytes(*code)), text })
     }

@@ -88,7 +88,7 @@ fn sbrp_relay_14_relay_16_daemon_06_payloads_have_the_vectors_bytes() {
         let bytes = Bytes::from(vectors::frame(&row));
         let session = SessionId::from_wire(vectors::number(&row, "session_id"));
         let frame = Frame::decode(bytes.clone()).unwrap();
-        // Two rows are read leniently, so that they are written otherwise.
+        // Two rows are decoded leniently, so encoding them again gives other bytes.
         let exact = !["close-unknown-reason", "bad-utf8"].contains(&vectors::text(&row, "id"));
         assert_eq!(frame.encode() == bytes, exact, "{}", row["id"]);
         match frame {
@@ -147,7 +147,7 @@ fn control_text_is_cut_between_characters() {
     let frame = Frame::Control { session: None, control };
     assert_eq!(frame.encode().len(), MAX_FRAME);
     assert_eq!(Frame::decode(frame.encode()), Ok(frame));
-    // Every byte that is not UTF-8 is read as three.
+    // Every invalid UTF-8 byte is decoded as a replacement character of three bytes.
     let mut bytes = Header::encode(FrameType::Control, MAX_PAYLOAD as u32, None).to_vec();
     bytes.resize(MAX_FRAME, 0xff);
     assert!(Frame::decode(bytes.into()).unwrap().encode().len() <= MAX_FRAME);
@@ -195,14 +195,14 @@ proptest! {
         let bytes = Bytes::from(bytes);
         let decoded = Frame::decode(bytes.clone());
         for role in [Role::Client, Role::Daemon] {
-            // The relay takes nothing that an endpoint could not read.
+            // The relay accepts nothing that an endpoint could not decode.
             if Inbound::read(role, bytes.clone()).is_ok() {
                 prop_assert!(decoded.is_ok());
             }
         }
     }
 
-    /// A relay that looks at the header alone decides as one that has read everything.
+    /// A relay that checks only the header decides as one that has read the whole message.
     #[test]
     fn sbrp_relay_05_a_glance_decides_as_a_whole_reading_does(
         frame in any_frame(),
@@ -221,14 +221,14 @@ proptest! {
                 }
                 (Err(seen), Err(read)) => prop_assert_eq!(seen, read),
                 (Ok(HeaderVerdict::Relay), Ok(Inbound::Forward { .. })) => prop_assert!(false),
-                // What a signal says is read last.
+                // The payload of a signal is parsed last.
                 (Ok(HeaderVerdict::Relay), Ok(_) | Err(Violation::MalformedFrame)) => {}
                 other => prop_assert!(false, "{:?}", other),
             }
         }
     }
 
-    /// Random bytes rarely have a fitting length: damage good frames instead.
+    /// Random bytes rarely have a matching length: corrupt valid frames instead.
     #[test]
     fn a_damaged_frame_decodes_or_fails_without_panic(
         frame in any_frame(),

@@ -1,4 +1,4 @@
-//! The client's side: send an ephemeral, judge the answer.
+//! The client's side: send an ephemeral key, verify the answer.
 
 use bytes::Bytes;
 
@@ -10,16 +10,16 @@ use crate::id::{DaemonId, SessionId};
 use crate::identity::{Fingerprint, IdentityKey, UnfitKey};
 use crate::sealed::{Channel, Direction};
 
-/// What the client knows of the daemon's identity beforehand.
+/// What the client knows of the daemon's identity before the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Nothing yet: the first key that proves itself is to be pinned (SBRP-CLIENT-01).
+    /// No pin yet: pin the first key whose signature verifies (SBRP-CLIENT-01).
     FirstUse,
-    /// This key and no other: pinned, or approved by the user after a change.
+    /// Only this key: pinned, or approved by the user after a key change.
     Key(IdentityKey),
 }
 
-/// A key whose owner has signed this very handshake. The only thing a pin store accepts.
+/// A key whose owner has signed this handshake. A pin store accepts nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifiedIdentity(IdentityKey);
 
@@ -29,7 +29,7 @@ impl VerifiedIdentity {
     }
 }
 
-/// The daemon showed another key than the pinned one (SBRP-CLIENT-02).
+/// The daemon presented a key that differs from the pinned one (SBRP-CLIENT-02).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
     pinned: IdentityKey,
@@ -45,21 +45,21 @@ impl KeyChange {
         Fingerprint::of(&self.offered)
     }
 
-    /// The user looked at both fingerprints and wants the new key. It still has to prove itself
-    /// in a handshake of its own before it can be pinned.
+    /// The user compared both fingerprints and accepts the new key. It is pinned only after a
+    /// handshake in which its signature verifies.
     pub fn approve(self) -> Result<Trust, UnfitKey> {
         IdentityKey::from_bytes(&self.offered).map(Trust::Key)
     }
 }
 
-/// The handshake is done.
+/// The result of a completed handshake.
 #[derive(Debug)]
 pub struct Established {
     pub identity: VerifiedIdentity,
     pub channel: Channel,
 }
 
-/// The init is out, the accept not yet here.
+/// The HandshakeInit was sent; the HandshakeAccept has not arrived yet.
 #[derive(Debug)]
 pub struct AwaitAccept {
     session: SessionId,
@@ -68,14 +68,14 @@ pub struct AwaitAccept {
 }
 
 impl AwaitAccept {
-    /// Begins a handshake: the frame to send, and what waits for the answer.
+    /// Starts a handshake: returns the state that waits for the answer, and the frame to send.
     pub fn start(session: SessionId, daemon: DaemonId, ephemeral: Ephemeral) -> (Self, Frame) {
         let payload = Bytes::copy_from_slice(&ephemeral.public());
         (Self { session, daemon, ephemeral }, Frame::HandshakeInit { session, payload })
     }
 
-    /// Judges the payload of a HandshakeAccept. A pin that differs is found before any signature
-    /// is looked at: it is what the user has to hear of.
+    /// Verifies the payload of a HandshakeAccept. The pin is compared before the signature is
+    /// verified, because a changed key is what the user must be told about.
     pub fn accept(self, payload: &[u8], trust: &Trust) -> Result<Established, HandshakeError> {
         let accept = Accept::read(payload).ok_or(HandshakeError::Malformed)?;
         let key = match trust {
@@ -103,7 +103,7 @@ impl AwaitAccept {
     }
 }
 
-/// What a HandshakeAccept carries, nothing of it checked.
+/// The fields of a HandshakeAccept, unverified.
 struct Accept {
     identity: [u8; 32],
     ephemeral: [u8; 32],

@@ -1,4 +1,4 @@
-//! The daemon's side: answer an init at once, or refuse it.
+//! The daemon's side: answer a HandshakeInit at once, or refuse it.
 
 use bytes::Bytes;
 
@@ -10,14 +10,14 @@ use crate::id::{DaemonId, SessionId};
 use crate::identity::IdentitySecret;
 use crate::sealed::{Channel, Direction};
 
-/// The daemon's half is done: send the frame, keep the channel.
+/// The daemon's result of a handshake: send the frame, keep the channel.
 #[derive(Debug)]
 pub struct HandshakeAnswer {
     pub accept: Frame,
     pub channel: Channel,
 }
 
-/// Answers the payload of a HandshakeInit. The ephemeral is consumed whatever comes of it.
+/// Answers the payload of a HandshakeInit. The ephemeral key is consumed on success and on failure.
 pub fn answer(
     session: SessionId,
     init: &[u8],

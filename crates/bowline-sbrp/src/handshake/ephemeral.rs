@@ -1,18 +1,18 @@
-//! A key pair for one handshake.
+//! An ephemeral key pair for one handshake.
 
 use std::fmt;
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
 use zeroize::Zeroizing;
 
-/// An X25519 pair that serves once: agreeing consumes it. The library wipes the secret half.
+/// An X25519 key pair for one use: the key agreement consumes it. The library wipes the secret key.
 pub struct Ephemeral {
     secret: PrivateKey,
     public: [u8; 32],
 }
 
 impl Ephemeral {
-    /// From 32 fresh random bytes, never used for anything else.
+    /// From 32 fresh random bytes that are used for nothing else.
     pub fn from_random(bytes: Zeroizing<[u8; 32]>) -> Self {
         let secret = PrivateKey::from_private_key(&X25519, bytes.as_ref())
             .expect("any 32 bytes are an X25519 scalar");
@@ -25,7 +25,7 @@ impl Ephemeral {
         self.public
     }
 
-    /// The shared secret; none if the peer's point forces it to zero (SBRP-CRYPTO-04).
+    /// The shared secret; `None` if the peer's public key forces it to zero (SBRP-CRYPTO-04).
     pub(super) fn agree(self, peer: &[u8; 32]) -> Option<Zeroizing<[u8; 32]>> {
         let peer = UnparsedPublicKey::new(&X25519, peer);
         let shared = agreement::agree(&self.secret, peer, (), |secret| {
@@ -33,7 +33,7 @@ impl Ephemeral {
             shared.copy_from_slice(secret);
             Ok(shared)
         });
-        // The library refuses the zero result itself; the promise is ours, so it is checked here.
+        // The library refuses a zero secret itself; the check here does not rely on that.
         shared.ok().filter(|shared| shared.iter().any(|byte| *byte != 0))
     }
 }

@@ -122,7 +122,7 @@ fn accept_refused(row: &Value, base: &Value) -> HandshakeError {
         let id = DaemonId::new(vectors::text(row, "client_daemon_id"));
         AwaitAccept::start(session(base), id, ephemeral(base, "client")).0
     };
-    // An unfit key cannot even be loaded as a pin; nor does it pass as a first one.
+    // A weak key cannot be loaded as a pin, and is not accepted on first use either.
     let trust = IdentityKey::from_bytes(&vectors::key(row, "pinned_identity_public_hex"))
         .map_or(Trust::FirstUse, Trust::Key);
     waiting().accept(payload(&frame), &trust).unwrap_err()
@@ -146,7 +146,7 @@ fn sbrp_client_02_a_changed_key_shows_both_fingerprints_and_needs_approval_and_p
     let approved = change.approve().unwrap();
     let done = started(&row).accept(payload(&answered(&new)), &approved).unwrap();
     assert_eq!(done.identity.key(), &new.public());
-    // Approved is the new key, not any key.
+    // The approval covers the new key only, not any key.
     let back = started(&row).accept(payload(&answered(&old)), &approved).unwrap_err();
     assert_eq!(back.name(), "identity_key_changed");
 }
@@ -207,7 +207,8 @@ fn sbrp_crypto_10_nothing_of_a_handshake_shows_a_secret() {
         "key_daemon_to_client_hex",
     ] {
         let secret = vectors::hex(&row, field);
-        // As hex, as a list of numbers and as an escaped string: whatever a Debug might print.
+        // As hex, as a list of numbers and as an escaped string: the forms a Debug output could
+        // use.
         let part = &secret[..8];
         let list = format!("{part:?}");
         let spellings = [

@@ -1,7 +1,7 @@
-//! What is signed, what is hashed, and the two keys that come of it.
+//! The signed hash, the transcript hash, and the derivation of the two session keys.
 //!
-//! Strings are concatenated as UTF-8, without BOM or length (SBRP-CRYPTO-02). All parts but the
-//! daemon's id have a fixed length, so nothing can be shifted from one into another.
+//! Strings are concatenated as UTF-8, without BOM or length prefix (SBRP-CRYPTO-02). All parts but
+//! the daemon id have a fixed length, so no byte can be moved from one part to another.
 
 use hkdf::Hkdf;
 use sha2::{Digest as _, Sha256};
@@ -14,7 +14,7 @@ const SIGNED: &[u8] = b"sbrp-v1-handshake";
 const TRANSCRIPT: &[u8] = b"sbrp-v1-transcript";
 const KEYS: &[u8] = b"sbrp-session-keys";
 
-/// The three public values of a handshake.
+/// The public values of a handshake.
 #[derive(Debug)]
 pub(super) struct Transcript<'a> {
     pub(super) daemon: &'a DaemonId,
@@ -23,12 +23,12 @@ pub(super) struct Transcript<'a> {
 }
 
 impl Transcript<'_> {
-    /// What the daemon signs (SBRP-CRYPTO-03).
+    /// The hash that the daemon signs (SBRP-CRYPTO-03).
     pub(super) fn signed(&self) -> [u8; 32] {
         self.hash(SIGNED).finalize().into()
     }
 
-    /// The salt of the keys (SBRP-CRYPTO-04).
+    /// The HKDF salt of the session keys (SBRP-CRYPTO-04).
     pub(super) fn salt(&self, signature: &[u8; 64]) -> [u8; 32] {
         self.hash(TRANSCRIPT).chain_update(signature).finalize().into()
     }
@@ -41,7 +41,7 @@ impl Transcript<'_> {
             .chain_update(self.daemon_ephemeral)
     }
 
-    /// Both keys, from the secret that only the two ends share.
+    /// Derives both session keys from the shared secret of the key agreement.
     pub(super) fn keys(&self, shared: &[u8; 32], signature: &[u8; 64]) -> SessionKeys {
         let mut keys = SessionKeys(Zeroizing::new([0; 64]));
         Hkdf::<Sha256>::new(Some(&self.salt(signature)), shared)
@@ -51,7 +51,7 @@ impl Transcript<'_> {
     }
 }
 
-/// Client to daemon, then daemon to client.
+/// The key from client to daemon, then the key from daemon to client.
 pub(super) struct SessionKeys(Zeroizing<[u8; 64]>);
 
 impl SessionKeys {
@@ -63,7 +63,7 @@ impl SessionKeys {
         }
     }
 
-    /// The end that sends in that direction.
+    /// The channel of the endpoint that sends in this direction.
     pub(super) fn channel(&self, session: SessionId, sends: Direction) -> Channel {
         Channel {
             sealer: Sealer::new(session, sends, self.of(sends)),

@@ -1,11 +1,12 @@
 //! One client paired with one daemon: the relay's view of a single session.
 //!
-//! Apart, because pausing, grace and resumption are where relays go wrong and must be testable
-//! without sockets. Pure: callers pass `now` and carry the actions out in order.
+//! Separate from the table, so that pause, grace period and resume can be tested without sockets.
+//! Pure: callers pass `now` and execute the actions in order.
 //!
 //! Invariants
 //! - `session_resumed` only after `Signal(ready)` (SBRP-RELAY-10).
-//! - The grace of a pause is given once: a daemon that comes and goes does not prolong it.
+//! - The grace period is counted once per pause: a daemon that reconnects and disconnects again
+//!   does not extend it.
 //! - A closed pair emits nothing more.
 
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::control::ControlCode;
 use crate::impossible::Impossible;
 
-/// One session, from the moment its client found the daemon online.
+/// One session, from the moment its client was paired with an online daemon.
 #[derive(Debug, Clone)]
 pub struct Pair {
     grace: Duration,
@@ -22,13 +23,13 @@ pub struct Pair {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairState {
-    /// Frames pass in both directions.
+    /// Frames are forwarded in both directions.
     Paired,
-    /// The daemon is gone.
+    /// The daemon is disconnected.
     Paused {
         grace_ends: Instant,
     },
-    /// The daemon is back and has not said yet whether it still knows the session.
+    /// The daemon reconnected and has not signalled yet whether it can resume the session.
     Pending {
         grace_ends: Instant,
     },
@@ -43,7 +44,7 @@ pub enum PairInput {
     },
     /// `Signal(ready)`.
     DaemonReady,
-    /// `Signal(close)`, whatever the reason.
+    /// `Signal(close)`, with any reason.
     DaemonClosed,
     ClientGone,
     Tick,
@@ -53,7 +54,7 @@ pub enum PairInput {
 pub enum PairAction {
     TellClient(ControlCode),
     TellDaemon(ControlCode),
-    /// After this code.
+    /// Close the client's connection after this code.
     CloseClient(ControlCode),
 }
 
@@ -90,7 +91,7 @@ impl Pair {
             }
             (Paused { .. }, DaemonReturned { resumable: false }) => (Closed, expired()),
             (Paused { grace_ends }, Tick) if now >= grace_ends => (Closed, expired()),
-            // Nobody is there to be told (SBRP-RELAY-12).
+            // No daemon is connected that could be told (SBRP-RELAY-12).
             (Paused { .. }, ClientGone) => (Closed, vec![]),
 
             (Pending { .. }, DaemonReady) => (Paired, vec![TellClient(SessionResumed)]),
@@ -98,7 +99,7 @@ impl Pair {
             (Pending { grace_ends }, DaemonLost) => {
                 (Paused { grace_ends }, vec![TellClient(SessionPaused)])
             }
-            // The daemon is there and keeps state for a client that it will not see again.
+            // The daemon is connected and must drop the state of a session that has expired.
             (Pending { grace_ends }, Tick) if now >= grace_ends => {
                 (Closed, [expired(), vec![TellDaemon(SessionEnded)]].concat())
             }
@@ -112,7 +113,7 @@ impl Pair {
         Ok(actions)
     }
 
-    /// When `Tick` is due.
+    /// When the next `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             PairState::Paused { grace_ends } | PairState::Pending { grace_ends } => {
@@ -158,7 +159,7 @@ mod tests {
     const EXPIRED: [PairAction; 2] = [TellClient(SessionExpired), CloseClient(SessionExpired)];
     const BACK: PairInput = DaemonReturned { resumable: true };
 
-    /// A pair after these events, all at once.
+    /// A pair after these events, all at the same instant.
     fn after(start: Instant, inputs: &[PairInput]) -> Pair {
         let mut pair = Pair::new(GRACE);
         for input in inputs {
@@ -246,7 +247,7 @@ mod tests {
             ("paused", "closed"),
             ("pending", "paired"),
             ("pending", "closed"),
-            // "Daemon gone → session_paused to each client", those that wait included.
+            // "Daemon gone → session_paused to each client", including clients of pending sessions.
             ("pending", "paused"),
         ];
         let inputs = [

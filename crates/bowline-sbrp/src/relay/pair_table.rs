@@ -1,12 +1,12 @@
 //! One daemon id: its connection, if it has one, and the sessions paired with it.
 //!
-//! Apart from the pair, because a daemon's coming and going concerns all its sessions at once,
-//! and because only here is it known which connection is the current one.
+//! Separate from the pair, because a daemon's connect and disconnect affect all its sessions at
+//! once, and because only the table knows which connection is current.
 //!
 //! Invariants
-//! - One daemon connection: a newer one replaces the older when it arrives (SBRP-RELAY-18).
-//! - News from a connection that is not the current one change nothing.
-//! - A session id in use stays with the client that has it (SBRP-RELAY-20).
+//! - One daemon connection: a newer one replaces the older one when it is accepted (SBRP-RELAY-18).
+//! - Events of a connection that is not current change nothing.
+//! - A session id in use stays with the client connection that holds it (SBRP-RELAY-20).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::impossible::Impossible;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableInput {
-    /// A daemon's connection was authenticated; it may carry so many sessions.
+    /// A daemon's connection was authenticated; `max_sessions` limits its sessions.
     DaemonArrived {
         connection: ConnectionId,
         resumable: bool,
@@ -34,7 +34,7 @@ pub enum TableInput {
         connection: ConnectionId,
         session: SessionId,
     },
-    /// The same, but the relay does not serve this client.
+    /// A client's connection was authenticated, but the relay refuses it.
     ClientRefused {
         connection: ConnectionId,
         session: SessionId,
@@ -49,16 +49,16 @@ pub enum TableInput {
         session: SessionId,
         signal: Signal,
     },
-    /// The daemon was taken out of force: nobody is served here any more.
+    /// The daemon was revoked: all its connections are closed.
     Revoked,
     Tick,
 }
 
-/// To be carried out in order.
+/// Actions must be executed in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableAction {
-    /// A client's route changes, and the client is told of it. Both take effect at once: nothing
-    /// may be queued for the client, or taken from it, between the two.
+    /// Sets a client's route and sends it the control code. Both must be applied atomically: no
+    /// frame may be queued for the client, or read from it, between the two.
     Reroute {
         connection: ConnectionId,
         route: ClientRoute,
@@ -75,21 +75,21 @@ pub enum TableAction {
     },
 }
 
-/// Why a client with a valid token is not served.
+/// Why a client with a valid token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientRefusal {
     /// Its daemon was revoked.
     DaemonRevoked,
-    /// Its user has as many sessions as it may.
+    /// Its user has reached the session limit.
     UserLimit,
 }
 
-/// Why the table ends a connection.
+/// Why the table closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// It was told this code, which closes.
+    /// This control code was sent, and it closes the connection.
     Told(ControlCode),
-    /// The same daemon has connected anew (SBRP-RELAY-18).
+    /// The same daemon opened a newer connection (SBRP-RELAY-18).
     Replaced,
 }
 
@@ -97,7 +97,7 @@ pub enum CloseReason {
 pub struct PairTable {
     grace: Duration,
     daemon: Option<ConnectionId>,
-    /// How many sessions the daemon may carry.
+    /// The session limit of the daemon.
     max_sessions: u64,
     pairs: BTreeMap<SessionId, PairedClient>,
 }
@@ -176,7 +176,7 @@ impl PairTable {
         }
     }
 
-    /// A client's arrival: paired, or told why not and closed.
+    /// Pairs an arriving client, or refuses it with a code and closes it.
     fn pair(&mut self, connection: ConnectionId, session: SessionId) -> Vec<TableAction> {
         if self.pairs.contains_key(&session) {
             return refuse(connection, ControlCode::Forbidden, None);
@@ -192,7 +192,7 @@ impl PairTable {
         vec![TableAction::Reroute { connection, route: ClientRoute::Paired(daemon), tell: None }]
     }
 
-    /// Closes everybody. Events of their connections that still come are those of old ones.
+    /// Closes all connections. Their later events are ignored, because they are no longer current.
     fn give_up(&mut self) -> Vec<TableAction> {
         let mut actions = Vec::new();
         for (session, PairedClient { client: connection, .. }) in std::mem::take(&mut self.pairs) {
@@ -257,7 +257,7 @@ impl PairTable {
         Ok(actions.collect())
     }
 
-    /// The route of a client's connection: what the actions so far have told its relay.
+    /// The route of a client's connection, as set by the actions so far.
     pub fn client_route(&self, connection: ConnectionId, session: SessionId) -> ClientRoute {
         match self.pairs.get(&session) {
             Some(paired) if paired.client == connection => route(&paired.pair, self.daemon),
@@ -265,8 +265,8 @@ impl PairTable {
         }
     }
 
-    /// Where a daemon's frame goes, for a connection that does not know or no longer knows it.
-    /// Before its ready there is no session to it.
+    /// Routes a daemon's frame whose receiver is not cached or is out of date. A session that is
+    /// not paired, for example before its `Signal(ready)`, has no receiver.
     pub fn route_from_daemon(&self, connection: ConnectionId, session: SessionId) -> Route {
         if self.daemon != Some(connection) {
             return Route::Stale;
@@ -277,12 +277,12 @@ impl PairTable {
         }
     }
 
-    /// When `Tick` is due.
+    /// When the next `Tick` is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.pairs.values().filter_map(|paired| paired.pair.deadline()).min()
     }
 
-    /// How a session stands.
+    /// The state of a session.
     pub fn state(&self, session: SessionId) -> Option<PairState> {
         self.pairs.get(&session).map(|paired| paired.pair.state())
     }
@@ -292,12 +292,12 @@ impl PairTable {
         self.daemon
     }
 
-    /// How each of its sessions stands.
+    /// The state of each session.
     pub fn pairs(&self) -> impl ExactSizeIterator<Item = (SessionId, PairState)> {
         self.pairs.iter().map(|(session, paired)| (*session, paired.pair.state()))
     }
 
-    /// Whether nobody is left to keep it for.
+    /// Whether the table has neither a daemon connection nor sessions and can be removed.
     pub fn is_empty(&self) -> bool {
         self.daemon.is_none() && self.pairs.is_empty()
     }
@@ -307,7 +307,7 @@ impl PairTable {
     }
 }
 
-/// A client is told why it is not paired, and closed.
+/// Refuses a client: sends the code and closes the connection.
 fn refuse(
     connection: ConnectionId,
     code: ControlCode,
@@ -317,7 +317,7 @@ fn refuse(
     vec![TableAction::Tell { connection, code, session }, TableAction::Close { connection, reason }]
 }
 
-/// What the state of a pair means for frames.
+/// The client's route in this state of the pair.
 fn route(pair: &Pair, daemon: Option<ConnectionId>) -> ClientRoute {
     match (pair.state(), daemon) {
         (PairState::Paired, Some(daemon)) => ClientRoute::Paired(daemon),

@@ -1,13 +1,14 @@
-//! Where a frame goes, as small values that a relay keeps beside its connections.
+//! Routes of frames, as small values that a relay stores beside its connections.
 //!
-//! Apart from the table of pairs, because frames that are merely passed on must not wait for it:
-//! the table hands out a [`ClientRoute`] with every change, and the relay keeps it under the lock
-//! of that client's queue. A daemon's connection remembers in a [`RouteCache`] where its sessions
-//! are. Both kinds of frames are then routed without the table, by the code in this file.
+//! Separate from the table of pairs, because forwarding a frame must not wait for the table's lock:
+//! the table hands out a [`ClientRoute`] with every change, and the relay stores it under the lock
+//! of that client's queue. A daemon's connection caches the receivers of its sessions in a
+//! [`RouteCache`]. Both kinds of frames are then routed without the table, by the code in this
+//! file.
 //!
 //! Invariants
-//! - A client's route is that of the table whenever nobody is changing the table.
-//! - A cached receiver may be out of date; it then refuses the frame, and the table is asked.
+//! - A client's route equals the table's, except while the table is being changed.
+//! - A cached receiver may be out of date; it then refuses the frame, and the table is queried.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,28 +16,29 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::control::{ControlCode, Role};
 use crate::id::SessionId;
 
-/// One accepted connection. Numbers are never reused while the relay runs.
+/// One accepted connection. Ids are never reused while the relay runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Where a frame goes.
+/// The routing decision for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route<T = ConnectionId> {
-    /// To this connection, unchanged.
+    /// Forward to this connection, unchanged.
     To(T),
-    /// Nowhere; its sender is told why (SBRP-RELAY-19), and closed if the code says so.
+    /// Do not forward; send this code to the sender (SBRP-RELAY-19), and close it if the code
+    /// requires that.
     Refuse(ControlCode),
-    /// Nowhere and nobody: its sender is not a current connection.
+    /// Drop silently: the sender is not a current connection.
     Stale,
 }
 
 impl<T> Route<T> {
-    /// Whether the sender's connection ends with this refusal.
+    /// Whether the relay closes the sender's connection after this refusal.
     pub fn closes(&self, sender: Role) -> bool {
         matches!(self, Self::Refuse(code) if code.closes(sender))
     }
 
-    /// The same with the receiver looked up; one that is not there any more has left.
+    /// Resolves the receiver with `find`; a receiver that is not found has disconnected: `Stale`.
     pub fn look_up<U>(self, find: impl FnOnce(T) -> Option<U>) -> Route<U> {
         match self {
             Self::To(to) => find(to).map_or(Route::Stale, Route::To),
@@ -46,23 +48,23 @@ impl<T> Route<T> {
     }
 }
 
-/// How one client's session stands for frames: where the client's go, and whose it accepts.
+/// The route of one client's session: where its frames go, and from which daemon it accepts frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientRoute {
     /// Frames pass between the client and this connection of its daemon.
     Paired(ConnectionId),
-    /// The daemon is gone.
+    /// The daemon is disconnected.
     Paused,
-    /// The daemon is back and has not said yet whether it still knows the session.
+    /// The daemon reconnected and has not signalled yet whether it can resume the session.
     Pending,
-    /// There is no session: not yet, not any more, or it was refused.
+    /// There is no session: not established yet, ended, or refused.
     #[default]
     Closed,
 }
 
 impl ClientRoute {
-    /// Where a frame of the client goes. `token` is the session that its token names, `session`
-    /// the one in the header of the frame (SBRP-RELAY-06).
+    /// Routes a frame of the client. `token` is the session that its token names, `session` the one
+    /// in the header of the frame (SBRP-RELAY-06).
     #[inline]
     pub fn route(self, token: SessionId, session: SessionId) -> Route {
         if session != token {
@@ -76,14 +78,14 @@ impl ClientRoute {
         }
     }
 
-    /// Whether the client accepts a frame that this connection sends: only from the daemon it is
-    /// paired with at this moment (SBRP-RELAY-18).
+    /// Whether the client accepts a frame from this connection: only from the daemon connection it
+    /// is currently paired with (SBRP-RELAY-18).
     #[inline]
     pub fn accepts(self, daemon: ConnectionId) -> bool {
         self == Self::Paired(daemon)
     }
 
-    /// The connection that the client is paired with.
+    /// The daemon connection that the client is paired with.
     pub fn daemon(self) -> Option<ConnectionId> {
         match self {
             Self::Paired(daemon) => Some(daemon),
@@ -92,20 +94,20 @@ impl ClientRoute {
     }
 }
 
-/// What becomes of a frame whose receiver did not accept it.
+/// What to do with a frame that its receiver did not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejected {
-    /// It waits: its sender is about to be told how the session stands, or closed.
+    /// Hold the frame: its sender is about to get a control code, or to be closed.
     Wait,
-    /// The receiver may be out of date: forget it and route the frame again.
+    /// The cached receiver may be out of date: remove it and route the frame again.
     RouteAgain,
-    /// The receiver is ending, and everybody concerned is about to be told.
+    /// Drop the frame: the receiver is closing, and both endpoints are about to be told.
     Discard,
 }
 
 impl Rejected {
-    /// By who sent it, and by whether this was the first try. A daemon's frame must not wait: the
-    /// frames of its other sessions are behind it.
+    /// Depends on the sender and on whether this was the first attempt. A daemon's frame must not
+    /// wait, because it would block the frames of the daemon's other sessions.
     pub fn after(sender: Role, first: bool) -> Self {
         match (sender, first) {
             (Role::Client, _) => Self::Wait,
@@ -115,11 +117,11 @@ impl Rejected {
     }
 }
 
-/// The receivers of a daemon's sessions, as far as it has sent to them.
+/// The cached receivers of a daemon's sessions.
 #[derive(Debug)]
 pub struct RouteCache<T> {
     receivers: HashMap<SessionId, T, BuildHasherDefault<Mix>>,
-    /// From this many on, those that have left are removed first.
+    /// At this size, disconnected receivers are removed before the next insert.
     tidy_at: usize,
 }
 
@@ -131,7 +133,7 @@ impl<T> RouteCache<T> {
         self.receivers.get(&session)
     }
 
-    /// Remembers a receiver. `is_open` tells which of the others are still worth remembering.
+    /// Caches a receiver. `is_open` tells which of the other receivers are still connected.
     pub fn learn(&mut self, session: SessionId, to: T, is_open: impl Fn(&T) -> bool) {
         if self.receivers.len() >= self.tidy_at.max(Self::TIDY_AT_LEAST) {
             self.receivers.retain(|_, to| is_open(to));
@@ -151,7 +153,8 @@ impl<T> Default for RouteCache<T> {
     }
 }
 
-/// Session ids are random and from tokens: one multiplication spreads them well enough.
+/// A hasher for session ids: they are random and come from signed tokens, so one multiplication
+/// distributes them well enough.
 #[derive(Debug, Default)]
 struct Mix(u64);
 

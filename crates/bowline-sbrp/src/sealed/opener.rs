@@ -1,4 +1,4 @@
-//! Receiving: a Data payload in, its plaintext out, once.
+//! Receiving: decrypts a Data payload and refuses replays.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use super::window::ReplayWindow;
 use super::{Direction, NONCE_LEN, TAG_LEN, cipher};
 use crate::control::{ControlCode, SdkCode};
 
-/// A message that the peer sealed and that was not here before.
+/// An authentic message that was not received before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// Its number; a gap means that something between us dropped messages.
+    /// Its sequence number; a gap means that messages were dropped on the way.
     pub seq: u64,
     pub plaintext: Plaintext,
 }
 
-/// Why a message was not opened. Nothing moved.
+/// Why a message was not opened. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnsealError {
     #[error("the message is shorter than a nonce and a tag")]
@@ -33,7 +33,7 @@ pub enum UnsealError {
 }
 
 impl UnsealError {
-    /// What the user's program is told.
+    /// The code reported to the user's program.
     pub fn code(self) -> SdkCode {
         match self {
             Self::Malformed | Self::WrongDirection | Self::Forged => SdkCode::DecryptFailed,
@@ -41,7 +41,7 @@ impl UnsealError {
         }
     }
 
-    /// The protocol's name of the fault.
+    /// The protocol's name of the error.
     pub fn name(self) -> &'static str {
         match self {
             Self::Malformed => ControlCode::MalformedFrame.name(),
@@ -50,7 +50,7 @@ impl UnsealError {
     }
 }
 
-/// Opens what the other end sends.
+/// Decrypts the messages of the other endpoint.
 pub struct Opener {
     direction: Direction,
     key: LessSafeKey,
@@ -62,8 +62,9 @@ impl Opener {
         Self { direction, key: cipher(key), window: ReplayWindow::default() }
     }
 
-    /// Opens the payload of a Data frame. The window is asked first, because that is cheap, and
-    /// moved last, because only the tag proves that the number is the peer's (SBRP-CRYPTO-07).
+    /// Opens the payload of a Data frame. The replay window is checked first, because that is
+    /// cheap, and updated last, because only the AEAD tag proves that the peer sent this sequence
+    /// number (SBRP-CRYPTO-07).
     pub fn open(&mut self, payload: &[u8]) -> Result<Opened, UnsealError> {
         let (nonce, sealed) =
             payload.split_first_chunk::<NONCE_LEN>().ok_or(UnsealError::Malformed)?;

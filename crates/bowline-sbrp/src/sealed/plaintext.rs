@@ -1,9 +1,10 @@
-//! What people say to each other.
+//! Decrypted messages.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// A message in the clear. Shows its length only, so that no log of events or actions tells it.
+/// A decrypted message. `Debug` shows only its length, so that no log of events or actions contains
+/// it.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Plaintext(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Sending: plaintext in, a whole Data frame out.
+//! Sending: encrypts plaintext into a whole Data frame.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::{Direction, NONCE_LEN, TAG_LEN, cipher};
 use crate::frame::{FrameType, HEADER_LEN, Header, MAX_PAYLOAD};
 use crate::id::SessionId;
 
-/// The longest message that fits a frame.
+/// The longest plaintext that fits into a frame.
 pub const MAX_PLAINTEXT: usize = MAX_PAYLOAD - NONCE_LEN - TAG_LEN;
 
-/// Why nothing was sealed. The counter did not move.
+/// Why a message was not sealed. The counter is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     #[error("a message of {0} bytes does not fit a frame")]
@@ -21,7 +21,7 @@ pub enum SealError {
     Exhausted,
 }
 
-/// Seals what one end sends. The counter is its own and only goes up.
+/// Encrypts what one endpoint sends. Its counter only increases.
 pub struct Sealer {
     session: SessionId,
     direction: Direction,
@@ -34,12 +34,13 @@ impl Sealer {
         Self { session, direction, key: cipher(key), next: 0 }
     }
 
-    /// The number 2^64 − 1 is never sent: after it there would be no other (SBRP-CRYPTO-06).
+    /// Sequence number 2^64 − 1 is never sent: the counter could not advance past it
+    /// (SBRP-CRYPTO-06).
     pub fn is_exhausted(&self) -> bool {
         self.next == u64::MAX
     }
 
-    /// The next Data frame, as one message.
+    /// Seals the next Data frame, as one message.
     pub fn seal(&mut self, plaintext: &[u8]) -> Result<Bytes, SealError> {
         if plaintext.len() > MAX_PLAINTEXT {
             return Err(SealError::TooLong(plaintext.len()));
@@ -48,7 +49,7 @@ impl Sealer {
             return Err(SealError::Exhausted);
         }
         let nonce = self.direction.nonce(self.next);
-        // Before anything else: whatever happens below, this nonce is spent.
+        // Incremented first: this nonce is spent even if a later step fails.
         self.next += 1;
 
         let length = NONCE_LEN + plaintext.len() + TAG_LEN;
@@ -66,7 +67,7 @@ impl Sealer {
         Ok(frame.freeze())
     }
 
-    /// A sealer that has already sent so many, for tests of what comes late.
+    /// Sets the next sequence number, for tests near the end of the range.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, next: u64) {
         self.next = next;

@@ -15,7 +15,7 @@ fn direction(name: &str) -> Direction {
     }
 }
 
-/// The two ends of one direction, with the vectors' keys.
+/// Sealer and opener of one direction, with the keys of the test vectors.
 fn ends(direction: Direction) -> (Sealer, Opener) {
     let row = vectors::row("handshake", "hs-ascii");
     let session = SessionId::from_wire(vectors::number(&row, "session_id")).unwrap();

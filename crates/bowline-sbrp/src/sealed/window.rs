@@ -1,10 +1,10 @@
-//! Which of the last messages were here already (SBRP-CRYPTO-07).
+//! The replay window: which recent sequence numbers were already received (SBRP-CRYPTO-07).
 //!
-//! A bitmap behind the highest number seen: bit `i` stands for `highest − i`. Older numbers than
-//! the bitmap holds are refused, since nobody could tell. All steps cost the same, however far a
-//! number jumps.
+//! A bitmap below the highest sequence number received: bit `i` stands for `highest − i`. Numbers
+//! older than the bitmap are refused, because they may be replays. Every step has constant cost,
+//! however far a number jumps.
 
-/// The last `64 × WORDS` numbers; at least two words in production.
+/// Covers the last `64 × WORDS` sequence numbers; at least two words in production.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayWindow<const WORDS: usize = 2> {
     highest: Option<u64>,
@@ -21,7 +21,7 @@ impl<const WORDS: usize> Default for ReplayWindow<WORDS> {
 impl<const WORDS: usize> ReplayWindow<WORDS> {
     const SIZE: u64 = 64 * WORDS as u64;
 
-    /// Whether this number was neither seen nor is too old to tell.
+    /// Whether this number is not recorded yet and not older than the window.
     pub fn is_fresh(&self, seq: u64) -> bool {
         match self.highest {
             Some(highest) if seq <= highest => {
@@ -32,7 +32,7 @@ impl<const WORDS: usize> ReplayWindow<WORDS> {
         }
     }
 
-    /// Takes note of a number that was fresh and whose message was authentic.
+    /// Records a fresh number after its message was authenticated.
     pub fn record(&mut self, seq: u64) {
         let age = match self.highest {
             Some(highest) if seq <= highest => highest - seq,
@@ -51,8 +51,8 @@ impl<const WORDS: usize> ReplayWindow<WORDS> {
         }
     }
 
-    /// Moves every bit up. A jump past the window forgets it in one step: walking there would let
-    /// a peer burn our time.
+    /// Shifts the bitmap. A jump past the window clears it in one step: a loop over the distance
+    /// would let a peer burn CPU.
     fn age_by(&mut self, steps: u64) {
         if steps >= Self::SIZE {
             self.seen = [0; WORDS];
@@ -66,8 +66,8 @@ impl<const WORDS: usize> ReplayWindow<WORDS> {
         }
     }
 
-    /// Whether this is a state that recording can lead to: the highest number is marked, and no
-    /// number below zero is.
+    /// Whether `record` can lead to this state: the highest number is marked, and no number below
+    /// zero is.
     pub fn is_consistent(&self) -> bool {
         match self.highest {
             None => self.seen == [0; WORDS],
@@ -145,14 +145,14 @@ mod tests {
         }
     }
 
-    /// The same promise, kept by remembering everything.
+    /// A reference implementation that remembers every number.
     fn plain_set(size: u64, seen: &mut BTreeSet<u64>, seq: u64) -> bool {
         let highest = seen.last().copied();
         let too_old = highest.is_some_and(|highest| seq <= highest && highest - seq >= size);
         !too_old && seen.insert(seq)
     }
 
-    /// Numbers around a few places, so that steps of all sizes and repeats occur.
+    /// Numbers near a few values, so that steps of all sizes and repeats occur.
     fn numbers() -> impl Strategy<Value = Vec<u64>> {
         let places = [0, 1_000, 1 << 32, u64::MAX - 300];
         let near = (prop::sample::select(places.to_vec()), 0..300u64)

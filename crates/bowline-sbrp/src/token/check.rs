@@ -1,4 +1,4 @@
-//! The relay's checks, in the protocol's order.
+//! The relay's token checks, in the protocol's order.
 
 use std::num::NonZeroU64;
 
@@ -10,22 +10,22 @@ use super::{AUDIENCE, RESUME, TYPE, TokenError};
 use crate::id::{DaemonId, SessionId};
 
 const LONGEST_TOKEN: usize = 4096;
-/// How far clocks may disagree, in seconds.
+/// The allowed clock skew, in seconds.
 const SKEW: f64 = 30.0;
-/// The longest a client's token may be good for, in seconds.
+/// The longest allowed lifetime of a client's token, in seconds.
 const LONGEST_CLIENT: f64 = 300.0;
 
-/// What a relay knows of itself and its control plane.
+/// The relay's own configuration that tokens are checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relay {
-    /// Whose tokens count.
+    /// The issuer whose tokens are accepted.
     pub issuer: String,
-    /// Where the relay stands; tokens for another region are refused. A relay without a region
-    /// takes only tokens without one.
+    /// The region of the relay; tokens for another region are refused. A relay without a region
+    /// accepts only tokens without one.
     pub region: Option<String>,
 }
 
-/// Who may connect, and as what. Routing goes by this alone (SBRP-RELAY-01).
+/// The verified identity and role of a connection. Routing depends on this alone (SBRP-RELAY-01).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     Daemon(DaemonPass),
@@ -35,9 +35,9 @@ pub enum Admission {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonPass {
     pub daemon: DaemonId,
-    /// Whether its sessions outlive its connection.
+    /// Whether sessions can be resumed after the daemon's connection is lost.
     pub resumable: bool,
-    /// How many sessions it may carry at once; the relay's own limit if absent.
+    /// The session limit of the daemon; the relay's own limit if absent.
     pub concurrent_sessions: Option<NonZeroU64>,
 }
 
@@ -46,12 +46,12 @@ pub struct ClientPass {
     pub daemon: DaemonId,
     pub user: String,
     pub session: SessionId,
-    /// How many sessions its user may hold at once; the relay's own limit if absent.
+    /// The session limit of the user; the relay's own limit if absent.
     pub concurrent_sessions: Option<NonZeroU64>,
 }
 
 impl Relay {
-    /// Judges a token; `now` is in seconds since 1970.
+    /// Checks a token; `now` is in seconds since 1970.
     pub fn admit(&self, token: &str, keys: &KeySet, now: u64) -> Result<Admission, TokenError> {
         let claims = verified(token, keys)?;
         check_audience(&claims)?;
@@ -94,7 +94,7 @@ impl Relay {
     }
 }
 
-/// The claims, once the signature held.
+/// The claims, after the signature was verified.
 fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>, TokenError> {
     if token.len() > LONGEST_TOKEN || token.split('.').count() != 3 {
         return Err(TokenError::Malformed);
@@ -104,12 +104,13 @@ fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>, TokenError
         return Err(TokenError::Type);
     }
     let key = header.kid.as_deref().and_then(|kid| keys.key(kid)).ok_or(TokenError::UnknownKey)?;
-    // An extension that would have to be understood, and is not (RFC 7515).
+    // A critical extension that is not supported must be refused (RFC 7515).
     if header.crit.is_some() {
         return Err(TokenError::Signature);
     }
     let mut validation = Validation::new(Algorithm::EdDSA);
-    // Claims are judged here: the library would ask the clock, and not keep the order.
+    // Claims are checked by our own code: the library would read the clock, and report errors in
+    // another order.
     validation.validate_exp = false;
     validation.validate_aud = false;
     validation.required_spec_claims.clear();

@@ -1,4 +1,5 @@
-//! What the control plane signs: a presence token for a daemon, a session token for a client.
+//! The tokens that the control plane signs: presence tokens for daemons, session tokens for
+//! clients.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -14,11 +15,11 @@ use super::{AUDIENCE, CREATE, RESUME, TYPE};
 use crate::id::{DaemonId, SessionId};
 use crate::identity::{IdentityKey, IdentitySecret};
 
-/// How a daemon shows itself to a relay.
+/// The content of a presence token, with which a daemon connects to a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresenceGrant {
     pub daemon: DaemonId,
-    /// Whether its sessions outlive its connection.
+    /// Whether sessions can be resumed after the daemon's connection is lost.
     pub resumable: bool,
     pub region: Option<String>,
     pub concurrent_sessions: Option<NonZeroU64>,
@@ -27,7 +28,7 @@ pub struct PresenceGrant {
     pub expires_at: u64,
 }
 
-/// How a client gets to one daemon, once.
+/// The content of a session token, with which a client opens one session with one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionGrant {
     pub daemon: DaemonId,
@@ -39,7 +40,7 @@ pub struct SessionGrant {
     pub expires_at: u64,
 }
 
-/// One of the control plane's keys.
+/// One of the control plane's signing keys.
 pub struct TokenSigner {
     issuer: String,
     kid: String,
@@ -72,9 +73,9 @@ struct LimitClaims {
 }
 
 impl TokenSigner {
-    /// The key that grows from 32 random bytes, which the caller keeps and wipes.
+    /// Derives the key from 32 random bytes, which the caller stores and wipes.
     pub fn from_seed(issuer: &str, kid: &str, seed: &[u8; 32]) -> Self {
-        // PKCS #8 around an Ed25519 seed is these sixteen bytes and the seed.
+        // The PKCS #8 encoding of an Ed25519 seed is these sixteen bytes, followed by the seed.
         const PKCS8: &[u8] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
         let der = Zeroizing::new([PKCS8, seed].concat());
         Self {
@@ -137,7 +138,8 @@ impl TokenSigner {
     }
 }
 
-/// The same for a key whose secret half is gone: it signs no more, but what it signed is still out.
+/// A JWKS entry for a key whose secret was deleted: it signs no more, but its tokens may still be
+/// valid.
 pub fn jwk(kid: &str, public: &IdentityKey) -> Value {
     let x = URL_SAFE_NO_PAD.encode(public.as_bytes());
     json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x})

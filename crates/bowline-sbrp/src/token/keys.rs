@@ -1,7 +1,7 @@
-//! The control plane's public keys, by their ids.
+//! The control plane's public keys, by key id.
 //!
-//! Weak keys are refused here, because the verification of tokens is not strict: with a
-//! small-order key, anyone could sign.
+//! Weak keys are refused here, because token verification is not strict: with a small-order key,
+//! anyone could forge a signature.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::identity::IdentityKey;
 #[derive(Clone, Default)]
 pub struct KeySet(HashMap<String, DecodingKey>);
 
-/// Why a JWKS is not taken. The caller keeps the keys it has.
+/// Why a JWKS is refused. The caller keeps its current keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
     #[error("the key set is not a JWKS document")]
@@ -44,8 +44,8 @@ struct Jwk {
 }
 
 impl KeySet {
-    /// Reads `/.well-known/jwks.json`. Keys for other purposes are passed over; one that claims
-    /// ours and is unfit spoils the whole set, since its publisher cannot be relied on.
+    /// Parses `/.well-known/jwks.json`. Keys for other purposes are skipped. A signing key that is
+    /// weak or malformed invalidates the whole set, since its publisher cannot be relied on.
     pub fn from_jwks(json: &[u8]) -> Result<Self, KeySetError> {
         let document: Jwks = serde_json::from_slice(json).map_err(|_| KeySetError::Malformed)?;
         let mut keys = HashMap::new();
@@ -70,7 +70,7 @@ impl KeySet {
         self.0.is_empty()
     }
 
-    /// Whether a token of this key could be judged; if not, the set may be out of date.
+    /// Whether the set has this key; if not, the set may be out of date.
     pub fn contains(&self, kid: &str) -> bool {
         self.0.contains_key(kid)
     }

@@ -61,19 +61,19 @@ fn der(seed: u8) -> Vec<u8> {
     der
 }
 
-/// Any claims under any header, signed by key `a`.
+/// A token with these claims and this header, signed by key `a`.
 fn signed(header: &Header, claims: &Value) -> String {
     jsonwebtoken::encode(header, claims, &EncodingKey::from_ed_der(&der(1))).unwrap()
 }
 
-/// A good client's claims.
+/// The claims of a valid client token.
 fn claims() -> Value {
     json!({"iss": ISSUER, "aud": "sideband-relay", "sub": "u_1", "role": "client", "did": "d_1",
            "sid": "AAALOnPOL_I", "iat": NOW, "exp": NOW + 120, "ver": 1,
            "scp": ["session:create"]})
 }
 
-/// The same with one claim changed, or without it if it is null.
+/// The valid claims with one claim changed, or removed if the value is null.
 fn with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     match value {
@@ -153,7 +153,7 @@ fn sbrp_token_02_03_04_header_and_signature() {
 
 #[test]
 fn sbrp_token_04_no_algorithm_but_eddsa() {
-    // The public key as an HMAC secret, the oldest trick.
+    // Algorithm confusion: the public key used as an HMAC secret.
     let public = URL_SAFE_NO_PAD.decode(signer("a", 1).jwk()["x"].as_str().unwrap()).unwrap();
     let hmac = Header { alg: Algorithm::HS256, ..header() };
     let token = jsonwebtoken::encode(&hmac, &claims(), &EncodingKey::from_secret(&public)).unwrap();
@@ -246,7 +246,7 @@ fn sbrp_token_05_to_16_what_is_allowed() {
     assert!(judged(&daemon).is_ok(), "a daemon's token may be good for long");
 }
 
-/// Breaks all rules from the n-th on; the n-th is the one reported.
+/// Breaks all rules from the n-th on; the n-th must be reported.
 #[test]
 fn sbrp_token_05_to_16_the_first_broken_rule_is_reported() {
     let rules: [(&str, Value, TokenError); 12] = [

@@ -1,4 +1,4 @@
-//! One connection of a client: carries out what the client machine decides.
+//! One connection of a client: executes the actions of the client's state machine.
 
 use std::convert::Infallible;
 
@@ -28,9 +28,9 @@ pub(super) struct ClientConnection<'a> {
     session: SessionId,
     relay: String,
     first_use: &'a mut bool,
-    /// Once the handshake is done.
+    /// Set when the handshake is done.
     feed: Option<(SessionFeed, mpsc::Receiver<Outgoing>, mpsc::UnboundedReceiver<SessionId>)>,
-    /// A message that the program has no room for, and until when. Nothing is read meanwhile.
+    /// A message that the full inbox could not take, and its deadline. Nothing is read meanwhile.
     stalled: Option<(Plaintext, Instant)>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> ClientConnection<'a> {
             }
             ClientDisconnect::Final(_) => (ClientInput::Close, SessionEnd::Here),
         };
-        // Where the machine ended the session itself, this changes nothing.
+        // Has no effect if the state machine ended the session itself.
         let _ = self.machine.handle(event, now());
         if let Some((feed, ..)) = self.feed {
             feed.end(end);
@@ -87,7 +87,7 @@ impl<'a> ClientConnection<'a> {
         self.handle(opened, socket).await?;
         loop {
             let due = self.machine.deadline().map_or(liveness.due(), |at| at.min(liveness.due()));
-            // While the daemon is away, what is sent waits where it is.
+            // While the daemon is disconnected, outgoing messages stay in the queue.
             let active = self.machine.is_active();
             let stalled_until = self.stalled.as_ref().map(|(_, until)| *until);
             let (room, mut sent, mut left) = match &mut self.feed {
@@ -118,7 +118,7 @@ impl<'a> ClientConnection<'a> {
                     return Err(LossReason::Unread.into());
                 }
                 (room, outgoing) = async {
-                    // Room first: a message that is taken out of the queue must not be lost.
+                    // Reserve room first: a message taken out of the queue must not be lost.
                     let room = outbox.reserve().await;
                     (room, recv(&mut sent).await)
                 }, if active => {
@@ -142,7 +142,7 @@ impl<'a> ClientConnection<'a> {
         }
     }
 
-    /// The program dropped its handle. What it sent before goes out first.
+    /// The program dropped its handle. Messages it sent before are sent first.
     async fn leave(&mut self, socket: &RelaySocket) -> Result<(), ClientDisconnect> {
         while self.machine.is_active()
             && let Some((_, sent, _)) = &mut self.feed
@@ -153,7 +153,7 @@ impl<'a> ClientConnection<'a> {
         Ok(())
     }
 
-    /// Hands an event to the machine, and carries out what it says.
+    /// Passes an event to the state machine and executes its actions.
     async fn handle(
         &mut self,
         event: ClientInput,
@@ -166,17 +166,18 @@ impl<'a> ClientConnection<'a> {
                 return Ok(());
             }
         };
-        // Why the session is about to be given up, if it is.
+        // The reason to report if one of the following actions ends the session.
         let mut reason = None;
         for action in actions {
             match action {
                 ClientAction::Send(message) => socket.send(message).await?,
                 ClientAction::Pin(identity) => {
-                    // The handle first needs its fingerprint; keeping it may take a while.
+                    // Pins the key before the session is announced; writing the file may take a
+                    // while.
                     self.driver.keep(identity).await;
                     self.established(identity).await;
                 }
-                // Said with the pin, which comes just before.
+                // Announced with `Pin`, which always precedes it.
                 ClientAction::Established => {}
                 ClientAction::Deliver(opened) => self.deliver(opened)?,
                 ClientAction::Show(notice) => {
@@ -184,10 +185,10 @@ impl<'a> ClientConnection<'a> {
                         reason = Some(told);
                     }
                 }
-                // Ends the session: the relay, which alone can do this, gains nothing by it that
-                // it could not have by closing the connection.
+                // Ends the session: only the relay can cause this, and it could as well close the
+                // connection.
                 ClientAction::Refused(code) => reason = Some(LossReason::Sdk(code)),
-                // Their session's handle ends, and says so.
+                // Their session's handle ends and reports it.
                 ClientAction::Unsent(_) => {}
                 ClientAction::CloseSocket | ClientAction::Connect => {}
                 ClientAction::ConnectLater => {
@@ -224,7 +225,7 @@ impl<'a> ClientConnection<'a> {
         }
     }
 
-    /// Tells the program; gives what is the reason if the session ends next.
+    /// Reports a notice to the program; returns the reason if the session is about to end.
     async fn show(&mut self, notice: Notice) -> Result<Option<LossReason>, ClientDisconnect> {
         let event = match notice {
             Notice::Paused => ClientEvent::Paused,
@@ -235,7 +236,7 @@ impl<'a> ClientConnection<'a> {
                 }
                 ClientEvent::Resumed
             }
-            // What came after it would show a gap to the daemon: better to begin anew at once.
+            // The daemon would see a gap at the next message: start a new session at once.
             Notice::Discarded => return Err(LossReason::Discarded.into()),
             Notice::Told(code) => return Ok(Some(LossReason::Told(code))),
         };
@@ -252,7 +253,7 @@ fn closed(failure: ClientFailure) -> ClientClosed {
     }
 }
 
-/// The next message; never, if there is no session or nobody who could send.
+/// The next outgoing message; never returns if there is no session or no sender.
 async fn recv(sent: &mut Option<&mut mpsc::Receiver<Outgoing>>) -> Outgoing {
     if let Some(sent) = sent
         && let Some(outgoing) = sent.recv().await
@@ -265,16 +266,16 @@ async fn recv(sent: &mut Option<&mut mpsc::Receiver<Outgoing>>) -> Outgoing {
 async fn recv_left(left: &mut Option<&mut mpsc::UnboundedReceiver<SessionId>>) {
     match left {
         Some(left) => {
-            // None means the same: every handle is gone.
+            // `None` means the same: every handle was dropped.
             let _ = left.recv().await;
         }
         None => std::future::pending().await,
     }
 }
 
-/// Why a try or a connection ended.
+/// Why a connection or an attempt ended.
 pub(super) enum ClientDisconnect {
-    /// Worth another try.
+    /// Reconnect.
     Lost(LossReason),
     Final(ClientClosed),
 }

@@ -1,4 +1,4 @@
-//! Keeps a client reaching its daemon: tokens, connections, the waits between them, and the pin.
+//! Keeps a client connected to its daemon: tokens, connections, back-off and the pin.
 
 use bowline_sbrp::client::{Client, ClientInput};
 use bowline_sbrp::handshake::{Trust, VerifiedIdentity};
@@ -80,7 +80,7 @@ impl ClientDriver {
         }
     }
 
-    /// A new token, and a connection with it (SBRP-CLIENT-04).
+    /// Requests a new token and connects with it (SBRP-CLIENT-04).
     async fn dial(&self) -> Result<(SessionId, String, RelaySocket), LossReason> {
         let opened = self.config.control.open_session(&self.config.daemon).await?;
         let session = opened.session_id.parse();
@@ -91,7 +91,7 @@ impl ClientDriver {
     }
 
     pub(super) async fn tell(&self, event: ClientEvent) {
-        // If nobody takes it, the handle is gone, and with it the stop came.
+        // If the receiver is gone, the handle was dropped, which also stopped this task.
         let _ = self.events.send(event).await;
     }
 
@@ -112,7 +112,7 @@ impl ClientDriver {
     }
 }
 
-/// Files are read and written where waiting for a disk holds nobody up.
+/// Runs file access on a blocking thread, so that a slow disk does not block other tasks.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -120,7 +120,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     }
 }
 
-/// By Tokio's clock, so that tests can move it.
+/// Uses Tokio's clock, so that tests can advance it.
 pub(super) fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

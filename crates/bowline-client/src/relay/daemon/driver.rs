@@ -1,4 +1,4 @@
-//! Keeps a daemon connected: registers, opens connections, and waits between them.
+//! Keeps a daemon connected: registers, connects, and waits between attempts.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::relay::reasons::{LossReason, SessionEnd};
 use crate::relay::socket::RelaySocket;
 use crate::relay::{RECONNECT, REPLACED, STEADY, address};
 
-/// The daemon's task, before it knows its id.
+/// The daemon's task, before its id is known.
 pub(super) struct DaemonDriver {
     config: DaemonConfig,
     sink: EventSink,
 }
 
-/// Where the program is told of events, and how it stops the daemon.
+/// Sends events to the program, and receives its stop request.
 struct EventSink {
     events: mpsc::Sender<DaemonEvent>,
     stop: CancellationToken,
@@ -37,7 +37,7 @@ impl EventSink {
         let _ = self.events.try_send(event);
     }
 
-    /// None if the daemon was stopped meanwhile.
+    /// `None` if the daemon was stopped meanwhile.
     async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.stop.run_until_cancelled(work).await
     }
@@ -70,7 +70,7 @@ impl DaemonDriver {
     }
 }
 
-/// Registers until it works, or never will.
+/// Registers, with retries, until it succeeds or fails permanently.
 async fn register(registrar: &Registrar, sink: &EventSink) -> Result<Presence, DaemonClosed> {
     let mut attempt = 0;
     loop {
@@ -88,7 +88,7 @@ async fn register(registrar: &Registrar, sink: &EventSink) -> Result<Presence, D
     }
 }
 
-/// How many lookups of a replaced daemon may fail before it reconnects anyway.
+/// How many failed status checks a replaced daemon tolerates before it reconnects anyway.
 const PATIENT_LOOKS: u32 = 20;
 
 /// A registered daemon: connected, or about to reconnect.
@@ -99,7 +99,7 @@ struct DaemonConnector {
     replaced_wait: Duration,
     sessions: DaemonSessions,
     presence: watch::Sender<Presence>,
-    /// Another process was connected as this daemon: the sessions at the relay belong to it.
+    /// Another process was connected as this daemon: the sessions at the relay belong to that one.
     outlived: bool,
     sink: EventSink,
     _keeping: AbortOnDropHandle<()>,
@@ -177,9 +177,9 @@ impl DaemonConnector {
         }
     }
 
-    /// The relay closed the connection in an orderly way. If the daemon is online all the same,
-    /// another process has its identity, and coming back would start a fight: the newer one stays,
-    /// this one waits until it is gone. None if stopped.
+    /// The relay closed the connection in an orderly way. If the daemon is still online, another
+    /// process uses its identity, and a reconnect would make the two replace each other for ever:
+    /// the newer one stays connected, this one waits until it disconnects. `None` if stopped.
     async fn step_aside(&mut self, mut replaced: bool) -> Option<()> {
         let mut told = false;
         let mut unanswered = 0;
@@ -187,8 +187,8 @@ impl DaemonConnector {
             match self.sink.unless_stopped(self.registrar.is_online(&self.id)).await? {
                 Some(false) => return Some(()),
                 Some(true) => replaced = true,
-                // The control plane does not know. A daemon that was not told that it was replaced
-                // reconnects; one that was waits, but not for ever.
+                // The online status is unknown. A daemon not known to be replaced reconnects;
+                // a replaced one keeps waiting, but not for ever.
                 None if !replaced || unanswered == PATIENT_LOOKS => return Some(()),
                 None => unanswered += 1,
             }
@@ -197,7 +197,7 @@ impl DaemonConnector {
                 told = true;
                 tracing::warn!("another process has this daemon's identity and is connected");
                 self.sink.tell(DaemonEvent::Replaced { look_in });
-                // That one has ended our sessions, as one that starts anew does.
+                // The other process ended our sessions, as every newly started daemon does.
                 self.outlived = true;
                 self.sessions.forget(&SessionEnd::Left);
             }
@@ -205,13 +205,13 @@ impl DaemonConnector {
         }
     }
 
-    /// Waits without a connection. None if stopped.
+    /// Waits without a connection. `None` if stopped.
     async fn away(&mut self, time: Duration) -> Option<()> {
         let waiting = self.sessions.away(Instant::now() + time);
         self.sink.stop.run_until_cancelled(waiting).await
     }
 
-    /// A connection, with a token that is good as far as we know.
+    /// Connects, with a token that has not expired by our clock.
     async fn open(&mut self) -> Result<Result<RelaySocket, LossReason>, DaemonClosed> {
         let (over, resumable) = {
             let presence = self.presence.borrow();
@@ -241,7 +241,8 @@ impl DaemonConnector {
         Ok(socket)
     }
 
-    /// From now on there are sessions to resume: the next connection needs a token that says so.
+    /// From now on there are sessions to resume: the next connection needs a token with the scope
+    /// `session:resume`.
     fn upgrade(&mut self) {
         if !self.resumable || self.presence.borrow().resumable {
             return;
@@ -269,14 +270,14 @@ impl DaemonConnector {
                 self.presence.send_replace(presence);
                 Ok(Ok(()))
             }
-            // Another id would be another daemon: handshakes are bound to it.
+            // A different id would be a different daemon: handshakes are bound to the id.
             Ok(_) => Err(DaemonClosed::Control(ControlError::Unreadable)),
             Err(error) if error.may_pass() => Ok(Err(LossReason::Control(error))),
             Err(error) => Err(DaemonClosed::Control(error)),
         }
     }
 
-    /// One connection, from its beginning to its end.
+    /// Serves one connection until it ends.
     async fn serve(&mut self, mut socket: RelaySocket) -> DaemonDisconnect {
         match self.sessions.serve(&mut socket, &self.sink.stop).await {
             Ok(()) => {
@@ -291,7 +292,7 @@ impl DaemonConnector {
         }
     }
 
-    /// Every handle learns that it is over.
+    /// Ends every session handle.
     fn close(mut self, closed: DaemonClosed) -> DaemonClosed {
         self.sessions.forget(&SessionEnd::Here);
         closed

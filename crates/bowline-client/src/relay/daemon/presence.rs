@@ -1,13 +1,14 @@
-//! The daemon's presence token, kept fresh (SBRP-DAEMON-07).
+//! The daemon's presence token and its renewal (SBRP-DAEMON-07).
 //!
-//! A process that has just started remembers no session, and the relay may still keep some for it.
-//! So its first token does not say `session:resume`: the relay then ends them at once, where their
-//! clients would wait for the rest of their grace otherwise (SBRP-DAEMON-05, SBRP-RELAY-11). Once
-//! the daemon is online it gets itself one that does, for the next time.
+//! A process that has just started has no sessions, but the relay may still hold some from before.
+//! So its first token does not have the scope `session:resume`: the relay then ends those sessions
+//! at once, where their clients would otherwise wait for the rest of the grace period
+//! (SBRP-DAEMON-05, SBRP-RELAY-11). Once online, the daemon requests a token with that scope, for
+//! the next connection.
 //!
-//! A token's age is counted from when it came, on this machine's monotonic clock: the two ends'
-//! wall clocks need not agree. A connection outlives its token, so a renewal that fails costs
-//! nothing until the next connect; it is tried again all the while.
+//! A token's age is counted from its arrival, on this machine's monotonic clock: the wall clocks of
+//! daemon and control plane need not agree. A connection outlives its token, so a failed renewal
+//! costs nothing until the next reconnect; it is retried until it succeeds.
 
 use std::time::Duration;
 
@@ -22,11 +23,11 @@ use crate::relay::RECONNECT;
 use crate::relay::control_plane::{ControlError, ControlPlane};
 use crate::relay::random::dice;
 
-/// A registration and when it came. Shows no token.
+/// A registration and when it arrived. `Debug` shows no token.
 #[derive(Debug, Clone)]
 pub(super) struct Presence {
     pub(super) registered: Registered,
-    /// Whether the token says `session:resume`.
+    /// Whether the token has the scope `session:resume`.
     pub(super) resumable: bool,
     came: Instant,
 }
@@ -46,12 +47,12 @@ impl Presence {
     }
 
     fn life(&self) -> u64 {
-        // Past a year it is all the same, and sums of instants do not overflow.
+        // Capped at one year, so that sums of instants cannot overflow.
         self.registered.expires_at.saturating_sub(self.registered.issued_at).min(31_536_000)
     }
 }
 
-/// Who the daemon is to the control plane.
+/// The daemon's registration data for the control plane.
 #[derive(Debug, Clone)]
 pub(super) struct Registrar {
     pub(super) control: ControlPlane,
@@ -65,7 +66,7 @@ impl Registrar {
         Ok(Presence::new(registered, resumable))
     }
 
-    /// Whether the relay has a connection of this daemon; none if nobody can say.
+    /// Whether the relay has a connection of this daemon; `None` if that is unknown.
     pub(super) async fn is_online(&self, daemon: &DaemonId) -> Option<bool> {
         let daemons = self.control.daemons().await.ok()?;
         match daemons.iter().find(|one| one.id == daemon.as_str())?.status {
@@ -76,7 +77,7 @@ impl Registrar {
     }
 }
 
-/// Renews for as long as somebody looks at the presence.
+/// Renews the token until this task is aborted.
 pub(super) async fn keep_fresh(
     control: ControlPlane,
     daemon: DaemonId,
@@ -87,14 +88,14 @@ pub(super) async fn keep_fresh(
         sleep_until(due).await;
         let mut attempt = 0;
         loop {
-            // A new registration may have come meanwhile.
+            // A new registration may have replaced the token meanwhile.
             if presence.borrow().renew_at() > Instant::now() {
                 break;
             }
             match control.renew(&daemon).await {
                 Ok(renewed) => {
                     tracing::debug!("presence renewed");
-                    // As it was registered last, which may have been a moment ago.
+                    // Keeps the scope of the latest registration, which may have changed meanwhile.
                     presence.send_modify(|last| *last = Presence::new(renewed, last.resumable));
                 }
                 Err(error) => {
@@ -107,7 +108,7 @@ pub(super) async fn keep_fresh(
     }
 }
 
-/// A control plane that gives tokens of no length is not asked more often than this.
+/// The shortest interval between renewals, in case a token has no lifetime.
 const SOONEST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -126,7 +127,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn sbrp_daemon_07_age_is_counted_from_when_the_token_came() {
-        // Made by a clock that is years behind.
+        // Issued by a clock that is years behind.
         let presence = Presence::new(registered(1_000, 4_600), true);
         assert_eq!(presence.renew_at() - Instant::now(), Duration::from_secs(2_700));
         assert!(!presence.is_over());

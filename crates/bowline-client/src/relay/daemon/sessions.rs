@@ -1,11 +1,11 @@
-//! The sessions of a daemon: carries out what the daemon machine decides.
+//! The sessions of a daemon: executes the actions of the daemon's state machine.
 //!
-//! Apart from the driver that reconnects, because sessions outlive connections. There is one
-//! connection at a time; without one, the program may still drop sessions.
+//! Separate from the driver that reconnects, because sessions outlive connections. There is at most
+//! one connection at a time; without one, the program may still drop sessions.
 //!
 //! Invariants
-//! - Every established session has its feed here until it ends, and its handle learns how.
-//! - Nothing a session does holds up another: what cannot be delivered ends it.
+//! - Every established session has its feed here until it ends, and its handle learns the reason.
+//! - No session blocks another: a session whose message cannot be delivered is ended.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,7 +49,7 @@ impl DaemonSessions {
         Self { machine, fingerprint, liveness, feeds, factory, sent, left, events }
     }
 
-    /// The connection is gone; what can be resumed waits.
+    /// The connection is lost; sessions that can be resumed wait for the reconnect.
     pub(super) fn connection_lost(&mut self) {
         self.offline(DaemonInput::Disconnected);
     }
@@ -67,7 +67,7 @@ impl DaemonSessions {
         }
     }
 
-    /// Ends all of them, while there is no connection to say so.
+    /// Ends all sessions while there is no connection over which to signal it.
     pub(super) fn forget(&mut self, end: &SessionEnd) {
         for (session, feed) in std::mem::take(&mut self.feeds) {
             feed.end(end.clone());
@@ -75,8 +75,7 @@ impl DaemonSessions {
         }
     }
 
-    /// One connection, from its beginning to its end.
-    /// Ends well only when the daemon is stopped.
+    /// Serves one connection until it ends. Returns `Ok` only when the daemon is stopped.
     pub(super) async fn serve(
         &mut self,
         socket: &mut RelaySocket,
@@ -88,7 +87,7 @@ impl DaemonSessions {
         loop {
             let due = self.machine.deadline().map_or(liveness.due(), |at| at.min(liveness.due()));
             let sent = async {
-                // Room first: a message that is taken out of the queue must not be lost.
+                // Reserve room first: a message taken out of the queue must not be lost.
                 let room = outbox.reserve().await;
                 (room, self.sent.recv().await)
             };
@@ -121,17 +120,19 @@ impl DaemonSessions {
         }
     }
 
-    /// Hands an event to the machine, and carries out what it says, and what follows from that.
+    /// Passes an event to the state machine, executes its actions, and passes on the events that
+    /// follow.
     async fn handle(&mut self, event: DaemonInput, socket: &RelaySocket) -> Result<(), LossReason> {
         let mut events = VecDeque::from([event]);
-        // Once the connection fails, the rest is carried out all the same: sessions outlive it.
+        // After the connection fails, the remaining actions are still executed: sessions outlive
+        // it.
         let mut said = Ok(());
         while let Some(event) = events.pop_front() {
             let actions = match self.machine.handle(event, now()) {
                 Ok(actions) => actions,
                 Err(impossible) => {
-                    // A session that ended while something of it was on its way; or a relay that
-                    // makes things up, which may not do more than this.
+                    // The session ended while a frame of it was in flight, or the relay sent an
+                    // invalid frame. Both are ignored.
                     tracing::debug!(%impossible, "ignored");
                     continue;
                 }
@@ -159,7 +160,7 @@ impl DaemonSessions {
         said
     }
 
-    /// The same without a connection: nothing can be sent, and the machine knows.
+    /// As `handle`, but without a connection: the state machine then sends nothing.
     fn offline(&mut self, event: DaemonInput) {
         let actions = self.machine.handle(event, now()).unwrap_or_default();
         for action in actions {
@@ -169,7 +170,8 @@ impl DaemonSessions {
         }
     }
 
-    /// What the program hears of a session, and what follows for the machine.
+    /// Reports progress to the session's handle; returns an event for the state machine, if one
+    /// follows.
     fn progress(&mut self, session: SessionId, progress: Progress) -> Option<DaemonInput> {
         match progress {
             Progress::Established => self.established(session),
@@ -199,7 +201,7 @@ impl DaemonSessions {
                 self.feeds.insert(id, feed);
                 None
             }
-            // Nobody takes sessions on: better to turn the client away than to let it wait.
+            // The program does not read its events: refuse the client instead of letting it wait.
             Err(_) => Some(DaemonInput::Close { session: id, reason: Reason::Policy }),
         }
     }
@@ -228,7 +230,7 @@ impl DaemonSessions {
         Some(DaemonInput::Close { session, reason })
     }
 
-    /// The program dropped a handle. What it sent before goes out first.
+    /// The program dropped a handle. Messages it sent before are sent first.
     async fn leave(&mut self, session: SessionId, socket: &RelaySocket) -> Result<(), LossReason> {
         while let Ok(Outgoing { session, plaintext }) = self.sent.try_recv() {
             self.handle(DaemonInput::Send { session, plaintext }, socket).await?;
@@ -244,7 +246,7 @@ impl DaemonSessions {
     }
 }
 
-/// By Tokio's clock, so that tests can move it.
+/// Uses Tokio's clock, so that tests can advance it.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

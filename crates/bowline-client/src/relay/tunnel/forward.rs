@@ -1,7 +1,7 @@
-//! The client's side: a port on this machine that leads to the daemon's target.
+//! The client's side: a local port that forwards to the daemon's target.
 //!
-//! The port stays open whatever becomes of the session. While there is none, a connection waits for
-//! the next one, for a while; while there is one that is paused, it waits in it.
+//! The port stays open when the session ends. Without a session, a TCP connection waits for the
+//! next one, up to a deadline; while the session is paused, it waits within the session.
 
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ use super::splice::{reset, splice};
 use crate::relay::client::{ClientClosed, ClientEvent, RelayClient};
 use crate::relay::session::Session;
 
-/// How connections are taken.
+/// Limits of the forwarded connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forwarding {
     /// How long a connection waits for a session before it is reset; 20 s by default.
     pub patience: Duration,
-    /// More connections at once wait to be accepted; 256 by default and at most.
+    /// The limit of simultaneous connections; further ones wait to be accepted. 256 by default and
+    /// at most.
     pub most: usize,
 }
 
@@ -32,7 +33,7 @@ impl Default for Forwarding {
     }
 }
 
-/// Why nothing is forwarded any more.
+/// Why forwarding stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardClosed {
     #[error(transparent)]
@@ -41,8 +42,8 @@ pub enum ForwardClosed {
     Hello(#[from] HelloError),
 }
 
-/// Takes connections until the client is over. `tell` hears of every event but the sessions', which
-/// are told by their ids. When this is dropped, its connections are reset.
+/// Accepts connections until the client stops. `tell` is called with every client event. When this
+/// future is dropped, its connections are reset.
 pub async fn forward(
     listener: TcpListener,
     client: &mut RelayClient,
@@ -59,7 +60,7 @@ pub async fn forward(
                 Ok((tcp, _)) => {
                     connections.spawn(carry(tcp, sessions.clone(), forwarding.patience));
                 }
-                // Out of file descriptors, say: those that are open may close.
+                // For example out of file descriptors: wait until open connections close.
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
                     sleep(Duration::from_millis(100)).await;
@@ -87,7 +88,7 @@ pub async fn forward(
             refused = over(&mut tunnel) => {
                 tunnel = None;
                 current.send_replace(None);
-                // A session that is merely lost is followed by another.
+                // After a session that was merely lost, a new one follows.
                 if let Err(error) = refused && !error.may_pass() {
                     return error.into();
                 }
@@ -96,7 +97,7 @@ pub async fn forward(
     }
 }
 
-/// One session's mux, being set up or driven.
+/// The task that sets up and drives the mux of one session.
 struct Tunnel(JoinSet<Result<(), HelloError>>);
 
 impl Tunnel {
@@ -113,7 +114,7 @@ impl Tunnel {
     }
 }
 
-/// The end of the tunnel, if there is one.
+/// Waits for the tunnel to end; never returns if there is none.
 async fn over(tunnel: &mut Option<Tunnel>) -> Result<(), HelloError> {
     match tunnel {
         Some(Tunnel(task)) => match task.join_next().await {
@@ -131,7 +132,7 @@ async fn carry(tcp: TcpStream, mut sessions: watch::Receiver<Option<Mux>>, patie
             if let Some(stream) = mux?.open().await {
                 return Some(stream);
             }
-            // That one was just over; the next one is told of.
+            // That session has just ended; wait for the next one.
             sessions.changed().await.ok()?;
         }
     };

@@ -1,4 +1,4 @@
-//! The first message each way: which service, and whether it is offered.
+//! The first message in each direction: the requested service, and whether the daemon offers it.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tokio::time::timeout;
 use crate::relay::reasons::SessionEnd;
 use crate::relay::session::{SendError, Session, Unpaused};
 
-/// What a session can be used for.
+/// The services of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     Ping,
     Tcp,
 }
 
-/// Why a service is not there.
+/// Why a service is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
     #[error("the daemon does not offer this service")]
@@ -32,7 +32,7 @@ pub enum HelloError {
 }
 
 impl HelloError {
-    /// Whether asking again may help.
+    /// Whether a retry may succeed.
     pub(super) fn may_pass(&self) -> bool {
         matches!(self, Self::Silent | Self::Interrupted | Self::Ended(_))
     }
@@ -54,7 +54,7 @@ enum HelloReply {
     Version = 0x02,
 }
 
-/// The client's side.
+/// The client's side: requests a service.
 pub(super) async fn ask(session: &mut Session, service: Service) -> Result<(), HelloError> {
     session.send([MAGIC, &[VERSION], service.name().as_bytes()].concat()).await?;
     match hear(session).await?.strip_prefix(MAGIC) {
@@ -65,7 +65,7 @@ pub(super) async fn ask(session: &mut Session, service: Service) -> Result<(), H
     }
 }
 
-/// The daemon's side: which service the client asks for, answered with what `offers` says.
+/// The daemon's side: reads the requested service and answers with the result of `offers`.
 pub(super) async fn answer(
     session: &mut Session,
     offers: impl Fn(Service) -> bool,
@@ -86,8 +86,8 @@ pub(super) async fn answer(
 async fn hear(session: &mut Session) -> Result<Vec<u8>, HelloError> {
     match timeout(PATIENCE, session.recv_unpaused()).await {
         Ok(Unpaused::Message(message)) => Ok(message),
-        // The question or its answer may be lost, and neither end would say anything more: better
-        // to begin anew than to wait for both to lose patience.
+        // The request or its answer may be lost, and neither side would send again: start over
+        // instead of waiting for both deadlines.
         Ok(Unpaused::Paused) => Err(HelloError::Interrupted),
         Ok(Unpaused::Over) => Err(HelloError::Ended(session.end().unwrap_or(SessionEnd::Left))),
         Err(_) => Err(HelloError::Silent),
@@ -109,5 +109,5 @@ impl Service {
 
 const MAGIC: &[u8] = b"bowline";
 const VERSION: u8 = 1;
-/// A session may pause right after it began; its grace is half of this.
+/// A session may pause right after it was established; the grace period is half of this deadline.
 const PATIENCE: Duration = Duration::from_secs(60);

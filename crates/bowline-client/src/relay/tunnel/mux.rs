@@ -10,24 +10,24 @@ use yamux::{Config, Connection, Mode, Stream};
 
 use super::pipe::Pipe;
 
-/// Opens streams over a session that is driven elsewhere.
+/// Opens streams over a session; a separate future drives the connection.
 #[derive(Debug, Clone)]
 pub(super) struct Mux {
     opens: mpsc::Sender<oneshot::Sender<Stream>>,
 }
 
 impl Mux {
-    /// The client's end: the handle, and what drives it until the session is over or no handle is
-    /// left.
+    /// The client's side: the handle, and the future that drives the connection until the session
+    /// ends or no handle is left.
     pub(super) fn client(pipe: Pipe) -> (Self, impl Future<Output = ()>) {
         let (opens, asked) = mpsc::channel(16);
         let connection = Connection::new(pipe, config(), Mode::Client);
-        // A daemon has no reason to open streams; what it opens is dropped, which resets it.
+        // A daemon has no reason to open streams; a stream it opens is dropped, which resets it.
         (Self { opens }, drive(connection, Some(asked), drop))
     }
 
-    /// A new stream, which the daemon hears of at once: yamux alone would wait for the first bytes.
-    /// None if the session is over.
+    /// Opens a stream and announces it to the daemon at once: yamux alone would wait for the first
+    /// bytes. `None` if the session ended.
     pub(super) async fn open(&self) -> Option<Stream> {
         let (reply, stream) = oneshot::channel();
         self.opens.send(reply).await.ok()?;
@@ -37,7 +37,7 @@ impl Mux {
     }
 }
 
-/// The daemon's end, until the session is over.
+/// The daemon's side: accepts streams until the session ends.
 pub(super) async fn accept(pipe: Pipe, streams: impl FnMut(Stream)) {
     drive(Connection::new(pipe, config(), Mode::Server), None, streams).await;
 }
@@ -78,7 +78,7 @@ async fn drive(
     .await;
 }
 
-/// Hears a stream's beginning.
+/// Reads the opening byte of a stream.
 pub(super) async fn begin(stream: &mut Stream) -> io::Result<()> {
     let mut first = [0];
     stream.read_exact(&mut first).await?;
@@ -91,14 +91,14 @@ fn over(error: &yamux::ConnectionError) -> Poll<()> {
 }
 
 const OPEN: u8 = 0x00;
-/// The most TCP connections over one session. yamux ends all of them when its own bound is passed,
-/// which counts those that are on their way out: it is twice as high.
+/// The most TCP connections over one session. yamux's own limit is twice as high: it also counts
+/// closing streams, and exceeding it ends all of them.
 pub(super) const MOST_STREAMS: usize = 256;
 
 fn config() -> Config {
     let mut config = Config::default();
     config.set_max_num_streams(2 * MOST_STREAMS);
-    // No stream grows past its first 256 KiB: the pipe's window is the narrower place anyway.
+    // No stream grows past its initial 256 KiB: the pipe's window is the tighter limit anyway.
     config
         .set_max_connection_receive_window(Some(2 * MOST_STREAMS * yamux::DEFAULT_CREDIT as usize));
     config.set_split_send_size(32 << 10);

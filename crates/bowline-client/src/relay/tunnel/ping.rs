@@ -1,4 +1,4 @@
-//! How long a message takes to the daemon and back, sealed, through the relay.
+//! Measures the round trip of a sealed message to the daemon through the relay.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use super::hello::{self, HelloError, Service};
 use crate::relay::reasons::SessionEnd;
 use crate::relay::session::Session;
 
-/// Round trips, one after the other.
+/// Measures round trips, one after the other.
 #[derive(Debug)]
 pub struct Pings(Session, u64);
 
-/// Asks for the service.
+/// Requests the ping service.
 pub async fn ping(mut session: Session) -> Result<Pings, HelloError> {
     hello::ask(&mut session, Service::Ping).await?;
     Ok(Pings(session, 0))

@@ -1,16 +1,16 @@
 //! A byte stream over a session's messages, for yamux to run on.
 //!
-//! Apart from the mux, because the window is here. yamux bounds each stream, not their sum: a
-//! hundred downloads at once would put 25 MiB on their way, and a relay whose reader is slower
-//! than its writer holds about 1 MiB before it closes the connection (SBRP-RELAY-08). So each end
-//! keeps count of what the other has not taken yet, and stops at [`WINDOW`].
+//! Separate from the mux, because it adds a flow-control window for the whole session. yamux limits
+//! each stream, not their sum: a hundred simultaneous downloads would put 25 MiB in flight, and a
+//! relay buffers about 1 MiB for a slow reader before it closes the connection (SBRP-RELAY-08). So
+//! each side counts the bytes that the other has not acknowledged, and stops at [`WINDOW`].
 //!
 //! Invariants
-//! - Unacknowledged pieces weigh at most [`WINDOW`] together, each at least 4 KiB: 128 messages.
-//! - What arrives is always taken from the session, also while nothing can be written: the
-//!   acknowledgements are in it.
-//! - After a pause something is said at once: its number shows the peer whether anything is
-//!   missing, also if nobody has more to say.
+//! - Unacknowledged messages weigh at most [`WINDOW`] together, each at least 4 KiB: 128 messages.
+//! - Received messages are always taken from the session, also while writing is blocked: they
+//!   contain the acknowledgements.
+//! - After a pause an acknowledgement is sent at once: its sequence number shows the peer whether a
+//!   message is missing, even if no more data follows.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,23 +23,23 @@ use tokio_util::sync::PollSender;
 
 use crate::relay::session::{Incoming, Outgoing, Parts, Session, weight};
 
-/// The most that is on its way and not taken, in bytes.
+/// The most bytes in flight and not acknowledged.
 pub(super) const WINDOW: u32 = 512 << 10;
 
 #[derive(Debug)]
 pub(super) struct Pipe {
     session: Parts,
     outgoing: PollSender<Outgoing>,
-    /// Pieces that came and are not read, the first of them from `read_from` on.
+    /// Received pieces that are not read yet; the first is unread from `read_from` on.
     arrived: VecDeque<Vec<u8>>,
     read_from: usize,
-    /// What the peer has on its way, as far as we have not told it otherwise.
+    /// The weight of the peer's messages that we have not acknowledged.
     unread: u32,
-    /// What we read and have not told the peer.
+    /// The weight that was read here and not acknowledged yet.
     untold: u32,
-    /// Tell the peer, however little there is to tell.
+    /// Send an acknowledgement even if it is below the threshold.
     probe: bool,
-    /// The next piece, its kind in front.
+    /// The next piece to send, with its kind byte in front.
     piece: Vec<u8>,
     in_flight: u32,
     over: bool,
@@ -62,7 +62,7 @@ impl Pipe {
         }
     }
 
-    /// Takes in all that came, and tells the peer what is due.
+    /// Takes all received messages from the session, and sends an acknowledgement if one is due.
     fn pump(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.over {
             match self.session.inbox.poll_recv(cx) {
@@ -109,14 +109,14 @@ impl Pipe {
         }
     }
 
-    /// Sends the piece, when there is room for it and the peer has taken enough.
+    /// Sends the piece, once the queue has room and the window allows it.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.pump(cx)?;
         let cost = weight(self.piece.len());
         if self.in_flight + cost > WINDOW {
             return match self.over {
                 true => Poll::Ready(Err(self.ended())),
-                // The acknowledgement comes through the inbox, which wakes us.
+                // The acknowledgement arrives through the inbox, which wakes this task.
                 false => Poll::Pending,
             };
         }
@@ -149,7 +149,8 @@ impl AsyncRead for Pipe {
         loop {
             let from = self.read_from;
             let Some(piece) = self.arrived.front() else {
-                // An end is never a clean one: the mux says goodbye before it leaves.
+                // The end of the session is always an error: yamux closes its connection before an
+                // orderly end.
                 return if self.over { Poll::Ready(Err(self.ended())) } else { Poll::Pending };
             };
             let count = buf.len().min(piece.len() - from);
@@ -160,7 +161,7 @@ impl AsyncRead for Pipe {
                 self.arrived.pop_front();
                 self.read_from = 0;
                 self.untold += weight(whole + 1);
-                // Tells the peer, if it is time to.
+                // Sends an acknowledgement, if one is due.
                 self.pump(cx)?;
             }
             if count > 0 || buf.is_empty() {
@@ -171,7 +172,7 @@ impl AsyncRead for Pipe {
 }
 
 impl AsyncWrite for Pipe {
-    /// Takes what fits into one message; it leaves when the mux flushes, or when it is full.
+    /// Appends what fits into one message; it is sent on flush, or when it is full.
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -234,14 +235,14 @@ mod tests {
             Self { pipe: Pipe::new(session), feed, sent, said: 0 }
         }
 
-        /// The peer says this.
+        /// Receives a message from the peer.
         fn hear(&mut self, kind: u8, rest: &[u8]) {
             let plaintext = [&[kind], rest].concat().into();
             self.feed.deliver(Opened { seq: self.said, plaintext }).unwrap();
             self.said += 1;
         }
 
-        /// Writes and flushes until nothing goes; what went, by message.
+        /// Writes and flushes until blocked; returns the sent messages.
         fn write_all_that_goes(&mut self, piece: &[u8]) -> Vec<Vec<u8>> {
             let mut went = Vec::new();
             for _ in 0..10_000 {
@@ -255,7 +256,7 @@ mod tests {
                 }
                 match done {
                     Some(done) => done.unwrap(),
-                    // Blocked by the queue, which is empty now; or for good.
+                    // Blocked by the queue, which is empty now; or by the window.
                     None if self.pipe.flush().now_or_never().is_none() => break,
                     None => {}
                 }
@@ -276,7 +277,7 @@ mod tests {
             assert!(weight <= WINDOW && weight > WINDOW / 2, "{size}: {weight}");
             assert!(went.len() <= 128, "{size}: {}", went.len());
             assert!(went.iter().all(|message| message.len() <= MAX_PLAINTEXT));
-            // What the peer took makes room for as much again.
+            // An acknowledgement makes room for as much again.
             end.hear(TAKEN, &weight.to_be_bytes());
             assert!(!end.write_all_that_goes(&vec![7; size]).is_empty(), "{size}");
         }

@@ -1,4 +1,4 @@
-//! The daemon's side of a session: answers the hello, then serves.
+//! The daemon's side of a session: answers the hello, then runs the service.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::pipe::Pipe;
 use super::splice::splice;
 use crate::relay::session::Session;
 
-/// What a daemon offers.
+/// The services that a daemon offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Services {
-    /// Where TCP connections go: `host:port`. There is no other place a client could name.
+    /// The target of TCP connections: `host:port`. A client cannot name another.
     pub tcp: Option<String>,
 }
 
-/// Serves one session until it is over. When this is dropped, its TCP connections are reset.
+/// Serves one session until it ends. When this future is dropped, its TCP connections are reset.
 pub async fn serve(mut session: Session, services: Services) -> Result<(), HelloError> {
     let offers = |service| match service {
         Service::Ping => true,
@@ -30,7 +30,7 @@ pub async fn serve(mut session: Session, services: Services) -> Result<(), Hello
         (Service::Tcp, Some(target)) => {
             let mut connections = JoinSet::new();
             let join = |stream| {
-                // Those that are over are forgotten as others come.
+                // Removes finished connections as new ones arrive.
                 while connections.try_join_next().is_some() {}
                 connections.spawn(connect(stream, target.clone()));
             };
@@ -46,7 +46,7 @@ pub async fn serve(mut session: Session, services: Services) -> Result<(), Hello
     }
 }
 
-/// If the target cannot be reached, the stream is dropped, which resets the other side.
+/// If the target cannot be reached, the stream is dropped, which resets the client's connection.
 async fn connect(mut stream: Stream, target: String) {
     if let Err(error) = begin(&mut stream).await {
         tracing::debug!(%error, "stream without a beginning");

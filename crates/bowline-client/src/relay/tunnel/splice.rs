@@ -1,8 +1,9 @@
 //! One TCP connection joined with one stream of the mux.
 //!
-//! yamux cannot say whether a stream ended or was cut off, so each direction is a row of records
-//! with an end of its own. Nor does it tell a peer of a reset after a half-close; so streams are
-//! closed only when both directions ended, and until then dropping one resets it.
+//! yamux does not tell a finished stream from an interrupted one, so each direction is a sequence
+//! of records with an explicit end record. yamux also does not report a reset to the peer after a
+//! half-close; so a stream is closed only when both directions ended, and until then dropping it
+//! resets it.
 
 use std::io;
 
@@ -11,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 use yamux::Stream;
 
-/// Carries both directions to their ends. If either is cut off, or this is dropped before, both
-/// ends' TCP connections are reset.
+/// Copies both directions to their ends. If either is interrupted, or this future is dropped
+/// before, the TCP connections at both endpoints are reset.
 pub(super) async fn splice(mut tcp: TcpStream, stream: Stream) -> io::Result<()> {
-    // From here on every way out resets, until the end says otherwise.
+    // From here on every return resets the connection, until both directions have ended.
     tcp.set_zero_linger()?;
     tcp.set_nodelay(true)?;
     let mut stream = stream.compat();
@@ -28,7 +29,7 @@ pub(super) async fn splice(mut tcp: TcpStream, stream: Stream) -> io::Result<()>
     stream.shutdown().await
 }
 
-/// Makes a connection's end visible to whoever made it.
+/// Resets the connection, so that its peer sees an error and not an orderly end.
 pub(super) fn reset(tcp: TcpStream) {
     let _ = tcp.set_zero_linger();
 }
@@ -55,7 +56,7 @@ async fn receive(
     let mut record = vec![0; MOST];
     loop {
         let mut length = [0; HEAD];
-        // An end here, or within a record, is a cut: `read_exact` says so.
+        // An end of the stream here, or within a record, is an interruption: `read_exact` fails.
         from.read_exact(&mut length).await?;
         let mut left = usize::from(u16::from_be_bytes(length));
         if left == 0 {
@@ -74,7 +75,7 @@ async fn receive(
 }
 
 const HEAD: usize = 2;
-/// With its head it fills what yamux sends at once.
+/// With its header a record fills the largest frame that yamux sends.
 const MOST: usize = (32 << 10) - HEAD;
 
 #[cfg(test)]

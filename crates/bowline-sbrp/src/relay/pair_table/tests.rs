@@ -18,7 +18,7 @@ fn tell(connection: ConnectionId, code: ControlCode, session: u64) -> TableActio
     TableAction::Tell { connection, code, session: SessionId::from_wire(session) }
 }
 
-/// What a client is told together with its new route.
+/// The control code that a client gets together with its new route.
 fn reroute(
     connection: ConnectionId,
     route: ClientRoute,
@@ -45,7 +45,7 @@ fn arrived(connection: ConnectionId, resumable: bool) -> TableInput {
     TableInput::DaemonArrived { connection, resumable, max_sessions: 2 }
 }
 
-/// A resumable daemon with two clients, which is as many as it may have.
+/// A resumable daemon with two clients, which is its session limit.
 fn busy(now: Instant) -> PairTable {
     let mut table = PairTable::new(GRACE);
     assert_eq!(table.handle(arrived(DAEMON, true), now), Ok(vec![]));
@@ -112,7 +112,7 @@ fn sbrp_relay_16_a_revoked_daemon_and_its_clients_are_told_apart() {
     assert_eq!(table.handle(TableInput::Revoked, now), Ok(told));
     assert!(table.is_empty());
     assert_eq!(table.deadline(), None);
-    // Their connections end later, and nobody is left to hear of it.
+    // Their connections end later; the events have no effect.
     for input in [
         TableInput::DaemonLeft { connection: DAEMON },
         TableInput::ClientLeft { connection: ANN, session: sid(1) },
@@ -163,7 +163,7 @@ fn sbrp_relay_20_a_session_in_use_is_not_taken_over() {
         arrived,
         Ok(vec![tell(ConnectionId(12), Forbidden, 0), close(ConnectionId(12), Forbidden)])
     );
-    // Nor does the end of the second connection end the first one's session.
+    // The end of the second connection does not end the first one's session either.
     let left =
         table.handle(TableInput::ClientLeft { connection: ConnectionId(12), session: sid(1) }, now);
     assert_eq!(left, Ok(vec![]));
@@ -178,12 +178,12 @@ fn a_daemon_carries_as_many_sessions_as_it_may() {
     let third = TableInput::ClientArrived { connection: ConnectionId(12), session: sid(3) };
     let refused = vec![tell(ConnectionId(12), Forbidden, 0), close(ConnectionId(12), Forbidden)];
     assert_eq!(table.handle(third, now), Ok(refused));
-    // Without its daemon, that it is offline matters more.
+    // Without a daemon connection, `daemon_offline` takes precedence.
     table.handle(TableInput::DaemonLeft { connection: DAEMON }, now).unwrap();
     let offline =
         vec![tell(ConnectionId(12), DaemonOffline, 3), close(ConnectionId(12), DaemonOffline)];
     assert_eq!(table.handle(third, now), Ok(offline));
-    // The newest token decides how many.
+    // The newest token sets the limit.
     let max_sessions = 3;
     let newer = TableInput::DaemonArrived { connection: NEWER, resumable: true, max_sessions };
     table.handle(newer, now).unwrap();
@@ -219,7 +219,7 @@ fn sbrp_relay_18_a_newer_daemon_connection_replaces_the_older_at_once() {
         reroute(BOB, ClientRoute::Pending, SessionPending, 2),
     ];
     assert_eq!(arrived, Ok(told));
-    // What the old connection still says, its end included, is of no interest.
+    // Later events of the old connection, including its end, are ignored.
     let ready =
         |connection| TableInput::Signalled { connection, session: sid(1), signal: Signal::READY };
     assert_eq!(table.handle(ready(DAEMON), now), Ok(vec![]));
