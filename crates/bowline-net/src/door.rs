@@ -143,7 +143,7 @@ impl Door {
         let connections = TaskTracker::new();
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let addresses = Addresses::new(self.limits.connections_per_address);
-        let shared = Arc::new(Shared {
+        let state = Arc::new(DoorState {
             certificate: self.certificate,
             limits: self.limits,
             trusted: self.trusted,
@@ -153,7 +153,7 @@ impl Door {
         loop {
             let place = tokio::select! {
                 place = Arc::clone(&places).acquire_owned() => place,
-                () = shared.stop.cancelled() => break,
+                () = state.stop.cancelled() => break,
             };
             let Ok(place) = place else { break };
             let (stream, from) = tokio::select! {
@@ -165,13 +165,13 @@ impl Door {
                         continue;
                     }
                 },
-                () = shared.stop.cancelled() => break,
+                () = state.stop.cancelled() => break,
             };
-            let Ok(of_address) = addresses.place(from.ip(), &shared.trusted) else {
+            let Ok(of_address) = addresses.place(from.ip(), &state.trusted) else {
                 if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
                     warned = Some(Instant::now());
                     tracing::warn!(
-                        most = shared.limits.connections_per_address,
+                        most = state.limits.connections_per_address,
                         "connections of one address are refused: it has as many as it may; a proxy \
                          has to be trusted"
                     );
@@ -179,13 +179,7 @@ impl Door {
                 continue;
             };
             let place = ConnectionPermit::new(place, of_address);
-            connections.spawn(connection(
-                stream,
-                from,
-                Arc::clone(&shared),
-                service.clone(),
-                place,
-            ));
+            connections.spawn(connection(stream, from, Arc::clone(&state), service.clone(), place));
         }
         connections.close();
         Connections(connections)
@@ -194,7 +188,7 @@ impl Door {
 
 /// State shared by all connections of a listener.
 #[derive(Debug)]
-struct Shared {
+struct DoorState {
     certificate: Option<Arc<Certificate>>,
     limits: DoorLimits,
     trusted: Vec<IpNet>,
@@ -215,7 +209,7 @@ impl Connections {
 async fn connection<S, B>(
     stream: TcpStream,
     from: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<DoorState>,
     service: S,
     place: ConnectionPermit,
 ) where
@@ -228,8 +222,8 @@ async fn connection<S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let _ = stream.set_nodelay(true);
-    let limits = &shared.limits;
-    let stream = match &shared.certificate {
+    let limits = &state.limits;
+    let stream = match &state.certificate {
         None => Stream::Plain(stream),
         Some(certificate) => {
             let accepting = certificate.acceptor().accept(stream);
@@ -241,9 +235,9 @@ async fn connection<S, B>(
         }
     };
     let answer = {
-        let shared = Arc::clone(&shared);
+        let state = Arc::clone(&state);
         service_fn(move |mut request: Request<Incoming>| {
-            let address = peer::behind(from.ip(), request.headers(), &shared.trusted);
+            let address = peer::behind(from.ip(), request.headers(), &state.trusted);
             request.extensions_mut().insert(Peer { address, place: place.clone() });
             service.clone().oneshot(request)
         })
@@ -257,7 +251,7 @@ async fn connection<S, B>(
     tokio::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = shared.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = state.stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }

@@ -5,6 +5,7 @@
 
 mod cache;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -42,6 +43,8 @@ pub(crate) struct Keyring {
     body: usize,
     cache: RwLock<Cache>,
     fetching: Mutex<()>,
+    /// How many fetches have ended.
+    fetches: AtomicU64,
 }
 
 impl Keyring {
@@ -54,12 +57,20 @@ impl Keyring {
     ) -> Self {
         let relay = Relay { issuer: name.to_owned(), region };
         let cache = RwLock::new(Cache::new(rules));
-        Self { relay, issuer, body: rules.body, cache, fetching: Mutex::new(()) }
+        Self {
+            relay,
+            issuer,
+            body: rules.body,
+            cache,
+            fetching: Mutex::new(()),
+            fetches: AtomicU64::new(0),
+        }
     }
 
     /// Verifies a token; `wall` is in seconds since 1970. If the cached keys are too old, or the
     /// token names an unknown key, the key set is fetched first.
     pub(crate) async fn admit(&self, token: &str, wall: u64) -> Result<Admission, AdmitError> {
+        let seen = self.fetches.load(Ordering::Acquire);
         let judge = |keys: &KeySet| self.relay.admit(token, keys, wall).map_err(AdmitError::Token);
         if let Standing::Good(keys) = self.standing() {
             match judge(&keys) {
@@ -67,7 +78,7 @@ impl Keyring {
                 judged => return judged,
             }
         }
-        self.refresh().await;
+        self.refresh(seen).await;
         match self.standing() {
             Standing::Good(keys) | Standing::Doubtful(keys) => judge(&keys),
             Standing::Nothing => {
@@ -93,7 +104,7 @@ impl Keyring {
                 cache.refresh_at(Instant::now())
             };
             tokio::time::sleep_until(at.into()).await;
-            self.refresh().await;
+            self.refresh(self.fetches.load(Ordering::Acquire)).await;
         }
     }
 
@@ -101,9 +112,13 @@ impl Keyring {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).standing(Instant::now())
     }
 
-    /// Fetches the keys, if a fetch is allowed now. Concurrent callers wait for the same fetch.
-    async fn refresh(&self) {
+    /// Fetches the keys, if a fetch is allowed now. Concurrent callers wait for the same fetch and
+    /// share its result: `seen` is the number of ended fetches when the caller looked at the keys.
+    async fn refresh(&self, seen: u64) {
         let _one_at_a_time = self.fetching.lock().await;
+        if self.fetches.load(Ordering::Acquire) != seen {
+            return;
+        }
         {
             let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
@@ -122,6 +137,7 @@ impl Keyring {
                 tracing::warn!(%error, "the issuer's keys could not be fetched");
             }
         }
+        self.fetches.fetch_add(1, Ordering::Release);
     }
 
     async fn fetch(&self) -> Result<KeySet, KeysError> {
