@@ -1,9 +1,7 @@
 //! SBP-L2-20, SBP-L2-21, SBP-L2-16: several surfaces of one session, each with its own cursor.
 
 use bowline_gateway::config::Policy;
-use futures_util::SinkExt;
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message as Packet;
 
 use crate::bench::{Bench, Phone, Session, eventually, hello, joined, list, turn};
 use crate::upstream::{MockUpstream, Piece};
@@ -32,7 +30,7 @@ pub(crate) async fn plain(bench: &Bench, session: &Session, surface_id: &str) ->
 }
 
 /// Detaches, and waits until the gateway has noticed.
-async fn leave(mut phone: Phone, bench: &Bench, session: &Session, surface_id: &str) {
+pub(crate) async fn leave(mut phone: Phone, bench: &Bench, session: &Session, surface_id: &str) {
     phone.send(json!({ "type": "DETACH" })).await;
     assert_eq!(phone.closed().await, 1000);
     let path = format!("/v1/sessions/{}/surfaces", session.id);
@@ -44,7 +42,7 @@ async fn leave(mut phone: Phone, bench: &Bench, session: &Session, surface_id: &
 }
 
 /// The frames before the answer to a `PING`, which shows that the surface is still attached.
-async fn alive(phone: &mut Phone) -> Vec<Value> {
+pub(crate) async fn alive(phone: &mut Phone) -> Vec<Value> {
     phone.send(json!({ "type": "PING" })).await;
     let mut before = phone.until("PONG").await;
     before.pop();
@@ -71,7 +69,7 @@ async fn confirm(phone: &mut Phone, bench: &Bench, session: &Session, surface_id
     .await;
 }
 
-fn kinds(frames: &[Value]) -> Vec<&str> {
+pub(crate) fn kinds(frames: &[Value]) -> Vec<&str> {
     frames.iter().map(|frame| frame["type"].as_str().unwrap()).collect()
 }
 
@@ -182,106 +180,6 @@ async fn sbp_l2_20_a_take_over_closes_all_others() {
     let (mut last, _) = attach(&bench, &session, json!({}), all).await;
     assert_eq!(only.closed().await, 4009);
     alive(&mut last).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sbp_l2_20_a_message_is_shown_on_the_others_and_not_where_it_was_sent() {
-    let bench = Bench::start().await;
-    let session = bench.session().await;
-    let (mut a, _) = join(&bench, &session, "a").await;
-    let (mut b, _) = join(&bench, &session, "b").await;
-    let (mut desk, _) = plain(&bench, &session, "desk").await;
-    for n in 0..40 {
-        let text = format!("echo {n}");
-        a.send(message(&format!("m{n}"), &text)).await;
-        let mut own = a.until("TURN_COMPLETE").await;
-        own.extend(alive(&mut a).await);
-        assert!(!kinds(&own).contains(&"USER_TURN"), "its own words, {n}: {own:?}");
-        for phone in [&mut b, &mut desk] {
-            let seen = phone.until("TURN_COMPLETE").await;
-            assert_eq!(joined(&seen), n.to_string());
-        }
-    }
-    leave(desk, &bench, &session, "desk").await;
-    b.until("SURFACES").await;
-    a.send(message("shown", "echo shown")).await;
-    let seen = b.until("TURN_COMPLETE").await;
-    let asked: Vec<_> = seen.iter().filter(|frame| frame["type"] == "USER_TURN").collect();
-    assert_eq!(asked.len(), 1, "once: {seen:?}");
-    assert_eq!(asked[0]["content"], "echo shown");
-    assert_eq!(asked[0]["turn_id"], seen.last().unwrap()["turn_id"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sbp_l2_20_a_burst_of_messages_is_not_shown_where_it_was_sent() {
-    let bench = Bench::start().await;
-    for _ in 0..10 {
-        let session = bench.session().await;
-        let (mut a, _) = join(&bench, &session, "a").await;
-        for n in 0..60 {
-            let frame = message(&format!("m{n}"), &format!("echo {n}")).to_string();
-            a.socket.feed(Packet::text(frame)).await.unwrap();
-        }
-        a.socket.flush().await.unwrap();
-        let mut complete = 0;
-        while complete < 60 {
-            let frame = a.next().await;
-            assert_ne!(frame["type"], "USER_TURN", "{frame}");
-            complete += usize::from(frame["type"] == "TURN_COMPLETE");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sbp_l2_20_a_question_is_shown_with_its_device_before_the_answer() {
-    let upstream = MockUpstream::start().await;
-    let bench = Bench::before(&upstream).await;
-    let session = bench.session().await;
-    let (mut a, _) = join(&bench, &session, "a").await;
-    let (mut b, _) = join(&bench, &session, "b").await;
-    let (mut desk, _) = plain(&bench, &session, "desk").await;
-    let gate = upstream.gate();
-    let mut ask = message("one", "what now?");
-    ask["model"] = json!("gated");
-    a.send(ask).await;
-    for phone in [&mut b, &mut desk] {
-        let shown = phone.until("USER_TURN").await.pop().unwrap();
-        assert_eq!(shown["content"], "what now?");
-        assert_eq!((&shown["surface_id"], &shown["seq"]), (&json!("a"), &Value::Null));
-    }
-    drop(gate);
-    for phone in [&mut b, &mut desk] {
-        assert!(!kinds(&phone.until("TURN_COMPLETE").await).contains(&"USER_TURN"), "once");
-    }
-    assert!(!kinds(&a.until("TURN_COMPLETE").await).contains(&"USER_TURN"));
-}
-
-#[tokio::test]
-async fn sbp_l2_20_a_joined_drain_shows_the_questions_and_does_not_count_them() {
-    let bench = Bench::start().await;
-    let session = bench.session().await;
-    for n in 0..3 {
-        bench.say(&session, &format!("echo {n}")).await;
-    }
-    let (mut joined_one, welcome) = join(&bench, &session, "a").await;
-    assert_eq!(
-        (&welcome["queued_turns"], &welcome["tether_turns_pending"]),
-        (&json!(3), &json!(3))
-    );
-    for n in 0..3u64 {
-        let asked = joined_one.next().await;
-        assert_eq!(
-            (&asked["type"], &asked["content"]),
-            (&json!("USER_TURN"), &json!(format!("echo {n}")))
-        );
-        assert_eq!(asked["seq"], 2 * n + 1);
-        let answer = joined_one.next().await;
-        assert_eq!((&answer["type"], &answer["turn_index"]), (&json!("TETHER_TURN"), &json!(n)));
-        assert_eq!(answer["turn_id"], asked["turn_id"]);
-    }
-    let (mut plain_one, welcome) = bench.attach_as(&session, json!({})).await;
-    assert_eq!(welcome["queued_turns"], bench.show(&session).await["tether_turns_pending"]);
-    assert!(!kinds(&alive(&mut plain_one).await).contains(&"USER_TURN"));
 }
 
 /// The turns that a device gets; `queued_turns` must be their number.

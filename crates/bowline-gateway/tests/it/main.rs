@@ -23,6 +23,7 @@ mod l2_attach;
 mod l2_delivery;
 mod l2_lifecycle;
 mod l2_order;
+mod l2_questions;
 mod l2_slow_surfaces;
 mod l2_surfaces;
 mod l3_schema;
