@@ -132,22 +132,25 @@ pub(crate) struct GatewayArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-While chatting:
-  /back     show earlier messages      /cancel   stop the running answer
-  /session  show this session's id     /quit     disconnect (the agent continues)
+In a terminal: write below, read above. Enter sends; Ctrl-J, or a backslash before Enter, begins a
+new line; what is pasted stays one message. Ctrl-C stops the answer, twice leaves; Ctrl-D leaves.
+/help lists the commands. In a pipe: standard input is one message, or with --lines one a line;
+the exit code is not 0 if a message was not answered.
 
 Examples:
   bowline chat
-  bowline chat --session 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f
+  bowline chat --last
+  bowline chat --session 'plan the trip'
   bowline chat --last --device phone
   bowline chat --read-folder ~/notes --allow-run
   bowline chat --message 'count to 5'
-  echo 'count to 5' | bowline chat --json")]
+  bowline chat < question.txt
+  printf 'echo one\\necho two\\n' | bowline chat --lines --json")]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// Continue this session
-    #[arg(long, value_name = "ID", conflicts_with = "last")]
+    /// Continue this session: its id, the first characters of it, or its title
+    #[arg(long, value_name = "SESSION", conflicts_with = "last")]
     pub(crate) session: Option<String>,
     /// Continue the newest session
     #[arg(long)]
@@ -170,9 +173,15 @@ pub(crate) struct ChatArgs {
     /// Let the agent run shell commands; each one needs your approval
     #[arg(long)]
     pub(crate) allow_run: bool,
+    /// Disconnect the other devices instead of joining them
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Send this message, print the answer and exit
-    #[arg(long, short, value_name = "TEXT")]
+    #[arg(long, short, value_name = "TEXT", conflicts_with = "lines")]
     pub(crate) message: Option<String>,
+    /// Read one message a line from standard input, and send them in order
+    #[arg(long)]
+    pub(crate) lines: bool,
     /// Print events as lines of JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! The error of a command: what happened, what to do about it, and the exit code.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use crate::terminal;
 use bowline_gateway::StartError;
@@ -36,6 +36,14 @@ impl Failure {
 
     pub(crate) fn print(&self) {
         terminal::error(&self.what, self.hint.as_deref());
+    }
+}
+
+/// The error and its hint as one text, for programs that go on after it.
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.hint.iter().try_for_each(|hint| write!(f, "; {hint}"))
     }
 }
 

@@ -7,6 +7,11 @@ pub(crate) fn data() -> PathBuf {
     under("XDG_DATA_HOME", ".local/share")
 }
 
+/// The folder of what a program remembers between runs, such as the history of a chat.
+pub(crate) fn state() -> PathBuf {
+    under("XDG_STATE_HOME", ".local/state")
+}
+
 /// The default configuration file.
 pub(crate) fn config() -> PathBuf {
     under("XDG_CONFIG_HOME", ".config").join("config.toml")

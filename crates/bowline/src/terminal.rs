@@ -4,6 +4,10 @@
 //! command runs to its end. Any other write error, such as a full disk, makes the command exit with
 //! code 74: an API key that is shown only once may have been lost.
 
+pub(crate) mod live;
+pub(crate) mod markdown;
+pub(crate) mod raw;
+pub(crate) mod styled;
 mod table;
 
 pub(crate) use table::{columns, table};
@@ -81,6 +85,11 @@ fn noticed(written: io::Result<()>) {
     if written.is_err_and(|error| error.kind() != ErrorKind::BrokenPipe) {
         LOST.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether colours are wanted: not with `NO_COLOR` (<https://no-color.org>).
+pub(crate) fn has_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// [`printable`] text on one line.

@@ -1,5 +1,6 @@
 //! `bowline export`: a session as a roaming token or as a bundle in a file.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use bowline_net::private_file;
@@ -14,16 +15,7 @@ use crate::terminal::{note, say};
 pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let id = api.session(&args.session).await?;
-    let asked = json!({ "ttl_seconds": args.ttl, "label": args.label });
-    let path = format!("/v1/sbp/sessions/{id}/export");
-    let mut exported = api.call(Method::POST, &path, Some(asked)).await?;
-    if let Some(file) = &args.out {
-        let export = exported["export_id"].as_str().unwrap_or_default();
-        let path = format!("/v1/sbp/sessions/{id}/exports/{export}/bundle");
-        let bundle = api.send(Method::GET, &path, None).await?;
-        write_private(file, &bundle)?;
-        exported["file"] = json!(file);
-    }
+    let exported = export(&api, &id, args.ttl, args.label, args.out.as_deref()).await?;
     if args.json {
         say!("{exported}");
         return Ok(ExitCode::SUCCESS);
@@ -46,8 +38,29 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Exports a session, and writes the bundle to a file if one is given. Returns the gateway's answer.
+pub(super) async fn export(
+    api: &Api,
+    id: &str,
+    ttl: u32,
+    label: Option<String>,
+    out: Option<&Path>,
+) -> Result<Value, Failure> {
+    let asked = json!({ "ttl_seconds": ttl, "label": label });
+    let path = format!("/v1/sbp/sessions/{id}/export");
+    let mut exported = api.call(Method::POST, &path, Some(asked)).await?;
+    if let Some(file) = out {
+        let export = exported["export_id"].as_str().unwrap_or_default();
+        let path = format!("/v1/sbp/sessions/{id}/exports/{export}/bundle");
+        let bundle = api.send(Method::GET, &path, None).await?;
+        write_private(file, &bundle)?;
+        exported["file"] = json!(file);
+    }
+    Ok(exported)
+}
+
 /// Writes the bundle to a file that only its owner can read.
-fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     let elsewhere = |error: String| Failure::new(error).hint("choose another place with --out");
     // Replacing a pipe or a terminal by a file would lose the output.
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {

@@ -28,7 +28,7 @@ struct Open {
 impl Open {
     fn start(gateway: &Process, args: &[&str]) -> Self {
         let mut command = chat(gateway, args);
-        command.arg("--json").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["--json", "--lines"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
@@ -116,6 +116,51 @@ async fn slash_commands_page_back_and_cancel() {
     assert_eq!(open.until("earlier")["entry"]["message"]["content"], "count to 5000");
     open.type_line("/quit");
     assert!(open.child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn what_is_piped_is_one_message_and_with_lines_one_a_line_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let piped = |args: &[&str], text: &str| {
+        let mut command = chat(&gateway, args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code())
+    };
+    let (said, notes, code) = piped(&[], "echo one\n\n/quit is no command here\n");
+    assert_eq!((said.as_str(), code), ("one\n\n/quit is no command here\n", Some(0)), "{notes}");
+    let id = notes.trim().rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(gateway.log(&id).await.len(), 2);
+    let (said, ..) = piped(&["--lines"], "echo A\necho B\n\necho C\n");
+    assert_eq!(said, "A\nB\nC\n");
+    let (_, error, code) = piped(&[], " \n");
+    assert!(error.contains("standard input is empty"), "{error}");
+    assert_ne!(code, Some(0));
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_answered_makes_the_exit_code_not_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start_at(
+        folder.path(),
+        "127.0.0.1:0",
+        &[("BOWLINE_UPSTREAM_URL", "http://127.0.0.1:1/v1")],
+    );
+    let asked = |args: &[&str]| {
+        let output = chat(&gateway, args).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (said, error) = asked(&["--model", "gpt", "--message", "hello"]);
+    let reason = "the upstream `default` cannot be reached";
+    assert!(error.contains("\nerror: ") && error.contains(reason), "{error}");
+    assert!(said.ends_with("[failed]\n"), "{said}");
+    let (events, _) = asked(&["--json", "--model", "gpt", "--message", "hello"]);
+    assert!(events.contains(r#""status":"failed""#), "{events}");
 }
 
 #[tokio::test]

@@ -34,7 +34,11 @@ struct Chat {
 impl Chat {
     fn start(gateway: &Process, path: &str, args: &[&str]) -> Self {
         let mut command: Command = bowline();
-        command.args(["chat", "--json", "--data"]).arg(&gateway.data).args(args).env("PATH", path);
+        command
+            .args(["chat", "--json", "--lines", "--data"])
+            .arg(&gateway.data)
+            .args(args)
+            .env("PATH", path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
@@ -107,14 +111,22 @@ async fn sbp_l5_01_commands_run_only_by_flag_and_after_a_yes_to_each() {
     let gateway = Process::start(data.path());
     let path = desktop(desk.path());
     let mut chat = Chat::start(&gateway, &path, &["--allow-run"]);
-    for (answer, runs) in [("n", false), ("y", true), ("", false)] {
+    for (answer, runs) in [("n", false), ("y", true), ("NO", false), ("always", true)] {
         chat.type_line(r#"call surface tool run with {"command":"echo $((6*7))"}"#);
         chat.until("tool_call");
+        // An empty line is no answer.
+        chat.type_line("");
         chat.type_line(answer);
         let said = chat.answer();
         assert_eq!(said.contains("42"), runs, "{answer:?}: {said}");
         assert_eq!(said.contains("does not allow"), !runs, "{answer:?}: {said}");
     }
+    // "always" holds for the same command only.
+    assert!(chat.use_tool("run", r#"{"command":"echo $((6*7))"}"#).contains("42"));
+    chat.type_line(r#"call surface tool run with {"command":"echo $((6*8))"}"#);
+    chat.until("tool_call");
+    chat.type_line("no");
+    assert!(chat.answer().contains("does not allow"));
     drop(chat);
     // With --message there is no user to answer the permission prompt.
     let mut command = bowline();

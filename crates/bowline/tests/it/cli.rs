@@ -86,7 +86,7 @@ fn a_public_address_without_keys_is_refused() {
 #[test]
 fn a_chat_without_a_gateway_says_how_to_start_one() {
     let folder = tempfile::tempdir().unwrap();
-    let said = fails(&["chat", "--url", "http://127.0.0.1:1"], folder.path(), &[]);
+    let said = fails(&["chat", "-m", "hi", "--url", "http://127.0.0.1:1"], folder.path(), &[]);
     insta::assert_snapshot!(said, @r"
     exit code 1
     error: no gateway at http://127.0.0.1:1/: nothing answers there

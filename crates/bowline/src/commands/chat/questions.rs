@@ -1,7 +1,8 @@
 //! Permission prompts of a chat: may this command run, may this tool be called?
 //!
-//! Shown one at a time, oldest first. A line with yes or no answers the prompt, an empty line means
-//! no; any other line is a normal message to the agent.
+//! Shown one at a time, oldest first. Only yes, no and always answer a prompt. To a person at a
+//! terminal it is shown again after anything else; other lines of a program that writes to a chat
+//! are messages to the agent.
 //!
 //! Invariants
 //! - Only a prompt that is on the screen can be answered. If another surface has answered it, it
@@ -29,10 +30,21 @@ pub(super) enum Question {
     Gone,
 }
 
+/// What the user says to a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Yes,
+    No,
+    /// Yes, and yes to the same question as long as this chat lasts.
+    Always,
+}
+
 /// How a line of input was interpreted.
 #[derive(Debug, PartialEq)]
 pub(super) enum InputLine {
-    Answer(Question, bool),
+    Answer(Question, Verdict),
+    /// It answers nothing: the prompt is shown again.
+    Again,
     Message,
 }
 
@@ -60,22 +72,39 @@ impl Questions {
     pub(super) fn next_words(&mut self) -> Option<String> {
         let front = self.0.front_mut().filter(|put| !put.shown)?;
         front.shown = true;
-        Some(format!("{}\n  allow it? [y/N]", front.words))
+        Some(format!("{}\nallow it? yes, no, or always (here, until you leave)", front.words))
     }
 
-    pub(super) fn typed(&mut self, line: &str) -> InputLine {
+    /// Whether a prompt is on the screen.
+    pub(super) fn is_asking(&self) -> bool {
+        self.0.front().is_some_and(|put| put.shown)
+    }
+
+    /// Interprets a line; `by_person` if it was typed at a terminal.
+    pub(super) fn typed(&mut self, line: &str, by_person: bool) -> InputLine {
         let verdict = match line.trim().to_lowercase().as_str() {
-            "y" | "yes" => Some(true),
-            "" | "n" | "no" => Some(false),
+            "y" | "yes" => Some(Verdict::Yes),
+            "n" | "no" => Some(Verdict::No),
+            "a" | "always" | "always here" => Some(Verdict::Always),
             _ => None,
         };
-        let Some(front) = self.0.front().filter(|put| put.shown) else { return InputLine::Message };
-        if verdict.is_none() && front.question != Question::Gone {
+        let Some(front) = self.0.front_mut().filter(|put| put.shown) else {
             return InputLine::Message;
-        }
-        match (self.0.pop_front(), verdict) {
-            (Some(put), Some(yes)) => InputLine::Answer(put.question, yes),
-            _ => InputLine::Message,
+        };
+        match (verdict, front.question == Question::Gone) {
+            (None, false) if by_person => {
+                front.shown = false;
+                InputLine::Again
+            }
+            (None, false) => InputLine::Message,
+            (verdict, _) => {
+                let answered = self.0.pop_front().map(|put| put.question);
+                match (answered, verdict) {
+                    (Some(question), Some(verdict)) => InputLine::Answer(question, verdict),
+                    (Some(_), None) if by_person => InputLine::Again,
+                    _ => InputLine::Message,
+                }
+            }
         }
     }
 
@@ -147,14 +176,27 @@ mod tests {
     #[test]
     fn questions_are_put_one_at_a_time_and_only_yes_is_yes() {
         let mut questions = three();
-        assert_eq!(questions.typed("what is it for?"), InputLine::Message);
-        assert_eq!(questions.typed(""), InputLine::Answer(approval(1), false));
-        assert_eq!(questions.typed("y"), InputLine::Message, "the second was not shown yet");
+        assert_eq!(questions.typed("what is it for?", false), InputLine::Message);
+        assert_eq!(questions.typed("n", false), InputLine::Answer(approval(1), Verdict::No));
+        assert_eq!(questions.typed("y", false), InputLine::Message, "the second was not shown yet");
         assert!(questions.next_words().unwrap().starts_with("second?"));
-        assert_eq!(questions.typed(" No "), InputLine::Answer(approval(2), false));
+        assert_eq!(
+            questions.typed(" Always ", false),
+            InputLine::Answer(approval(2), Verdict::Always)
+        );
         questions.next_words().unwrap();
-        assert_eq!(questions.typed("YES"), InputLine::Answer(approval(3), true));
-        assert_eq!(questions.typed("y"), InputLine::Message);
+        assert_eq!(questions.typed("YES", false), InputLine::Answer(approval(3), Verdict::Yes));
+        assert_eq!(questions.typed("y", false), InputLine::Message);
+    }
+
+    #[test]
+    fn a_person_who_says_anything_else_is_asked_again() {
+        let mut questions = three();
+        for line in ["", "ok", "yes please", "why?"] {
+            assert_eq!(questions.typed(line, true), InputLine::Again, "{line}");
+            assert!(questions.next_words().unwrap().starts_with("first?"), "{line}");
+        }
+        assert_eq!(questions.typed("yes", true), InputLine::Answer(approval(1), Verdict::Yes));
     }
 
     #[test]
@@ -163,9 +205,12 @@ mod tests {
             let mut questions = three();
             assert!(questions.answered_elsewhere(id(1)));
             assert!(!questions.answered_elsewhere(id(3)), "one that waited is just gone");
-            let line = questions.typed(between);
-            assert!(matches!(line, InputLine::Message | InputLine::Answer(Question::Gone, true)));
-            assert_eq!(questions.typed("y"), InputLine::Message);
+            let line = questions.typed(between, false);
+            assert!(matches!(
+                line,
+                InputLine::Message | InputLine::Answer(Question::Gone, Verdict::Yes)
+            ));
+            assert_eq!(questions.typed("y", false), InputLine::Message);
             assert!(questions.next_words().unwrap().starts_with("second?"));
         }
     }
@@ -174,7 +219,7 @@ mod tests {
     fn a_new_connection_asks_anew() {
         let mut questions = three();
         questions.reconnected();
-        assert_eq!(questions.typed("y"), InputLine::Answer(Question::Gone, true));
+        assert_eq!(questions.typed("y", false), InputLine::Answer(Question::Gone, Verdict::Yes));
         questions.ask(approval(2), "second?");
         assert!(questions.next_words().unwrap().starts_with("second?"));
     }

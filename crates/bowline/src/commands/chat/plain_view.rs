@@ -1,71 +1,44 @@
-//! Output of a chat: the agent's answers on stdout, everything else on stderr.
+//! A chat as plain text or JSON: the agent's answers on stdout, everything else on stderr.
 
-use std::collections::{HashSet, VecDeque};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use bowline_client::surface::Event;
 use bowline_sbp::frame::{TurnComplete, TurnStatus};
 use bowline_sbp::id::{SessionId, TurnId};
 use serde_json::{Value, json};
 
-use super::as_json;
-use crate::terminal::{note, printable, say, show};
-
-/// How many ended turns are remembered, to recognise repeated accepts.
-const REMEMBERED: usize = 256;
+use super::json::as_json;
+use crate::terminal::{note, one_line, printable, say};
 
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct PlainView {
     json: bool,
-    /// stdin is a terminal.
-    interactive: bool,
     /// The turn whose chunks are being printed.
     open: Option<TurnId>,
     /// The last line on stdout has no line break yet.
     mid_line: bool,
     lost: bool,
-    ended: VecDeque<TurnId>,
-    ended_set: HashSet<TurnId>,
 }
 
-impl Screen {
+impl PlainView {
     pub(super) fn new(json: bool) -> Self {
-        Self {
-            json,
-            interactive: !json && std::io::stdin().is_terminal(),
-            open: None,
-            mid_line: false,
-            lost: false,
-            ended: VecDeque::new(),
-            ended_set: HashSet::new(),
-        }
+        Self { json, open: None, mid_line: false, lost: false }
     }
 
-    pub(super) fn begin(&self, id: SessionId) {
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Says which session it is: to a program, or to a person.
+    pub(super) fn begin(&self, id: SessionId, words: Option<(&str, &str)>) {
         if self.json {
             say!("{}", json!({ "event": "session", "session_id": id }));
-        } else if self.interactive {
-            note!("session {id}\n/help lists commands; /quit disconnects, the agent continues\n");
+        } else if let Some((session, help)) = words {
+            note!("{session}\n{help}\n");
         }
-    }
-
-    pub(super) fn farewell(&self, id: SessionId) {
-        if !self.json {
-            note!("continue with: bowline chat --session {id}");
-        }
-    }
-
-    /// Whether the end of this turn was shown.
-    pub(super) fn has_ended(&self, turn: TurnId) -> bool {
-        self.ended_set.contains(&turn)
     }
 
     pub(super) fn show(&mut self, event: &Event) {
-        match event {
-            Event::Turn(turn) => self.ends(turn.turn_id),
-            Event::Complete(turn) => self.ends(turn.turn_id),
-            _ => {}
-        }
         if self.json {
             self.print(&format!("{}\n", as_json(event)));
             return;
@@ -82,6 +55,10 @@ impl Screen {
                     n => self.note(&format!("{n} turns arrived while you were away:")),
                 }
             }
+            Event::Turn(turn) if turn.status == TurnStatus::Failed => {
+                self.note(&printable(turn.content.trim_end()));
+                self.open = None;
+            }
             Event::Turn(turn) => {
                 self.end_line();
                 let mark = mark(turn.status);
@@ -89,7 +66,9 @@ impl Screen {
                 self.open = None;
             }
             Event::Chunk { turn_id, text, restarted } => {
-                if *restarted || self.open != Some(*turn_id) {
+                if *restarted && self.open == Some(*turn_id) {
+                    self.note("the answer starts over:");
+                } else if self.open != Some(*turn_id) {
                     self.end_line();
                 }
                 self.open = Some(*turn_id);
@@ -109,7 +88,10 @@ impl Screen {
                 }
                 self.lost = true;
             }
-            Event::ToolCall { tool, .. } => self.note(&format!("the agent calls {tool}")),
+            Event::ToolCall { tool, input, .. } => {
+                let input: String = one_line(&input.to_string()).chars().take(200).collect();
+                self.note(&format!("the agent calls {tool} {input}"));
+            }
             Event::Asked { content, surface_id, .. } => {
                 let who = surface_id.as_deref().unwrap_or("someone");
                 self.note(&format!("{} asks: {}", printable(who), printable(content.trim_end())));
@@ -119,17 +101,6 @@ impl Screen {
             | Event::ApprovalAsked(_)
             | Event::Resolved { .. }
             | Event::Closed(_) => {}
-        }
-    }
-
-    /// Shows an event that arrived while detaching: answers are still printed.
-    pub(super) fn after(&self, event: &Event) {
-        match event {
-            _ if self.json => say!("{}", as_json(event)),
-            Event::Turn(turn) => say!("{}", printable(turn.content.trim_end())),
-            Event::Chunk { text, .. } => show!("{}", printable(text)),
-            Event::Complete(_) => say!(),
-            _ => {}
         }
     }
 
@@ -163,17 +134,6 @@ impl Screen {
         // Write errors, such as a closed pipe, are ignored: the chat goes on.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         self.mid_line = !text.ends_with('\n');
-    }
-
-    fn ends(&mut self, turn: TurnId) {
-        if self.ended_set.insert(turn) {
-            self.ended.push_back(turn);
-        }
-        if self.ended.len() > REMEMBERED
-            && let Some(oldest) = self.ended.pop_front()
-        {
-            self.ended_set.remove(&oldest);
-        }
     }
 }
 
