@@ -381,11 +381,12 @@ impl<'a> SurfaceTask<'a> {
                 () = grew(&mut self.text), if !self.chunk_waits => Ok(()),
                 () = due(chunk_due) => Ok(()),
                 answered = self.inputs.next() => self.answered(answered).await,
-                confirmed = self.confirming.next() => {
+                confirmed = self.confirming.next() => match confirmed {
+                    Ok(pings) => self.answer_pings(pings).await,
                     // The cursor was not committed: after a reconnect, the turns behind it are sent
                     // again.
-                    confirmed.map_err(|()| SocketEnd::Bare(Close::TryAgain))
-                }
+                    Err(()) => Err(SocketEnd::Bare(Close::TryAgain)),
+                },
                 Some(said) = translate::next(&mut self.translator) => self.said(said).await,
                 () = tokio::time::sleep_until(deadline) => {
                     match self.keepalive.poll(Instant::now()) {
@@ -428,7 +429,8 @@ impl<'a> SurfaceTask<'a> {
         };
         match frame {
             ClientFrame::Detach => Err(SocketEnd::Bare(Close::Normal)),
-            ClientFrame::Ping => self.socket.send(&ServerFrame::Pong {}).await,
+            ClientFrame::Ping if self.confirming.pinged() => self.answer_pings(1).await,
+            ClientFrame::Ping => Ok(()),
             ClientFrame::Ack { seq } => {
                 self.confirming.reached(self.delivery.ack(seq));
                 Ok(())
@@ -453,6 +455,13 @@ impl<'a> SurfaceTask<'a> {
             // A repeated attach changes nothing (SBP-L2-16).
             ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),
         }
+    }
+
+    async fn answer_pings(&mut self, pings: u32) -> Result<(), SocketEnd> {
+        for _ in 0..pings {
+            self.socket.send(&ServerFrame::Pong {}).await?;
+        }
+        Ok(())
     }
 
     /// Cancels the running turn, and every waiting turn and message of this surface.

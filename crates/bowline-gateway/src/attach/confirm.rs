@@ -1,4 +1,8 @@
 //! Commits a surface's cursor to the session: one command at a time, the newest position wins.
+//!
+//! Invariant: a `PONG` is sent only after the positions that the surface confirmed before its `PING`
+//! are committed. So a client that sends both knows from the `PONG` that nothing up to there is
+//! delivered again, whatever happens to the gateway (G3).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,17 +21,29 @@ pub(super) struct Confirming {
     epoch: u64,
     wanted: Option<Seq>,
     flight: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+    /// Pings to be answered when the command in flight is done, and when the one after it is.
+    pings: (u32, u32),
 }
 
 impl Confirming {
     pub(super) fn new(handle: SessionHandle, epoch: u64) -> Self {
-        Self { handle, epoch, wanted: None, flight: None }
+        Self { handle, epoch, wanted: None, flight: None, pings: (0, 0) }
     }
 
     /// The surface has confirmed everything up to `seq`.
     pub(super) fn reached(&mut self, seq: Option<Seq>) {
         self.wanted = seq.or(self.wanted);
         self.start();
+    }
+
+    /// The surface has sent a `PING`. Returns whether it is to be answered now.
+    pub(super) fn pinged(&mut self) -> bool {
+        match (&self.flight, self.wanted) {
+            (None, _) => return true,
+            (Some(_), None) => self.pings.0 = self.pings.0.saturating_add(1),
+            (Some(_), Some(_)) => self.pings.1 = self.pings.1.saturating_add(1),
+        }
+        false
     }
 
     fn start(&mut self) {
@@ -42,13 +58,16 @@ impl Confirming {
         }));
     }
 
-    /// Resolves when a position was committed or refused; never if none is in flight.
-    pub(super) async fn next(&mut self) -> Result<(), ()> {
+    /// Resolves when a position was committed or refused; never if none is in flight. Returns how
+    /// many pings are to be answered.
+    pub(super) async fn next(&mut self) -> Result<u32, ()> {
         let Some(flight) = &mut self.flight else { return std::future::pending().await };
         let taken = flight.await;
         self.flight = None;
         self.start();
-        if taken { Ok(()) } else { Err(()) }
+        let (answered, later) = self.pings;
+        self.pings = (later, 0);
+        if taken { Ok(answered) } else { Err(()) }
     }
 
     /// Waits for the commands in flight.

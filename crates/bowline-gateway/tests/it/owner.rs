@@ -169,3 +169,25 @@ async fn sbp_l2_18_with_no_place_to_wait_messages_are_held_and_still_taken_in_or
     let sent: Vec<_> = (0..6).map(|n| format!("message {n}")).collect();
     assert_eq!(asked, sent);
 }
+
+#[tokio::test]
+async fn g3_a_pong_comes_after_what_was_confirmed_before_the_ping_is_stored() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk_with(&upstream, |_| {}).await;
+    let session = bench.session().await;
+    bench.say(&session, "one").await;
+    let (mut phone, _) = bench.attach_as(&session, json!({ "ack": "explicit" })).await;
+    let turn = frame(&mut phone, "TETHER_TURN").await;
+    let go = disk.hold("delivered");
+    phone.send(json!({ "type": "TETHER_ACK", "seq": turn["seq"] })).await;
+    phone.send(json!({ "type": "PING" })).await;
+    // Answered at once, and read after the ping.
+    phone.send(json!("not a frame")).await;
+    let frames = phone.until("PROTOCOL_ERROR").await;
+    assert!(frames.iter().all(|frame| frame["type"] != "PONG"), "{frames:#?}");
+    go.send(()).unwrap();
+    phone.until("PONG").await;
+    assert_eq!(bench.show(&session).await["tether_turns_pending"], 0);
+    phone.send(json!({ "type": "PING" })).await;
+    phone.until("PONG").await;
+}
