@@ -72,6 +72,8 @@ pub enum OpenError {
     InUse { path: String },
     #[error("cannot use the data folder {path}: {reason}")]
     Folder { path: String, reason: String },
+    #[error("a restore into {path} did not finish")]
+    Restoring { path: String },
     #[error("the database has schema version {found}, and this bowline knows up to {known}")]
     NewerSchema { found: u32, known: u32 },
     #[error("{path} is not a bowline database")]

@@ -4,6 +4,7 @@
 //! thread groups commits, reader threads run queries concurrently. A lock file keeps a second
 //! process from using the same folder.
 
+pub mod backup;
 mod commit;
 mod exports;
 mod handoff;
@@ -21,11 +22,13 @@ mod sessions;
 mod signing;
 mod tether;
 mod trunks;
+mod wal;
 mod writer;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bowline_sbp::approval::Approval;
@@ -35,7 +38,7 @@ use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
-    NewSession, ReplicaId, TokenHash,
+    NewSession, ReplicaId, TokenHash, Write,
 };
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
@@ -43,6 +46,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use self::readers::Readers;
 use self::rows::select_sessions;
+pub use self::wal::incomplete_since;
 use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
@@ -52,10 +56,14 @@ use crate::{
 
 /// The database's name inside the data folder.
 pub const FILE: &str = "bowline.db";
+/// A restore builds the folder's contents in here. While it exists, the folder is incomplete.
+pub const RESTORING: &str = "restore.partial";
 /// Reader threads. More than two bring no more throughput.
 const READERS: usize = 2;
 /// Prepared statements cached per connection: more than exist, so that each is prepared once.
 const STATEMENTS: usize = 256;
+/// How long a connection waits for another one's lock.
+const BUSY: Duration = Duration::from_secs(5);
 /// How large the write-ahead log grows, in pages of 4 KiB, before a checkpoint.
 const CHECKPOINT_PAGES: i64 = 4000;
 
@@ -64,7 +72,17 @@ const CHECKPOINT_PAGES: i64 = 4000;
 pub struct Sqlite {
     writer: Writer,
     readers: Readers,
+    marking: Option<JoinHandle<()>>,
     _lock: File,
+}
+
+impl Drop for Sqlite {
+    /// The folder is unlocked when nothing uses it any more.
+    fn drop(&mut self) {
+        if let Some(marking) = self.marking.take() {
+            let _ = marking.join();
+        }
+    }
 }
 
 impl Sqlite {
@@ -76,24 +94,35 @@ impl Sqlite {
         };
         make_private_folder(folder).map_err(unusable)?;
         let lock = lock(folder)?;
+        if folder.join(RESTORING).exists() {
+            return Err(OpenError::Restoring { path: folder.display().to_string() });
+        }
         let path = folder.join(FILE);
         make_private_file(&path).map_err(unusable)?;
 
+        // Before the first connection, which makes a log.
+        let log_is_missing = wal::is_missing(&path);
         let mut conn = connect(&path, false)?;
         schema::migrate(&mut conn, &path.display().to_string())?;
-        leases::take_folder(&conn, Timestamp::now())
-            .map_err(|error| OpenError::Database(error.to_string()))?;
+        let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+        let now = Timestamp::now();
+        let tx = conn.unchecked_transaction().map_err(failed)?;
+        wal::open(&tx, now, log_is_missing).map_err(failed)?;
+        leases::take_folder(&tx, now).map_err(failed)?;
+        tx.commit().map_err(failed)?;
+        wal::warn_if_missing(&conn, folder).map_err(failed)?;
         let readers = (0..READERS).map(|_| connect(&path, true)).collect::<Result<_, _>>()?;
         Ok(Self {
             writer: Writer::start(conn).map_err(unusable)?,
             readers: Readers::start(readers).map_err(unusable)?,
+            marking: Some(wal::bring_mark_in(path).map_err(unusable)?),
             _lock: lock,
         })
     }
 }
 
-/// A file lock of the operating system: released when the process ends, even by a crash.
-fn lock(folder: &Path) -> Result<File, OpenError> {
+/// Locks a data folder, as a gateway does: released when the file is dropped, even by a crash.
+pub fn lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join("bowline.lock");
     let unusable = |error: std::io::Error| OpenError::Folder {
         path: folder.display().to_string(),
@@ -123,7 +152,7 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
     };
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)?;
-    conn.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
+    conn.busy_timeout(BUSY).map_err(failed)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     // Query plans must not depend on bound values: a statement with `LIMIT ?` would be prepared
     // again for each value.
@@ -140,6 +169,8 @@ fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
         conn.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
         // Fewer checkpoints: pages that change often are copied into the file less often.
         conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
+        // What is deleted is overwritten with zeros, in free pages, too (G23).
+        conn.pragma_update(None, "secure_delete", true).map_err(failed)?;
     }
     Ok(conn)
 }
@@ -205,7 +236,12 @@ impl Sessions for Sqlite {
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<(), CommitError> {
-        let written = self.writer.run(move |conn| commit::commit(conn, &commit)).await;
+        let erases = commit.writes.iter().any(|write| matches!(write, Write::Delete));
+        let write = move |conn: &Connection| commit::commit(conn, &commit);
+        let written = match erases {
+            true => self.writer.erase(write).await,
+            false => self.writer.run(write).await,
+        };
         written.unwrap_or_else(|error| match error {
             Error::Fatal(why) => Err(CommitError::Fatal(why)),
             error => Err(CommitError::NotStored(error.to_string())),
@@ -330,8 +366,10 @@ impl Memories for Sqlite {
         memories: Vec<NewMemory>,
         instead: bool,
     ) -> Result<Vec<Memory>> {
-        let write = if instead { memory::replace } else { memory::remember };
-        self.writer.run(move |conn| write(conn, &agent, &memories)).await
+        match instead {
+            true => self.writer.erase(move |conn| memory::replace(conn, &agent, &memories)).await,
+            false => self.writer.run(move |conn| memory::remember(conn, &agent, &memories)).await,
+        }
     }
 
     async fn memories(
@@ -357,7 +395,7 @@ impl Memories for Sqlite {
     }
 
     async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64> {
-        self.writer.run(move |conn| memory::forget(conn, &agent, memory)).await
+        self.writer.erase(move |conn| memory::forget(conn, &agent, memory)).await
     }
 }
 

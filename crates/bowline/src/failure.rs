@@ -56,6 +56,9 @@ impl From<OpenError> for Failure {
             OpenError::Folder { .. } => {
                 "check that the folder exists and is yours, or choose another with --data"
             }
+            OpenError::Restoring { .. } => {
+                "run `bowline backup restore` with the same folder again, or delete the folder"
+            }
             OpenError::NewerSchema { .. } => {
                 "a newer bowline wrote it; run that version, or use another folder with --data"
             }

@@ -6,14 +6,13 @@
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Fence, ReplicaId};
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Transaction, params};
 
 use super::rows::millis;
 use crate::Result;
 
 /// The folder was just locked: deletes the replicas and attachments of earlier processes.
-pub(super) fn take_folder(conn: &Connection, at: Timestamp) -> rusqlite::Result<()> {
-    let tx = conn.unchecked_transaction()?;
+pub(super) fn take_folder(tx: &Transaction<'_>, at: Timestamp) -> rusqlite::Result<()> {
     tx.execute("DELETE FROM replicas", [])?;
     tx.execute(
         "UPDATE sessions SET status = CASE status WHEN 'running' THEN 'suspended' ELSE status END,
@@ -22,7 +21,7 @@ pub(super) fn take_folder(conn: &Connection, at: Timestamp) -> rusqlite::Result<
         [millis(at)],
     )?;
     tx.execute("DELETE FROM attachments", [])?;
-    tx.commit()
+    Ok(())
 }
 
 /// Registers a replica: it may commit from now on.

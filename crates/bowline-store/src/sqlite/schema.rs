@@ -8,7 +8,7 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 4] = [FIRST, TRAVEL, DEVICES, OWNERS];
+const MIGRATIONS: [&str; 5] = [FIRST, TRAVEL, DEVICES, OWNERS, ERASED];
 
 const FIRST: &str = "
     CREATE TABLE sessions (
@@ -328,26 +328,32 @@ const OWNERS: &str = "
     CREATE INDEX approvals_expiry ON approvals (expires_at);
 ";
 
+/// Whether the file was closed in good order, and an index of memories that forgets its words.
+const ERASED: &str = "
+    CREATE TABLE usage (
+        only_row            INTEGER PRIMARY KEY CHECK (only_row = 1),
+        -- When a process opened the folder; null if the last one closed it in good order.
+        opened_at           INTEGER,
+        -- The same of a copy whose write-ahead log is missing, until a gateway has stopped in good
+        -- order on it.
+        incomplete_since    INTEGER,
+        -- How often the log was folded in while the file was open.
+        folds               INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    INSERT INTO usage (only_row) VALUES (1);
+
+    -- Without it, the words of a memory that was deleted stay in the index until segments merge.
+    INSERT INTO memory_words (memory_words, rank) VALUES ('secure-delete', 1);
+    INSERT INTO memory_words (memory_words) VALUES ('rebuild');
+";
+
 /// The schema version that this version writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Migrates the database to the current schema; an error if it is newer or not ours.
 pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError> {
     let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
-    let pragma = |conn: &Connection, name: &str| -> Result<i64, OpenError> {
-        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)
-    };
-    let found = u32::try_from(pragma(conn, "user_version")?).unwrap_or(u32::MAX);
-    let application = pragma(conn, "application_id")?;
-    let empty: bool = conn
-        .query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(failed)?;
-    if !empty && application != APPLICATION_ID {
-        return Err(OpenError::Foreign { path: path.to_owned() });
-    }
-    if found > VERSION {
-        return Err(OpenError::NewerSchema { found, known: VERSION });
-    }
+    let found = version(conn, path)?;
     if found == VERSION {
         return Ok(());
     }
@@ -358,6 +364,26 @@ pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError
     tx.pragma_update(None, "user_version", VERSION).map_err(failed)?;
     tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     tx.commit().map_err(failed)
+}
+
+/// The schema version of the database, 0 if it is empty; an error if it is newer or not ours.
+pub(super) fn version(conn: &Connection, path: &str) -> Result<u32, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+    let pragma = |name: &str| -> Result<i64, OpenError> {
+        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)
+    };
+    let found = u32::try_from(pragma("user_version")?).unwrap_or(u32::MAX);
+    let application = pragma("application_id")?;
+    let empty: bool = conn
+        .query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    if !empty && application != APPLICATION_ID {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
+    if found > VERSION {
+        return Err(OpenError::NewerSchema { found, known: VERSION });
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

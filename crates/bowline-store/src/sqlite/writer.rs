@@ -6,12 +6,16 @@
 //! An operation checks before it writes: one that returns a refusal has changed nothing, and the
 //! rest of the batch continues. If one fails after its first write (only the database itself can
 //! cause that), the whole batch fails. That saves two savepoint statements per operation.
+//!
+//! An operation that erases is answered after the write-ahead log was folded into the file (see
+//! [`super::wal`]): what it erased is then in neither of them.
 
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::wal::{self, Folding};
 use crate::{Error, Result, failpoint};
 
 /// The most operations in one transaction: bounds how long the first one waits for the rest.
@@ -22,6 +26,8 @@ const QUEUE: usize = 1024;
 /// An operation to run inside a transaction, and the channel for its result.
 trait Work: Send {
     fn run(&mut self, conn: &Connection) -> Result<()>;
+    /// Whether it removes what somebody said.
+    fn erases(&self) -> bool;
     fn answer(self: Box<Self>, commit: Result<()>);
 }
 
@@ -35,6 +41,7 @@ enum WriterRequest {
 struct Job<T, F> {
     operation: Option<F>,
     outcome: Option<Result<T>>,
+    erases: bool,
     answer: oneshot::Sender<Result<T>>,
 }
 
@@ -45,6 +52,10 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
         let error = outcome.as_ref().err().cloned();
         self.outcome = Some(outcome);
         error.map_or(Ok(()), Err)
+    }
+
+    fn erases(&self) -> bool {
+        self.erases && self.outcome.as_ref().is_some_and(Result::is_ok)
     }
 
     fn answer(self: Box<Self>, commit: Result<()>) {
@@ -76,8 +87,25 @@ impl Writer {
         &self,
         operation: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.queue(operation, false).await
+    }
+
+    /// Runs an operation that removes what somebody said; answers when it is in no file any more,
+    /// unless readers prevent that for now.
+    pub(super) async fn erase<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.queue(operation, true).await
+    }
+
+    async fn queue<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        erases: bool,
+    ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let job = Job { operation: Some(operation), outcome: None, answer };
+        let job = Job { operation: Some(operation), outcome: None, erases, answer };
         self.queue.send(WriterRequest::Work(Box::new(job))).await.map_err(|_| self.end())?;
         answered.await.unwrap_or_else(|_| Err(self.end()))
     }
@@ -122,7 +150,8 @@ fn write_loop(
     mut waiting: mpsc::Receiver<WriterRequest>,
     failed: &watch::Sender<Option<Error>>,
 ) {
-    let mut batch = Vec::with_capacity(BATCH);
+    let mut batch: Vec<Box<dyn Work>> = Vec::with_capacity(BATCH);
+    let mut folding = Folding::default();
     let mut closing = None;
     while closing.is_none()
         && let Some(first) = waiting.blocking_recv()
@@ -144,14 +173,20 @@ fn write_loop(
             tracing::error!(%error, "the database failed permanently; no further commit is made");
             failed.send_replace(Some(error.clone()));
         }
+        for job in batch.extract_if(.., |job| !job.erases()) {
+            job.answer(outcome.clone());
+        }
+        if outcome.is_ok() {
+            folding.fold_if_due(conn, !batch.is_empty());
+        }
         for job in batch.drain(..) {
             job.answer(outcome.clone());
         }
     }
     waiting.close();
-    // The next start then has nothing to recover. Waits for running readers.
-    if let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-        tracing::warn!(%error, "the checkpoint of the write-ahead log failed");
+    // After a failed flush the log stays as it is, for the next start to recover from.
+    if failed.borrow().is_none() {
+        wal::close(conn, closing.is_some());
     }
     if let Some(tell) = closing {
         let _ = tell.send(());

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod backends;
+mod backup;
 mod devices;
 mod fixture;
 mod forks;
