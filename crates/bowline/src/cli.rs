@@ -1,5 +1,6 @@
 //! Command-line arguments of every command (clap).
 
+pub(crate) mod backup;
 pub(crate) mod control;
 pub(crate) mod mcp;
 pub(crate) mod relay;
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     Connect(relay_ends::ConnectArgs),
     /// List your daemons
     Daemons(relay_ends::DaemonsArgs),
+    /// Back up the data folder, also while the gateway runs; verify and restore backups
+    Backup(backup::BackupArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check data folder, database, upstreams, clock and limits

@@ -1,5 +1,6 @@
 //! One module per command.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod config;

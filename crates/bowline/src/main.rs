@@ -1,6 +1,7 @@
 //! `bowline`: the only binary. Parses the command line, runs the command and prints its error.
 
 mod api;
+mod backup;
 mod cli;
 mod commands;
 mod failure;
@@ -62,6 +63,7 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Daemon(args) => commands::daemon::run(args).await,
         Command::Connect(args) => commands::connect::run(args).await,
         Command::Daemons(args) => commands::daemons::run(args).await,
+        Command::Backup(args) => commands::backup::run(args),
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,

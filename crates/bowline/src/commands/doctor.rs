@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use bowline_gateway::model::Models;
 use bowline_net::descriptors;
-use bowline_store::sqlite::{FILE, Sqlite};
+use bowline_store::sqlite::{self, FILE, Sqlite};
 use bowline_store::{OpenError, Upkeep};
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::terminal::{columns, say, show};
+use crate::terminal::{columns, say, show, utc};
 use crate::{local, paths};
 
 /// The result of one check.
@@ -85,10 +85,13 @@ async fn database(settings: &Settings) -> Finding {
     }
     match Sqlite::open(&settings.data) {
         Ok(store) => match (store.check().await, store.unfinished_turns().await) {
-            (Ok(()), Ok(turns)) => {
-                let detail = format!("opens and is writable; {turns} unfinished turns");
-                found(check, Grade::Ok, detail)
-            }
+            (Ok(()), Ok(turns)) => match incomplete(settings) {
+                Some(detail) => found(check, Grade::Warn, detail),
+                None => {
+                    let detail = format!("opens and is writable; {turns} unfinished turns");
+                    found(check, Grade::Ok, detail)
+                }
+            },
             (Err(error), _) | (_, Err(error)) => found(check, Grade::Fail, error.to_string()),
         },
         Err(OpenError::InUse { .. }) => running(settings).await,
@@ -96,9 +99,23 @@ async fn database(settings: &Settings) -> Finding {
     }
 }
 
+/// What to say of a database whose write-ahead log is missing.
+fn incomplete(settings: &Settings) -> Option<String> {
+    let since = sqlite::incomplete_since(&settings.data)?;
+    Some(format!(
+        "opens, but its write-ahead log is missing: it was copied or moved without {FILE}-wal from \
+         a folder in use since {}, and its newest turns may be missing, or all; use `bowline \
+         backup` to copy a gateway",
+        utc(since)
+    ))
+}
+
 /// A running gateway has locked the database: asks its `/readyz`.
 async fn running(settings: &Settings) -> Finding {
     let check = "database";
+    if let Some(detail) = incomplete(settings) {
+        return found(check, Grade::Warn, detail);
+    }
     let Some(running) = local::running(&settings.data) else {
         return found(check, Grade::Warn, "in use by another process");
     };

@@ -9,7 +9,7 @@ use bowline_net::descriptors;
 use bowline_store::Upkeep;
 use bowline_store::sqlite::Sqlite;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
@@ -49,6 +49,8 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
         Failure::new(error).hint(hint)
     })?;
     let model = settings.gateway.default_model.clone();
+    // Before it says that it is ready: a signal right after that must stop it in good order.
+    let signals = Signals::new()?;
     let gateway =
         Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key)).await?;
     let url = gateway.url();
@@ -66,23 +68,35 @@ async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failu
                     "recovered_turns": gateway.recovered() })
         ),
     }
-    let outcome = run_until_told(gateway).await;
+    let outcome = run_until_told(gateway, signals).await;
     // Close explicitly: other references to the store may still exist, and dropping this one would
-    // not leave a clean file.
-    if outcome.is_ok() {
-        store.close().await;
-    }
+    // not leave a clean file. After a failed flush this writes nothing.
+    store.close().await;
     local::retract(&data);
     outcome
 }
 
+/// The signals that stop a gateway.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
+        };
+        let (terminate, interrupt) =
+            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt })
+    }
+}
+
 /// Serves until SIGTERM or SIGINT, or until the disk fails permanently.
-async fn run_until_told(gateway: Gateway) -> Result<ExitCode, Failure> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
-    };
-    let (mut terminate, mut interrupt) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+async fn run_until_told(gateway: Gateway, signals: Signals) -> Result<ExitCode, Failure> {
+    let Signals { mut terminate, mut interrupt } = signals;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -63,9 +63,12 @@ fn only_tests_count_as_tests() {
     assert_eq!(tests_in(text), ["g1_a", "g3_b", "g4_c"].map(str::to_owned).into());
 }
 
+/// The promises of `docs/guarantees.md`; the numbers between are of what does not exist yet.
+const PROMISES: [u8; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 23];
+
 /// All requirement ids: those of the specification texts, and those of `docs/guarantees.md`.
 fn required() -> BTreeSet<String> {
-    let promises = (1..=19).map(|n| format!("G{n}"));
+    let promises = PROMISES.map(|n| format!("G{n}"));
     requirements().into_iter().map(|requirement| requirement.id).chain(promises).collect()
 }
 
@@ -150,7 +153,7 @@ fn every_test_that_the_guarantees_name_exists() {
     });
     let unknown: Vec<_> = named.filter(|word| !names.contains(*word)).collect();
     assert_eq!(unknown, [""; 0]);
-    for promise in 1..=19 {
+    for promise in PROMISES {
         let heading = format!("(G{promise})");
         let section = text
             .split("\n## ")

@@ -1,0 +1,142 @@
+//! The folder `FILE.partial`, in which a backup is made before it gets its name.
+//!
+//! Its lock tells a backup that is being made from one that was killed: the next backup of the same
+//! name removes what the killed one left.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::BackupError;
+
+/// A backup in the making. Removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Draft {
+    pub(crate) fn begin(target: &Path) -> Result<Self, BackupError> {
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            return Err(BackupError::NoFolder(parent.to_owned()));
+        }
+        let mut name = target.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let folder = target.with_file_name(name);
+        let failed = BackupError::io("write", &folder);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let lock = options.create(true).write(true).truncate(false).mode(0o600);
+        let lock = lock.open(folder.join("lock")).map_err(&failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(BackupError::Busy(target.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let draft = Self { folder: folder.clone(), _lock: lock };
+        for left in [draft.members(), draft.archive()] {
+            remove(&left).map_err(&failed)?;
+        }
+        DirBuilder::new().mode(0o700).create(draft.members()).map_err(&failed)?;
+        Ok(draft)
+    }
+
+    /// Where the members are collected.
+    pub(crate) fn members(&self) -> PathBuf {
+        self.folder.join("members")
+    }
+
+    /// Where the archive is written.
+    pub(crate) fn archive(&self) -> PathBuf {
+        self.folder.join("archive")
+    }
+
+    /// Gives the archive its name, in one step. An existing file is replaced only if `force`.
+    pub(crate) fn publish(self, target: &Path, force: bool) -> Result<(), BackupError> {
+        let failed = BackupError::io("write", target);
+        let archive = self.archive();
+        let linked = match force {
+            true => fs::rename(&archive, target),
+            // A rename would replace a file that has appeared meanwhile.
+            false => match fs::hard_link(&archive, target) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(BackupError::Exists(target.to_owned()));
+                }
+                // Not every file system has hard links.
+                Err(_) => fs::rename(&archive, target),
+                linked => linked,
+            },
+        };
+        linked.map_err(&failed)?;
+        sync_folder(target).map_err(failed)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Removes a file or folder; it need not exist.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    removed.or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// Flushes the folder that holds the path: only then is a new name durable.
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_backup_left_is_removed_and_one_under_way_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("b.tar");
+        let draft = Draft::begin(&target).unwrap();
+        fs::write(draft.members().join("half"), "x").unwrap();
+        assert_eq!(Draft::begin(&target).unwrap_err(), BackupError::Busy(target.clone()));
+        assert!(draft.members().join("half").exists());
+        // Without its destructor, as a kill does it; the lock goes with the process.
+        let Draft { _lock: lock, .. } = &draft;
+        lock.unlock().unwrap();
+        let next = Draft::begin(&target).unwrap();
+        assert!(!next.members().join("half").exists());
+        drop(next);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_replaced_only_by_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("b.tar");
+        fs::write(&target, "old").unwrap();
+        for (force, kept) in [(false, "old"), (true, "new")] {
+            let draft = Draft::begin(&target).unwrap();
+            fs::write(draft.archive(), "new").unwrap();
+            assert_eq!(draft.publish(&target, force).is_ok(), force);
+            assert_eq!(fs::read_to_string(&target).unwrap(), kept);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+    }
+}
