@@ -114,6 +114,9 @@ fn every_command_has_help_and_those_with_flags_an_example() {
         &["sessions", "rm"],
         &["config", "show"],
         &["doctor"],
+        &["backup", "create"],
+        &["backup", "verify"],
+        &["backup", "restore"],
         &["keys", "new"],
     ] {
         let output = bowline().args(command).arg("--help").output().unwrap();

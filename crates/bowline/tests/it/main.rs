@@ -13,6 +13,7 @@ mod cli;
 mod conformance;
 mod control_cli;
 mod disk;
+mod docs;
 mod large;
 mod mcp_cli;
 mod not_run;
