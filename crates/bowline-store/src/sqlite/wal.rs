@@ -82,7 +82,11 @@ pub(super) fn warn_if_missing(conn: &Connection, folder: &Path) -> rusqlite::Res
 pub(super) fn close(conn: &Connection, gateway_stopped: bool) {
     let unmark = "UPDATE usage SET opened_at = NULL,
                       incomplete_since = iif(?1, NULL, incomplete_since)";
-    let folded = conn.execute(unmark, [gateway_stopped]).and_then(|_| checkpoint(conn, "TRUNCATE"));
+    let folded = match conn.execute(unmark, [gateway_stopped]) {
+        Ok(_) => checkpoint(conn, "TRUNCATE"),
+        // On a full disk the file stays marked, so the log must not be emptied.
+        Err(error) => checkpoint(conn, "PASSIVE").and(Err(error)),
+    };
     match folded {
         Ok(true) => {}
         Ok(false) => tracing::warn!(
