@@ -20,6 +20,7 @@ pub mod message;
 pub mod roaming_token;
 pub mod session;
 pub mod surface;
+pub mod title;
 pub mod translate;
 
 /// The wire version advertised to surfaces (the public repository calls the same wire `0.9`).

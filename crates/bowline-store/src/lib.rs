@@ -11,6 +11,7 @@ mod error;
 pub mod failpoint;
 mod memory;
 mod roaming;
+mod search;
 mod session;
 pub mod sqlite;
 mod store;
@@ -27,9 +28,11 @@ pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,
 };
+pub use search::Hit;
 pub use session::{Arrival, Created, Page, Session};
 pub use store::{
-    Approvals, Devices, Leases, Log, Memories, Roaming, Secrets, Sessions, Store, Tether, Upkeep,
+    Approvals, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store, Tether,
+    Upkeep,
 };
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,5 +1,7 @@
 //! Rows of exports, imports, forks and lineage.
 
+use std::sync::Arc;
+
 use bowline_sbp::id::{ExportId, Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::session::{IdempotencyKey, NewEntry, NewSession, TokenHash, Tokens};
 use jiff::Timestamp;
@@ -76,6 +78,8 @@ pub struct NewImport {
     pub kind: EdgeKind,
     /// The `detail` of the lineage edge: a JSON object.
     pub detail: String,
+    /// Its title; without one it is called by the first words of its user.
+    pub title: Option<Arc<str>>,
     pub key: Option<IdempotencyKey>,
 }
 
@@ -87,6 +91,8 @@ pub struct NewFork {
     pub origin: SessionId,
     /// Fork after this many steps; at the end of the log if none.
     pub at_step: Option<u64>,
+    /// Its title, if not that of its origin.
+    pub title: Option<Arc<str>>,
     /// The `detail` of the lineage edge: a JSON object.
     pub detail: String,
     pub snapshot: SnapshotId,

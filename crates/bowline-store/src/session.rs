@@ -4,6 +4,7 @@ use bowline_sbp::id::{AgentId, Seq, SessionId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{NewSession, Snapshot, TokenHash};
 use bowline_sbp::surface::SurfaceContext;
+use bowline_sbp::title::Titles;
 use jiff::Timestamp;
 
 /// The result of creating a session.
@@ -41,6 +42,7 @@ pub struct Session {
     pub snapshot: Option<Snapshot>,
     /// The session that continues this one after a handoff: this one takes no more turns (G8).
     pub handed_to: Option<SessionId>,
+    pub titles: Titles,
 }
 
 impl Session {
@@ -65,6 +67,7 @@ impl Session {
             surface: None,
             snapshot: None,
             handed_to: None,
+            titles: Titles::default(),
         }
     }
 }

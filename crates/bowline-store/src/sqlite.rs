@@ -21,8 +21,10 @@ mod schema;
 mod sessions;
 mod signing;
 mod tether;
+mod titles;
 mod trunks;
 mod wal;
+mod words;
 mod writer;
 
 use std::fs::{self, File, OpenOptions};
@@ -49,9 +51,9 @@ use self::rows::select_sessions;
 pub use self::wal::incomplete_since;
 use self::writer::Writer;
 use crate::{
-    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
-    Memories, Memory, NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page, Result,
-    Roaming, Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
+    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
+    Log, Memories, Memory, NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page,
+    Result, Roaming, Search, Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
 };
 
 /// The database's name inside the data folder.
@@ -223,6 +225,10 @@ impl Sessions for Sqlite {
         self.readers.ask(move |conn| sessions::list(conn, &page)).await
     }
 
+    async fn named(&self, text: String) -> Result<Vec<Session>> {
+        self.readers.ask(move |conn| titles::named(conn, &text)).await
+    }
+
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>> {
         self.readers.ask(move |conn| with_key(conn, id, load::attachments)).await
     }
@@ -314,6 +320,30 @@ impl Devices for Sqlite {
 impl Approvals for Sqlite {
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
         self.readers.ask(move |conn| load::approvals(conn, id)).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Search for Sqlite {
+    async fn index(&self, steps: u32) -> Result<bool> {
+        let mut left = steps;
+        loop {
+            let mut logs = self.readers.ask(words::backlog).await?;
+            if logs.is_empty() {
+                return Ok(true);
+            }
+            while !logs.is_empty() {
+                if left == 0 {
+                    return Ok(false);
+                }
+                left -= 1;
+                logs = self.writer.run(move |conn| words::index(conn, logs)).await?;
+            }
+        }
+    }
+
+    async fn search(&self, words: Vec<String>, limit: u32) -> Result<Vec<Hit>> {
+        self.readers.ask(move |conn| words::search(conn, &words, limit)).await
     }
 }
 
@@ -439,6 +469,16 @@ impl Upkeep for Sqlite {
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
         let forget = move |conn: &Connection| sessions::forget_approvals(conn, before);
         self.in_steps(sessions::FORGOTTEN_AT_ONCE, forget).await
+    }
+
+    async fn purge_words(&self, steps: u32) -> Result<bool> {
+        for _ in 0..steps {
+            if !self.readers.ask(words::is_purge_due).await? {
+                return Ok(true);
+            }
+            self.writer.run(words::purge).await?;
+        }
+        Ok(!self.readers.ask(words::is_purge_due).await?)
     }
 
     async fn check(&self) -> Result<()> {

@@ -17,8 +17,8 @@ use bowline_sbp::session::{
 use jiff::Timestamp;
 
 use crate::{
-    Arrival, Created, Derived, Edge, Entry, Export, Family, Memory, NewExport, NewFork, NewImport,
-    NewMemory, Packed, Page, Result, Session, TurnMemories,
+    Arrival, Created, Derived, Edge, Entry, Export, Family, Hit, Memory, NewExport, NewFork,
+    NewImport, NewMemory, Packed, Page, Result, Session, TurnMemories,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -39,6 +39,10 @@ pub trait Sessions: Send + Sync {
 
     /// Sessions, newest first.
     async fn sessions(&self, page: Page) -> Result<Vec<Session>>;
+
+    /// The sessions that a text names, newest first: by the whole id, else by the beginning of the
+    /// id (four digits or more), else by the whole title, else by its beginning.
+    async fn named(&self, text: String) -> Result<Vec<Session>>;
 
     /// The surfaces that are attached to a session, oldest first.
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>>;
@@ -114,6 +118,18 @@ pub trait Devices: Send + Sync {
 pub trait Approvals: Send + Sync {
     /// The approvals of a session, newest first.
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>>;
+}
+
+/// Full-text search in what users and agents said. What a deleted session said is not found.
+#[async_trait::async_trait]
+pub trait Search: Send + Sync {
+    /// Indexes entries that were appended since the last time, in at most `steps` steps between
+    /// which others can write. Returns whether all entries are indexed now.
+    async fn index(&self, steps: u32) -> Result<bool>;
+
+    /// The indexed messages that contain all words, at most a few of each session: the newest
+    /// session first, and of each the newest message first. `word*` finds all words that begin so.
+    async fn search(&self, words: Vec<String>, limit: u32) -> Result<Vec<Hit>>;
 }
 
 /// Export, import, fork and lineage of sessions.
@@ -210,6 +226,10 @@ pub trait Upkeep: Send + Sync {
     /// Deletes approvals that expired before then. Returns their number.
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;
 
+    /// Removes the words of deleted sessions from the search index's files, in at most `steps` steps
+    /// between which others can write. Returns whether none is left.
+    async fn purge_words(&self, steps: u32) -> Result<bool>;
+
     /// Whether the store can write now; for readiness checks.
     async fn check(&self) -> Result<()>;
 
@@ -228,6 +248,7 @@ pub trait Store:
     + Tether
     + Devices
     + Approvals
+    + Search
     + Roaming
     + Memories
     + Secrets
@@ -244,6 +265,7 @@ impl<T> Store for T where
         + Tether
         + Devices
         + Approvals
+        + Search
         + Roaming
         + Memories
         + Secrets

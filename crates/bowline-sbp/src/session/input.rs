@@ -100,6 +100,8 @@ pub enum Command {
         call: Uuid,
     },
     SetStatus(Change),
+    /// A person names the session; none returns to the automatic title.
+    SetTitle(Option<Arc<str>>),
     Device(DeviceChange),
     HandOff(HandOff),
     Delete,

@@ -195,6 +195,11 @@ impl Machine {
                 Ok(()) => step.reply(id, Reply::Done),
                 Err(refusal) => step.refuse(id, refusal),
             },
+            Command::SetTitle(title) => {
+                // Naming a session is no activity in it: `updated_at` stays.
+                self.head.titles.given = title;
+                step.reply(id, Reply::Done);
+            }
             Command::Device(change) => match self.change_device(change, now, step) {
                 Ok(()) => step.reply(id, Reply::Done),
                 Err(refusal) => step.refuse(id, refusal),
@@ -307,6 +312,7 @@ impl Machine {
     ) {
         let head = &mut self.head;
         let place = |entry: NewEntry| {
+            head.titles.see(entry.kind, &entry.message);
             head.last_seq += 1;
             head.step_count += u64::from(entry.kind == EntryKind::Turn);
             head.tethered_turns += u64::from(entry.tethered);

@@ -8,6 +8,7 @@ use crate::approval::Approval;
 use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId};
 use crate::lifecycle::Status;
 use crate::surface::SurfaceContext;
+use crate::title::Titles;
 
 /// SHA-256 of a token; the token itself is never stored.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,7 @@ pub struct Head {
     /// turns (G8).
     pub handed_to: Option<(SessionId, AgentId)>,
     pub updated_at: Timestamp,
+    pub titles: Titles,
 }
 
 impl Head {
@@ -101,6 +103,7 @@ impl Head {
             snapshot: None,
             handed_to: None,
             updated_at: at,
+            titles: Titles::default(),
         }
     }
 }

@@ -205,6 +205,8 @@ fn commands() -> Vec<Command> {
         Command::Decide { approval: ApprovalId(id()), approved: true },
         Command::GiveUpCall { call: id() },
         Command::SetStatus(Change::Suspend),
+        Command::SetTitle(Some("Trip".into())),
+        Command::SetTitle(None),
         Command::Device(token),
         Command::Device(DeviceChange::Forget { surface_id }),
         Command::HandOff(hand_off()),

@@ -149,13 +149,15 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
         snapshot,
         handed_to,
         updated_at,
+        titles,
     } = &commit.head;
     conn.prepare_cached(
         "UPDATE sessions SET owner = ?2, fence = fence + ?3, version = version + 1, commit_id = ?4,
              status = ?5, step_count = ?6, last_seq = ?7, delivered_seq = ?8, tether_last = ?9,
              cost_usd = ?10, prompt_tokens = ?11, completion_tokens = ?12, attach_epoch = ?13,
              turns_accepted = ?14, snapshot_id = ?15, snapshot_seq = ?16, snapshot_at = ?17,
-             snapshot_kind = ?18, handed_to = ?19, updated_at = ?20, spent_usd = ?21
+             snapshot_kind = ?18, handed_to = ?19, updated_at = ?20, spent_usd = ?21,
+             title = ?22, auto_title = ?23
          WHERE key = ?1",
     )?
     .execute(params![
@@ -180,6 +182,8 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
         handed_to.as_ref().map(|(id, _)| id.as_bytes()),
         millis(*updated_at),
         spent_usd,
+        titles.given.as_deref(),
+        titles.automatic.as_deref(),
     ])?;
     Ok(())
 }

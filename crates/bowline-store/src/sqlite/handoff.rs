@@ -5,7 +5,7 @@ use bowline_sbp::session::{HandedOff, NewEntry};
 use rusqlite::Connection;
 
 use super::rows::Key;
-use super::{exports, roaming, rows};
+use super::{exports, roaming, rows, titles};
 use crate::failpoint;
 use crate::{Edge, EdgeKind, NewExport, NewSession, Result, SnapshotKind};
 
@@ -21,6 +21,7 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
         at: *at,
     };
     let (key, mut log) = roaming::branch(conn, source, *point, &new)?;
+    titles::write(conn, key, &session.titles)?;
     let untethered = |entry: &NewEntry| NewEntry { tethered: false, ..entry.clone() };
     let bridge = packed.bridge.iter().map(untethered).collect();
     log.append(conn, packed.bridge_turn, bridge, *at)?;

@@ -39,6 +39,7 @@ pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
         snapshot: session.snapshot,
         handed_to: handed_to.transpose()?,
         updated_at: session.updated_at,
+        titles: session.titles,
     };
     Ok(Some(Loaded {
         id,

@@ -4,12 +4,13 @@
 
 use bowline_sbp::id::{ExportId, Seq};
 use bowline_sbp::lifecycle::{Change, Status};
+use bowline_sbp::title::Titles;
 use rusqlite::{Connection, params};
 
 use super::log::LogAppender;
 use super::rows::{self, Key};
 use super::sessions::{self, Known};
-use super::{exports, history, lineage, memory};
+use super::{exports, history, lineage, memory, titles};
 use crate::failpoint;
 use crate::{
     Derived, Edge, EdgeKind, Error, IdempotencyKey, NewFork, NewImport, NewSession, Result,
@@ -35,6 +36,9 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     let status = status_with(!import.entries.is_empty())?;
     let key = sessions::insert(conn, &new, status)?;
     failpoint::pass("session");
+    let mut titles = Titles { given: import.title, automatic: None };
+    import.entries.iter().for_each(|part| titles.see(part.entry.kind, &part.entry.message));
+    titles::write(conn, key, &titles)?;
     let mut log = LogAppender::open(conn, key)?;
     // The cost of imported entries counts as `cost_usd` of the session, not as `spent_usd`.
     log.restore(conn, import.step_count, import.entries)?;
@@ -85,6 +89,8 @@ pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {
     };
     failpoint::begin("fork");
     let (key, mut log) = branch(conn, origin, point, &new)?;
+    let Titles { given, automatic } = session.titles;
+    titles::write(conn, key, &Titles { given: fork.title.or(given), automatic })?;
     log.take_snapshot((SnapshotKind::Checkpoint, fork.snapshot), fork.at);
     log.close(conn, fork.at)?;
     failpoint::pass("log");

@@ -4,6 +4,7 @@ use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::surface::SurfaceContext;
+use bowline_sbp::title::Titles;
 use jiff::Timestamp;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -43,7 +44,7 @@ macro_rules! select_sessions {
             "updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, ",
             "attach_epoch, (SELECT context FROM attachments WHERE session = key ORDER BY epoch ",
             "DESC LIMIT 1), snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, ",
-            "handed_to, tether_last FROM sessions ",
+            "handed_to, tether_last, title, auto_title FROM sessions ",
             $rest
         )
     };
@@ -126,6 +127,7 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
         surface: surface.and_then(|text| serde_json::from_str(&text).ok()),
         snapshot,
         handed_to: row.get::<_, Option<[u8; 16]>>(19)?.map(SessionId::from_bytes),
+        titles: Titles { given: row.get(21)?, automatic: row.get(22)? },
     };
     Ok((row.get(0)?, session))
 }

@@ -2,13 +2,16 @@
 
 use rusqlite::Connection;
 
+use super::titles;
 use crate::OpenError;
 
 /// Marks the file as ours ("bowl"), so that a foreign database is not touched.
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 5] = [FIRST, TRAVEL, DEVICES, OWNERS, ERASED];
+const MIGRATIONS: [&str; 6] = [FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES];
+/// The first version whose sessions have titles.
+const TITLED: u32 = 6;
 
 const FIRST: &str = "
     CREATE TABLE sessions (
@@ -347,6 +350,28 @@ const ERASED: &str = "
     INSERT INTO memory_words (memory_words) VALUES ('rebuild');
 ";
 
+/// Titles of sessions, and full-text search in what was said.
+const NAMES: &str = "
+    -- What a person called it, and the first words that were said.
+    ALTER TABLE sessions ADD COLUMN title TEXT;
+    ALTER TABLE sessions ADD COLUMN auto_title TEXT;
+
+    -- The words of entries, by their place. It holds no text: that is in the log.
+    CREATE VIRTUAL TABLE entry_words USING fts5 (
+        text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+    );
+    -- One row: whether words of deleted entries may still be in the index, to be merged away.
+    CREATE TABLE purge (
+        due         INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO purge (due) VALUES (0);
+    -- Up to where each log is indexed, by the key of its session or trunk.
+    CREATE TABLE indexed (
+        log         INTEGER PRIMARY KEY,
+        seq         INTEGER NOT NULL
+    ) STRICT;
+";
+
 /// The schema version that this version writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -360,6 +385,9 @@ pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError
     let tx = conn.transaction().map_err(failed)?;
     for step in &MIGRATIONS[found as usize..] {
         tx.execute_batch(step).map_err(failed)?;
+    }
+    if found < TITLED {
+        titles::give_to_all(&tx).map_err(|error| OpenError::Database(error.to_string()))?;
     }
     tx.pragma_update(None, "user_version", VERSION).map_err(failed)?;
     tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;

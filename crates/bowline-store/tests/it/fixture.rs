@@ -143,6 +143,7 @@ pub(crate) fn fork_of(origin: SessionId, at_step: Option<u64>) -> NewFork {
         token_hash,
         origin,
         at_step,
+        title: None,
         detail: "{}".into(),
         snapshot: snapshot_id(),
         key: None,
@@ -182,6 +183,7 @@ pub(crate) fn import_of(origin: &str, turns: u64) -> NewImport {
         consume: false,
         kind: EdgeKind::Import,
         detail: "{}".into(),
+        title: None,
         key: None,
     }
 }

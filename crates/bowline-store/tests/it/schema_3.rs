@@ -130,6 +130,13 @@ impl Found {
             assert_eq!(snapshot, Some(last_seq).filter(|seq| *seq > 0), "{metadata}");
         }
         assert_eq!(self.handed.handed_to, Some(self.successor.id));
+        let title = |session: &Session| session.titles.shown().map(str::to_owned);
+        assert_eq!(title(&self.talk).as_deref(), Some("echo one"));
+        assert_eq!(title(&self.fork).as_deref(), Some("plan B"), "its label");
+        assert_eq!(self.fork.titles.automatic, self.talk.titles.automatic);
+        assert_eq!(self.imported.titles.automatic, self.talk.titles.automatic);
+        assert_eq!(title(&self.successor), title(&self.handed));
+        assert_eq!(title(&self.idle), None, "nothing was said");
         let token = TokenHash(sha256("a-token-that-the-caller-chose-itself"));
         let by_token = store.session_by_token(token).await.unwrap().unwrap();
         assert_eq!(by_token.id, self.own.id);

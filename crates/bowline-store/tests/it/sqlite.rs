@@ -93,8 +93,13 @@ async fn g8_after_any_order_of_deletions_nothing_is_left_over() {
     let count = |from: &str| -> i64 {
         watcher.query_row(&format!("SELECT count(*) FROM {from}"), [], |row| row.get(0)).unwrap()
     };
+    watcher
+        .execute_batch("CREATE VIRTUAL TABLE temp.words USING fts5vocab (main, entry_words, row)")
+        .unwrap();
     for order in orders(4) {
         let tree = grow_tree(&store).await;
+        assert!(store.index(1000).await.unwrap());
+        assert!(count("words") > 0);
         assert_eq!(count("entries"), 10 + 2 + 1 + 2, "a fork copies nothing");
         assert_eq!(count("sessions WHERE base_key = (SELECT min(key) FROM sessions)"), 2, "flat");
         for gone in &order {
@@ -107,12 +112,16 @@ async fn g8_after_any_order_of_deletions_nothing_is_left_over() {
             let strays = "entries WHERE place >> 32 NOT IN
                           (SELECT key FROM sessions UNION SELECT key FROM trunks)";
             assert_eq!(count(strays), 0, "{order:?}");
+            let strays = "indexed WHERE log NOT IN (SELECT place >> 32 FROM entries)";
+            assert_eq!(count(strays), 0, "{order:?}");
         }
         for table in
             ["sessions", "trunks", "entries", "carried", "bundles", "keys", "turns", "attachments"]
         {
             assert_eq!(count(table), 0, "{table} after {order:?}");
         }
+        assert!(store.purge_words(1000).await.unwrap());
+        assert_eq!((count("indexed"), count("words")), (0, 0), "{order:?}");
     }
 }
 
@@ -130,11 +139,53 @@ async fn a_deleted_session_leaves_no_row_behind() {
     live.submit_as(request("b"), Some(key("s", "k", 1))).await;
     live.call_tools(&["camera"]).await;
     store.keep_export(export_of(live.id())).await.unwrap();
-    let tables =
-        ["sessions", "entries", "turns", "keys", "attachments", "surfaces", "approvals", "bundles"];
+    assert!(store.index(1000).await.unwrap());
+    let tables = [
+        "sessions",
+        "entries",
+        "turns",
+        "keys",
+        "attachments",
+        "surfaces",
+        "approvals",
+        "bundles",
+        "indexed",
+    ];
     assert!(tables.iter().all(|table| count(table) > 0), "{:?}", tables.each_ref().map(count));
     live.delete().await;
-    assert_eq!(tables.each_ref().map(count), [0; 8]);
+    assert_eq!(tables.each_ref().map(count), [0; 9]);
+}
+
+#[tokio::test]
+async fn no_word_of_a_deleted_session_is_left_in_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let watcher = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    let blocks_with = |word: &str| -> i64 {
+        let sql = "SELECT count(*) FROM entry_words_data WHERE instr(block, CAST(?1 AS BLOB)) > 0";
+        watcher.query_row(sql, [word], |row| row.get(0)).unwrap()
+    };
+    let (mut gone, mut kept) = (Live::new(&store).await, Live::new(&store).await);
+    for text in ["zanzibar", "quokka", "zanzibar"] {
+        gone.turn(text).await;
+        kept.turn("xylophone").await;
+        // Each time another segment of the index.
+        assert!(store.index(1000).await.unwrap());
+    }
+    assert!(blocks_with("zanzibar") > 0 && blocks_with("quokka") > 0);
+    assert!(store.purge_words(0).await.unwrap(), "nothing was deleted");
+    gone.delete().await;
+    assert!(!store.purge_words(0).await.unwrap());
+    assert!(store.purge_words(100).await.unwrap());
+    assert_eq!((blocks_with("zanzibar"), blocks_with("quokka")), (0, 0));
+    assert!(blocks_with("xylophone") > 0);
+    // Words that are deleted later are removed as well.
+    kept.delete().await;
+    assert!(store.purge_words(100).await.unwrap());
+    assert_eq!(blocks_with("xylophone"), 0);
+    watcher
+        .execute("INSERT INTO entry_words (entry_words) VALUES ('integrity-check')", [])
+        .unwrap();
 }
 
 #[tokio::test]

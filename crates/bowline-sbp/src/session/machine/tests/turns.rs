@@ -233,3 +233,27 @@ fn a_turn_that_is_cancelled_while_its_tools_run_asks_the_model_nothing_more() {
     let start = step.effects.iter().position(|e| matches!(e, Effect::StartRound { .. })).unwrap();
     assert!(start < last, "the new round is told to stop: {:?}", step.effects);
 }
+
+#[test]
+fn the_first_words_name_the_session_until_a_person_does() {
+    let mut bench = Bench::new();
+    let shown = |bench: &Bench| bench.machine.head().titles.shown().map(str::to_owned);
+    bench.submit(1);
+    assert_eq!(shown(&bench), None, "the turn may still be forgotten");
+    bench.answer(1);
+    let automatic = shown(&bench);
+    assert_eq!(automatic.as_deref(), Some("a question"));
+    bench.submit(2);
+    let RoundEnd::Answered(mut second) = answered("yes") else { unreachable!() };
+    second.asked = vec![NewEntry::message(Message::text("user", "another one"))];
+    bench.round_ended(2, 0, RoundEnd::Answered(second));
+    assert_eq!(bench.machine.head().last_seq, 4);
+    assert_eq!(shown(&bench), automatic, "only the first message counts");
+    let updated_at = bench.machine.head().updated_at;
+    bench.wait(5);
+    assert_eq!(*bench.command(Command::SetTitle(Some("Trip".into()))).reply_of(), Reply::Done);
+    assert_eq!(shown(&bench).as_deref(), Some("Trip"));
+    assert_eq!(bench.machine.head().updated_at, updated_at);
+    bench.command(Command::SetTitle(None));
+    assert_eq!(shown(&bench), automatic);
+}

@@ -1,0 +1,152 @@
+//! Titles of sessions, and which sessions a text names.
+
+use std::sync::Arc;
+
+use bowline_sbp::id::SessionId;
+use bowline_sbp::title::{self, Titles};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::history;
+use super::rows::{self, Key, select_sessions};
+use crate::{Error, Result, Session};
+
+/// The most sessions that one text names: more are of no help to who asked.
+const MOST_NAMED: usize = 50;
+/// The shortest prefix of an id, in hexadecimal digits.
+const SHORTEST_PREFIX: usize = 4;
+/// How many of the first entries a migration looks at, and how many at once.
+const LOOKED_AT: u64 = 64;
+const PAGE: u32 = 4;
+
+/// Writes the titles of a session that is created by an import, fork or handoff. Those of a live
+/// session are written with its head.
+pub(super) fn write(conn: &Connection, key: Key, titles: &Titles) -> Result<()> {
+    conn.prepare_cached("UPDATE sessions SET title = ?2, auto_title = ?3 WHERE key = ?1")?
+        .execute(params![key, titles.given.as_deref(), titles.automatic.as_deref()])?;
+    Ok(())
+}
+
+/// The sessions that a text names, newest first: by the whole id, else by the beginning of the id,
+/// else by the whole title, else by its beginning. Upper and lower case are the same.
+pub(super) fn named(conn: &Connection, text: &str) -> Result<Vec<Session>> {
+    if let Ok(id) = text.parse::<SessionId>() {
+        return Ok(rows::session(conn, id)?.map(|(_, session)| session).into_iter().collect());
+    }
+    if let Some((first, last)) = ids_with_prefix(text) {
+        let found = rows::sessions(
+            conn,
+            select_sessions!("WHERE id BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"),
+            params![first.as_bytes(), last.as_bytes(), MOST_NAMED as i64],
+        )?;
+        if !found.is_empty() {
+            return Ok(found.into_iter().map(|(_, session)| session).collect());
+        }
+    }
+    let keys = titled(conn, text)?;
+    keys.into_iter().map(|key| rows::with_key(conn, key)).collect()
+}
+
+/// The first and the last id with that prefix; none if it is too short or not hexadecimal.
+fn ids_with_prefix(text: &str) -> Option<(SessionId, SessionId)> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    let fits = (SHORTEST_PREFIX..32).contains(&digits.len());
+    if !fits || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let padded = |with: char| {
+        let digits: String = digits.chars().chain(std::iter::repeat(with)).take(32).collect();
+        u128::from_str_radix(&digits, 16).ok().map(|id| SessionId::from_bytes(id.to_be_bytes()))
+    };
+    padded('0').zip(padded('f'))
+}
+
+/// Sessions whose title is that text; if there is none, whose title begins with it. Reads all
+/// titles: an index would cost every new session, and SQLite folds the case of ASCII alone.
+fn titled(conn: &Connection, text: &str) -> Result<Vec<Key>> {
+    let wanted = folded(text);
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut statement = conn.prepare_cached(
+        "SELECT key, coalesce(title, auto_title) FROM sessions
+         WHERE title IS NOT NULL OR auto_title IS NOT NULL ORDER BY key DESC",
+    )?;
+    let mut rows = statement.query([])?;
+    let (mut equal, mut longer) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let title = folded(row.get_ref(1)?.as_str().unwrap_or_default());
+        match title.strip_prefix(&wanted) {
+            Some("") if equal.len() < MOST_NAMED => equal.push(row.get(0)?),
+            Some(_) if longer.len() < MOST_NAMED => longer.push(row.get(0)?),
+            _ => {}
+        }
+    }
+    Ok(if equal.is_empty() { longer } else { equal })
+}
+
+fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// Gives titles to the sessions of an older schema: the label of their import or fork, and the
+/// first words of the user. A log that cannot be read does not keep the others from migrating.
+pub(super) fn give_to_all(conn: &Connection) -> Result<()> {
+    let mut statement = conn.prepare("SELECT key, id FROM sessions WHERE length(id) = 16")?;
+    let ids = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, [u8; 16]>(1)?)))?;
+    let ids: Vec<(Key, [u8; 16])> = ids.collect::<Result<_, _>>()?;
+    for (key, id) in ids {
+        let id = SessionId::from_bytes(id);
+        let automatic = match first_words(conn, id) {
+            Err(Error::Corrupt(_)) => None,
+            found => found?,
+        };
+        let titles = Titles { given: label(conn, id)?, automatic };
+        if titles != Titles::default() {
+            write(conn, key, &titles)?;
+        }
+    }
+    Ok(())
+}
+
+fn label(conn: &Connection, id: SessionId) -> Result<Option<Arc<str>>> {
+    let label: Option<Option<String>> = conn
+        .prepare_cached(
+            "SELECT json_extract(detail, '$.label') FROM edges WHERE session = ?1
+             ORDER BY number LIMIT 1",
+        )?
+        .query_row([id.to_string()], |row| row.get(0))
+        .optional()?;
+    Ok(label.flatten().and_then(|label| title::given(&label).ok().flatten()))
+}
+
+fn first_words(conn: &Connection, id: SessionId) -> Result<Option<Arc<str>>> {
+    let mut titles = Titles::default();
+    let mut after = 0;
+    while titles.automatic.is_none() && after < LOOKED_AT {
+        let page = history::after(conn, id, after, PAGE)?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        page.iter().for_each(|entry| titles.see(entry.kind, &entry.message));
+    }
+    Ok(titles.automatic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_of_an_id_is_at_least_four_hexadecimal_digits() {
+        let id = |text: &str| text.parse::<SessionId>().unwrap();
+        let range = (
+            id("0191f2c0-3000-0000-0000-000000000000"),
+            id("0191f2c0-3fff-ffff-ffff-ffffffffffff"),
+        );
+        for text in ["0191f2c0-3", "0191F2C03"] {
+            assert_eq!(ids_with_prefix(text), Some(range), "{text}");
+        }
+        for text in ["", "019", "01-9", "last", "0191g", &"0".repeat(32)] {
+            assert_eq!(ids_with_prefix(text), None, "{text}");
+        }
+    }
+}
