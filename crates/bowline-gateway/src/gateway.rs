@@ -32,6 +32,11 @@ use crate::translate::{BadTranslator, Translation};
 
 /// How often the metrics recorder's upkeep runs.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// How often the search index is brought up to date.
+const INDEX_EVERY: Duration = Duration::from_secs(60);
+/// How many steps at once, and the pause after them: turns come first.
+const INDEX_STEPS: u32 = 16;
+const INDEX_PAUSE: Duration = Duration::from_millis(200);
 /// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -136,6 +141,7 @@ impl Gateway {
         let recovered = sessions.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
+        tokio::spawn(keep_index(Arc::clone(&store), stop.clone()));
 
         let app = Arc::new(App {
             engine,
@@ -218,6 +224,31 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
             () = tokio::time::sleep(Duration::from_secs(3600)) => {}
             () = stop.cancelled() => return,
         }
+    }
+}
+
+/// Indexes new messages now and then, so that a search finds little left to index, and removes the
+/// words of deleted sessions.
+async fn keep_index(store: Arc<dyn Store>, stop: CancellationToken) {
+    let mut pause = INDEX_EVERY;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        let kept = async {
+            let purged = store.purge_words(INDEX_STEPS).await?;
+            Ok::<_, bowline_store::Error>(store.index(INDEX_STEPS).await? && purged)
+        };
+        pause = match kept.await {
+            Ok(false) => INDEX_PAUSE,
+            Ok(true) => INDEX_EVERY,
+            Err(_) if stop.is_cancelled() => return,
+            Err(error) => {
+                tracing::warn!(%error, "cannot keep the search index");
+                INDEX_EVERY
+            }
+        };
     }
 }
 

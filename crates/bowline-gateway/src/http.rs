@@ -16,10 +16,12 @@ mod openapi;
 pub(crate) mod ops;
 mod passthrough;
 pub(crate) mod roaming;
+pub(crate) mod search;
 pub(crate) mod sessions;
 pub(crate) mod spec;
 mod sse;
 pub(crate) mod surfaces;
+mod view;
 
 pub(crate) use self::body::credentials;
 pub(crate) use self::error::ApiError;

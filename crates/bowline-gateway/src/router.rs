@@ -11,13 +11,13 @@ use axum::routing::{any, delete, get, patch, post};
 
 use crate::http::guard::{Guard, guard};
 use crate::http::{
-    App, approvals, completions, mcp, memory, ops, roaming, sessions, spec, surfaces,
+    App, approvals, completions, mcp, memory, ops, roaming, search, sessions, spec, surfaces,
 };
 use crate::{attach, meters};
 
 pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
     let one_session = Router::new()
-        .route("/", get(sessions::show).delete(sessions::delete))
+        .route("/", get(sessions::show).patch(sessions::rename).delete(sessions::delete))
         .route("/status", patch(sessions::patch_status))
         .route("/cancel", post(sessions::cancel))
         .route("/turns", get(sessions::turns))
@@ -40,6 +40,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         router = router
             .route(base, post(sessions::create).get(sessions::list))
             .route(&format!("{base}/import"), post(roaming::import))
+            .route(&format!("{base}/search"), get(search::search))
             .nest(&format!("{base}/{{id}}"), one_session.clone());
     }
     router

@@ -1,9 +1,11 @@
 //! Request and response bodies of the HTTP interface.
 
 mod devices;
+mod names;
 mod roaming;
 
 pub use devices::*;
+pub use names::*;
 pub use roaming::*;
 
 use jiff::Timestamp;
@@ -48,7 +50,14 @@ pub struct SessionCreated {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionView {
     pub session_id: SessionId,
+    /// The title that a person gave, or the first words that were said; null before the first
+    /// message (ours).
+    pub title: Option<String>,
     pub status: Status,
+    /// Whether a turn runs now. `running` alone only says that the session accepts turns (ours).
+    pub turn_running: bool,
+    /// Tool calls that wait for a person's decision (ours).
+    pub approvals_pending: u64,
     pub step_count: u64,
     pub agent_id: AgentId,
     pub created_at: Timestamp,
@@ -56,8 +65,10 @@ pub struct SessionView {
     pub message_count: u64,
     pub cost_usd: f64,
     pub tether_turns_pending: u64,
-    /// The attached surface, if one is attached.
+    /// The newest attached surface, if one is attached.
     pub surface: Option<SurfaceContext>,
+    /// All surfaces that are attached now, oldest first (ours).
+    pub attached: Vec<AttachedSurface>,
     /// The session that continues this one after a handoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_off_to: Option<SessionId>,

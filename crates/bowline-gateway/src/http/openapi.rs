@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{approvals, completions, mcp, memory, ops, roaming, sessions, spec, surfaces};
+use super::{approvals, completions, mcp, memory, ops, roaming, search, sessions, spec, surfaces};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,6 +20,8 @@ use super::{approvals, completions, mcp, memory, ops, roaming, sessions, spec, s
         sessions::create,
         sessions::list,
         sessions::show,
+        sessions::rename,
+        search::search,
         sessions::delete,
         sessions::patch_status,
         sessions::cancel,

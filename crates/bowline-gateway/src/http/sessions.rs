@@ -1,4 +1,4 @@
-//! `/v1/sessions`: create, read, cancel, end and delete sessions.
+//! `/v1/sessions`: create, find, read, rename, cancel, end and delete sessions.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bowline_sbp::api::{
     CancelTurns, Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList,
-    SessionView, StatusPatch, TurnList, TurnView,
+    SessionPatch, SessionView, StatusPatch, TurnList, TurnView,
 };
 use bowline_sbp::bundle::LARGEST_METADATA;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::session::{Command, LiveTurn, Reply};
+use bowline_sbp::title;
 use bowline_store::{Entry, NewSession, Page, Session};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,6 +29,7 @@ use super::body;
 use super::caller::agent;
 use super::error::ApiError;
 use super::idempotency::{named_key, new_scope};
+use super::view::view;
 use crate::auth::{SHORTEST_TOKEN, hash_token};
 use crate::clock;
 use crate::session::refused;
@@ -134,7 +136,8 @@ pub(crate) async fn show(
     id: Named,
     headers: HeaderMap,
 ) -> Api<Json<SessionView>> {
-    Ok(Json(view(allowed(&app, &headers, id).await?)))
+    let session = allowed(&app, &headers, id).await?;
+    Ok(Json(view(&app, session)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,6 +145,7 @@ pub(crate) struct ListQuery {
     limit: Option<u32>,
     before: Option<String>,
     status: Option<String>,
+    named: Option<String>,
 }
 
 /// List sessions, newest first.
@@ -151,6 +155,9 @@ pub(crate) struct ListQuery {
         ("limit" = Option<u32>, Query, description = "1 to 200, default 50"),
         ("before" = Option<String>, Query, description = "`next` of the page before"),
         ("status" = Option<String>, Query, description = "Only sessions in this state"),
+        ("named" = Option<String>, Query, description = "Instead: the sessions that this text \
+            names, by id, by the first 4 or more digits of the id, by title, or by the beginning \
+            of the title"),
     ),
     responses((status = 200, body = SessionList)),
 )]
@@ -161,6 +168,11 @@ pub(crate) async fn list(
 ) -> Api<Json<SessionList>> {
     app.engine.access.may_use(&body::credentials(&headers))?;
     let Query(query) = query.map_err(bad_query)?;
+    if let Some(text) = query.named {
+        let sessions = app.engine.store.named(text).await?;
+        let sessions = sessions.into_iter().map(|session| view(&app, session)).collect();
+        return Ok(Json(SessionList { sessions, next: None }));
+    }
     let limit = query.limit.unwrap_or(50).clamp(1, 200);
     let status = query.status.as_deref().map(str::parse).transpose();
     let page = Page {
@@ -175,7 +187,29 @@ pub(crate) async fn list(
     let more = sessions.len() > limit as usize;
     sessions.truncate(limit as usize);
     let next = sessions.last().map(|session| session.id).filter(|_| more);
-    Ok(Json(SessionList { sessions: sessions.into_iter().map(view).collect(), next }))
+    let sessions = sessions.into_iter().map(|session| view(&app, session)).collect();
+    Ok(Json(SessionList { sessions, next }))
+}
+
+/// Rename a session; an empty title returns to the automatic one.
+#[utoipa::path(
+    patch, path = "/v1/sessions/{id}", tag = "sessions",
+    params(("id" = String, Path, description = "The session's id")),
+    request_body = SessionPatch,
+    responses((status = 200, body = SessionView), (status = 422, body = bowline_sbp::api::ErrorBody)),
+)]
+pub(crate) async fn rename(
+    State(app): State<Arc<App>>,
+    id: Named,
+    headers: HeaderMap,
+    body: Body,
+) -> Api<Json<SessionView>> {
+    let session = allowed(&app, &headers, id).await?;
+    let bytes = body::read(body, &app.engine.limits).await?;
+    let title = title::given(&body::json::<SessionPatch>(&bytes)?.title)
+        .map_err(|error| ApiError::new(Code::InvalidRequest, error.to_string()).param("title"))?;
+    app.sessions.handle(session.id).done(Command::SetTitle(title)).await?;
+    changed(&app, session.id).await
 }
 
 /// Delete a session and everything it holds.
@@ -220,8 +254,13 @@ pub(crate) async fn patch_status(
         }
     };
     app.sessions.handle(session.id).done(Command::SetStatus(change)).await?;
-    let changed = app.engine.store.session(session.id).await?;
-    Ok(Json(view(changed.ok_or_else(ApiError::no_session)?)))
+    changed(&app, session.id).await
+}
+
+/// The session after a change.
+async fn changed(app: &App, id: SessionId) -> Api<Json<SessionView>> {
+    let session = app.engine.store.session(id).await?;
+    Ok(Json(view(app, session.ok_or_else(ApiError::no_session)?)))
 }
 
 /// Cancel the running turn, or the named turns; partial answers are kept.
@@ -336,22 +375,5 @@ pub(super) fn message(entry: Entry) -> MessageView {
         status: entry.status,
         agent_id: entry.agent_id,
         created_at: entry.created_at,
-    }
-}
-
-pub(super) fn view(session: Session) -> SessionView {
-    SessionView {
-        session_id: session.id,
-        status: session.status,
-        step_count: session.step_count,
-        agent_id: session.agent_id,
-        created_at: session.created_at,
-        updated_at: session.updated_at,
-        message_count: session.last_seq,
-        cost_usd: session.cost_usd,
-        tether_turns_pending: session.pending_turns,
-        surface: session.surface,
-        handed_off_to: session.handed_to,
-        metadata: serde_json::from_str(&session.metadata).unwrap_or_default(),
     }
 }

@@ -105,6 +105,9 @@ async fn every_route_opens_to_the_right_credentials_and_to_no_others() {
     for (method, path, body, needs, allowed) in [
         (Method::POST, "/v1/sessions", &json!({}), Needs::Key, 201),
         (Method::GET, "/v1/sessions", &none, Needs::Key, 200),
+        (Method::GET, "/v1/sessions?named=ID", &none, Needs::Key, 200),
+        (Method::GET, "/v1/sessions/search?q=x", &none, Needs::Key, 200),
+        (Method::PATCH, "/v1/sessions/ID", &json!({ "title": "x" }), Needs::Session, 200),
         (Method::GET, "/v1/agents/a/memory", &none, Needs::Key, 200),
         (Method::PUT, "/v1/agents/a/memory", &json!({ "memories": [] }), Needs::Key, 200),
         (Method::POST, "/v1/agents/a/memory", &json!({ "memories": [] }), Needs::Key, 200),

@@ -16,9 +16,9 @@ use bowline_sbp::session::{
 };
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
-    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Leases, Log,
-    Memories, Memory, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming,
-    Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
+    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
+    Log, Memories, Memory, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming,
+    Search, Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -145,6 +145,10 @@ fails_when_told! {
     Approvals {
         approvals(id: SessionId) -> Vec<Approval>;
     }
+    Search {
+        index(steps: u32) -> bool;
+        search(words: Vec<String>, limit: u32) -> Vec<Hit>;
+    }
     Roaming {
         pack(id: SessionId) -> Option<Packed>;
         keep_export(export: NewExport) -> Export;
@@ -192,6 +196,10 @@ impl Sessions for Failing {
         self.store.sessions(page).await
     }
 
+    async fn named(&self, text: String) -> Result<Vec<Session>> {
+        self.store.named(text).await
+    }
+
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>> {
         self.store.attached(id).await
     }
@@ -237,6 +245,10 @@ impl Upkeep for Failing {
 
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
         self.store.forget_approvals(before).await
+    }
+
+    async fn purge_words(&self, steps: u32) -> Result<bool> {
+        self.store.purge_words(steps).await
     }
 
     async fn check(&self) -> Result<()> {

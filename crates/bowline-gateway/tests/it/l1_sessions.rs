@@ -131,6 +131,8 @@ async fn sbp_l1_03_a_session_shows_where_it_stands() {
     let seen = bench.show(&session).await;
     let fields = [
         "agent_id",
+        "approvals_pending",
+        "attached",
         "cost_usd",
         "created_at",
         "message_count",
@@ -140,6 +142,8 @@ async fn sbp_l1_03_a_session_shows_where_it_stands() {
         "step_count",
         "surface",
         "tether_turns_pending",
+        "title",
+        "turn_running",
         "updated_at",
     ];
     for (view, status, steps, messages) in [(&fresh, "idle", 0, 0), (&seen, "running", 1, 2)] {

@@ -39,6 +39,7 @@ mod mcp_crash;
 mod mcp_northbound;
 mod mcp_southbound;
 mod memory;
+mod names;
 mod operations;
 mod owner;
 mod phone;

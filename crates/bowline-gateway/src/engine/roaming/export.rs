@@ -19,7 +19,8 @@ const TASK_CHARS: usize = 200;
 pub(super) const ALL_MEMORIES: u32 = 10_000;
 
 impl Engine {
-    /// Exports the session as it is now; `memory`: with its agent's memories.
+    /// Exports the session as it is now; `memory`: with its agent's memories. Without a label, the
+    /// bundle is labelled with the title that a person gave the session.
     pub(crate) async fn export(
         &self,
         id: SessionId,
@@ -28,7 +29,8 @@ impl Engine {
         memory: bool,
     ) -> Result<Exported, Failure> {
         let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
-        let export = self.bundle(packed, ttl, label, memory).await?;
+        let title = packed.session.titles.given.as_deref().map(str::to_owned);
+        let export = self.bundle(packed, ttl, label.or(title), memory).await?;
         if export.bundle.len() > self.limits.import_body {
             return Err(Failure::new(Code::TooLarge, too_large(self.limits.import_body)));
         }

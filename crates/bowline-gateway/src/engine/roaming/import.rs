@@ -7,6 +7,7 @@ use bowline_sbp::cid::Cid;
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::{EntryKind, Message};
+use bowline_sbp::title;
 use bowline_store::{
     Derived, Edge, EdgeKind, Error, IdempotencyKey, Imported as ImportedEntry, MemoryKind,
     NewEntry, NewImport, NewMemory, NewSession, failpoint,
@@ -59,6 +60,7 @@ impl Engine {
         let id = SessionId(Uuid::now_v7());
         let own = || contents.session.agent.parse().ok().filter(|own| self.knows(own));
         let agent_id = agent.or_else(own).unwrap_or_else(AgentId::fallback);
+        let title = contents.label.as_deref().and_then(|label| title::given(label).ok().flatten());
         let about = About {
             label: contents.label,
             bundle_cid: cid,
@@ -106,6 +108,7 @@ impl Engine {
             consume,
             kind,
             detail,
+            title,
             key,
         };
         let made = self.store.import(import).await?;

@@ -6,6 +6,7 @@ use bowline_sbp::id::{AgentId, ExportId, Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::LONGEST_TTL;
 use bowline_sbp::session::{Command, HandOff, Packed, Refusal, Reply};
+use bowline_sbp::title;
 use bowline_store::{Derived, Error, IdempotencyKey, Memory, NewEntry, NewFork, failpoint};
 use jiff::SignedDuration;
 use serde_json::json;
@@ -45,6 +46,7 @@ impl Engine {
             token_hash: hash_token(&self.access.token_for(id)),
             origin,
             at_step,
+            title: label.as_deref().and_then(|label| title::given(label).ok().flatten()),
             detail: json!({ "label": label }).to_string(),
             snapshot: SnapshotId(Uuid::now_v7()),
             key,

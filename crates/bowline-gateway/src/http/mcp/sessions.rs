@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Reach;
-use crate::http::sessions::{message, view};
+use crate::http::sessions::message;
+use crate::http::view::view;
 use crate::http::{ApiError, App};
 use crate::session::Accepted;
 
@@ -140,7 +141,7 @@ impl SessionTool {
 
 async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
     if let Reach::One(session) = reach {
-        let view = view((**session).clone());
+        let view = view(app, (**session).clone());
         return Ok(CallToolResult::structured(json!({ "sessions": [view], "next": null })));
     }
     let limit = asked.limit.unwrap_or(20).clamp(1, MOST_SESSIONS);
@@ -151,7 +152,7 @@ async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
     let more = sessions.len() > limit as usize;
     sessions.truncate(limit as usize);
     let next = sessions.last().map(|session| session.id).filter(|_| more);
-    let sessions: Vec<_> = sessions.into_iter().map(view).collect();
+    let sessions: Vec<_> = sessions.into_iter().map(|session| view(app, session)).collect();
     Ok(CallToolResult::structured(json!({ "sessions": sessions, "next": next })))
 }
 
