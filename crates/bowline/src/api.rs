@@ -10,6 +10,7 @@ use std::time::Duration;
 use bowline_net::loopback::is_loopback_url;
 use bowline_net::outbound;
 use bowline_sbp::api::ErrorBody;
+use bowline_sbp::id::SessionId;
 use bytes::Bytes;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -18,7 +19,7 @@ use uuid::Uuid;
 
 use crate::cli::GatewayArgs;
 use crate::failure::Failure;
-use crate::terminal::printable;
+use crate::terminal::{one_line, printable};
 use crate::{local, settings};
 
 /// A client of one gateway.
@@ -155,16 +156,32 @@ impl Api {
         Ok(request)
     }
 
-    /// The id of the named session; `last` is the newest.
+    /// The id of the named session: by its id, the beginning of its id, its title or the beginning
+    /// of its title; `last` is the newest. A whole id is not looked up: whoever has only a session
+    /// token may not search among the others.
     pub(crate) async fn session(&self, named: &str) -> Result<String, Failure> {
-        if named != "last" {
+        if named.parse::<SessionId>().is_ok() {
             return Ok(named.to_owned());
         }
-        let newest = self.get("/v1/sessions?limit=1").await?;
-        let id = newest["sessions"][0]["session_id"].as_str().map(str::to_owned);
-        id.ok_or_else(|| {
-            Failure::new("there are no sessions").hint("start one with `bowline chat`")
-        })
+        if named == "last" {
+            let newest = self.get("/v1/sessions?limit=1").await?;
+            let id = newest["sessions"][0]["session_id"].as_str().map(str::to_owned);
+            return id.ok_or_else(|| {
+                Failure::new("there are no sessions").hint("start one with `bowline chat`")
+            });
+        }
+        let found = self.get(&format!("/v1/sessions?named={}", encoded(named))).await?;
+        let found = found["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match found {
+            [] => {
+                let what = format!("no session is called `{}`", one_line(named));
+                let hint = "name it by its id, the first 4 or more characters of its id, its \
+                            title, or `last`; `bowline sessions list` shows them";
+                Err(Failure::new(what).hint(hint))
+            }
+            [one] => Ok(one["session_id"].as_str().unwrap_or_default().to_owned()),
+            several => Err(ambiguous(named, several)),
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
@@ -214,6 +231,26 @@ impl From<RequestFailure> for Failure {
             None => failure,
         }
     }
+}
+
+/// How many sessions the error for an ambiguous name lists.
+const CANDIDATES: usize = 10;
+
+fn ambiguous(named: &str, several: &[Value]) -> Failure {
+    let mut what = format!("`{}` names {} sessions:", one_line(named), several.len());
+    for session in several.iter().take(CANDIDATES) {
+        let title = session["title"].as_str().map_or("(no title)".into(), one_line);
+        what += &format!("\n  {}  {title}", session["session_id"].as_str().unwrap_or("-"));
+    }
+    if several.len() > CANDIDATES {
+        what += "\n  …";
+    }
+    Failure::new(what).hint("name one of them by more of its id or title")
+}
+
+/// Text as part of a URL's query.
+pub(crate) fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 /// Sends a request and reads the whole response.

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Gateway(ServeArgs),
     /// Chat with an agent; reconnect at any time from any terminal
     Chat(ChatArgs),
-    /// List, show, end or delete sessions
+    /// List, search, rename, show, end or delete sessions
     Sessions(SessionsArgs),
     /// Export a session: as a token for this gateway, or as a file for any other
     Export(roaming::ExportArgs),
@@ -152,7 +152,7 @@ Examples:
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// Continue this session: its id, the first characters of it, or its title
+    /// Continue this session: its id, the beginning of its id, its title, or `last`
     #[arg(long, value_name = "SESSION", conflicts_with = "last")]
     pub(crate) session: Option<String>,
     /// Continue the newest session
@@ -213,7 +213,8 @@ pub(crate) enum SessionsCommand {
     List {
         #[command(flatten)]
         gateway: GatewayArgs,
-        /// Only sessions in this state
+        /// Only sessions with this status of the protocol: idle, running, suspended, completed or
+        /// failed
         #[arg(long, value_name = "STATUS")]
         status: Option<String>,
         /// The maximum number of sessions to show
@@ -223,14 +224,48 @@ pub(crate) enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Search in what you and the agents said
+    #[command(after_help = "\
+All words must occur in one message, in any order. `word*` finds all words that begin so.
+
+Examples:
+  bowline sessions search kyoto hotel
+  bowline sessions search 'book*' --json")]
+    Search {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        #[arg(required = true, num_args = 1..)]
+        words: Vec<String>,
+        /// The maximum number of messages to show
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+        limit: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a session a title
+    #[command(after_help = "\
+Examples:
+  bowline sessions rename last Trip to Kyoto
+  bowline sessions rename 0191f2c0 ''            back to the automatic title")]
+    Rename {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// The session's id, the beginning of its id, its title, or `last`
+        session: String,
+        /// The new title, at most 120 characters; empty for the automatic one
+        #[arg(required = true, num_args = 1..)]
+        title: Vec<String>,
+    },
     /// Show a session and its newest messages
     #[command(
-        after_help = "Example:\n  bowline sessions show 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f"
+        after_help = "Examples:\n  bowline sessions show last\n  bowline sessions show 'trip to kyoto'"
     )]
     Show {
         #[command(flatten)]
         gateway: GatewayArgs,
-        id: String,
+        /// The session's id, the beginning of its id, its title, or `last`
+        session: String,
         /// How many messages to show
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=500))]
         messages: u32,
@@ -239,22 +274,24 @@ pub(crate) enum SessionsCommand {
         json: bool,
     },
     /// End a session: it stays readable and takes no more turns
-    #[command(after_help = "Example:\n  bowline sessions end 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f")]
+    #[command(after_help = "Example:\n  bowline sessions end 0191f2c0")]
     End {
         #[command(flatten)]
         gateway: GatewayArgs,
-        id: String,
+        /// The session's id, the beginning of its id, its title, or `last`
+        session: String,
         /// Mark it as failed instead of completed
         #[arg(long)]
         failed: bool,
     },
     /// Delete sessions and all their data; this cannot be undone
-    #[command(after_help = "Example:\n  bowline sessions rm 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f")]
+    #[command(after_help = "Example:\n  bowline sessions rm 0191f2c0 0191f2c1")]
     Rm {
         #[command(flatten)]
         gateway: GatewayArgs,
+        /// Ids, beginnings of ids, titles, or `last`
         #[arg(required = true, num_args = 1..)]
-        ids: Vec<String>,
+        sessions: Vec<String>,
     },
 }
 

@@ -17,7 +17,7 @@ Examples:
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// The session's id, or `last`
+    /// The session's id, the beginning of its id, its title, or `last`
     pub(crate) session: String,
     /// A name for the bundle
     #[arg(long, value_name = "TEXT")]
@@ -86,7 +86,7 @@ Example:
 pub(crate) struct HandoffArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// The session's id, or `last`
+    /// The session's id, the beginning of its id, its title, or `last`
     pub(crate) session: String,
     /// The agent that continues the session
     #[arg(long, value_name = "AGENT")]
@@ -110,7 +110,7 @@ Examples:
 pub(crate) struct ForkArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// The session's id, or `last`
+    /// The session's id, the beginning of its id, its title, or `last`
     pub(crate) session: String,
     /// Fork after this many steps, instead of at the present end
     #[arg(long, value_name = "N")]
@@ -131,7 +131,7 @@ Examples:
 pub(crate) struct LineageArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// The session's id, or `last`
+    /// The session's id, the beginning of its id, its title, or `last`
     pub(crate) session: String,
     /// Print a Graphviz graph
     #[arg(long, conflicts_with = "json")]

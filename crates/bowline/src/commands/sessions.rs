@@ -1,4 +1,8 @@
-//! `bowline sessions`: list, show, end, rm.
+//! `bowline sessions`: list, search, rename, show, end, rm.
+
+mod list;
+mod search;
+mod words;
 
 use std::process::ExitCode;
 
@@ -8,94 +12,84 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::cli::{GatewayArgs, SessionsArgs, SessionsCommand};
 use crate::failure::Failure;
-use crate::terminal::{note, printable, say, show, table, utc};
+use crate::terminal::{note, one_line, printable, say, utc};
 
 pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
     match args.command {
         SessionsCommand::List { gateway, status, limit, json } => {
-            list(&gateway, status, limit, json).await
+            list::list(&gateway, status, limit, json).await
         }
-        SessionsCommand::Show { gateway, id, messages, json } => {
-            show(&gateway, &id, messages, json).await
+        SessionsCommand::Search { gateway, words, limit, json } => {
+            search::search(&gateway, &words, limit, json).await
         }
-        SessionsCommand::End { gateway, id, failed } => {
-            let status = if failed { "failed" } else { "completed" };
-            let api = Api::new(&gateway)?;
-            let path = format!("/v1/sessions/{id}/status");
-            api.call(Method::PATCH, &path, Some(json!({ "status": status }))).await?;
-            note!("session {id} is {status}");
-            Ok(ExitCode::SUCCESS)
+        SessionsCommand::Rename { gateway, session, title } => {
+            rename(&gateway, &session, &title.join(" ")).await
         }
-        SessionsCommand::Rm { gateway, ids } => {
-            let api = Api::new(&gateway)?;
-            for id in ids {
-                api.call(Method::DELETE, &format!("/v1/sessions/{id}"), None).await?;
-                note!("session {id} is removed");
-            }
-            Ok(ExitCode::SUCCESS)
+        SessionsCommand::Show { gateway, session, messages, json } => {
+            show(&gateway, &session, messages, json).await
         }
+        SessionsCommand::End { gateway, session, failed } => end(&gateway, &session, failed).await,
+        SessionsCommand::Rm { gateway, sessions } => remove(&gateway, &sessions).await,
     }
 }
 
-async fn list(
-    gateway: &GatewayArgs,
-    status: Option<String>,
-    limit: u32,
-    json: bool,
-) -> Result<ExitCode, Failure> {
+async fn rename(gateway: &GatewayArgs, named: &str, title: &str) -> Result<ExitCode, Failure> {
     let api = Api::new(gateway)?;
-    let mut sessions = Vec::new();
-    let mut before: Option<String> = None;
-    while sessions.len() < limit as usize {
-        let page = (limit as usize - sessions.len()).min(200);
-        let mut path = format!("/v1/sessions?limit={page}");
-        for (name, value) in [("before", &before), ("status", &status)] {
-            if let Some(value) = value {
-                path += &format!(
-                    "&{name}={}",
-                    url::form_urlencoded::byte_serialize(value.as_bytes()).collect::<String>()
-                );
-            }
-        }
-        let mut answer = api.get(&path).await?;
-        if let Some(Value::Array(page)) = answer.get_mut("sessions").map(Value::take) {
-            sessions.extend(page);
-        }
-        before = answer["next"].as_str().map(str::to_owned);
-        if before.is_none() {
-            break;
-        }
+    let id = api.session(named).await?;
+    let path = format!("/v1/sessions/{id}");
+    let renamed = api.call(Method::PATCH, &path, Some(json!({ "title": title }))).await?;
+    match renamed["title"].as_str() {
+        Some(title) => note!("session {id} is called `{}`", one_line(title)),
+        None => note!("session {id} gets its title from the first message"),
     }
-    if json {
-        say!("{}", Value::Array(sessions));
-        return Ok(ExitCode::SUCCESS);
-    }
-    if sessions.is_empty() {
-        note!("no sessions yet; start one with `bowline chat`");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let row = |session: &Value| {
-        [
-            text(session, "session_id").to_owned(),
-            text(session, "status").to_owned(),
-            session["step_count"].to_string(),
-            session["tether_turns_pending"].to_string(),
-            printable(text(session, "agent_id")),
-            when(session, "updated_at"),
-        ]
-    };
-    let rows: Vec<_> = sessions.iter().map(row).collect();
-    show!("{}", table(["SESSION", "STATUS", "STEPS", "PENDING", "AGENT", "UPDATED"], &rows));
     Ok(ExitCode::SUCCESS)
+}
+
+async fn end(gateway: &GatewayArgs, named: &str, failed: bool) -> Result<ExitCode, Failure> {
+    let api = Api::new(gateway)?;
+    let id = api.session(named).await?;
+    let status = if failed { "failed" } else { "completed" };
+    let path = format!("/v1/sessions/{id}/status");
+    let ended = api.call(Method::PATCH, &path, Some(json!({ "status": status }))).await?;
+    note!("session {} is {status}", called(&id, &ended));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes sessions. All names are looked up first: if one of them names nothing, none is deleted.
+async fn remove(gateway: &GatewayArgs, names: &[String]) -> Result<ExitCode, Failure> {
+    let api = Api::new(gateway)?;
+    let mut meant: Vec<(String, String)> = Vec::new();
+    for named in names {
+        let id = api.session(named).await?;
+        if meant.iter().any(|(known, _)| *known == id) {
+            continue;
+        }
+        let session = api.get(&format!("/v1/sessions/{id}")).await?;
+        meant.push((id.clone(), called(&id, &session)));
+    }
+    for (id, called) in meant {
+        api.call(Method::DELETE, &format!("/v1/sessions/{id}"), None).await?;
+        note!("session {called} is removed");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A session by its id and title.
+fn called(id: &str, session: &Value) -> String {
+    match session["title"].as_str() {
+        Some(title) => format!("{id} ({})", one_line(title)),
+        None => id.to_owned(),
+    }
 }
 
 async fn show(
     gateway: &GatewayArgs,
-    id: &str,
+    named: &str,
     messages: u32,
     json: bool,
 ) -> Result<ExitCode, Failure> {
     let api = Api::new(gateway)?;
+    let id = api.session(named).await?;
     let session = api.get(&format!("/v1/sessions/{id}")).await?;
     let path = format!("/v1/sessions/{id}/messages?before={}&limit={messages}", u64::MAX);
     let log = api.get(&path).await?;
@@ -103,17 +97,20 @@ async fn show(
         say!("{}", json!({ "session": session, "messages": log["messages"], "more": log["more"] }));
         return Ok(ExitCode::SUCCESS);
     }
-    let device =
-        session["surface"]["device_type"].as_str().map(|device| format!("attached: {device}"));
     say!("session   {}", text(&session, "session_id"));
-    say!("status    {}", text(&session, "status"));
-    say!("agent     {}", text(&session, "agent_id"));
+    say!("title     {}", one_line(text(&session, "title")));
+    say!("state     {}", words::state(&session));
+    say!("agent     {}", one_line(text(&session, "agent_id")));
     say!("steps     {}", session["step_count"]);
     say!("pending   {} turns wait for a surface", session["tether_turns_pending"]);
-    say!("surface   {}", device.as_deref().unwrap_or("none attached"));
+    say!("approvals {} wait for you", session["approvals_pending"]);
+    say!("attached  {}", words::attached(&session));
     say!("cost      ${}", session["cost_usd"]);
     say!("created   {}", when(&session, "created_at"));
     say!("updated   {}", when(&session, "updated_at"));
+    if let Some(successor) = session["handed_off_to"].as_str() {
+        say!("continues in session {successor}");
+    }
     let shown = log["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     if log["more"] == true {
         say!("\n… earlier messages: --messages {}", messages.saturating_mul(2).min(500));

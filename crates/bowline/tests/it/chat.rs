@@ -20,13 +20,13 @@ fn output(mut command: Command) -> (String, String) {
 }
 
 /// A running `bowline chat --json`.
-struct Open {
+pub(crate) struct Open {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
 impl Open {
-    fn start(gateway: &Process, args: &[&str]) -> Self {
+    pub(crate) fn start(gateway: &Process, args: &[&str]) -> Self {
         let mut command = chat(gateway, args);
         command.args(["--json", "--lines"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -34,11 +34,11 @@ impl Open {
         Self { child, lines }
     }
 
-    fn type_line(&mut self, line: &str) {
+    pub(crate) fn type_line(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    fn until(&mut self, event: &str) -> Value {
+    pub(crate) fn until(&mut self, event: &str) -> Value {
         loop {
             let line = self.lines.next().expect("the chat ended").unwrap();
             let value: Value = serde_json::from_str(&line).unwrap();

@@ -109,6 +109,8 @@ fn every_command_has_help_and_those_with_flags_an_example() {
         &["gateway"],
         &["chat"],
         &["sessions", "list"],
+        &["sessions", "search"],
+        &["sessions", "rename"],
         &["sessions", "show"],
         &["sessions", "end"],
         &["sessions", "rm"],

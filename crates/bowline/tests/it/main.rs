@@ -28,6 +28,7 @@ mod roaming_cli;
 mod rooms;
 mod sbrp;
 mod sbrp_soak;
+mod sessions_cli;
 mod terminal;
 mod tls;
 mod travel;

@@ -106,6 +106,13 @@ impl Process {
         response.json().await.unwrap()
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> Value {
+        let request = reqwest::Client::new().patch(format!("{}{path}", self.url)).json(&body);
+        let response = request.send().await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        response.json().await.unwrap()
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Value {
         let response = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
         response.json().await.unwrap()
