@@ -35,7 +35,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// How often the search index is brought up to date.
 const INDEX_EVERY: Duration = Duration::from_secs(60);
 /// How many steps at once, and the pause after them: turns come first.
-const INDEX_STEPS: u32 = 16;
+const INDEX_STEPS: u32 = 4;
 const INDEX_PAUSE: Duration = Duration::from_millis(200);
 /// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);

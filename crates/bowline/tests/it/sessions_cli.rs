@@ -90,6 +90,10 @@ async fn a_list_says_what_each_session_does_now() {
     let one = runs(&gateway, &["sessions", "list", "--limit", "1", "--json"]).out;
     let one: Value = serde_json::from_str(&one).unwrap();
     assert_eq!((one.as_array().unwrap().len(), &one[0]["session_id"]), (1, &json!(away)));
+    let away_alone = runs(&gateway, &["sessions", "list", "--status", "suspended"]).out;
+    assert_eq!(table(&away_alone, &ids).lines().count(), 2, "{away_alone}");
+    let none = runs(&gateway, &["sessions", "list", "--status", "failed"]).err;
+    assert_eq!(none, "no session is failed\n");
     // What the list shows names the session.
     for line in listed.lines().skip(1) {
         runs(&gateway, &["sessions", "show", line.split("  ").next().unwrap()]);

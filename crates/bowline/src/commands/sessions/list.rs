@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::words::{age, attached, short_ids, short_title, state, waiting};
+use super::words::{
+    SHORTEST_ID, SHORTEST_OF_SOME, age, attached, short_ids, short_title, state, waiting,
+};
 use crate::api::{Api, encoded};
 use crate::cli::GatewayArgs;
 use crate::failure::Failure;
-use crate::terminal::{note, say, show, table};
+use crate::terminal::{note, one_line, say, show, table};
 
 pub(super) async fn list(
     gateway: &GatewayArgs,
@@ -21,16 +23,19 @@ pub(super) async fn list(
     // One more than is shown: its id may begin like the last one's.
     let mut sessions = fetch(&api, status.as_deref(), limit as usize + 1).await?;
     let listed = &sessions[..sessions.len().min(limit as usize)];
-    if !json && listed.is_empty() {
-        note!("no sessions yet; start one with `bowline chat`");
+    if json {
+        sessions.truncate(limit as usize);
+        say!("{}", Value::Array(sessions));
         return Ok(ExitCode::SUCCESS);
     }
-    if !json {
-        show!("{}", drawn(&sessions, listed.len(), Timestamp::now()));
-        return Ok(ExitCode::SUCCESS);
+    match &status {
+        None if listed.is_empty() => note!("no sessions yet; start one with `bowline chat`"),
+        Some(status) if listed.is_empty() => note!("no session is {}", one_line(status)),
+        _ => {
+            let shortest = if status.is_some() { SHORTEST_OF_SOME } else { SHORTEST_ID };
+            show!("{}", drawn(&sessions, listed.len(), shortest, Timestamp::now()));
+        }
     }
-    sessions.truncate(limit as usize);
-    say!("{}", Value::Array(sessions));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -58,10 +63,10 @@ async fn fetch(api: &Api, status: Option<&str>, most: usize) -> Result<Vec<Value
 }
 
 /// The first `count` sessions as a table.
-fn drawn(sessions: &[Value], count: usize, now: Timestamp) -> String {
+fn drawn(sessions: &[Value], count: usize, shortest: usize, now: Timestamp) -> String {
     let id = |session: &'_ Value| session["session_id"].as_str().unwrap_or("-").to_owned();
     let ids: Vec<_> = sessions.iter().map(id).collect();
-    let short = short_ids(ids.iter().map(String::as_str));
+    let short = short_ids(ids.iter().map(String::as_str), shortest);
     let row = |(session, id): (&Value, &String)| {
         let updated = session["updated_at"].as_str().and_then(|text| text.parse().ok());
         [

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::words::{age, short_ids};
+use super::words::{SHORTEST_OF_SOME, age, short_ids};
 use crate::api::{Api, encoded};
 use crate::cli::GatewayArgs;
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ pub(super) async fn search(
     }
     let hits = found["hits"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ids = hits.iter().filter_map(|hit| hit["session_id"].as_str());
-    let short = short_ids(distinct(ids).into_iter());
+    let short = short_ids(ids, SHORTEST_OF_SOME);
     let now = Timestamp::now();
     let mut session = "";
     for hit in hits {
@@ -46,12 +46,6 @@ pub(super) async fn search(
         note!("some messages are not indexed yet; search again for the rest");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn distinct<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut ids: Vec<_> = ids.collect();
-    ids.dedup();
-    ids
 }
 
 /// `3 user, 5 min ago: … the words …`

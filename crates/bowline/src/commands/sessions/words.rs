@@ -7,8 +7,10 @@ use serde_json::Value;
 
 use crate::terminal::one_line;
 
-/// The shortest id that is shown, in characters.
-const SHORTEST_ID: usize = 8;
+/// The shortest id that is shown, in characters, in a list of the newest sessions; and in a list
+/// from which some are left out. Ids begin with their time: 13 characters are the millisecond.
+pub(super) const SHORTEST_ID: usize = 8;
+pub(super) const SHORTEST_OF_SOME: usize = 13;
 /// The longest title in a list, in characters.
 const LONGEST_TITLE: usize = 40;
 
@@ -72,16 +74,20 @@ pub(super) fn age(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// The beginning of each id that none of the others has.
-pub(super) fn short_ids<'a>(ids: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, &'a str> {
+/// The beginning of each id that none of the others has, at least `shortest` characters.
+pub(super) fn short_ids<'a>(
+    ids: impl Iterator<Item = &'a str>,
+    shortest: usize,
+) -> BTreeMap<&'a str, &'a str> {
     let mut sorted: Vec<&str> = ids.collect();
     sorted.sort_unstable();
+    sorted.dedup();
     let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let short = |at: usize| {
         let id = sorted[at];
         let before = at.checked_sub(1).map_or(0, |at| shared(sorted[at], id));
         let after = sorted.get(at + 1).map_or(0, |next| shared(next, id));
-        let length = (before.max(after) + 1).max(SHORTEST_ID);
+        let length = (before.max(after) + 1).max(shortest);
         (id, id.get(..length).unwrap_or(id))
     };
     (0..sorted.len()).map(short).collect()
@@ -163,9 +169,10 @@ mod tests {
             "0191f2c1-3b5e-7a10-8a55-1d2b3c4d5e70",
             "0191f2c1-4b5e-7a10-8a55-1d2b3c4d5e70",
         ];
-        let short = short_ids(ids.into_iter());
+        let short = short_ids(ids.into_iter(), SHORTEST_ID);
         let short: Vec<_> = ids.iter().map(|id| short[id]).collect();
         assert_eq!(short, ["0191f2c0", &ids[1][..35], &ids[2][..35], "0191f2c1-4"]);
-        assert_eq!(short_ids(std::iter::once(ids[0]))[ids[0]], "0191f2c0");
+        let twice = short_ids([ids[0], ids[0]].into_iter(), SHORTEST_OF_SOME);
+        assert_eq!(twice[ids[0]], "0191f2c0-3b5e");
     }
 }
