@@ -476,7 +476,7 @@ impl Upkeep for Sqlite {
             if !self.readers.ask(words::is_purge_due).await? {
                 return Ok(true);
             }
-            self.writer.run(words::purge).await?;
+            self.writer.erase(words::purge).await?;
         }
         Ok(!self.readers.ask(words::is_purge_due).await?)
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::{BUSY, make_private_file, schema, wal};
+use super::{BUSY, make_private_file, schema, wal, words};
 use crate::OpenError;
 
 /// Why a database was not copied or checked.
@@ -56,8 +56,11 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), CopyError> {
     };
     make_private_file(to).map_err(unwritable)?;
     read_only(from)?.execute("VACUUM INTO ?1", [place])?;
+    let copy = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // The copy has no log, and misses none.
-    wal::unmark(&Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?)?;
+    wal::unmark(&copy)?;
+    words::purge_copy(&copy)?;
+    drop(copy);
     std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(unwritable)
 }
 

@@ -143,10 +143,19 @@ async fn g23_what_was_erased_is_in_no_file_and_no_later_copy() {
     let old = [memory("the xylophone is out of tune"), memory("tea at five")];
     let old = store.remember(agent.clone(), old.into(), false).await.unwrap();
     assert!(!files_with(copied(folder.path()).path(), "xylophone").is_empty());
+    // A word that only the index holds in this form.
+    gone.turn("Zanzibar").await;
+    assert!(store.index(1000).await.unwrap());
 
     gone.delete().await;
     store.forget(agent.clone(), Some(old[0].id)).await.unwrap();
-    assert_eq!(files_with(folder.path(), "xylophone"), [""; 0], "gone when the answer is there");
+    // The words of the search index go in steps; of a copy at once.
+    let copy = copied(folder.path());
+    assert_eq!(files_with(copy.path(), "xylophone"), [""; 0]);
+    assert_eq!(files_with(copy.path(), "zanzibar"), [""; 0]);
+    assert!(store.purge_words(1000).await.unwrap());
+    assert_eq!(files_with(folder.path(), "xylophone"), [""; 0]);
+    assert_eq!(files_with(folder.path(), "zanzibar"), [""; 0]);
     let copy = copied(folder.path());
     assert_eq!(files_with(copy.path(), "xylophone"), [""; 0]);
     let copy = open(copy.path());
@@ -188,7 +197,9 @@ async fn g23_every_word_index_erases_words() {
     let tables: Vec<String> =
         tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert!(!tables.is_empty());
-    for table in tables {
+    // The words of entries are merged away in steps instead.
+    assert!(tables.contains(&"entry_words".to_owned()));
+    for table in tables.into_iter().filter(|table| table != "entry_words") {
         let set = format!("SELECT v FROM {table}_config WHERE k = 'secure-delete'");
         assert_eq!(conn.query_row(&set, [], |row| row.get::<_, i64>(0)), Ok(1), "{table}");
     }
