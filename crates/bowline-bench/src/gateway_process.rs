@@ -41,7 +41,8 @@ impl Gateway {
         command
             .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
-            .args(["--upstream", upstream])
+            // Without a model the start would ask the upstream for one.
+            .args(["--upstream", upstream, "--model", "bench"])
             .env("XDG_CONFIG_HOME", data)
             .env("BOWLINE_LOG_LEVEL", "warn")
             .stdout(Stdio::piped())

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bowline_net::tls::Tls;
-use bowline_net::{duration, peer};
+use bowline_net::{duration, listen, peer};
 use bowline_sbp::id::AgentId;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,7 @@ pub const OFFLINE: &str = "bowline/offline";
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The address to listen on. Anything but loopback needs API keys, or `insecure`.
+    #[serde(deserialize_with = "listen::deserialize")]
     pub listen: SocketAddr,
     /// Allows a public address without API keys. Anyone who reaches it can use it.
     pub insecure: bool,

@@ -8,6 +8,8 @@
 //! | [`door`] | a listener: connection limits, TLS, drain; passes requests to a service |
 //! | [`peer`] | the client address of a request, also behind a proxy |
 //! | [`tls`] | the certificate, reloaded when the files change |
+//! | [`certificate`] | what a certificate file says: its names, whether it is self-signed |
+//! | [`listen`] | addresses to listen on as people write them, and where a listener is reached |
 //! | [`body`] | request bodies, bounded in size and time |
 //! | [`outbound`] | calls to other servers: where secrets may go, no proxy on this machine |
 //! | [`rate`] | token buckets, alone and for each key |
@@ -19,9 +21,11 @@
 
 pub mod backoff;
 pub mod body;
+pub mod certificate;
 pub mod descriptors;
 pub mod door;
 pub mod duration;
+pub mod listen;
 pub mod loopback;
 pub mod outbound;
 pub mod peer;

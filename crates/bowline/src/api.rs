@@ -18,9 +18,9 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::cli::GatewayArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::terminal::{one_line, printable};
-use crate::{local, settings};
+use crate::{local, secrets, settings};
 
 /// A client of one gateway.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ pub(crate) struct IdempotentRequest<'a> {
 pub(crate) struct RequestFailure {
     pub(crate) what: String,
     hint: Option<String>,
+    kind: Kind,
     /// Whether the gateway answered with an error. Otherwise it did not answer, and the next
     /// request will probably fail, too.
     pub(crate) refused: bool,
@@ -69,7 +70,11 @@ impl Api {
         let url = args.url.clone().or_else(announced).unwrap_or_else(usual);
         // The data folder's key is sent only to a gateway on this machine.
         let here = is_loopback_url(&url);
-        let key = args.key.clone().or_else(|| here.then(|| local::key(&folder)).flatten());
+        let given = match &args.key_file {
+            Some(file) => Some(secrets::from_file(file, "--key-file")?),
+            None => args.key.clone(),
+        };
+        let key = given.or_else(|| here.then(|| local::key(&folder)).flatten());
         let http = outbound::client(&url)
             .connect_timeout(Duration::from_secs(5))
             .timeout(Duration::from_secs(60))
@@ -131,6 +136,7 @@ impl Api {
                         deed.name, self.url
                     ),
                     hint: Some(deed.look),
+                    kind: Kind::Unreachable,
                     refused: false,
                 })?
             }
@@ -190,9 +196,11 @@ impl Api {
 
     fn unheard(&self, error: &reqwest::Error) -> RequestFailure {
         let url = &self.url;
+        let mut kind = Kind::Unreachable;
         let (what, hint) = if error.is_builder() {
+            kind = Kind::Usage;
             let what = format!("cannot make a request to the gateway at {url}: {error}");
-            (what, "check --url and --key")
+            (what, "check --url and the key")
         } else if error.is_connect() {
             let why = match error.is_timeout() {
                 true => "it does not answer",
@@ -207,14 +215,19 @@ impl Api {
             };
             (format!("the gateway at {url} {why}"), "check it with `bowline doctor`")
         };
-        RequestFailure { what, hint: Some(hint.into()), refused: false }
+        RequestFailure { what, hint: Some(hint.into()), kind, refused: false }
     }
 }
 
 impl RequestFailure {
     /// The gateway answered with an error, or with something unusable.
     pub(crate) fn refused(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, refused: true }
+        Self { what: what.into(), hint: None, kind: Kind::Failed, refused: true }
+    }
+
+    fn kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -225,7 +238,7 @@ impl RequestFailure {
 
 impl From<RequestFailure> for Failure {
     fn from(trouble: RequestFailure) -> Self {
-        let failure = Failure::new(trouble.what);
+        let failure = Failure::new(trouble.what).kind(trouble.kind);
         match trouble.hint {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -264,11 +277,12 @@ fn good(status: StatusCode, text: String) -> Result<String, RequestFailure> {
 }
 
 fn refused(status: StatusCode, text: &str) -> RequestFailure {
+    let kind = Kind::of_status(status.as_u16());
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
-        return RequestFailure::refused(format!("the gateway answered {status}"));
+        return RequestFailure::refused(format!("the gateway answered {status}")).kind(kind);
     };
     // The message may contain text from others: no control characters to the terminal.
-    let failure = RequestFailure::refused(printable(&body.error.message));
+    let failure = RequestFailure::refused(printable(&body.error.message)).kind(kind);
     let again = "ask the sender to export again";
     match body.error.code.as_str() {
         "SBP_TOKEN_CONSUMED" => return failure.hint(format!("{again}, or import with --fork")),
@@ -400,7 +414,7 @@ mod tests {
         api.url = "http://127.0.0.1:1".parse().unwrap();
         let trouble = api.once(deed()).await.unwrap_err();
         assert_eq!(trouble.what, "no gateway at http://127.0.0.1:1/: nothing answers there");
-        assert!(!trouble.refused);
+        assert_eq!((trouble.refused, trouble.kind), (false, Kind::Unreachable));
     }
 
     #[tokio::test]
@@ -410,6 +424,27 @@ mod tests {
         let request = api.request(Method::POST, "/", Some("{}".into())).unwrap();
         let trouble = api.unheard(&exchange(request).await.unwrap_err());
         assert_eq!(trouble.what, format!("the gateway at {} does not answer in time", api.url));
+    }
+
+    #[test]
+    fn a_response_has_the_kind_of_its_status() {
+        let body = r#"{"error":{"message":"no","code":"X","type":"t"}}"#;
+        for (status, kind) in [
+            (401, Kind::Refused),
+            (403, Kind::Refused),
+            (404, Kind::NotFound),
+            (409, Kind::Refused),
+            (410, Kind::Refused),
+            (422, Kind::Refused),
+            (429, Kind::Refused),
+            (500, Kind::Failed),
+            (503, Kind::Failed),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            for text in [body, "<html>"] {
+                assert_eq!(refused(status, text).kind, kind, "{status}");
+            }
+        }
     }
 
     #[test]

@@ -86,8 +86,8 @@ pub(crate) struct SettingArgs {
     /// The data folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Where to listen
-    #[arg(long, value_name = "ADDR")]
+    /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
+    #[arg(long, value_name = "ADDR", value_parser = bowline_net::listen::parse)]
     pub(crate) listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) tls: tls::TlsArgs,
@@ -97,7 +97,7 @@ pub(crate) struct SettingArgs {
     /// The environment variable that holds the upstream's key
     #[arg(long, value_name = "NAME", requires = "upstream")]
     pub(crate) upstream_key_env: Option<String>,
-    /// The default model, for requests that name none
+    /// The default model, for messages that name none [default with --upstream: its first model]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// Allow a public address without API keys
@@ -128,6 +128,9 @@ pub(crate) struct GatewayArgs {
     /// An API key of the gateway
     #[arg(long, value_name = "KEY", env = "BOWLINE_API_KEY", hide_env_values = true)]
     pub(crate) key: Option<String>,
+    /// A file with an API key of the gateway [default: the key in BOWLINE_API_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
     /// The data folder of a gateway on this machine
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

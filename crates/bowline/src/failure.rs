@@ -1,4 +1,5 @@
-//! The error of a command: what happened, what to do about it, and the exit code.
+//! The error of a command: what happened, what to do about it, and of which kind it is. The kind
+//! decides the exit code, so that scripts need not read the text (docs/errors.md, "Exit codes").
 
 use std::fmt::{self, Display};
 
@@ -11,12 +12,56 @@ use bowline_store::OpenError;
 pub(crate) struct Failure {
     what: String,
     hint: Option<String>,
-    code: u8,
+    kind: Kind,
+}
+
+/// What kind of error it is, as far as a script has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Kind {
+    /// None of the others.
+    #[default]
+    Failed,
+    /// The command line, the environment or the configuration file is wrong.
+    Usage,
+    /// A server answered and said no: a wrong key, a conflict, a limit.
+    Refused,
+    /// The named session, daemon, user or file does not exist.
+    NotFound,
+    /// A server or a daemon does not answer, or its certificate is not trusted.
+    Unreachable,
+    /// A daemon shows another key than the pinned one.
+    KeyChanged,
+    /// Data could not be written: the disk failed, or is full.
+    DataLost,
+}
+
+impl Kind {
+    /// The exit code. 130 (stopped by Ctrl-C) is no error and has no kind.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Refused => 3,
+            Kind::NotFound => 4,
+            Kind::Unreachable => 5,
+            Kind::KeyChanged => 6,
+            Kind::DataLost => 74,
+        }
+    }
+
+    /// The kind of an error response of a server.
+    pub(crate) fn of_status(status: u16) -> Self {
+        match status {
+            404 => Kind::NotFound,
+            400..=499 => Kind::Refused,
+            _ => Kind::Failed,
+        }
+    }
 }
 
 impl Failure {
     pub(crate) fn new(what: impl Display) -> Self {
-        Self { what: what.to_string(), hint: None, code: 1 }
+        Self { what: what.to_string(), hint: None, kind: Kind::Failed }
     }
 
     pub(crate) fn hint(mut self, hint: impl Display) -> Self {
@@ -24,14 +69,14 @@ impl Failure {
         self
     }
 
-    /// Sets an exit code other than 1.
-    pub(crate) fn code(mut self, code: u8) -> Self {
-        self.code = code;
+    /// Sets a kind other than [`Kind::Failed`].
+    pub(crate) fn kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
         self
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
-        self.code
+        self.kind.exit_code()
     }
 
     pub(crate) fn print(&self) {
@@ -87,13 +132,45 @@ impl From<StartError> for Failure {
             StartError::Upstream(_) => "check it with `bowline config show`".into(),
             StartError::Store(_) => "run `bowline doctor`".into(),
         };
-        Failure::new(error).hint(hint)
+        let kind = match &error {
+            StartError::Door(_) | StartError::Store(_) => Kind::Failed,
+            _ => Kind::Usage,
+        };
+        Failure::new(error).hint(hint).kind(kind)
     }
 }
 
 impl From<bowline_relay::relay::RelayStartError> for Failure {
     fn from(error: bowline_relay::relay::RelayStartError) -> Self {
-        let hint = error.hint();
-        Failure::new(error).hint(hint)
+        use bowline_relay::relay::RelayStartError as Error;
+        let (hint, kind) = match &error {
+            Error::Door(_) => (error.hint(), Kind::Failed),
+            Error::Issuer(_) | Error::Exposed { .. } => (error.hint(), Kind::Usage),
+        };
+        Failure::new(error).hint(hint).kind(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_exit_code_and_the_documentation_says_which() {
+        let errors = include_str!("../../../docs/errors.md");
+        let table = errors.split("## Exit codes").nth(1).expect("a section about exit codes");
+        let kinds = [
+            (Kind::Failed, 1),
+            (Kind::Usage, 2),
+            (Kind::Refused, 3),
+            (Kind::NotFound, 4),
+            (Kind::Unreachable, 5),
+            (Kind::KeyChanged, 6),
+            (Kind::DataLost, 74),
+        ];
+        for (kind, code) in kinds {
+            assert_eq!(kind.exit_code(), code, "{kind:?}");
+            assert!(table.contains(&format!("\n| {code} |")), "{code} is not in docs/errors.md");
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! Who can read the folder can read all data anyway, so the key gives no further access. With it
 //! `bowline chat` works without --url and --key, also if the gateway requires API keys.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,8 +18,17 @@ const RUNNING: &str = "running.json";
 /// The address and process id of the gateway of a data folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Running {
+    /// Where commands on this machine reach it.
     pub(crate) url: String,
+    /// What it listens on. Unknown of a gateway of an older version.
+    #[serde(default)]
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) pid: u32,
+}
+
+/// The file of the data folder's API key.
+pub(crate) fn key_file(folder: &Path) -> PathBuf {
+    folder.join(KEY)
 }
 
 /// 256 random bits as base64url.
@@ -34,19 +44,19 @@ pub(crate) fn key_or_make(folder: &Path) -> Result<String, FileError> {
         return Ok(key);
     }
     let key = random_secret();
-    private_file::replace(&folder.join(KEY), key.as_bytes())?;
+    private_file::replace(&key_file(folder), key.as_bytes())?;
     Ok(key)
 }
 
 /// The data folder's API key, if there is one and it is readable.
 pub(crate) fn key(folder: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(folder.join(KEY)).ok()?;
+    let text = std::fs::read_to_string(key_file(folder)).ok()?;
     Some(text.trim().to_owned()).filter(|key| key.len() >= 32)
 }
 
 /// Writes the gateway's address to the data folder.
-pub(crate) fn announce(folder: &Path, url: &str) -> Result<(), FileError> {
-    let running = Running { url: url.to_owned(), pid: std::process::id() };
+pub(crate) fn announce(folder: &Path, url: &str, listen: SocketAddr) -> Result<(), FileError> {
+    let running = Running { url: url.to_owned(), listen: Some(listen), pid: std::process::id() };
     let json = serde_json::to_vec(&running).unwrap_or_default();
     private_file::replace(&folder.join(RUNNING), &json)
 }

@@ -9,7 +9,10 @@ mod local;
 mod logging;
 mod owner;
 mod paths;
+mod secrets;
 mod settings;
+mod shell;
+mod signals;
 mod terminal;
 
 use std::process::ExitCode;

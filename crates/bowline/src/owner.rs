@@ -10,14 +10,16 @@ use bowline_sbrp::api::DaemonView;
 use bowline_sbrp::control::{Code, ControlCode};
 
 use crate::cli::relay_ends::ControlArgs;
-use crate::failure::Failure;
-use crate::paths;
+use crate::failure::{Failure, Kind};
 use crate::terminal::printable;
+use crate::{paths, secrets};
 
 /// A client of the control plane given by the arguments.
 pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure> {
     let url = args.control.clone().ok_or_else(|| {
-        Failure::new("no control plane was given").hint("use --control URL, or set BOWLINE_CONTROL")
+        Failure::new("no control plane was given")
+            .hint("use --control URL, or set BOWLINE_CONTROL")
+            .kind(Kind::Usage)
     })?;
     Ok(ControlPlane::new(url, &key(args.key_file.as_deref())?)?)
 }
@@ -25,16 +27,13 @@ pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure>
 /// The user's API key. From a file or the environment, never from a flag, since other users of the
 /// machine can see command lines.
 fn key(file: Option<&Path>) -> Result<String, Failure> {
-    let text = match file {
-        Some(file) => std::fs::read_to_string(file).map_err(|error| {
-            Failure::new(format!("cannot read {}: {error}", file.display()))
-                .hint("check --key-file")
-        })?,
-        None => std::env::var("BOWLINE_CONTROL_KEY").unwrap_or_default(),
-    };
-    match text.trim() {
+    if let Some(file) = file {
+        return secrets::from_file(file, "--key-file");
+    }
+    match std::env::var("BOWLINE_CONTROL_KEY").unwrap_or_default().trim() {
         "" => Err(Failure::new("no key for the control plane")
-            .hint("set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file")),
+            .hint("set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file")
+            .kind(Kind::Usage)),
         key => Ok(key.to_owned()),
     }
 }
@@ -51,10 +50,12 @@ pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonVi
         (Some(daemon), 0) => Ok(daemon),
         (Some(_), others) => {
             Err(Failure::new(format!("{} daemons are called {named}", others + 1))
-                .hint("use an id; `bowline daemons` shows them"))
+                .hint("use an id; `bowline daemons` shows them")
+                .kind(Kind::Usage))
         }
         (None, _) => Err(Failure::new(format!("you have no daemon {named}"))
-            .hint("`bowline daemons` lists your daemons")),
+            .hint("`bowline daemons` lists your daemons")
+            .kind(Kind::NotFound)),
     }
 }
 
@@ -85,8 +86,14 @@ impl From<ControlError> for Failure {
             ControlError::Unreadable => "check --control: another kind of server answers there",
             ControlError::InsecureRelay => "the relay's operator has to enable TLS",
         };
+        let kind = match &error {
+            ControlError::Insecure | ControlError::Key => Kind::Usage,
+            ControlError::Unreachable { .. } | ControlError::Unreadable => Kind::Unreachable,
+            ControlError::Refused { status, .. } => Kind::of_status(*status),
+            ControlError::InsecureRelay => Kind::Refused,
+        };
         // The message may contain text from the server: no control characters to the terminal.
-        Failure::new(printable(&error.to_string())).hint(hint)
+        Failure::new(printable(&error.to_string())).hint(hint).kind(kind)
     }
 }
 
@@ -107,7 +114,7 @@ impl From<ClientClosed> for Failure {
             ClientClosed::KeyChanged(ref change) => {
                 let (pinned, offered) = (change.pinned(), change.offered());
                 let both = format!("{closed}\n\n  pinned   {pinned}\n  offered  {offered}");
-                Failure::new(both).hint(format!(
+                Failure::new(both).kind(Kind::KeyChanged).hint(format!(
                     "this may be a man-in-the-middle attack. If you know why the key changed, and \
                      the daemon itself\n      prints the offered fingerprint, use \
                      --approve-new-key {offered}"
@@ -130,13 +137,26 @@ pub(crate) fn lost(reason: LossReason) -> Failure {
         LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
             Failure::new("the daemon is offline")
                 .hint("start it on its machine with `bowline daemon`")
+                .kind(Kind::Unreachable)
         }
         LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {
-            Failure::new("the daemon was revoked").hint("`bowline daemons` lists your daemons")
+            Failure::new("the daemon was revoked")
+                .hint("`bowline daemons` lists your daemons")
+                .kind(Kind::NotFound)
         }
         LossReason::Told(Code::Known(ControlCode::SessionExpired)) => {
-            Failure::new("the daemon refused or closed the session").hint("try again")
+            Failure::new("the daemon refused or closed the session")
+                .hint("try again")
+                .kind(Kind::Refused)
         }
+        reason @ LossReason::Refused(status) => {
+            Failure::new(reason).hint("try again").kind(Kind::of_status(status))
+        }
+        reason @ (LossReason::Unreachable(_)
+        | LossReason::Broken
+        | LossReason::Silent
+        | LossReason::Stuck
+        | LossReason::Closed(_)) => Failure::new(reason).hint("try again").kind(Kind::Unreachable),
         reason => Failure::new(reason).hint("try again"),
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::cli::SettingArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::paths;
 use crate::terminal::note;
 
@@ -94,11 +94,16 @@ impl Settings {
             .collect()
     }
 
+    /// Whether no layer sets this key.
+    pub(crate) fn is_default(&self, key: &str) -> bool {
+        !self.origins.contains_key(key)
+    }
+
     /// The log settings, with `level` as the default if the user set none.
     pub(crate) fn log_or(self, level: &str) -> LogSettings {
-        match self.origins.contains_key("log.level") {
-            true => self.log,
-            false => LogSettings { level: level.to_owned(), ..self.log },
+        match self.is_default("log.level") {
+            true => LogSettings { level: level.to_owned(), ..self.log },
+            false => self.log,
         }
     }
 }
@@ -125,9 +130,9 @@ impl Layers {
             Err(error) => {
                 let what =
                     format!("cannot read the configuration file {}: {error}", path.display());
-                return Err(
-                    Failure::new(what).hint("check the path given by --config or BOWLINE_CONFIG")
-                );
+                return Err(Failure::new(what)
+                    .hint("check the path given by --config or BOWLINE_CONFIG")
+                    .kind(Kind::Usage));
             }
         };
         let table: Table = text.parse().map_err(|error: toml::de::Error| {

@@ -2,7 +2,8 @@
 //!
 //! Retried only before the first byte of an answer: a model's answer is not repeatable.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bowline_net::outbound;
 use bowline_sbp::error::{Code, Failure};
@@ -17,6 +18,11 @@ use super::{Call, Chunks, Reply};
 use crate::config::{self, StreamMode};
 use crate::limits::Limits;
 
+/// The pause between two warnings that an upstream does not answer.
+const WARN_EVERY: Duration = Duration::from_secs(30);
+/// How long the list of models may take. The start of a gateway may wait for it.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A configured server.
 pub struct Upstream {
     name: String,
@@ -26,6 +32,8 @@ pub struct Upstream {
     key: Option<HeaderValue>,
     settings: config::Upstream,
     largest: usize,
+    /// When the log last said that it does not answer.
+    warned: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -52,6 +60,7 @@ impl Upstream {
             key: key(settings)?,
             settings: settings.clone(),
             largest: limits.answer,
+            warned: Mutex::default(),
         })
     }
 
@@ -80,6 +89,24 @@ impl Upstream {
             Ok(Err(error)) => Err(self.unreachable(error)),
             Err(_) => Err(self.late("an answer")),
         }
+    }
+
+    /// The names of the models that it lists, in its order.
+    pub async fn models(&self) -> Result<Vec<String>, Failure> {
+        let listed = async {
+            let asked = self.request(Method::GET, "/models").send().await;
+            let response = asked.map_err(|error| self.unreachable(error))?;
+            if !response.status().is_success() {
+                return Err(Box::pin(self.refused(response)).await);
+            }
+            self.bounded(response).await
+        };
+        let body = tokio::time::timeout(LIST_PATIENCE, listed).await;
+        let body = body.unwrap_or_else(|_| Err(self.late("the list of its models")))?;
+        let unreadable = || broken_stream(&self.name, "lists its models in an unknown form");
+        let list: serde_json::Value = serde_json::from_slice(&body).map_err(|_| unreadable())?;
+        let models = list["data"].as_array().ok_or_else(unreadable)?;
+        Ok(models.iter().filter_map(|model| Some(model["id"].as_str()?.to_owned())).collect())
     }
 
     pub(super) async fn call(&self, call: Call) -> Result<Reply, Failure> {
@@ -116,6 +143,25 @@ impl Upstream {
     }
 
     async fn send(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
+        let sent = self.send_with_retries(path, body).await;
+        if let Err(failure) = &sent {
+            self.warn(failure);
+        }
+        sent
+    }
+
+    /// Logs that no answer came. Only once in a while: every turn would say the same.
+    fn warn(&self, failure: &Failure) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            *warned = Some(Instant::now());
+            // The message is ours: it holds the upstream's name and no address.
+            let why = &failure.message;
+            tracing::warn!(upstream = %self.name, %why, "an upstream does not answer");
+        }
+    }
+
+    async fn send_with_retries(&self, path: &str, body: Bytes) -> Result<Response, Failure> {
         let mut pause = Duration::from_millis(100);
         for retries_left in (0..=self.settings.retries).rev() {
             let request = self.request(Method::POST, path);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use bowline_net::peer;
+use bowline_net::{listen, peer};
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
@@ -40,8 +40,8 @@ pub(crate) struct ControlArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ControlServeArgs {
-    /// Where to listen
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
+    /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000", value_parser = listen::parse)]
     pub(crate) listen: SocketAddr,
     /// The issuer in tokens: this control plane's address as relays reach it
     /// [default: http://<listen>]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bowline_net::{duration, peer};
+use bowline_net::{duration, listen, peer};
 use clap::Args;
 use ipnet::IpNet;
 
@@ -25,8 +25,8 @@ Examples:
   bowline relay --listen 10.0.0.5:8090 --issuer https://control.example --insecure-plain \\
       --rate-connections-ip 0")]
 pub(crate) struct RelayArgs {
-    /// Where to listen
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090")]
+    /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090", value_parser = listen::parse)]
     pub(crate) listen: SocketAddr,
     /// The control plane whose tokens are accepted: https, or http on this machine
     #[arg(long, value_name = "URL", required_unless_present = "with_control")]

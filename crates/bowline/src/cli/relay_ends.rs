@@ -61,8 +61,8 @@ pub(crate) struct ConnectArgs {
     pub(crate) control: ControlArgs,
     /// The daemon's id or name
     pub(crate) daemon: String,
-    /// Forward this local port to the daemon's target
-    #[arg(long, value_name = "ADDR")]
+    /// Forward this local address to the daemon's target: HOST:PORT or localhost:PORT
+    #[arg(long, value_name = "ADDR", value_parser = bowline_net::listen::parse)]
     pub(crate) listen: Option<SocketAddr>,
     /// Measure round-trip times instead
     #[arg(long)]

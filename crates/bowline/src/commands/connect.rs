@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::SettingArgs;
 use crate::cli::relay_ends::ConnectArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::settings::Settings;
 use crate::terminal::{note, printable, say};
 use crate::{logging, owner};
@@ -55,7 +55,8 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
     note!("pinned   {pinned}\noffered  {offered}");
     if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
         return Err(Failure::new("the daemon's new key does not have that fingerprint")
-            .hint("nothing was changed; `bowline daemon` prints its fingerprint when it starts"));
+            .hint("nothing was changed; `bowline daemon` prints its fingerprint when it starts")
+            .kind(Kind::KeyChanged));
     }
     note!("approved; pinned as soon as the daemon has proved that it has the key\n");
     config.approve(*change).map_err(Failure::new)
@@ -89,10 +90,9 @@ async fn listen(
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(ForwardClosed::Client(closed)) => Err(closed.into()),
-        Err(ForwardClosed::Hello(error)) => {
-            Err(Failure::new(error)
-                .hint("start the daemon with --tcp HOST:PORT, or use --ping here"))
-        }
+        Err(ForwardClosed::Hello(error)) => Err(Failure::new(error)
+            .hint("start the daemon with --tcp HOST:PORT, or use --ping here")
+            .kind(Kind::Refused)),
     }
 }
 

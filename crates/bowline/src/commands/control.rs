@@ -13,8 +13,9 @@ use bowline_relay::control::ControlStartError;
 use bowline_relay::control::registry::{self, Registry, RegistryOpenError};
 
 use crate::cli::control::{ControlArgs, ControlCommand};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::paths;
+use crate::shell::quote_path;
 use crate::terminal::utc;
 
 pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
@@ -58,7 +59,11 @@ fn unopened(error: RegistryOpenError, data: &Path) -> Failure {
             "check the disk; if the file is damaged, restore it from a backup".into()
         }
     };
-    Failure::new(error).hint(hint)
+    let kind = match &error {
+        RegistryOpenError::Missing { .. } => Kind::NotFound,
+        _ => Kind::Failed,
+    };
+    Failure::new(error).hint(hint).kind(kind)
 }
 
 pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
@@ -75,13 +80,23 @@ pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
             "check `ulimit -a` of this machine".into()
         }
     };
-    Failure::new(error).hint(hint)
+    let kind = match &error {
+        ControlStartError::Config(_) | ControlStartError::Plain { .. } => Kind::Usage,
+        _ => Kind::Failed,
+    };
+    Failure::new(error).hint(hint).kind(kind)
 }
 
 /// The error of an operation that the registry refused.
 fn undone(error: registry::Error, data: &Path) -> Failure {
     use registry::Error;
-    let failure = Failure::new(&error);
+    let kind = match &error {
+        Error::NoUser | Error::NoDaemon => Kind::NotFound,
+        Error::NameTaken => Kind::Refused,
+        Error::BadName => Kind::Usage,
+        _ => Kind::Failed,
+    };
+    let failure = Failure::new(&error).kind(kind);
     match error {
         Error::NoUser => failure.hint("`bowline control user list` lists all users"),
         Error::NameTaken => failure
@@ -109,5 +124,5 @@ fn when(seconds: u64) -> String {
 /// The --data flag to add to a suggested command; empty for the default folder.
 pub(super) fn data_flag(data: &Path) -> String {
     let usual: PathBuf = paths::data().join("control");
-    if data == usual { String::new() } else { format!(" --data {}", data.display()) }
+    if data == usual { String::new() } else { format!(" --data {}", quote_path(data)) }
 }

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use bowline_client::relay::tunnel::{Services, serve};
 use bowline_client::relay::{DaemonConfig, DaemonEvent, RelayDaemon, load_or_create};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::cli::SettingArgs;
 use crate::cli::relay_ends::DaemonArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::signals::StopSignals;
 use crate::terminal::{note, say};
 use crate::{logging, owner};
 
@@ -35,15 +35,12 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     let services = Services { tcp: args.tcp };
     let mut sessions = JoinSet::new();
 
-    let no_signals = |error| Failure::new(format!("cannot listen for signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut signals = StopSignals::install()?;
     loop {
         let event = tokio::select! {
             event = daemon.next() => event,
             Some(_) = sessions.join_next() => continue,
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = signals.stop() => break,
         };
         match event {
             Some(DaemonEvent::SessionOpened(session)) => {

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, IdempotentRequest, RequestFailure, fresh_key};
 use crate::cli::roaming::ImportArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::terminal::{note, one_line, printable, progress, say};
 use bowline_import::{Conversation, Format, Found};
 
@@ -37,7 +37,13 @@ pub(super) enum Given {
 
 /// Reads a file or standard input (`-`); what is not a file but looks like a token is a token.
 pub(super) fn given(source: &str) -> Result<Given, Failure> {
-    let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {source}: {error}"));
+    let unreadable = |error: std::io::Error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => Kind::NotFound,
+            _ => Kind::Failed,
+        };
+        Failure::new(format!("cannot read {source}: {error}")).kind(kind)
+    };
     let mut text = String::new();
     if source == "-" {
         std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
@@ -81,7 +87,8 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
         Given::Token(token) if args.dry_run => {
             let begin: String = token.chars().take(8).collect();
             Err(Failure::new("--dry-run is for files")
-                .hint(format!("look at a token with `bowline inspect {begin}…`")))
+                .hint(format!("look at a token with `bowline inspect {begin}…`"))
+                .kind(Kind::Usage))
         }
         Given::Token(token) => {
             let fields = json!({ "roaming_token": token, "allow_reuse": args.fork });

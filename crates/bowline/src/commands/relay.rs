@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bowline_net::descriptors;
+use bowline_net::{descriptors, listen};
 use bowline_relay::control::{Control, ControlConfig};
 use bowline_relay::relay::config::{KeyConfig, RelayLimits};
 use bowline_relay::relay::{BoundRelay, Relay, RelayConfig};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
 
 use super::control::{data_flag, not_started};
 use crate::cli::SettingArgs;
 use crate::cli::relay::RelayArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::settings::Settings;
-use crate::terminal::say;
+use crate::signals::{STOPPED_AT_ONCE, StopSignals};
+use crate::terminal::{note, say};
 use crate::{logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
@@ -30,9 +30,7 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
         region: args.region.clone(),
     });
     let bound = Relay::bind(config(args)).await?;
-    // Install the signal handlers before reporting ready: a supervisor may send SIGTERM right
-    // after, and without a handler that would skip the graceful shutdown.
-    let signals = Signals::new()?;
+    let signals = StopSignals::install()?;
     let bound = match local {
         Some(local) => local.open(bound, announce)?,
         None => {
@@ -41,24 +39,6 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
         }
     };
     run_until_told(bound, signals).await
-}
-
-/// The signals that stop a relay: SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
-        };
-        let (terminate, interrupt) =
-            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt })
-    }
 }
 
 /// A control plane in the same process, at the same address.
@@ -74,7 +54,11 @@ impl LocalControl {
             Some(url) => url,
             None => {
                 let scheme = if bound.is_tls() { "https" } else { "http" };
-                let own = format!("{scheme}://{}", bound.local_addr());
+                let address = bound.local_addr();
+                if address.ip().is_unspecified() {
+                    note!("warning: other machines need the public address: add --url https://…");
+                }
+                let own = format!("{scheme}://{}", listen::from_here(address));
                 own.parse().map_err(|error| Failure::new(format!("{own}: {error}")))?
             }
         };
@@ -106,6 +90,7 @@ fn relay_url(url: &Url) -> Result<Url, Failure> {
     let wrong = || {
         Failure::new(format!("{url} is not an http or https address"))
             .hint("give the public address, such as --url https://relay.example")
+            .kind(Kind::Usage)
     };
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(wrong());
@@ -152,23 +137,20 @@ fn greet(bound: &BoundRelay, announce: bool) {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then shuts down gracefully.
-async fn run_until_told(bound: BoundRelay, signals: Signals) -> Result<ExitCode, Failure> {
-    let Signals { mut terminate, mut interrupt } = signals;
+/// Serves until a signal, then shuts down gracefully.
+async fn run_until_told(bound: BoundRelay, mut signals: StopSignals) -> Result<ExitCode, Failure> {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = bound.run(stopped);
     tokio::pin!(running);
     tokio::select! {
         () = &mut running => return Ok(ExitCode::SUCCESS),
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = signals.stop() => {}
     }
     tracing::info!("stopping; connections are told to reconnect");
     let _ = stop.send(());
     tokio::select! {
         () = running => Ok(ExitCode::SUCCESS),
-        // A second SIGINT exits without waiting.
-        _ = interrupt.recv() => Ok(ExitCode::from(130)),
+        () = signals.at_once() => Ok(ExitCode::from(STOPPED_AT_ONCE)),
     }
 }
 

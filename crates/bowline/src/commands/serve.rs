@@ -1,21 +1,27 @@
 //! `bowline up` and `bowline gateway`: the same server, for interactive use and for services.
 
-use std::path::Path;
+mod first_model;
+mod welcome;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_gateway::Gateway;
-use bowline_net::descriptors;
+use bowline_net::{descriptors, duration};
 use bowline_store::Upkeep;
 use bowline_store::sqlite::Sqlite;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::first_model::FirstModel;
+use self::welcome::{Addresses, Welcome};
 use crate::cli::ServeArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::settings::Settings;
-use crate::terminal::say;
-use crate::{local, logging, paths};
+use crate::signals::{STOPPED_AT_ONCE, StopSignals};
+use crate::terminal::{note, say, show};
+use crate::{local, logging};
 
 /// `up`: logs warnings only, and prints the address and what to do next.
 pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -39,113 +45,151 @@ enum Greeting {
     Json,
 }
 
-async fn serve(settings: Settings, greeting: Greeting) -> Result<ExitCode, Failure> {
+async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, Failure> {
     descriptors::raise();
-    logging::start(&settings.log).map_err(Failure::new)?;
+    logging::start(&settings.log).map_err(|why| Failure::new(why).kind(Kind::Usage))?;
     let data = settings.data.clone();
     let store = Arc::new(Sqlite::open(&data)?);
     let key = local::key_or_make(&data).map_err(|error| {
         let hint = error.hint();
         Failure::new(error).hint(hint)
     })?;
+    let first_model = FirstModel::ask(&settings).await;
+    if let FirstModel::Found(model) = &first_model {
+        settings.gateway.default_model.clone_from(model);
+    }
     let model = settings.gateway.default_model.clone();
-    // Before it says that it is ready: a signal right after that must stop it in good order.
-    let signals = Signals::new()?;
+    let cert = settings.gateway.tls.as_ref().map(|tls| tls.cert.clone());
+    let drain = settings.gateway.limits.drain;
+    let signals = StopSignals::install()?;
     let gateway =
         Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key)).await?;
-    let url = gateway.url();
-    if let Err(error) = local::announce(&data, &url) {
-        tracing::warn!(%error, "cannot write running.json; other commands need --url");
-    }
-    match greeting {
-        Greeting::Welcome => welcome(&gateway, &url, &data, &model),
-        Greeting::Log => tracing::info!(
-            %url, data = %data.display(), recovered = gateway.recovered(), "ready"
-        ),
-        Greeting::Json => say!(
-            "{}",
-            json!({ "url": url, "data": data, "pid": std::process::id(),
-                    "recovered_turns": gateway.recovered() })
-        ),
-    }
-    let outcome = run_until_told(gateway, signals).await;
+    let ready = Ready { data, model, first_model, cert };
+    ready.tell(&gateway, greeting);
+    let outcome = run_until_told(gateway, signals, drain, greeting).await;
     // Close explicitly: other references to the store may still exist, and dropping this one would
     // not leave a clean file. After a failed flush this writes nothing.
     store.close().await;
-    local::retract(&data);
+    local::retract(&ready.data);
     outcome
 }
 
-/// The signals that stop a gateway.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+/// What is told about a gateway that is ready.
+struct Ready {
+    data: PathBuf,
+    model: String,
+    first_model: FirstModel,
+    cert: Option<PathBuf>,
 }
 
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
-        };
-        let (terminate, interrupt) =
-            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt })
+impl Ready {
+    fn tell(&self, gateway: &Gateway, greeting: Greeting) {
+        let addresses = Addresses::new(gateway.address(), self.cert.as_deref());
+        if let Err(error) = local::announce(&self.data, &addresses.here, gateway.address()) {
+            tracing::warn!(%error, "cannot write running.json; other commands need --url");
+        }
+        let url = gateway.url();
+        match greeting {
+            Greeting::Welcome => {
+                let welcome = Welcome {
+                    addresses: &addresses,
+                    data: &self.data,
+                    is_open: gateway.is_open(),
+                    recovered: gateway.recovered(),
+                    model: &self.model,
+                    about_model: self.about_model(gateway),
+                };
+                show!("{}", welcome.text());
+            }
+            Greeting::Log => {
+                if let Some(said) = self.first_model.sentence() {
+                    tracing::info!(model = %self.model, "{said}");
+                }
+                tracing::info!(
+                    %url, data = %self.data.display(), recovered = gateway.recovered(), "ready"
+                );
+            }
+            Greeting::Json => say!(
+                "{}",
+                json!({ "url": url, "data": self.data, "pid": std::process::id(),
+                        "recovered_turns": gateway.recovered(), "model": self.model })
+            ),
+        }
+    }
+
+    fn about_model(&self, gateway: &Gateway) -> String {
+        let list: Vec<_> =
+            gateway.upstreams().iter().map(|(name, at)| format!("{name} at {at}")).collect();
+        if list.is_empty() {
+            return "bowline/offline (built in, no key, not a language model)".to_owned();
+        }
+        let model = &self.model;
+        match self.first_model.sentence() {
+            Some(said) => format!("{model}; {said}; upstreams: {}", list.join(", ")),
+            None => format!("{model} by default; upstreams: {}", list.join(", ")),
+        }
     }
 }
 
-/// Serves until SIGTERM or SIGINT, or until the disk fails permanently.
-async fn run_until_told(gateway: Gateway, signals: Signals) -> Result<ExitCode, Failure> {
-    let Signals { mut terminate, mut interrupt } = signals;
+/// Serves until a signal, or until the disk fails permanently.
+async fn run_until_told(
+    gateway: Gateway,
+    mut signals: StopSignals,
+    drain: Duration,
+    greeting: Greeting,
+) -> Result<ExitCode, Failure> {
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = signals.stop() => {}
         error = gateway.failed() => {
             // Nothing may be acknowledged after a failed flush: exit without a graceful shutdown
             // and recover at the next start.
             return Err(Failure::new(error)
                 .hint("check the disk, then start again: every acknowledged turn is stored")
-                .code(74));
+                .kind(Kind::DataLost));
         }
     }
-    tracing::info!("stopping; waiting for running turns to finish");
+    let waits_for = waits_for(gateway.at_work().turns, drain);
+    match (greeting, &waits_for) {
+        (Greeting::Welcome, Some(waits_for)) => note!("\n{waits_for}"),
+        (_, Some(waits_for)) => tracing::info!("stopping; {waits_for}"),
+        (_, None) => tracing::info!("stopping"),
+    }
     let stopping = gateway.stop();
     tokio::select! {
         () = stopping => Ok(ExitCode::SUCCESS),
-        // A second SIGINT exits without waiting. Acknowledged turns are on disk; unfinished ones
-        // are resumed at the next start.
-        _ = interrupt.recv() => Ok(ExitCode::from(130)),
+        // Acknowledged turns are on disk; unfinished ones are resumed at the next start.
+        () = signals.at_once() => Ok(ExitCode::from(STOPPED_AT_ONCE)),
     }
 }
 
-fn welcome(gateway: &Gateway, url: &str, data: &Path, model: &str) {
-    let who = match (gateway.is_open(), gateway.address().ip().is_loopback()) {
-        (true, true) => "only this machine can reach it; no key needed",
-        (true, false) => "ANYONE who can reach it can use it: no key is set",
-        (false, _) => "an API key is needed",
+/// What a stop waits for; `None` if nothing runs.
+fn waits_for(turns: usize, drain: Duration) -> Option<String> {
+    let what = match turns {
+        0 => return None,
+        1 => "1 running turn".to_owned(),
+        turns => format!("{turns} running turns"),
     };
-    let model = match gateway.upstreams() {
-        [] => "bowline/offline (built in, no key, not a language model)".to_owned(),
-        upstreams => {
-            let list: Vec<_> =
-                upstreams.iter().map(|(name, at)| format!("{name} at {at}")).collect();
-            format!("{model} by default; upstreams: {}", list.join(", "))
-        }
-    };
-    say!("bowline {} is ready\n", env!("CARGO_PKG_VERSION"));
-    say!("  gateway  {url}  ({who})");
-    say!("  data     {}", paths::short(data));
-    say!("  model    {model}");
-    say!("  docs     {url}/docs");
-    if gateway.recovered() > 0 {
-        say!("  resumed  {} unfinished turns", gateway.recovered());
+    let they = if turns == 1 { "it is" } else { "they are" };
+    Some(format!(
+        "waiting for {what}, up to {}; Ctrl-C again stops at once; {they} resumed at the next start",
+        duration::format(drain)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_says_what_it_waits_for() {
+        let drain = Duration::from_secs(30);
+        assert_eq!(waits_for(0, drain), None);
+        assert_eq!(
+            waits_for(2, drain).as_deref(),
+            Some(
+                "waiting for 2 running turns, up to 30s; Ctrl-C again stops at once; they are \
+                 resumed at the next start"
+            )
+        );
     }
-    say!("\ntry, in another terminal:");
-    say!("  bowline chat");
-    say!(
-        "  curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d \
-         '{{\"model\":\"bowline/offline\",\"sbp\":{{}},\"messages\":[{{\"role\":\"user\",\"content\":\"count to 5\"}}]}}'"
-    );
-    say!("  bowline sessions list");
-    say!("\nCtrl-C stops it; sessions are kept.");
 }

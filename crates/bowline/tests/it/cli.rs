@@ -76,7 +76,7 @@ fn a_public_address_without_keys_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let said = fails(&["up", "--listen", "0.0.0.0:0"], folder.path(), &[]);
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 2
     error: 0.0.0.0:0 can be reached from outside, and there is no API key
 
     hint: make a key with `bowline keys new` and set auth.api_keys, listen on 127.0.0.1, or use --insecure to allow access without a key
@@ -88,7 +88,7 @@ fn a_chat_without_a_gateway_says_how_to_start_one() {
     let folder = tempfile::tempdir().unwrap();
     let said = fails(&["chat", "-m", "hi", "--url", "http://127.0.0.1:1"], folder.path(), &[]);
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 5
     error: no gateway at http://127.0.0.1:1/: nothing answers there
 
     hint: start one with `bowline up`, or name another with --url

@@ -130,7 +130,7 @@ fn where_nothing_is_yet_it_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     insta::assert_snapshot!(fails(data, &["user", "list"]), @r"
-    exit code 1
+    exit code 4
     error: there is no control plane in [DATA]
 
     hint: make its first user with `bowline control user add NAME`, or name another folder with --data
@@ -156,26 +156,26 @@ fn what_goes_wrong_is_said_with_a_way_out() {
     let data = folder.path();
     says(data, &["user", "add", "alice"]);
     insta::assert_snapshot!(fails(data, &["user", "add", "alice"]), @r"
-    exit code 1
+    exit code 3
     error: there is a user of that name
 
     hint: choose another name, or make another key with `bowline control user key NAME`
     ");
     insta::assert_snapshot!(fails(data, &["user", "revoke", "bob"]), @r"
-    exit code 1
+    exit code 4
     error: there is no such user
 
     hint: `bowline control user list` lists all users
     ");
     insta::assert_snapshot!(fails(data, &["daemon", "revoke", "none"]), @r"
-    exit code 1
+    exit code 4
     error: there is no such daemon
 
     hint: `bowline control daemon list` lists all daemons
     ");
     let public = ["--listen", "0.0.0.0:0", "--relay-url", "ws://127.0.0.1:1/relay"];
     insta::assert_snapshot!(fails(data, &public), @r"
-    exit code 1
+    exit code 2
     error: 0.0.0.0:0 can be reached from outside, and API keys would travel in the clear
 
     hint: add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that terminates TLS, or use --insecure-plain if the proxy is on another machine

@@ -32,4 +32,5 @@ mod sessions_cli;
 mod terminal;
 mod tls;
 mod travel;
+mod up;
 mod with_control;

@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bowline_net::descriptors;
+use bowline_net::{descriptors, listen};
 use bowline_relay::control::{self, Control, ControlConfig, ControlLimits, Listen};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{data_flag, not_started};
 use crate::cli::SettingArgs;
 use crate::cli::control::ControlServeArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::settings::Settings;
-use crate::terminal::say;
+use crate::signals::{STOPPED_AT_ONCE, StopSignals};
+use crate::terminal::{note, say};
 use crate::{logging, paths};
 
 pub(super) async fn run(
@@ -25,32 +25,29 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     descriptors::raise();
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
-    let relay_url = args.relay_url.ok_or_else(|| Failure::new("--relay-url is missing"))?;
-    let listen = Listen {
+    let relay_url =
+        args.relay_url.ok_or_else(|| Failure::new("--relay-url is missing").kind(Kind::Usage))?;
+    let place = Listen {
         address: args.listen,
         tls: args.tls.files(),
         insecure_plain: args.insecure_plain,
         trusted_proxies: args.trusted_proxies,
     };
-    let door = control::open_door(&listen, &ControlLimits::default())
+    let door = control::open_door(&place, &ControlLimits::default())
         .await
         .map_err(|error| not_started(error, &data))?;
     let scheme = if door.is_tls() { "https" } else { "http" };
-    let url = format!("{scheme}://{}", door.address());
+    if door.address().ip().is_unspecified() && args.issuer.is_none() {
+        note!("warning: relays on other machines need the public address: add --issuer https://…");
+    }
+    let url = format!("{scheme}://{}", listen::from_here(door.address()));
     let mut config = ControlConfig::new(&data, args.issuer.as_deref().unwrap_or(&url), relay_url);
     config.region = args.region;
     config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
     let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());
     let control = Control::open(config).map_err(|error| not_started(error, &data))?;
 
-    // Install the signal handlers before reporting ready: a supervisor may send SIGTERM right
-    // after, and without a handler that would skip the graceful shutdown.
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
-    };
-    let (mut terminate, mut interrupt) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-
+    let mut signals = StopSignals::install()?;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(control.serve(door, stop.clone()));
     if json {
@@ -62,15 +59,12 @@ pub(super) async fn run(
     } else {
         welcome(&url, &issuer, relay_url.as_str(), &data);
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    signals.stop().await;
     stop.cancel();
     tokio::select! {
         _ = serving => Ok(ExitCode::SUCCESS),
-        // A second SIGINT exits without waiting. Every answered request is on disk.
-        _ = interrupt.recv() => Ok(ExitCode::from(130)),
+        // Every answered request is on disk.
+        () = signals.at_once() => Ok(ExitCode::from(STOPPED_AT_ONCE)),
     }
 }
 

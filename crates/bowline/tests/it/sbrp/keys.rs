@@ -19,7 +19,7 @@ fn sbrp_client_02_another_key_stops_everything_until_it_is_approved() {
     write_private(&pins, &other);
 
     let refused = world.ping("home", &[]);
-    assert_eq!((refused.status.code(), &*refused.stdout), (Some(1), &b""[..]));
+    assert_eq!((refused.status.code(), &*refused.stdout), (Some(6), &b""[..]));
     let said = text(&refused.stderr);
     let pinned = said.lines().find_map(|line| line.strip_prefix("  pinned   ")).unwrap();
     assert!(pinned.starts_with("SHA256:") && pinned != offered, "{said}");
@@ -36,10 +36,10 @@ fn sbrp_client_02_another_key_stops_everything_until_it_is_approved() {
     assert_eq!(std::fs::read_to_string(&pins).unwrap(), other, "nothing was pinned");
     let mut listening = world.owner(&["connect", "home", "--listen", "127.0.0.1:0", "--data"]);
     let listening = listening.arg(world.home("client")).output().unwrap();
-    assert_eq!(listening.status.code(), Some(1), "a tunnel is refused, too");
+    assert_eq!(listening.status.code(), Some(6), "a tunnel is refused, too");
 
     let wrong = world.ping("home", &["--approve-new-key", pinned]);
-    assert_eq!(wrong.status.code(), Some(1));
+    assert_eq!(wrong.status.code(), Some(6));
     assert!(text(&wrong.stderr).contains("does not have that fingerprint"), "{wrong:?}");
     assert_eq!(std::fs::read_to_string(&pins).unwrap(), other, "nothing was pinned");
 
@@ -64,14 +64,14 @@ fn a_daemon_that_lost_its_identity_is_another_daemon() {
     assert_eq!(daemons.as_array().unwrap().len(), 2, "the old one is still there: {daemons}");
     // A daemon with the same name but a new key is a new daemon, so the name is ambiguous.
     let said = world.ping("home", &[]);
-    assert_eq!(said.status.code(), Some(1));
+    assert_eq!(said.status.code(), Some(2));
     insta::assert_snapshot!(text(&said.stderr), @r"
     error: 2 daemons are called home
 
     hint: use an id; `bowline daemons` shows them
     ");
     let said = world.ping(&before, &[]);
-    assert_eq!(said.status.code(), Some(1));
+    assert_eq!(said.status.code(), Some(5));
     insta::assert_snapshot!(text(&said.stderr), @r"
     error: the daemon is offline
 

@@ -16,7 +16,7 @@ fn a_wrong_key_is_refused_by_every_command() {
         &["daemon", "--data", data],
     ] {
         let output = world.owner(args).env("BOWLINE_CONTROL_KEY", "bck_wrong").output().unwrap();
-        assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{args:?}");
+        assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b""[..]), "{args:?}");
         let said = text(&output.stderr);
         assert!(said.starts_with("error: the control plane refused: "), "{args:?}: {said}");
         assert!(said.contains("check the key in BOWLINE_CONTROL_KEY"), "{args:?}: {said}");
@@ -31,12 +31,12 @@ fn a_revoked_user_gets_nothing_new() {
     let (mut connect, address) = world.connect("home");
     world.control(&["user", "revoke", "alice"]);
     let output = world.owner(&["daemons"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("the control plane refused"), "{output:?}");
     // An accepted connection lasts until it is lost; the reconnect is refused.
     assert_eq!(exchange(address, b"still").unwrap(), b"still");
     world.relay.kill();
-    assert_eq!(connect.ended().code(), Some(1));
+    assert_eq!(connect.ended().code(), Some(3));
     let said = connect.said();
     assert!(said.contains("error: the control plane refused"), "{said}");
     // The daemon's token is still valid, so it keeps reconnecting.
@@ -45,7 +45,7 @@ fn a_revoked_user_gets_nothing_new() {
     let mut command = world.owner(&["daemon", "--json", "--data"]);
     command.arg(world.home("daemon"));
     let mut again = Program::start(command);
-    assert_eq!(again.ended().code(), Some(1));
+    assert_eq!(again.ended().code(), Some(3));
     assert!(again.said().contains("error: the control plane refused"), "{}", again.said());
 }
 
