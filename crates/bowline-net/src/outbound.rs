@@ -3,9 +3,13 @@
 //! Redirects are not followed: they would leak the key. A server on loopback is called without the
 //! proxy of the environment, which would see the key and resolve loopback to its own host.
 
+use std::error::Error;
+use std::io;
+
 use bytes::Bytes;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
+use rustls::CertificateError;
 use url::Url;
 
 use crate::loopback::is_loopback_url;
@@ -30,12 +34,58 @@ pub fn client(url: &Url) -> ClientBuilder {
 
 /// The innermost reason. Never the URL, which may hold a password.
 pub fn reason(error: reqwest::Error) -> String {
+    if let Some(why) = untrusted(&error) {
+        return format!("its certificate is not trusted: {why}");
+    }
     let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
+    let mut cause: &dyn Error = &error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
     cause.to_string()
+}
+
+/// Why a server's certificate is not trusted; `None` for any other error.
+pub fn untrusted(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+            return Some(sentence(why));
+        }
+        // An I/O error does not show the error it wraps as its source.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// What the user can do about a certificate that is not trusted.
+pub const TRUST_HINT: &str =
+    "certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM";
+
+fn sentence(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => {
+            "it is self-signed, or signed by an issuer that this machine does not know".into()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "it has expired".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet; check this machine's clock".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another name than the one in the address".into()
+        }
+        CertificateError::Revoked => "it was revoked".into(),
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is self-signed".into()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Why a document could not be fetched.
@@ -68,6 +118,15 @@ pub async fn fetch(http: &Client, url: Url, most: usize) -> Result<Bytes, FetchE
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_untrusted_certificate_is_found_inside_other_errors() {
+        let tls = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let wrapped = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
+        assert!(untrusted(&wrapped).is_some_and(|why| why.starts_with("it is self-signed")));
+        assert_eq!(untrusted(&io::Error::other("else")), None);
+        assert_eq!(untrusted(&rustls::Error::DecryptError), None);
+    }
 
     #[test]
     fn secrets_travel_sealed_or_stay_on_this_machine() {

@@ -5,6 +5,7 @@
 //!   retried only with the same key and the same body, so the gateway executes it once.
 //! - An error never claims that nothing happened if the gateway may have received the request.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bowline_net::loopback::is_loopback_url;
@@ -83,6 +84,12 @@ impl Api {
         Ok(Self { url, key, http, patience: PATIENCE })
     }
 
+    /// The gateway that runs in this data folder, with the folder's key.
+    pub(crate) fn of_folder(folder: &Path) -> Result<Self, Failure> {
+        let data = Some(folder.to_owned());
+        Self::new(&GatewayArgs { url: None, key: None, key_file: None, data })
+    }
+
     pub(crate) fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
@@ -144,6 +151,13 @@ impl Api {
         good(status, text)
     }
 
+    /// The status of the response to a GET request, whatever it is.
+    pub(crate) async fn status(&self, path: &str) -> Result<u16, Failure> {
+        let request = self.request(Method::GET, path, None)?;
+        let (status, _) = exchange(request).await.map_err(|error| self.unheard(&error))?;
+        Ok(status.as_u16())
+    }
+
     fn request(
         &self,
         method: Method,
@@ -201,6 +215,8 @@ impl Api {
             kind = Kind::Usage;
             let what = format!("cannot make a request to the gateway at {url}: {error}");
             (what, "check --url and the key")
+        } else if let Some(why) = outbound::untrusted(error) {
+            (format!("the certificate of {url} is not trusted: {why}"), outbound::TRUST_HINT)
         } else if error.is_connect() {
             let why = match error.is_timeout() {
                 true => "it does not answer",

@@ -79,10 +79,27 @@ impl Failure {
         self.kind.exit_code()
     }
 
+    /// What happened, without the hint.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Puts the place of the mistake in front: a file and line, or a variable.
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        self.what = format!("{place}: {}", self.what);
+        self
+    }
+
+    /// The error and its hint as they are printed.
+    pub(crate) fn text(&self) -> String {
+        terminal::error_text(&self.what, self.hint.as_deref())
+    }
+
     pub(crate) fn print(&self) {
-        terminal::error(&self.what, self.hint.as_deref());
+        terminal::note!("{}", self.text());
     }
 }
+
 
 /// The error and its hint as one text, for programs that go on after it.
 impl Display for Failure {

@@ -23,6 +23,9 @@ pub(crate) struct Running {
     /// What it listens on. Unknown of a gateway of an older version.
     #[serde(default)]
     pub(crate) listen: Option<SocketAddr>,
+    /// Names and addresses of its upstreams, without credentials.
+    #[serde(default)]
+    pub(crate) upstreams: Vec<(String, String)>,
     pub(crate) pid: u32,
 }
 
@@ -54,10 +57,9 @@ pub(crate) fn key(folder: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|key| key.len() >= 32)
 }
 
-/// Writes the gateway's address to the data folder.
-pub(crate) fn announce(folder: &Path, url: &str, listen: SocketAddr) -> Result<(), FileError> {
-    let running = Running { url: url.to_owned(), listen: Some(listen), pid: std::process::id() };
-    let json = serde_json::to_vec(&running).unwrap_or_default();
+/// Writes the gateway's address to its data folder.
+pub(crate) fn announce(folder: &Path, running: &Running) -> Result<(), FileError> {
+    let json = serde_json::to_vec(running).unwrap_or_default();
     private_file::replace(&folder.join(RUNNING), &json)
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bowline_client::relay::{
     ClientClosed, ControlError, ControlPlane, DaemonClosed, LossReason, Pins,
 };
+use bowline_net::outbound;
 use bowline_sbrp::api::DaemonView;
 use bowline_sbrp::control::{Code, ControlCode};
 
@@ -60,12 +61,22 @@ pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonVi
 }
 
 /// The folder of a daemon's identity key and a client's pinned keys.
-pub(crate) fn folder(data: Option<&Path>) -> PathBuf {
+fn folder(data: Option<&Path>) -> PathBuf {
     data.map_or_else(paths::data, Path::to_owned).join("relay")
 }
 
+/// The file of a daemon's identity key.
+pub(crate) fn identity(data: Option<&Path>) -> PathBuf {
+    folder(data).join("identity")
+}
+
+/// The file of a client's pinned keys.
+pub(crate) fn pins_file(data: Option<&Path>) -> PathBuf {
+    folder(data).join("pins.json")
+}
+
 pub(crate) fn pins(data: Option<&Path>) -> Pins {
-    Pins::file(folder(data).join("pins.json"))
+    Pins::file(pins_file(data))
 }
 
 impl From<ControlError> for Failure {
@@ -82,13 +93,16 @@ impl From<ControlError> for Failure {
             }
             ControlError::Refused { status: 404, .. } => "`bowline daemons` lists your daemons",
             ControlError::Unreachable { .. } => "check --control, and that it runs",
+            ControlError::Untrusted { .. } => outbound::TRUST_HINT,
             ControlError::Refused { .. } => "try again later",
             ControlError::Unreadable => "check --control: another kind of server answers there",
             ControlError::InsecureRelay => "the relay's operator has to enable TLS",
         };
         let kind = match &error {
             ControlError::Insecure | ControlError::Key => Kind::Usage,
-            ControlError::Unreachable { .. } | ControlError::Unreadable => Kind::Unreachable,
+            ControlError::Unreachable { .. }
+            | ControlError::Untrusted { .. }
+            | ControlError::Unreadable => Kind::Unreachable,
             ControlError::Refused { status, .. } => Kind::of_status(*status),
             ControlError::InsecureRelay => Kind::Refused,
         };

@@ -1,20 +1,30 @@
 //! Settings in layers: defaults, file, environment, flags. Each value records its origin.
 //!
-//! Not a configuration library, because `bowline config show` has to name the file, the variable or
-//! the flag that set a value. All keys are known, so `BOWLINE_LIMITS_DRAIN` can be mapped to
-//! `limits.drain` without a special separator.
+//! Not a configuration library, because `bowline config show` and every error have to name the file
+//! and line, the variable or the flag that set a value. All keys are known, so
+//! `BOWLINE_LIMITS_DRAIN` can be mapped to `limits.drain` without a special separator.
+
+mod file;
+mod key;
+mod known;
+mod layers;
+mod mistake;
+mod origin;
+mod secret;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bowline_gateway::StartError;
 use bowline_gateway::config::Config;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use self::layers::Layers;
+use self::origin::Origin;
 use crate::cli::SettingArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::paths;
-use crate::terminal::note;
 
 /// The effective settings, after all layers are merged.
 #[derive(Debug)]
@@ -23,8 +33,11 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     pub(crate) gateway: Config,
     merged: Table,
-    origins: BTreeMap<String, String>,
+    origins: Origins,
 }
+
+/// Where the values that are not defaults come from, by key.
+pub(crate) type Origins = BTreeMap<String, Origin>;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -46,26 +59,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// `BOWLINE_*` variables that are not settings.
-const NOT_SETTINGS: [&str; 7] = [
-    "BOWLINE_CONFIG",
-    "BOWLINE_URL",
-    "BOWLINE_API_KEY",
-    "BOWLINE_SESSION_TOKEN",
-    "BOWLINE_BIN",
-    "BOWLINE_CONTROL",
-    "BOWLINE_CONTROL_KEY",
-];
-/// Keys without a default, which are therefore missing in the table of defaults.
-const OPTIONAL: [&str; 6] = [
-    "auth.api_keys_file",
-    "tls.cert",
-    "tls.key",
-    "tls.reload_every",
-    "upstream.default.url",
-    "upstream.default.key_env",
-];
-
 impl Settings {
     pub(crate) fn load(args: &SettingArgs) -> Result<Self, Failure> {
         let environment = std::env::vars().collect();
@@ -76,7 +69,7 @@ impl Settings {
         args: &SettingArgs,
         environment: &BTreeMap<String, String>,
     ) -> Result<Self, Failure> {
-        let mut layers = Layers { merged: defaults(), origins: BTreeMap::new() };
+        let mut layers = Layers::new();
         layers.file(args, environment)?;
         layers.environment(environment)?;
         layers.flags(args);
@@ -85,18 +78,21 @@ impl Settings {
 
     /// Every setting, its value (secrets masked) and its origin, sorted by key.
     pub(crate) fn show(&self) -> Vec<(String, Value, String)> {
-        let mut leaves = Vec::new();
-        collect(&self.merged, "", &mut leaves);
-        let origin = |key: &str| self.origins.get(key).cloned().unwrap_or_else(|| "default".into());
-        leaves
+        let origin =
+            |key: &str| self.origins.get(key).map_or("default".to_owned(), Origin::to_string);
+        key::leaves(&self.merged)
             .into_iter()
-            .map(|(key, value)| (key.clone(), masked(&key, value), origin(&key)))
+            .map(|(key, value)| (key.clone(), secret::masked(&key, value), origin(&key)))
             .collect()
     }
 
     /// Whether no layer sets this key.
     pub(crate) fn is_default(&self, key: &str) -> bool {
         !self.origins.contains_key(key)
+    }
+
+    pub(crate) fn origins(&self) -> Origins {
+        self.origins.clone()
     }
 
     /// The log settings, with `level` as the default if the user set none.
@@ -108,217 +104,24 @@ impl Settings {
     }
 }
 
-struct Layers {
-    merged: Table,
-    origins: BTreeMap<String, String>,
-}
-
-impl Layers {
-    fn file(
-        &mut self,
-        args: &SettingArgs,
-        environment: &BTreeMap<String, String>,
-    ) -> Result<(), Failure> {
-        let named =
-            args.config.clone().or_else(|| environment.get("BOWLINE_CONFIG").map(PathBuf::from));
-        let path = named.clone().unwrap_or_else(paths::config);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {
-                return Ok(());
-            }
-            Err(error) => {
-                let what =
-                    format!("cannot read the configuration file {}: {error}", path.display());
-                return Err(Failure::new(what)
-                    .hint("check the path given by --config or BOWLINE_CONFIG")
-                    .kind(Kind::Usage));
-            }
-        };
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            Failure::new(format!("the configuration file {} is not TOML:\n{error}", path.display()))
-                .hint("docs/configuration.md shows every setting")
-        })?;
-        let origin = format!("file {}", path.display());
-        let mut leaves = Vec::new();
-        collect(&table, "", &mut leaves);
-        for (key, value) in leaves {
-            self.set(&key, value, &origin);
-        }
-        Ok(())
-    }
-
-    fn environment(&mut self, environment: &BTreeMap<String, String>) -> Result<(), Failure> {
-        let mut known = Vec::new();
-        collect(&defaults(), "", &mut known);
-        known.extend(OPTIONAL.map(|key| (key.to_owned(), Value::String(String::new()))));
-        for (name, text) in environment {
-            if !name.starts_with("BOWLINE_") || NOT_SETTINGS.contains(&name.as_str()) {
-                continue;
-            }
-            let Some((key, like)) = known.iter().find(|(key, _)| variable(key) == *name) else {
-                note!("warning: the environment variable {name} is not a setting and is ignored");
-                continue;
-            };
-            let value = parsed(text, like).ok_or_else(|| {
-                Failure::new(format!(
-                    "the environment variable {name} is not a {}",
-                    like.type_str()
-                ))
-                .hint(format!("it sets `{key}`; see docs/configuration.md"))
-            })?;
-            self.set(key, value, &format!("environment {name}"));
-        }
-        Ok(())
-    }
-
-    fn flags(&mut self, args: &SettingArgs) {
-        let text = |value: &str| Value::String(value.to_owned());
-        if let Some(data) = &args.data {
-            self.set("data", text(&data.display().to_string()), "flag --data");
-        }
-        if let Some(listen) = &args.listen {
-            self.set("listen", text(&listen.to_string()), "flag --listen");
-        }
-        let files = [("cert", &args.tls.tls_cert), ("key", &args.tls.tls_key)];
-        for (name, file) in
-            files.into_iter().filter_map(|(name, file)| Some((name, file.as_ref()?)))
-        {
-            let path = text(&file.display().to_string());
-            self.set(&format!("tls.{name}"), path, &format!("flag --tls-{name}"));
-        }
-        if let Some(url) = &args.upstream {
-            self.set("upstream.default.url", text(url), "flag --upstream");
-        }
-        if let Some(name) = &args.upstream_key_env {
-            self.set("upstream.default.key_env", text(name), "flag --upstream-key-env");
-        }
-        if let Some(model) = &args.model {
-            self.set("default_model", text(model), "flag --model");
-        }
-        if args.insecure {
-            self.set("insecure", Value::Boolean(true), "flag --insecure");
-        }
-    }
-
-    fn set(&mut self, key: &str, value: Value, origin: &str) {
-        let parts = split(key);
-        let Some((last, folders)) = parts.split_last() else { return };
-        let mut table = &mut self.merged;
-        for folder in folders {
-            let place = table.entry(folder.clone()).or_insert_with(|| Value::Table(Table::new()));
-            if !place.is_table() {
-                *place = Value::Table(Table::new());
-            }
-            let Value::Table(next) = place else { return };
-            table = next;
-        }
-        table.insert(last.clone(), value);
-        self.origins.insert(key.to_owned(), origin.to_owned());
-    }
-
-    fn finish(self) -> Result<Settings, Failure> {
-        let bad = |error: toml::de::Error| {
-            Failure::new(format!("the settings cannot be used: {}", error.message().trim()))
-                .hint("`bowline config show` names where each one comes from; docs/configuration.md lists them")
-        };
-        let mut rest = self.merged.clone();
-        let data = match rest.remove("data") {
-            Some(Value::String(path)) => PathBuf::from(path),
-            _ => paths::data(),
-        };
-        let log = rest.remove("log").unwrap_or_else(|| Value::Table(Table::new()));
-        let log = log.try_into().map_err(bad)?;
-        let gateway = Value::Table(rest).try_into().map_err(bad)?;
-        Ok(Settings { data, log, gateway, merged: self.merged, origins: self.origins })
-    }
-}
-
-/// The table of all defaults.
-fn defaults() -> Table {
-    let mut table = Table::try_from(Config::default()).expect("the defaults are TOML");
-    table.insert("data".into(), Value::String(paths::data().display().to_string()));
-    table.insert(
-        "log".into(),
-        Value::try_from(LogSettings::default()).expect("the defaults are TOML"),
-    );
-    table
-}
-
-/// Collects all values of a table with their dotted keys; a key part that contains a dot is quoted.
-fn collect(table: &Table, prefix: &str, into: &mut Vec<(String, Value)>) {
-    for (name, value) in table {
-        let name = if name.contains('.') { format!("\"{name}\"") } else { name.clone() };
-        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
-        match value {
-            Value::Table(inner) => collect(inner, &key, into),
-            value => into.push((key, value.clone())),
-        }
-    }
-}
-
-fn split(key: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut quoted = false;
-    for c in key.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            '.' if !quoted => parts.push(String::new()),
-            c => parts.last_mut().expect("there is always one").push(c),
-        }
-    }
-    parts
-}
-
-fn variable(key: &str) -> String {
-    // Variables can define only the upstream `default`, so its name is left out.
-    let key = key.replace("upstream.default.", "upstream.");
-    format!("BOWLINE_{}", key.replace('.', "_").to_uppercase())
-}
-
-fn parsed(text: &str, like: &Value) -> Option<Value> {
-    match like {
-        Value::Integer(_) => text.parse().ok().map(Value::Integer),
-        Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
-        Value::Float(_) => text.parse().ok().map(Value::Float),
-        Value::Array(_) => {
-            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
-        }
-        _ => Some(Value::String(text.to_owned())),
-    }
-}
-
-/// Masks secrets in the output of `bowline config show`.
-fn masked(key: &str, value: Value) -> Value {
-    match value {
-        Value::Array(keys) if key == "auth.api_keys" => {
-            Value::Array(keys.iter().map(|_| Value::String("***".into())).collect())
-        }
-        // `env:NAME` only names a variable, which is not secret.
-        Value::String(text) if is_secret(key) && !text.starts_with("env:") => {
-            Value::String("***".into())
-        }
-        Value::String(text) if key.ends_with(".url") => Value::String(without_password(&text)),
-        value => value,
-    }
-}
-
-/// Whether the key is an environment variable or header of an MCP server.
-fn is_secret(key: &str) -> bool {
-    let parts = split(key);
-    let kind = parts.get(3).map(String::as_str);
-    key.starts_with("mcp.servers.") && matches!(kind, Some("env" | "headers"))
-}
-
-fn without_password(text: &str) -> String {
-    match url::Url::parse(text) {
-        Ok(mut url) if url.password().is_some() || url.query().is_some() => {
-            let _ = url.set_password(None);
-            url.set_query(None);
-            url.to_string()
-        }
-        _ => text.to_owned(),
+/// The error of a gateway that did not start, with the place of the setting at fault.
+pub(crate) fn not_started(error: StartError, origins: &Origins) -> Failure {
+    let key = match &error {
+        StartError::Key(_) => "auth.api_keys".to_owned(),
+        StartError::KeysFile { .. } => "auth.api_keys_file".to_owned(),
+        StartError::Upstream(bad) => format!("upstream.{}.", bad.name),
+        StartError::Translate(_) => "translate.model".to_owned(),
+        StartError::Mcp(bad) => format!("mcp.servers.{}.", bad.name),
+        StartError::Exposed { .. } => "listen".to_owned(),
+        StartError::Door(_) | StartError::Store(_) => return error.into(),
+    };
+    // Of a table the first value, which is in the line below its header.
+    let mut places = origins.range(key.clone()..).take_while(|(set, _)| set.starts_with(&key));
+    let place = places.next().map(|(_, origin)| origin.place());
+    let failure = Failure::from(error);
+    match place {
+        Some(place) => failure.at(&place),
+        None => failure,
     }
 }
 
@@ -380,19 +183,178 @@ mod tests {
         assert!(settings.gateway.prices.contains_key("gpt-4.1*"));
     }
 
+    /// The error of a file and of variables, with the path of the file replaced.
+    fn fails(text: &str, pairs: &[(&str, &str)]) -> String {
+        let (folder, args) = file(text);
+        let error = Settings::layered(&args, &environment(pairs)).unwrap_err();
+        error.text().replace(&folder.path().display().to_string(), "[FOLDER]")
+    }
+
     #[test]
-    fn mistakes_are_named() {
-        let fails = |text: &str, pairs: &[(&str, &str)]| {
-            let (_folder, args) = file(text);
-            format!("{:?}", Settings::layered(&args, &environment(pairs)).unwrap_err())
-        };
-        assert!(fails("listen = ", &[]).contains("not TOML"));
-        assert!(fails("lisen = 'x'", &[]).contains("lisen"));
-        assert!(fails("[limits]\ndrain = 'soon'", &[]).contains("soon"));
-        assert!(fails("", &[("BOWLINE_INSECURE", "maybe")]).contains("BOWLINE_INSECURE"));
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+        insta::assert_snapshot!(fails("insecure = false\n[limits]\ndrian = '5s'\n", &[]), @r#"
+        error: [FOLDER]/config.toml, line 3: `limits.drian` is not a setting
+
+        hint: did you mean `limits.drain`? for example:
+
+          [limits]
+          drain = "25s"
+        "#);
+        insta::assert_snapshot!(fails("drain = '5s'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 1: `drain` is not a setting
+
+        hint: did you mean `limits.drain`? for example:
+
+          [limits]
+          drain = "25s"
+        "#);
+        insta::assert_snapshot!(fails("quite = 'other'", &[]), @r"
+        error: [FOLDER]/config.toml, line 1: `quite` is not a setting
+
+        hint: `bowline help configuration` lists every setting
+        ");
+        insta::assert_snapshot!(fails("limits = 5", &[]), @r"
+        error: [FOLDER]/config.toml, line 1: `limits` is a table of settings, not a value
+
+        hint: write [limits] on a line of its own, and its settings below
+        ");
+        insta::assert_snapshot!(fails("[upstream.x]\nurll = 'https://h/v1'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `upstream.x.urll` is not a setting
+
+        hint: did you mean `upstream.x.url`? for example:
+
+          [upstream.x]
+          url = "https://host/v1"
+        "#);
+    }
+
+    #[test]
+    fn a_wrong_type_or_value_is_named_with_its_line_and_an_example() {
+        insta::assert_snapshot!(fails("[limits]\n\ndrain = 5", &[]), @r#"
+        error: [FOLDER]/config.toml, line 3: `limits.drain` is wrong: it is a whole number, and has to be text in quotes
+
+        hint: for example:
+
+          [limits]
+          drain = "25s"
+        "#);
+        insta::assert_snapshot!(fails("[limits]\ndrain = 'soon'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `limits.drain` is wrong: `soon` is not a duration; write it like 250ms, 30s, 5m or 2h
+
+        hint: for example:
+
+          [limits]
+          drain = "25s"
+        "#);
+        insta::assert_snapshot!(fails("listen = 'example.org:80'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 1: `listen` is wrong: `example.org:80` is not an address to listen on; write it like 127.0.0.1:8080, localhost:8080, :8080 (every address of this machine) or [::1]:8080
+
+        hint: for example: listen = "127.0.0.1:8080"
+        "#);
+        insta::assert_snapshot!(fails("wire_version = '3'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 1: `wire_version` is wrong: unknown variant `3`, expected `1.2` or `0.9`
+
+        hint: for example: wire_version = "1.2"
+        "#);
+        insta::assert_snapshot!(fails("[tls]\ncert = 'x'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `tls.cert` is wrong: `tls.key` has to be set, too
+
+        hint: for example:
+
+          [tls]
+          cert = "/etc/bowline/cert.pem"
+        "#);
+        insta::assert_snapshot!(fails("[log]\nformat = 'xml'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `log.format` is wrong: unknown variant `xml`, expected `text` or `json`
+
+        hint: for example:
+
+          [log]
+          format = "text"
+        "#);
+    }
+
+    #[test]
+    fn a_file_that_is_not_toml_is_named_with_line_and_key() {
+        insta::assert_snapshot!(fails("insecure = false\nlisten = 127.0.0.1:80\n", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `listen` is not TOML: invalid float, expected nothing
+
+        hint: for example: listen = "127.0.0.1:8080"
+        "#);
+        insta::assert_snapshot!(fails("[limits\ndrain = '5s'", &[]), @r"
+        error: [FOLDER]/config.toml, line 1: this is not TOML: unclosed table, expected `]`
+
+        hint: `bowline help configuration` lists every setting
+        ");
+    }
+
+    #[test]
+    fn a_wrong_variable_is_named_with_an_example() {
+        insta::assert_snapshot!(fails("", &[("BOWLINE_INSECURE", "maybe")]), @r"
+        error: the environment variable BOWLINE_INSECURE: `insecure` is wrong: it has to be true or false
+
+        hint: for example: BOWLINE_INSECURE=false
+        ");
+        insta::assert_snapshot!(fails("", &[("BOWLINE_LIMITS_DRAIN", "soon")]), @r"
+        error: the environment variable BOWLINE_LIMITS_DRAIN: `limits.drain` is wrong: `soon` is not a duration; write it like 250ms, 30s, 5m or 2h
+
+        hint: for example: BOWLINE_LIMITS_DRAIN=25s
+        ");
+        insta::assert_snapshot!(fails("", &[("BOWLINE_LISTEN", "here")]), @r"
+        error: the environment variable BOWLINE_LISTEN: `listen` is wrong: `here` is not an address to listen on; write it like 127.0.0.1:8080, localhost:8080, :8080 (every address of this machine) or [::1]:8080
+
+        hint: for example: BOWLINE_LISTEN=127.0.0.1:8080
+        ");
+        insta::assert_snapshot!(fails("", &[("BOWLINE_HTTP_TRUSTED_PROXIES", "x")]), @r"
+        error: the environment variable BOWLINE_HTTP_TRUSTED_PROXIES: `http.trusted_proxies` is wrong: `x` is not a network; write it like 10.0.0.0/8 or 10.0.0.5
+
+        hint: for example: BOWLINE_HTTP_TRUSTED_PROXIES=10.0.0.0/8
+        ");
+    }
+
+    #[test]
+    fn a_mistake_shows_no_secret() {
+        for text in [
+            "[auth]\napi_keys = 'hunter22'",
+            "[auth]\napi_keys = ['hunter22', 5]",
+            "[auth]\napi_keys = ['hunter22",
+            "[mcp.servers.x]\nheaders = 'hunter22'",
+            "[mcp.servers.x.env]\nTOKEN = ['hunter22']",
+            "[upstream.x]\nurl = ['https://user:hunter22@host']",
+        ] {
+            let said = fails(text, &[]);
+            assert!(!said.contains("hunter22") && said.contains("line 2"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_named_file_has_to_be_there() {
         let missing = SettingArgs { config: Some("/no/such/file".into()), ..Default::default() };
         let error = Settings::layered(&missing, &environment(&[])).unwrap_err();
-        assert!(format!("{error:?}").contains("/no/such/file"));
+        assert!(error.text().contains("/no/such/file"), "{error}");
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_start_names_the_line() {
+        let (folder, args) = file("[upstream.x]\nurl = 'nowhere'\n");
+        let origins = Settings::layered(&args, &environment(&[])).unwrap().origins();
+        let bad = bowline_gateway::model::BadUpstream { name: "x".into(), reason: "no".into() };
+        let error = not_started(StartError::Upstream(bad), &origins).text();
+        let error = error.replace(&folder.path().display().to_string(), "[FOLDER]");
+        assert!(
+            error.starts_with("error: [FOLDER]/config.toml, line 2: upstream `x`: no\n"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn localhost_and_a_bare_port_are_addresses_in_every_layer() {
+        let (_folder, args) = file("listen = 'localhost:1'");
+        let listen = |pairs: &[(&str, &str)]| {
+            Settings::layered(&args, &environment(pairs)).unwrap().gateway.listen.to_string()
+        };
+        assert_eq!(listen(&[]), "127.0.0.1:1");
+        assert_eq!(listen(&[("BOWLINE_LISTEN", ":2")]), "0.0.0.0:2");
     }
 
     #[test]

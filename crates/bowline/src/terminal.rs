@@ -57,16 +57,14 @@ pub(crate) fn finished(code: ExitCode) -> ExitCode {
         return code;
     }
     let hint = "check the disk that stdout is written to, then run the command again";
-    error("not all of the output could be written", Some(hint));
+    note!("{}", error_text("not all of the output could be written", Some(hint)));
     ExitCode::from(74)
 }
 
-/// Prints an error and its hint on stderr.
-pub(crate) fn error(what: &str, hint: Option<&str>) {
-    note!("error: {what}");
-    if let Some(hint) = hint {
-        note!("\nhint: {hint}");
-    }
+/// An error and its hint as they are printed on stderr.
+pub(crate) fn error_text(what: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
+    format!("error: {what}{hint}")
 }
 
 /// A time to the second, in UTC.

@@ -37,6 +37,8 @@ pub enum ControlError {
     Key,
     #[error("the control plane at {host} {why}")]
     Unreachable { host: String, why: &'static str },
+    #[error("the certificate of the control plane at {host} is not trusted: {why}")]
+    Untrusted { host: String, why: String },
     #[error("the control plane refused: {message}")]
     Refused { status: u16, code: String, message: String },
     #[error("the control plane's answer is not one of a control plane")]
@@ -49,7 +51,8 @@ impl ControlError {
     /// Whether the same request may succeed later.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Unreadable => true,
+            // A certificate can be renewed.
+            Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Unreadable => true,
             Self::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
             Self::Insecure | Self::Key | Self::InsecureRelay => false,
         }
@@ -166,6 +169,9 @@ impl ControlPlane {
 
     /// reqwest's own error text may contain the whole URL.
     fn unreachable(&self, error: &reqwest::Error) -> ControlError {
+        if let Some(why) = outbound::untrusted(error) {
+            return ControlError::Untrusted { host: self.host(), why };
+        }
         let why = match (error.is_timeout(), error.is_connect()) {
             (true, _) => "does not answer in time",
             (false, true) => "cannot be reached",

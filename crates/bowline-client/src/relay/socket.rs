@@ -8,6 +8,7 @@
 use std::io;
 use std::time::Duration;
 
+use bowline_net::outbound;
 use bowline_sbrp::frame::{Frame, MAX_FRAME, Violation};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -155,6 +156,9 @@ fn limits() -> WebSocketConfig {
 }
 
 fn sentence(error: Error) -> String {
+    if let Some(why) = outbound::untrusted(&error) {
+        return format!("its certificate is not trusted: {why}");
+    }
     match error {
         Error::Io(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused => "connection refused".into(),

@@ -20,7 +20,7 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     let log = Settings::load(&SettingArgs::default())?.log_or("warn");
     logging::start(&log).map_err(Failure::new)?;
     let control = owner::control_plane(&args.control)?;
-    let path = owner::folder(args.data.as_deref()).join("identity");
+    let path = owner::identity(args.data.as_deref());
     let identity =
         load_or_create(&path).map_err(|error| Failure::new(&error).hint(error.hint()))?;
     let output = DaemonOutput {

@@ -18,10 +18,11 @@ use self::first_model::FirstModel;
 use self::welcome::{Addresses, Welcome};
 use crate::cli::ServeArgs;
 use crate::failure::{Failure, Kind};
+use crate::local::Running;
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{note, say, show};
-use crate::{local, logging};
+use crate::{local, logging, settings};
 
 /// `up`: logs warnings only, and prints the address and what to do next.
 pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -62,8 +63,10 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     let cert = settings.gateway.tls.as_ref().map(|tls| tls.cert.clone());
     let drain = settings.gateway.limits.drain;
     let signals = StopSignals::install()?;
-    let gateway =
-        Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key)).await?;
+    let origins = settings.origins();
+    let gateway = Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key))
+        .await
+        .map_err(|error| settings::not_started(error, &origins))?;
     let ready = Ready { data, model, first_model, cert };
     ready.tell(&gateway, greeting);
     let outcome = run_until_told(gateway, signals, drain, greeting).await;
@@ -85,7 +88,13 @@ struct Ready {
 impl Ready {
     fn tell(&self, gateway: &Gateway, greeting: Greeting) {
         let addresses = Addresses::new(gateway.address(), self.cert.as_deref());
-        if let Err(error) = local::announce(&self.data, &addresses.here, gateway.address()) {
+        let running = Running {
+            url: addresses.here.clone(),
+            listen: Some(gateway.address()),
+            upstreams: gateway.upstreams().to_vec(),
+            pid: std::process::id(),
+        };
+        if let Err(error) = local::announce(&self.data, &running) {
             tracing::warn!(%error, "cannot write running.json; other commands need --url");
         }
         let url = gateway.url();

@@ -1,6 +1,8 @@
 //! Errors of the commands, word for word.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::process::{Process, bowline};
@@ -67,8 +69,27 @@ fn a_bad_configuration_is_named() {
     let config = folder.path().join("config.toml");
     std::fs::write(&config, "[limits]\ndrian = \"5s\"\n").unwrap();
     let path = config.display().to_string();
-    let said = fails(&["gateway", "--config", &path], &folder.path().join("data"), &[]);
-    assert!(said.contains("drian") && said.contains("hint:"), "{said}");
+    let said =
+        fails(&["gateway", "--config", &path], &folder.path().join("data"), &[(&path, "[FILE]")]);
+    insta::assert_snapshot!(said, @r#"
+    exit code 2
+    error: [FILE], line 2: `limits.drian` is not a setting
+
+    hint: did you mean `limits.drain`? for example:
+
+      [limits]
+      drain = "25s"
+    "#);
+    let upstream = "[upstream.x]\nurl = \"nowhere\"\n";
+    std::fs::write(&config, upstream).unwrap();
+    let said =
+        fails(&["gateway", "--config", &path], &folder.path().join("data"), &[(&path, "[FILE]")]);
+    insta::assert_snapshot!(said, @r"
+    exit code 2
+    error: [FILE], line 2: upstream `x`: `url` is not a URL; write it like https://host/v1
+
+    hint: check it with `bowline config show`
+    ");
 }
 
 #[test]
@@ -77,7 +98,7 @@ fn a_public_address_without_keys_is_refused() {
     let said = fails(&["up", "--listen", "0.0.0.0:0"], folder.path(), &[]);
     insta::assert_snapshot!(said, @r"
     exit code 2
-    error: 0.0.0.0:0 can be reached from outside, and there is no API key
+    error: the flag --listen: 0.0.0.0:0 can be reached from outside, and there is no API key
 
     hint: make a key with `bowline keys new` and set auth.api_keys, listen on 127.0.0.1, or use --insecure to allow access without a key
     ");
@@ -144,6 +165,73 @@ async fn the_doctor_tells_good_from_bad() {
     assert!(well && findings.to_string().contains("which is ready"), "{findings}");
     let (well, findings) = doctor(&["--upstream", "http://127.0.0.1:1/v1"]);
     assert!(!well && findings.to_string().contains("cannot be reached"), "{findings}");
+}
+
+/// The findings of `bowline doctor`, by check: result and detail.
+fn doctor(data: &Path, environment: &[(&str, &str)]) -> BTreeMap<String, (String, String)> {
+    let mut command = bowline();
+    command.args(["doctor", "--json", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    let output = command.envs(environment.iter().copied()).output().unwrap();
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |finding: &serde_json::Value, name: &str| finding[name].as_str().unwrap().to_owned();
+    let one = |f: &serde_json::Value| (text(f, "check"), (text(f, "result"), text(f, "detail")));
+    findings.iter().map(one).collect()
+}
+
+#[tokio::test]
+async fn the_doctor_asks_the_gateway_that_runs_in_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gateway = Process::start_at(
+        data,
+        "127.0.0.1:0",
+        &[
+            ("BOWLINE_AUTH_API_KEYS", "an-api-key-of-some-length"),
+            ("BOWLINE_UPSTREAM_URL", "http://127.0.0.1:1/v1"),
+            ("BOWLINE_DEFAULT_MODEL", "m"),
+        ],
+    );
+    let found = doctor(data, &[]);
+    let (result, detail) = &found["gateway"];
+    assert_eq!((result.as_str(), detail), ("ok", &format!("{}, which is ready", gateway.url)));
+    assert_eq!(found["version"].1, env!("CARGO_PKG_VERSION"));
+    assert_eq!(found["sessions"].1, "0", "the folder's key opens it");
+    let (result, detail) = &found["upstream"];
+    assert!(result == "fail" && detail.contains("default of the gateway"), "{detail}");
+    assert_eq!(found["key files"].0, "ok");
+    let key = data.join("local.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (result, detail) = &doctor(data, &[])["key files"];
+    assert!(result == "warn" && detail.contains("chmod 600"), "{detail}");
+}
+
+#[test]
+fn the_doctor_looks_at_what_daemons_clients_and_control_planes_keep() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let found = doctor(data, &[]);
+    for check in ["daemon", "pinned keys", "control data", "control plane"] {
+        assert!(!found.contains_key(check), "there is nothing to look at: {found:?}");
+    }
+    let relay = data.join("relay");
+    std::fs::create_dir_all(&relay).unwrap();
+    for name in ["identity", "pins.json"] {
+        std::fs::write(relay.join(name), "nonsense").unwrap();
+        std::fs::set_permissions(relay.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let mut user = bowline();
+    user.args(["control", "user", "add", "alice", "--data"]).arg(data.join("control"));
+    assert!(user.output().unwrap().status.success());
+    let away = [("BOWLINE_CONTROL", "http://127.0.0.1:1"), ("BOWLINE_CONTROL_KEY", "secret-key")];
+    let found = doctor(data, &away);
+    assert!(found["daemon"].0 == "fail" && found["daemon"].1.contains("no identity"), "{found:?}");
+    assert_eq!(found["pinned keys"].0, "fail", "{found:?}");
+    assert_eq!(found["control plane"].0, "fail", "{found:?}");
+    assert!(found["control plane"].1.contains("cannot be reached"), "{found:?}");
+    assert!(found["control data"].1.ends_with("opens; 1 users"), "{found:?}");
+    assert!(!format!("{found:?}").contains("secret-key"));
+    let (result, detail) = &doctor(data, &away[..1])["control plane"];
+    assert_eq!((result.as_str(), detail.as_str()), ("warn", "no key for the control plane"));
 }
 
 #[test]

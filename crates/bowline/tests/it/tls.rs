@@ -1,5 +1,6 @@
 //! A gateway that serves TLS with its own certificate.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::{SinkExt, StreamExt};
@@ -9,6 +10,71 @@ use tokio_tungstenite::Connector;
 use tokio_tungstenite::tungstenite::Message as Packet;
 
 use crate::process::{Process, bowline};
+
+/// A gateway with a self-signed certificate for localhost, and the certificate's file.
+fn self_signed(folder: &Path) -> (Process, PathBuf) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut command = bowline();
+    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--tls-cert"]).arg(&cert);
+    command.arg("--tls-key").arg(&key).arg("--data").arg(folder);
+    (Process::spawned(command, folder), cert)
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_called_that_with_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, cert) = self_signed(folder.path());
+    let port = gateway.url.rsplit_once(':').unwrap().1.to_owned();
+    let url = format!("https://localhost:{port}");
+    let list = |url: &str| {
+        let mut command = bowline();
+        command.args(["sessions", "list", "--url", url]);
+        command
+    };
+    let said = |output: &std::process::Output| {
+        let said = String::from_utf8(output.stderr.clone()).unwrap().replace(&port, "[PORT]");
+        format!("exit code {}\n{said}", output.status.code().unwrap())
+    };
+    insta::assert_snapshot!(said(&list(&url).output().unwrap()), @r"
+    exit code 5
+    error: the certificate of https://localhost:[PORT]/ is not trusted: it is self-signed, or signed by an issuer that this machine does not know
+
+    hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
+    ");
+    let other_name = list(&gateway.url).env("SSL_CERT_FILE", &cert).output().unwrap();
+    insta::assert_snapshot!(said(&other_name), @r"
+    exit code 5
+    error: the certificate of https://127.0.0.1:[PORT]/ is not trusted: it is for another name than the one in the address
+
+    hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
+    ");
+    let mut daemons = bowline();
+    daemons.args(["daemons", "--control", &url]).env("BOWLINE_CONTROL_KEY", "a key");
+    insta::assert_snapshot!(said(&daemons.output().unwrap()), @r"
+    exit code 5
+    error: the certificate of the control plane at localhost:[PORT] is not trusted: it is self-signed, or signed by an issuer that this machine does not know
+
+    hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
+    ");
+    let trusted = list(&url).env("SSL_CERT_FILE", &cert).output().unwrap();
+    assert!(trusted.status.success(), "{}", said(&trusted));
+    let mut doctor = bowline();
+    doctor.args([
+        "doctor",
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        &format!("{url}/v1"),
+        "--data",
+    ]);
+    let output = doctor.arg(folder.path().join("other")).output().unwrap();
+    let found = String::from_utf8(output.stdout).unwrap();
+    let why = "cannot be reached: its certificate is not trusted: it is self-signed, or signed by";
+    assert!(found.contains(why), "{found}");
+}
 
 #[tokio::test]
 async fn sbp_l2_01_calls_and_surfaces_come_over_tls_and_nothing_in_the_clear() {

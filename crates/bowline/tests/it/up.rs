@@ -172,6 +172,27 @@ fn an_upstream_without_a_model_gives_its_first_one() {
 }
 
 #[test]
+fn an_upstream_that_does_not_answer_is_in_the_log_once_in_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = "http://user:hunter22@127.0.0.1:1/v1?key=hunter22";
+    let args = ["--listen", "127.0.0.1:0", "--upstream", secret, "--model", "m"];
+    let mut up = Up::start(folder.path(), &args, &[]);
+    for _ in 0..3 {
+        let mut chat = bowline();
+        chat.args(["chat", "--message", "hello", "--data"]).arg(folder.path());
+        chat.stdin(Stdio::null()).output().unwrap();
+    }
+    up.signal("-TERM");
+    let (_, log) = up.ended();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    let said = "an upstream does not answer upstream=default why=the upstream `default` cannot be \
+                reached";
+    assert!(warnings[0].contains(said), "{log}");
+    assert!(!log.contains("hunter22") && !up.said.contains("hunter22"), "{log}\n{}", up.said);
+}
+
+#[test]
 fn a_stop_says_what_it_waits_for_and_a_second_one_does_not_wait() {
     let folder = tempfile::tempdir().unwrap();
     let slow = ("BOWLINE_OFFLINE_PACE", "1h");

@@ -1,0 +1,78 @@
+//! What daemons, clients and a control plane keep on this machine, and the control plane that
+//! `BOWLINE_CONTROL` names.
+
+use std::path::Path;
+
+use bowline_client::relay::load_or_create;
+use bowline_relay::control::registry::Registry;
+use bowline_sbrp::id::DaemonId;
+
+use super::{Finding, shown};
+use crate::cli::relay_ends::ControlArgs;
+use crate::owner;
+
+pub(super) async fn findings(data: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(control_plane().await);
+    findings.extend(identity(data));
+    findings.extend(pins(data));
+    findings.extend(registry(data));
+    findings
+}
+
+/// Does the control plane answer, and accept the key?
+async fn control_plane() -> Option<Finding> {
+    let check = "control plane";
+    let address = std::env::var("BOWLINE_CONTROL").ok().filter(|address| !address.is_empty())?;
+    let Ok(url) = address.parse() else {
+        return Some(Finding::fail(check, "BOWLINE_CONTROL is not an address like https://host"));
+    };
+    let args = ControlArgs { control: Some(url), key_file: None };
+    let control = match owner::control_plane(&args) {
+        Ok(control) => control,
+        Err(failure) => return Some(Finding::warn(check, failure.what())),
+    };
+    Some(match control.daemons().await {
+        Ok(daemons) => {
+            let detail = format!("{} answers; you have {} daemons", control.host(), daemons.len());
+            Finding::ok(check, detail)
+        }
+        Err(error) => Finding::fail(check, crate::failure::Failure::from(error).what()),
+    })
+}
+
+/// The identity of a daemon on this machine.
+fn identity(data: &Path) -> Option<Finding> {
+    let (check, path) = ("daemon", owner::identity(Some(data)));
+    // It is only read, since it exists.
+    path.exists().then(|| match load_or_create(&path) {
+        Ok(identity) => {
+            let fingerprint = identity.public().fingerprint();
+            Finding::ok(check, format!("identity {} is {fingerprint}", shown(&path)))
+        }
+        Err(error) => Finding::fail(check, format!("{error}; {}", error.hint())),
+    })
+}
+
+/// The daemons' keys that `bowline connect` has pinned.
+fn pins(data: &Path) -> Option<Finding> {
+    let (check, path) = ("pinned keys", owner::pins_file(Some(data)));
+    path.exists().then(|| match owner::pins(Some(data)).trust(&DaemonId::new("none")) {
+        Ok(_) => Finding::ok(check, shown(&path)),
+        Err(error) => Finding::fail(check, format!("{error}; {}", error.hint())),
+    })
+}
+
+/// The registry of a control plane on this machine.
+fn registry(data: &Path) -> Option<Finding> {
+    let (check, folder) = ("control data", data.join("control"));
+    folder.exists().then(|| match Registry::open_existing(&folder) {
+        Ok(mut registry) => match (registry.check(), registry.users()) {
+            (Ok(()), Ok(users)) => {
+                Finding::ok(check, format!("{} opens; {} users", shown(&folder), users.len()))
+            }
+            (Err(error), _) | (_, Err(error)) => Finding::fail(check, error.to_string()),
+        },
+        Err(error) => Finding::fail(check, error.to_string()),
+    })
+}

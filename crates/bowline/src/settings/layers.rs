@@ -1,0 +1,198 @@
+//! The layers on top of each other: defaults, file, environment, flags.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bowline_gateway::config::Config;
+use toml::{Table, Value};
+
+use super::key::{insert, split};
+use super::known::{KnownSettings, defaults};
+use super::origin::Origin;
+use super::secret::is_secret;
+use super::{LogSettings, Settings, file, mistake};
+use crate::cli::SettingArgs;
+use crate::failure::{Failure, Kind};
+use crate::paths;
+use crate::terminal::note;
+
+/// `BOWLINE_*` variables that are not settings.
+const NOT_SETTINGS: [&str; 7] = [
+    "BOWLINE_CONFIG",
+    "BOWLINE_URL",
+    "BOWLINE_API_KEY",
+    "BOWLINE_SESSION_TOKEN",
+    "BOWLINE_BIN",
+    "BOWLINE_CONTROL",
+    "BOWLINE_CONTROL_KEY",
+];
+
+pub(super) struct Layers {
+    known: KnownSettings,
+    /// The values that were set, without defaults.
+    set: BTreeMap<String, (Value, Origin)>,
+}
+
+impl Layers {
+    pub(super) fn new() -> Self {
+        Self { known: KnownSettings::new(), set: BTreeMap::new() }
+    }
+
+    pub(super) fn file(
+        &mut self,
+        args: &SettingArgs,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        let named =
+            args.config.clone().or_else(|| environment.get("BOWLINE_CONFIG").map(PathBuf::from));
+        let path = named.clone().unwrap_or_else(paths::config);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if file::is_missing(&error, named.as_deref()) => return Ok(()),
+            Err(error) => {
+                let what =
+                    format!("cannot read the configuration file {}: {error}", path.display());
+                return Err(Failure::new(what)
+                    .hint("check the path given by --config or BOWLINE_CONFIG")
+                    .kind(Kind::Usage));
+            }
+        };
+        let values =
+            file::read(&text).map_err(|error| mistake::not_toml(&self.known, &path, error))?;
+        for value in values {
+            let origin = Origin::File { path: path.clone(), line: value.line };
+            self.checked(&value.key, value.value, origin)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn environment(
+        &mut self,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        for (name, text) in environment {
+            if !name.starts_with("BOWLINE_") || NOT_SETTINGS.contains(&name.as_str()) {
+                continue;
+            }
+            let Some((key, example)) = self.known.of_variable(name) else {
+                let near = self.known.nearest_variable(name);
+                let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                note!(
+                    "warning: the environment variable {name} is not a setting and is ignored{near}"
+                );
+                continue;
+            };
+            let origin = Origin::Environment(name.clone());
+            let value = parsed(text, example).ok_or_else(|| {
+                let why = format!("it has to be {}", mistake::kind_of(example));
+                mistake::wrong(&self.known, &key, &origin, &why)
+            })?;
+            self.checked(&key, value, origin)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn flags(&mut self, args: &SettingArgs) {
+        let path = |path: &PathBuf| Value::String(path.display().to_string());
+        let text = |text: &String| Value::String(text.clone());
+        let flags = [
+            ("data", "--data", args.data.as_ref().map(path)),
+            ("listen", "--listen", args.listen.map(|listen| Value::String(listen.to_string()))),
+            ("tls.cert", "--tls-cert", args.tls.tls_cert.as_ref().map(path)),
+            ("tls.key", "--tls-key", args.tls.tls_key.as_ref().map(path)),
+            ("upstream.default.url", "--upstream", args.upstream.as_ref().map(text)),
+            (
+                "upstream.default.key_env",
+                "--upstream-key-env",
+                args.upstream_key_env.as_ref().map(text),
+            ),
+            ("default_model", "--model", args.model.as_ref().map(text)),
+            ("insecure", "--insecure", args.insecure.then_some(Value::Boolean(true))),
+        ];
+        for (key, flag, value) in flags {
+            if let Some(value) = value {
+                self.set.insert(key.to_owned(), (value, Origin::Flag(flag)));
+            }
+        }
+    }
+
+    /// Sets a value if there is such a setting and it has this type.
+    fn checked(&mut self, key: &str, value: Value, origin: Origin) -> Result<(), Failure> {
+        let Some(example) = self.known.example(key) else {
+            return Err(mistake::unknown(&self.known, key, &origin));
+        };
+        if let Some(why) = mistake::wrong_type(&value, example) {
+            return Err(mistake::wrong(&self.known, key, &origin, &why));
+        }
+        self.set.insert(key.to_owned(), (value, origin));
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Settings, Failure> {
+        let merged = self.merged(|_| true);
+        let (data, log, gateway) = match read(merged.clone()) {
+            Ok(read) => read,
+            Err(error) => return Err(self.blamed(&error)),
+        };
+        let origins = self.set.into_iter().map(|(key, (_, origin))| (key, origin)).collect();
+        Ok(Settings { data, log, gateway, merged, origins })
+    }
+
+    /// The defaults with those of the set values whose keys are wanted.
+    fn merged(&self, wanted: impl Fn(&str) -> bool) -> Table {
+        let mut table = defaults();
+        for (key, (value, _)) in self.set.iter().filter(|(key, _)| wanted(key)) {
+            insert(&mut table, key, value.clone());
+        }
+        table
+    }
+
+    /// Which value the settings cannot be used for: deserialising what was merged does not tell.
+    ///
+    /// A value is at fault if its table can be used without it, or if it cannot be used alone.
+    fn blamed(&self, error: &toml::de::Error) -> Failure {
+        for (key, (_, origin)) in &self.set {
+            let section = &split(key)[0];
+            let in_section = |other: &str| split(other)[0] == *section;
+            let Err(whole) = read(self.merged(in_section)) else { continue };
+            let without = read(self.merged(|other| in_section(other) && other != key));
+            let alone = read(self.merged(|other| other == key));
+            if without.is_ok() || alone.is_err() {
+                let why = alone.err().unwrap_or(whole);
+                let why = match is_secret(key) {
+                    true => "its value cannot be used".to_owned(),
+                    false => mistake::sentence(section, why.message()),
+                };
+                return mistake::wrong(&self.known, key, origin, &why);
+            }
+        }
+        Failure::new(format!("the settings cannot be used: {}", error.message().trim()))
+            .hint("`bowline config show` names where each one comes from")
+            .kind(Kind::Usage)
+    }
+}
+
+type Read = (PathBuf, LogSettings, Config);
+
+fn read(mut table: Table) -> Result<Read, toml::de::Error> {
+    let data = match table.remove("data") {
+        Some(Value::String(path)) => PathBuf::from(path),
+        _ => paths::data(),
+    };
+    let log = table.remove("log").unwrap_or_else(|| Value::Table(Table::new()));
+    Ok((data, log.try_into()?, Value::Table(table).try_into()?))
+}
+
+/// A variable's text as a value of the example's type.
+fn parsed(text: &str, example: &Value) -> Option<Value> {
+    match example {
+        Value::Integer(_) => text.parse().ok().map(Value::Integer),
+        Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+        Value::Float(_) => text.parse().ok().map(Value::Float),
+        Value::Array(_) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+        }
+        _ => Some(Value::String(text.to_owned())),
+    }
+}
