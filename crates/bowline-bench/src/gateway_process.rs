@@ -39,7 +39,7 @@ impl Gateway {
         let begun = Instant::now();
         let mut command = Command::new(std::env::current_exe()?);
         command
-            .args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"])
+            .args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             // Without a model the start would ask the upstream for one.
             .args(["--upstream", upstream, "--model", "bench"])

@@ -73,6 +73,12 @@ pub enum DaemonStatus {
     Unknown,
 }
 
+/// The body of `PATCH /api/daemons/{id}`: what of the daemon is to change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rename {
+    pub name: String,
+}
+
 /// The answer to `GET /status` at a relay. Any valid token for the daemon authorizes the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayStatus {

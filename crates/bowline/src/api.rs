@@ -20,8 +20,9 @@ use uuid::Uuid;
 
 use crate::cli::GatewayArgs;
 use crate::failure::{Failure, Kind};
-use crate::terminal::{one_line, printable};
-use crate::{local, secrets, settings};
+use crate::secrets::API_KEY;
+use crate::terminal::{self, one_line, printable};
+use crate::{local, settings};
 
 /// A client of one gateway.
 #[derive(Debug)]
@@ -71,10 +72,7 @@ impl Api {
         let url = args.url.clone().or_else(announced).unwrap_or_else(usual);
         // The data folder's key is sent only to a gateway on this machine.
         let here = is_loopback_url(&url);
-        let given = match &args.key_file {
-            Some(file) => Some(secrets::from_file(file, "--key-file")?),
-            None => args.key.clone(),
-        };
+        let given = API_KEY.secret(args.key.as_deref(), args.key_file.as_deref())?;
         let key = given.or_else(|| here.then(|| local::key(&folder)).flatten());
         let http = outbound::client(&url)
             .connect_timeout(Duration::from_secs(5))
@@ -114,7 +112,7 @@ impl Api {
         body: Option<String>,
     ) -> Result<String, Failure> {
         let request = self.request(method, path, body.map(Bytes::from))?;
-        let (status, text) = exchange(request).await.map_err(|error| self.unheard(&error))?;
+        let (status, text) = self.exchange(request).await.map_err(|error| self.unheard(&error))?;
         Ok(good(status, text)?)
     }
 
@@ -128,7 +126,7 @@ impl Api {
                 request.header("idempotency-key", &deed.key).timeout(self.patience),
             )
         };
-        let (status, text) = match exchange(ask()?).await {
+        let (status, text) = match self.exchange(ask()?).await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() || error.is_builder() => {
                 return Err(self.unheard(&error));
@@ -136,7 +134,7 @@ impl Api {
             Err(_) => {
                 // Leaves a restarting gateway time to come up.
                 tokio::time::sleep(PAUSE).await;
-                exchange(ask()?).await.map_err(|_| RequestFailure {
+                self.exchange(ask()?).await.map_err(|_| RequestFailure {
                     what: format!(
                         "{} may have happened: the gateway at {} did not answer the request or its \
                          retry",
@@ -154,8 +152,16 @@ impl Api {
     /// The status of the response to a GET request, whatever it is.
     pub(crate) async fn status(&self, path: &str) -> Result<u16, Failure> {
         let request = self.request(Method::GET, path, None)?;
-        let (status, _) = exchange(request).await.map_err(|error| self.unheard(&error))?;
+        let (status, _) = self.exchange(request).await.map_err(|error| self.unheard(&error))?;
         Ok(status.as_u16())
+    }
+
+    /// Sends a request and reads the whole response.
+    async fn exchange(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<(StatusCode, String), reqwest::Error> {
+        terminal::waiting(format_args!("waiting for {}", self.url), exchange(request)).await
     }
 
     fn request(
@@ -311,7 +317,7 @@ fn refused(status: StatusCode, text: &str) -> RequestFailure {
     }
     match (status, body.error.detail) {
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
-            failure.hint("give an API key with --key or BOWLINE_API_KEY")
+            failure.hint("set BOWLINE_API_KEY, or name a file that holds a key with --key-file")
         }
         (StatusCode::NOT_FOUND, _) => failure.hint("`bowline sessions list` lists your sessions"),
         (_, Some(detail)) => failure.hint(printable(&detail)),

@@ -12,21 +12,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 /// Keeps an AI agent's session alive: it survives every disconnect, crash and device change.
 #[derive(Debug, Parser)]
 #[command(
     name = "bowline",
     version,
+    disable_help_subcommand = true,
     max_term_width = 100,
     after_help = "\
 Examples:
   bowline up                            start the gateway with a built-in offline agent
   bowline chat                          chat; disconnect at any time, nothing is lost
   bowline chat --last                   continue the newest session
-  bowline up --upstream https://host/v1 --upstream-key-env OPENAI_API_KEY --model gpt-4o"
+  bowline up --upstream https://host/v1 --upstream-key-env OPENAI_API_KEY --model gpt-4o
+
+`bowline help` also lists topics, such as configuration, errors and exit-codes."
 )]
 pub(crate) struct Cli {
+    /// Print no notes on stderr, only errors
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -35,8 +42,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Start the gateway for interactive use: logs only warnings, prints what to do next
     Up(ServeArgs),
-    /// Start the gateway with full logs, for scripts and services
-    Gateway(ServeArgs),
+    /// Run the gateway with full logs, for scripts and services
+    #[command(subcommand)]
+    Gateway(GatewayCommand),
     /// Chat with an agent; reconnect at any time from any terminal
     Chat(ChatArgs),
     /// List, search, rename, show, end or delete sessions
@@ -58,13 +66,16 @@ pub(crate) enum Command {
     /// Run the control plane of a relay, or manage its users, daemons and keys
     Control(control::ControlArgs),
     /// Run a relay: forwards encrypted frames between clients and daemons, and cannot read them
-    Relay(relay::RelayArgs),
+    #[command(subcommand)]
+    Relay(relay::RelayCommand),
     /// Make one address of this machine reachable through a relay, encrypted end to end
-    Daemon(relay_ends::DaemonArgs),
+    #[command(subcommand)]
+    Daemon(relay_ends::DaemonCommand),
     /// Connect to a daemon: forward a local port to it, or measure round trips
     Connect(relay_ends::ConnectArgs),
-    /// List your daemons
-    Daemons(relay_ends::DaemonsArgs),
+    /// List, rename or revoke your daemons
+    #[command(subcommand)]
+    Daemons(relay_ends::DaemonsCommand),
     /// Back up the data folder, also while the gateway runs; verify and restore backups
     Backup(backup::BackupArgs),
     /// Show the settings in force and where each comes from
@@ -75,6 +86,37 @@ pub(crate) enum Command {
     Keys(KeysArgs),
     /// Benchmark the gateway and the relay against bare servers in the same run
     Bench(BenchArgs),
+    /// Print completions for a shell
+    #[command(after_help = "\
+Examples:
+  bowline completions bash > ~/.local/share/bash-completion/completions/bowline
+  bowline completions zsh > ~/.zfunc/_bowline
+  bowline completions fish > ~/.config/fish/completions/bowline.fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command
+    #[command(after_help = "\
+Examples:
+  bowline man | man -l -
+  bowline man --out ~/.local/share/man/man1")]
+    Man {
+        /// Write the pages of all commands to this folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Show help about a command or a topic
+    #[command(after_help = "\
+Examples:
+  bowline help
+  bowline help sessions list
+  bowline help exit-codes")]
+    Help {
+        /// A command with its verb, or a topic
+        #[arg(value_name = "COMMAND OR TOPIC")]
+        about: Vec<String>,
+    },
 }
 
 /// Flags that override settings from the configuration file and the environment.
@@ -105,12 +147,22 @@ pub(crate) struct SettingArgs {
     pub(crate) insecure: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Run the gateway until SIGTERM, Ctrl-C or SIGHUP
+    #[command(after_help = "\
+Examples:
+  bowline gateway run --listen 127.0.0.1:8080 --data /var/lib/bowline
+  bowline gateway run --upstream http://localhost:11434/v1 --json")]
+    Run(ServeArgs),
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bowline up
-  bowline up --listen 127.0.0.1:9000 --data ./data
-  bowline gateway --listen 127.0.0.1:8080 --data /var/lib/bowline --upstream http://localhost:11434/v1")]
+  bowline up --listen localhost:9000 --data ./data
+  bowline up --upstream http://localhost:11434/v1")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
@@ -125,8 +177,8 @@ pub(crate) struct GatewayArgs {
     /// The gateway's address; detected if it runs on this machine
     #[arg(long, value_name = "URL", env = "BOWLINE_URL")]
     pub(crate) url: Option<url::Url>,
-    /// An API key of the gateway
-    #[arg(long, value_name = "KEY", env = "BOWLINE_API_KEY", hide_env_values = true)]
+    /// An API key of the gateway: an old spelling of --key-file
+    #[arg(long, value_name = "KEY", hide = true)]
     pub(crate) key: Option<String>,
     /// A file with an API key of the gateway [default: the key in BOWLINE_API_KEY]
     #[arg(long, value_name = "FILE")]
@@ -161,8 +213,12 @@ pub(crate) struct ChatArgs {
     /// Continue the newest session
     #[arg(long)]
     pub(crate) last: bool,
-    /// The session's token; needed if you have no API key of the gateway
-    #[arg(long, value_name = "TOKEN", env = "BOWLINE_SESSION_TOKEN", hide_env_values = true)]
+    /// A file with the session's token; needed if you have no API key of the gateway [default: the
+    /// token in BOWLINE_SESSION_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The session's token: an old spelling of --token-file
+    #[arg(long, value_name = "TOKEN", hide = true)]
     pub(crate) token: Option<String>,
     /// The device to act as
     #[arg(long, value_enum, default_value_t = Device::Desktop)]
@@ -469,8 +525,11 @@ Examples:
         /// The server's address, with or without /v1
         #[arg(long, value_name = "URL")]
         url: url::Url,
-        /// The server's API key, if it needs one
-        #[arg(long, value_name = "KEY", env = "BOWLINE_API_KEY", hide_env_values = true)]
+        /// A file with the server's API key, if it needs one [default: the key in BOWLINE_API_KEY]
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+        /// The server's API key: an old spelling of --key-file
+        #[arg(long, value_name = "KEY", hide = true)]
         key: Option<String>,
         /// The model to request
         #[arg(long, default_value = "bench")]
@@ -483,3 +542,6 @@ Examples:
         json: bool,
     },
 }
+
+#[cfg(test)]
+mod tests;

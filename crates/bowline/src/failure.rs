@@ -96,7 +96,7 @@ impl Failure {
     }
 
     pub(crate) fn print(&self) {
-        terminal::note!("{}", self.text());
+        terminal::error(self.text());
     }
 }
 

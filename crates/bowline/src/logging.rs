@@ -3,6 +3,7 @@
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::{LogFormat, LogSettings};
+use crate::terminal;
 
 /// Libraries that log frames or headers at debug and trace level: limited to info.
 const QUIET: [&str; 9] = [
@@ -21,7 +22,8 @@ const QUIET: [&str; 9] = [
 const SILENT: [&str; 2] = ["rmcp", "process_wrap"];
 
 pub(crate) fn start(log: &LogSettings) -> Result<(), String> {
-    let mut filter = EnvFilter::try_new(&log.level).map_err(|_| {
+    let level = if terminal::is_quiet() { "error" } else { &log.level };
+    let mut filter = EnvFilter::try_new(level).map_err(|_| {
         format!("`{}` is not a log level; try error, warn, info or debug", log.level)
     })?;
     let quiet = QUIET.iter().map(|target| format!("{target}=info"));

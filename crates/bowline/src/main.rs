@@ -13,13 +13,18 @@ mod secrets;
 mod settings;
 mod shell;
 mod signals;
+mod spelling;
 mod terminal;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::relay::RelayCommand;
+use crate::cli::relay_ends::DaemonCommand;
+use crate::cli::{Cli, Command, GatewayCommand};
+use crate::failure::Failure;
+use crate::secrets::SESSION_TOKEN;
 use crate::terminal::note;
 
 /// Memory of a turn is allocated on one thread and freed on another, many times a second. Measured,
@@ -28,11 +33,16 @@ use crate::terminal::note;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let spelled = spelling::modern(std::env::args_os().collect());
+    let cli = Cli::parse_from(spelled.args);
+    terminal::be_quiet(cli.quiet);
+    if let Some(hint) = spelled.hint {
+        note!("{hint}");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            note!("error: cannot start threads: {error}");
+            Failure::new(format!("cannot start threads: {error}")).print();
             return ExitCode::FAILURE;
         }
     };
@@ -48,11 +58,16 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
+async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Up(args) => commands::serve::up(args).await,
-        Command::Gateway(args) => commands::serve::gateway(args).await,
-        Command::Chat(args) => commands::chat::run(args).await,
+        Command::Gateway(GatewayCommand::Run(args)) => commands::serve::gateway(args).await,
+        Command::Chat(mut args) => {
+            // It draws its own lines.
+            terminal::no_waiting_line();
+            args.token = SESSION_TOKEN.secret(args.token.as_deref(), args.token_file.as_deref())?;
+            commands::chat::run(args).await
+        }
         Command::Sessions(args) => commands::sessions::run(args).await,
         Command::Export(args) => commands::export::run(args).await,
         Command::Import(args) => commands::import::run(args).await,
@@ -62,8 +77,8 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Lineage(args) => commands::lineage::run(args).await,
         Command::Mcp(args) => commands::mcp::run(args).await,
         Command::Control(args) => commands::control::run(args).await,
-        Command::Relay(args) => commands::relay::run(args).await,
-        Command::Daemon(args) => commands::daemon::run(args).await,
+        Command::Relay(RelayCommand::Run(args)) => commands::relay::run(*args).await,
+        Command::Daemon(DaemonCommand::Run(args)) => commands::daemon::run(args).await,
         Command::Connect(args) => commands::connect::run(args).await,
         Command::Daemons(args) => commands::daemons::run(args).await,
         Command::Backup(args) => commands::backup::run(args),
@@ -71,5 +86,8 @@ async fn run(cli: Cli) -> Result<ExitCode, failure::Failure> {
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,
         Command::Bench(args) => commands::bench::run(args).await,
+        Command::Completions { shell } => Ok(commands::completions::run(shell)),
+        Command::Man { out } => commands::man::run(out.as_deref()),
+        Command::Help { about } => commands::help::run(&about),
     }
 }

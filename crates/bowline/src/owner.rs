@@ -12,7 +12,7 @@ use bowline_sbrp::control::{Code, ControlCode};
 
 use crate::cli::relay_ends::ControlArgs;
 use crate::failure::{Failure, Kind};
-use crate::terminal::printable;
+use crate::terminal::{self, printable};
 use crate::{paths, secrets};
 
 /// A client of the control plane given by the arguments.
@@ -39,9 +39,15 @@ fn key(file: Option<&Path>) -> Result<String, Failure> {
     }
 }
 
+/// The user's daemons.
+pub(crate) async fn daemons(control: &ControlPlane) -> Result<Vec<DaemonView>, Failure> {
+    let doing = format!("waiting for {}", control.host());
+    Ok(terminal::waiting(doing, control.daemons()).await?)
+}
+
 /// Finds a daemon by its id, or by its name if the name is unique.
 pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonView, Failure> {
-    let daemons = control.daemons().await?;
+    let daemons = daemons(control).await?;
     if let Some(daemon) = daemons.iter().find(|daemon| daemon.id == named) {
         return Ok(daemon.clone());
     }
@@ -51,11 +57,11 @@ pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonVi
         (Some(daemon), 0) => Ok(daemon),
         (Some(_), others) => {
             Err(Failure::new(format!("{} daemons are called {named}", others + 1))
-                .hint("use an id; `bowline daemons` shows them")
+                .hint("use an id; `bowline daemons list` shows them")
                 .kind(Kind::Usage))
         }
         (None, _) => Err(Failure::new(format!("you have no daemon {named}"))
-            .hint("`bowline daemons` lists your daemons")
+            .hint("`bowline daemons list` lists your daemons")
             .kind(Kind::NotFound)),
     }
 }
@@ -88,10 +94,12 @@ impl From<ControlError> for Failure {
                 "check the key in BOWLINE_CONTROL_KEY or --key-file"
             }
             ControlError::Refused { status: 403, .. } => {
-                "`bowline daemons` lists your daemons, and revokes one with --revoke; a revoked \
+                "`bowline daemons list` shows yours, `bowline daemons revoke` removes one; a revoked \
                  daemon can register again as a new one with another --data folder"
             }
-            ControlError::Refused { status: 404, .. } => "`bowline daemons` lists your daemons",
+            ControlError::Refused { status: 404, .. } => {
+                "`bowline daemons list` lists your daemons"
+            }
             ControlError::Unreachable { .. } => "check --control, and that it runs",
             ControlError::Untrusted { .. } => outbound::TRUST_HINT,
             ControlError::Refused { .. } => "try again later",
@@ -150,12 +158,12 @@ pub(crate) fn lost(reason: LossReason) -> Failure {
         LossReason::Control(error) => error.into(),
         LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
             Failure::new("the daemon is offline")
-                .hint("start it on its machine with `bowline daemon`")
+                .hint("start it on its machine with `bowline daemon run`")
                 .kind(Kind::Unreachable)
         }
         LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {
             Failure::new("the daemon was revoked")
-                .hint("`bowline daemons` lists your daemons")
+                .hint("`bowline daemons list` lists your daemons")
                 .kind(Kind::NotFound)
         }
         LossReason::Told(Code::Known(ControlCode::SessionExpired)) => {

@@ -9,8 +9,10 @@ pub(crate) mod markdown;
 pub(crate) mod raw;
 pub(crate) mod styled;
 mod table;
+mod waiting;
 
 pub(crate) use table::{columns, table};
+pub(crate) use waiting::{no_waiting_line, waiting};
 
 use std::fmt::{Arguments, Display};
 use std::io::{self, ErrorKind, Write as _};
@@ -21,6 +23,8 @@ use jiff::Timestamp;
 
 /// A write to stdout failed, other than by a closed pipe.
 static LOST: AtomicBool = AtomicBool::new(false);
+/// Notes are not printed.
+static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line on stdout.
 macro_rules! say {
@@ -35,15 +39,36 @@ macro_rules! show {
     ($($words:tt)*) => { $crate::terminal::out(format_args!($($words)*)) };
 }
 
-/// Prints a line on stderr: everything that is not the command's result.
+/// Prints a line on stderr: what is neither the command's result nor an error.
 macro_rules! note {
-    ($($words:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($words)*);
-    }};
+    () => { $crate::terminal::talk(format_args!("\n")) };
+    ($($words:tt)*) => {
+        $crate::terminal::talk(format_args!("{}\n", format_args!($($words)*)))
+    };
 }
 
 pub(crate) use {note, say, show};
+
+/// With --quiet: no notes, only errors.
+pub(crate) fn be_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Use [`note!`].
+pub(crate) fn talk(words: Arguments<'_>) {
+    if !is_quiet() {
+        let _ = io::stderr().write_fmt(words);
+    }
+}
+
+/// Prints an error and its hint on stderr, also with --quiet.
+pub(crate) fn error(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// Use [`say!`] and [`show!`].
 pub(crate) fn out(words: Arguments<'_>) {
@@ -57,7 +82,7 @@ pub(crate) fn finished(code: ExitCode) -> ExitCode {
         return code;
     }
     let hint = "check the disk that stdout is written to, then run the command again";
-    note!("{}", error_text("not all of the output could be written", Some(hint)));
+    error(error_text("not all of the output could be written", Some(hint)));
     ExitCode::from(74)
 }
 
@@ -88,6 +113,12 @@ fn noticed(written: io::Result<()>) {
 /// Whether colours are wanted: not with `NO_COLOR` (<https://no-color.org>).
 pub(crate) fn has_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The width of the terminal, at most 100; 80 if there is none.
+pub(crate) fn width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    columns.unwrap_or(80).clamp(20, 100)
 }
 
 /// [`printable`] text on one line.

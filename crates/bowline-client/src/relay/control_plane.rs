@@ -11,7 +11,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_net::outbound;
-use bowline_sbrp::api::{DaemonView, OpenSession, Refusal, Register, Registered, SessionOpened};
+use bowline_sbrp::api::{
+    DaemonView, OpenSession, Refusal, Register, Registered, Rename, SessionOpened,
+};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -112,6 +114,13 @@ impl ControlPlane {
     /// Lists the user's daemons.
     pub async fn daemons(&self) -> Result<Vec<DaemonView>, ControlError> {
         self.ask(self.request(Method::GET, &["api", "daemons"])?).await
+    }
+
+    /// Gives a daemon another name.
+    pub async fn rename(&self, daemon: &DaemonId, name: &str) -> Result<(), ControlError> {
+        let path = ["api", "daemons", daemon.as_str()];
+        let request = self.request(Method::PATCH, &path)?.json(&Rename { name: name.to_owned() });
+        self.answer(request).await.map(drop)
     }
 
     /// Revokes a daemon permanently. Idempotent.

@@ -15,7 +15,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use bowline_net::body::{self, BodyError};
 use bowline_net::{Peer, peer};
-use bowline_sbrp::api::{DaemonView, OpenSession, Register, Registered, SessionOpened};
+use bowline_sbrp::api::{DaemonView, OpenSession, Register, Registered, Rename, SessionOpened};
 use bowline_sbrp::revocation;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(super) fn router(issuer: Arc<TokenIssuer>) -> Router {
     Router::new()
         .route("/api/daemons/register", post(register))
         .route("/api/daemons/{id}/presence", post(renew))
-        .route("/api/daemons/{id}", delete(revoke))
+        .route("/api/daemons/{id}", delete(revoke).patch(rename))
         .route("/api/daemons", get(daemons))
         .route("/api/sessions", post(open_session))
         .route("/.well-known/jwks.json", get(jwks))
@@ -84,6 +84,19 @@ async fn renew(
     Path(id): Path<String>,
 ) -> Result<Json<Registered>, RequestError> {
     Ok(Json(issuer.renew(caller(from, &headers)?, id).await?))
+}
+
+async fn rename(
+    State(issuer): State<Arc<TokenIssuer>>,
+    from: From,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<StatusCode, RequestError> {
+    let caller = caller(from, &headers)?;
+    let asked = Rename::read(&read(body, &issuer).await?)?;
+    issuer.rename(caller, id, asked.name).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn revoke(

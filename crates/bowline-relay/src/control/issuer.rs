@@ -159,6 +159,19 @@ impl TokenIssuer {
         Ok(listed.daemons.into_iter().zip(answers).map(|(d, status)| view(d, status)).collect())
     }
 
+    pub(super) async fn rename(
+        &self,
+        caller: ApiCaller,
+        id: String,
+        name: String,
+    ) -> Result<(), RequestError> {
+        let now = clock::now();
+        self.throttles.may_try(caller.from, &caller.key)?;
+        let job =
+            move |registry: &mut Registry| registry.rename_own_daemon(&caller.key, &id, &name, now);
+        self.settle(caller, job).await
+    }
+
     pub(super) async fn revoke(&self, caller: ApiCaller, id: String) -> Result<(), RequestError> {
         let now = clock::now();
         self.throttles.may_try(caller.from, &caller.key)?;

@@ -13,7 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{OpenSession, Register};
+use super::{OpenSession, Register, Rename};
 use crate::identity::IdentityKey;
 
 /// The longest accepted daemon id, in bytes.
@@ -74,6 +74,14 @@ impl OpenSession {
     }
 }
 
+impl Rename {
+    /// Reads the body of `PATCH /api/daemons/{id}`; the name is without the space around it.
+    pub fn read(body: &[u8]) -> Result<Self, BadBody> {
+        let asked: Self = object(body)?;
+        named(&asked.name).map(|name| Self { name }).ok_or(BadBody::Name)
+    }
+}
+
 impl std::fmt::Debug for Registration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Registration").field("identity", &self.identity).finish_non_exhaustive()
@@ -115,6 +123,17 @@ mod tests {
 
     fn identity() -> IdentityKey {
         IdentitySecret::from_seed(&[0xfb; 32]).public()
+    }
+
+    #[test]
+    fn a_name_is_short_and_printable() {
+        let read = |name: &str| Rename::read(json!({ "name": name }).to_string().as_bytes());
+        assert_eq!(read("  workshop ").map(|asked| asked.name), Ok("workshop".to_owned()));
+        for bad in ["", "  ", "a\u{7}b", &"x".repeat(LONGEST_NAME + 1)] {
+            assert_eq!(read(bad), Err(BadBody::Name), "{bad:?}");
+        }
+        assert_eq!(Rename::read(b"{}"), Err(BadBody::Fields));
+        assert_eq!(Rename::read(b"[\"x\"]"), Err(BadBody::NotAnObject));
     }
 
     fn read(body: Value) -> Result<Registration, BadBody> {

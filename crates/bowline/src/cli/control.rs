@@ -9,36 +9,33 @@ use ipnet::IpNet;
 
 use super::tls::TlsArgs;
 
-/// Without a subcommand the control plane's server is started.
 #[derive(Debug, Args)]
-#[command(
-    subcommand_negates_reqs = true,
-    after_help = "\
+#[command(after_help = "\
 The subcommands change the data folder directly, also while the control plane runs: it sees changes
 at once. A revoked user or daemon gets no new tokens, and relays disconnect its daemons and their
 clients within seconds.
 
 Examples:
-  bowline control --relay-url wss://relay.example.org/relay --issuer https://control.example.org
-  bowline control --relay-url ws://127.0.0.1:7001/relay --listen 127.0.0.1:7000 --data ./control
+  bowline control run --relay-url wss://relay.example.org/relay --issuer https://control.example.org
   bowline control user add alice
   bowline control daemon list --json
-  bowline control rotate"
-)]
+  bowline control rotate")]
 pub(crate) struct ControlArgs {
     /// The control plane's data folder [default: `control` in bowline's data folder]
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) serve: ControlServeArgs,
     /// Print JSON; the server prints one line of it when it is ready
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
-    pub(crate) command: Option<ControlCommand>,
+    pub(crate) command: ControlCommand,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bowline control run --relay-url wss://relay.example.org/relay --issuer https://control.example.org
+  bowline control run --relay-url ws://127.0.0.1:7001/relay --listen localhost:7000 --data ./control")]
 pub(crate) struct ControlServeArgs {
     /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000", value_parser = listen::parse)]
@@ -48,8 +45,8 @@ pub(crate) struct ControlServeArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) issuer: Option<String>,
     /// The relay's address, where daemons and clients connect
-    #[arg(long, value_name = "URL", required = true)]
-    pub(crate) relay_url: Option<url::Url>,
+    #[arg(long, value_name = "URL")]
+    pub(crate) relay_url: url::Url,
     /// The relay's region, if it has one
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,
@@ -69,6 +66,8 @@ pub(crate) struct ControlServeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ControlCommand {
+    /// Run the control plane's server until SIGTERM, Ctrl-C or SIGHUP
+    Run(Box<ControlServeArgs>),
     /// Add, list or revoke users, or create API keys for them
     #[command(subcommand)]
     User(UserCommand),

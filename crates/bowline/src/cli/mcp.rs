@@ -1,5 +1,7 @@
 //! Arguments of `bowline mcp`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::GatewayArgs;
@@ -32,12 +34,16 @@ Forwards every request to the running gateway. The MCP host starts this command:
 Examples:
   bowline mcp serve
   bowline mcp serve --url https://gateway.example
-  BOWLINE_SESSION_TOKEN=sbt_… bowline mcp serve")]
+  bowline mcp serve --token-file session.token")]
     Serve {
         #[command(flatten)]
         gateway: GatewayArgs,
-        /// A session's token; limits access to that session
-        #[arg(long, value_name = "TOKEN", env = "BOWLINE_SESSION_TOKEN", hide_env_values = true)]
+        /// A file with a session's token, which limits access to that session [default: the token in
+        /// BOWLINE_SESSION_TOKEN]
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        /// A session's token: an old spelling of --token-file
+        #[arg(long, value_name = "TOKEN", hide = true)]
         token: Option<String>,
     },
 }

@@ -5,10 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bowline_net::{duration, listen, peer};
-use clap::Args;
+use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
 use super::tls::TlsArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RelayCommand {
+    /// Run a relay until SIGTERM, Ctrl-C or SIGHUP
+    Run(Box<RelayArgs>),
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -16,13 +22,13 @@ A relay forwards encrypted frames between clients and daemons and cannot read th
 tokens of one control plane, whose keys it fetches from <issuer>/.well-known/jwks.json.
 
 Examples:
-  bowline relay --with-control
-  bowline relay --with-control --listen 0.0.0.0:443 --url https://relay.example \\
+  bowline relay run --with-control
+  bowline relay run --with-control --listen 0.0.0.0:443 --url https://relay.example \\
       --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
-  bowline relay --issuer http://127.0.0.1:7000
-  bowline relay --listen 0.0.0.0:443 --issuer https://control.example --region eu \\
+  bowline relay run --issuer http://127.0.0.1:7000
+  bowline relay run --listen 0.0.0.0:443 --issuer https://control.example --region eu \\
       --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
-  bowline relay --listen 10.0.0.5:8090 --issuer https://control.example --insecure-plain \\
+  bowline relay run --listen 10.0.0.5:8090 --issuer https://control.example --insecure-plain \\
       --rate-connections-ip 0")]
 pub(crate) struct RelayArgs {
     /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine

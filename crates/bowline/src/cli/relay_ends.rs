@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, Subcommand};
 use url::Url;
 
 /// The control plane's address and the user's API key.
@@ -17,6 +17,12 @@ pub(crate) struct ControlArgs {
     pub(crate) key_file: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonCommand {
+    /// Run a daemon until SIGTERM, Ctrl-C or SIGHUP
+    Run(DaemonArgs),
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Clients reach the one address given with --tcp and no other. Traffic is encrypted end to end:
@@ -24,8 +30,8 @@ neither relay nor control plane can read it. Sessions survive the loss of the co
 
 Examples:
   export BOWLINE_CONTROL=https://control.example.org BOWLINE_CONTROL_KEY=…
-  bowline daemon --tcp 127.0.0.1:22 --name home
-  bowline daemon --tcp 127.0.0.1:8080 --key-file ~/.config/bowline/control.key")]
+  bowline daemon run --tcp 127.0.0.1:22 --name home
+  bowline daemon run --tcp 127.0.0.1:8080 --key-file ~/.config/bowline/control.key")]
 pub(crate) struct DaemonArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
@@ -82,21 +88,48 @@ pub(crate) struct ConnectArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "\
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonsCommand {
+    /// List your daemons
+    #[command(after_help = "\
 Examples:
-  bowline daemons --control https://control.example.org
-  bowline daemons --json
-  bowline daemons --revoke old-laptop")]
-pub(crate) struct DaemonsArgs {
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
+  bowline daemons list --control https://control.example.org
+  bowline daemons list --json")]
+    List {
+        #[command(flatten)]
+        control: ControlArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a daemon another name
+    #[command(after_help = "\
+A daemon that is started with --name takes that name again.
+
+Example:
+  bowline daemons rename old-laptop workshop")]
+    Rename {
+        #[command(flatten)]
+        control: ControlArgs,
+        /// The daemon's id or name
+        daemon: String,
+        /// The new name
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Revoke a daemon permanently, for example a lost machine. It and its clients are disconnected
-    #[arg(long, value_name = "DAEMON")]
-    pub(crate) revoke: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(after_help = "Example:\n  bowline daemons revoke old-laptop")]
+    Revoke {
+        #[command(flatten)]
+        control: ControlArgs,
+        /// The daemon's id or name
+        daemon: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Parses `HOST:PORT`. The host name is resolved when a connection is made, not here.

@@ -11,7 +11,7 @@ use super::GatewayArgs;
 Without --out the bundle stays on the gateway, and the printed token imports it there, once.
 
 Examples:
-  bowline export last
+  bowline export last > trip.token
   bowline export 0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f --label 'before the flight' --ttl 7d
   bowline export last --out trip.sbp.json")]
 pub(crate) struct ExportArgs {
@@ -42,14 +42,18 @@ Each conversation of another product's file is imported once: the same file agai
 
 Examples:
   bowline import trip.sbp.json
-  bowline import eyJ0eXAiOi… --agent booking
-  bowline import eyJ0eXAiOi… --fork                 the token stays valid
+  bowline import --token-file trip.token --agent booking
+  bowline import --token-file trip.token --fork     the token stays valid
   bowline import conversations.json --dry-run")]
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// A file, `-` for standard input, or a roaming token
-    pub(crate) source: String,
+    /// A file, or `-` for standard input
+    #[arg(value_name = "FILE", required_unless_present = "token_file")]
+    pub(crate) source: Option<String>,
+    /// A file with a roaming token, or `-` for standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "source")]
+    pub(crate) token_file: Option<PathBuf>,
     /// The agent of the new session [default: the bundle's agent]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
@@ -68,12 +72,16 @@ pub(crate) struct ImportArgs {
 #[command(after_help = "\
 Examples:
   bowline inspect trip.sbp.json
-  bowline inspect eyJ0eXAiOi…")]
+  bowline inspect --token-file trip.token")]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// A file, `-` for standard input, or a roaming token
-    pub(crate) source: String,
+    /// A file, or `-` for standard input
+    #[arg(value_name = "FILE", required_unless_present = "token_file")]
+    pub(crate) source: Option<String>,
+    /// A file with a roaming token, or `-` for standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "source")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

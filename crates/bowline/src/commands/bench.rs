@@ -8,6 +8,7 @@ use bowline_bench::{Pace, Report, compare, echo, gateway, mock, relay, roaming, 
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
+use crate::secrets::API_KEY;
 use crate::terminal::{note, say, show};
 
 pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
@@ -40,12 +41,13 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             report = measured.map_err(failed)?;
             json
         }
-        BenchCommand::Compare { url, key, model, seconds, json } => {
+        BenchCommand::Compare { url, key_file, key, model, seconds, json } => {
+            let key = API_KEY.secret(key.as_deref(), key_file.as_deref())?;
             let length = Duration::from_secs(seconds);
             let measured = compare::run(&url, key.as_deref(), &model, length, &mut report).await;
             measured.map_err(|error| {
                 Failure::new(format!("the benchmark failed: {error:#}"))
-                    .hint("check that the server is running, and check --key and --model")
+                    .hint("check that the server is running, and check --key-file and --model")
             })?;
             json
         }

@@ -15,7 +15,7 @@ use crate::cli::SettingArgs;
 use crate::cli::relay_ends::ConnectArgs;
 use crate::failure::{Failure, Kind};
 use crate::settings::Settings;
-use crate::terminal::{note, printable, say};
+use crate::terminal::{self, note, printable, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
@@ -55,7 +55,7 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
     note!("pinned   {pinned}\noffered  {offered}");
     if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
         return Err(Failure::new("the daemon's new key does not have that fingerprint")
-            .hint("nothing was changed; `bowline daemon` prints its fingerprint when it starts")
+            .hint("nothing was changed; `bowline daemon run` prints its fingerprint when it starts")
             .kind(Kind::KeyChanged));
     }
     note!("approved; pinned as soon as the daemon has proved that it has the key\n");
@@ -153,7 +153,7 @@ async fn measure(
 ) -> Result<ExitCode, Failure> {
     let mut client = RelayClient::connect(config);
     let (session, relay) = loop {
-        match client.next().await {
+        match terminal::waiting("waiting for the daemon", client.next()).await {
             Some(ClientEvent::Established { session, relay, .. }) => break (session, relay),
             Some(ClientEvent::Lost { reason, .. }) => return Err(owner::lost(reason)),
             Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
@@ -167,9 +167,13 @@ async fn measure(
     let (id, fingerprint) = (session.id().to_string(), session.fingerprint().to_string());
     let mut pings = ping(session).await.map_err(Failure::new)?;
     let mut times = Vec::with_capacity(count as usize);
-    for _ in 0..count {
-        times.push(pings.once().await.map_err(Failure::new)?);
-    }
+    let measuring = async {
+        for _ in 0..count {
+            times.push(pings.once().await.map_err(Failure::new)?);
+        }
+        Ok::<_, Failure>(())
+    };
+    terminal::waiting(format_args!("measuring {count} round trips"), measuring).await?;
     drop(pings);
     client.close().await;
     times.sort_unstable();

@@ -21,11 +21,11 @@ use crate::terminal::utc;
 pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
     let data = args.data.unwrap_or_else(|| paths::data().join("control"));
     match args.command {
-        None => serve::run(args.serve, data, args.json).await,
-        Some(ControlCommand::User(command)) => user::run(&data, command, args.json),
-        Some(ControlCommand::Daemon(command)) => daemon::run(&data, command, args.json),
-        Some(ControlCommand::Rotate { compromised }) => rotate::run(&data, compromised, args.json),
-        Some(ControlCommand::Audit { limit }) => audit::run(&data, limit, args.json),
+        ControlCommand::Run(serve) => serve::run(*serve, data, args.json).await,
+        ControlCommand::User(command) => user::run(&data, command, args.json),
+        ControlCommand::Daemon(command) => daemon::run(&data, command, args.json),
+        ControlCommand::Rotate { compromised } => rotate::run(&data, compromised, args.json),
+        ControlCommand::Audit { limit } => audit::run(&data, limit, args.json),
     }
 }
 
@@ -69,7 +69,7 @@ fn unopened(error: RegistryOpenError, data: &Path) -> Failure {
 pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
     let hint = match &error {
         ControlStartError::Registry(error) => return unopened(error.clone(), data),
-        ControlStartError::Config(_) => "`bowline control --help` has examples".into(),
+        ControlStartError::Config(_) => "`bowline control run --help` has examples".into(),
         ControlStartError::Plain { .. } => {
             "add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that terminates TLS, \
              or use --insecure-plain if the proxy is on another machine"

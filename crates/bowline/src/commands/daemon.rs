@@ -1,4 +1,4 @@
-//! `bowline daemon`: makes one address of this machine reachable for its owner through a relay.
+//! `bowline daemon run`: makes one address of this machine reachable for its owner through a relay.
 
 use std::process::ExitCode;
 

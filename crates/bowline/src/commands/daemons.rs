@@ -1,33 +1,63 @@
-//! `bowline daemons`: lists the user's daemons, or revokes one.
+//! `bowline daemons`: list, rename, revoke.
 
 use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use bowline_client::relay::ControlPlane;
 use bowline_sbrp::api::{DaemonStatus, DaemonView};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::Fingerprint;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::cli::relay_ends::DaemonsArgs;
+use crate::cli::relay_ends::DaemonsCommand;
 use crate::failure::Failure;
 use crate::owner;
 use crate::terminal::{note, printable, say, show, table};
 
-pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
-    let control = owner::control_plane(&args.control)?;
-    if let Some(daemon) = &args.revoke {
-        return revoke(&control, daemon, args.json).await;
+pub(crate) async fn run(command: DaemonsCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DaemonsCommand::List { control, json } => {
+            let daemons = owner::daemons(&owner::control_plane(&control)?).await?;
+            list(&daemons, json);
+        }
+        DaemonsCommand::Rename { control, daemon, name, json } => {
+            let control = owner::control_plane(&control)?;
+            let daemon = owner::find(&control, &daemon).await?;
+            control.rename(&DaemonId::new(daemon.id.as_str()), &name).await?;
+            match json {
+                true => say!("{}", json!({ "id": daemon.id, "name": name })),
+                false => say!("{} is called {}", shown(&daemon), printable(&name)),
+            }
+        }
+        DaemonsCommand::Revoke { control, daemon, json } => {
+            let control = owner::control_plane(&control)?;
+            let daemon = owner::find(&control, &daemon).await?;
+            control.revoke(&DaemonId::new(daemon.id.as_str())).await?;
+            match json {
+                true => say!("{}", json!({ "id": daemon.id, "revoked": true })),
+                false => say!(
+                    "{} is revoked; the relay disconnects it and its clients within seconds",
+                    shown(&daemon)
+                ),
+            }
+        }
     }
-    let daemons = control.daemons().await?;
-    if args.json {
-        say!("{}", json!(daemons));
-        return Ok(ExitCode::SUCCESS);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(daemons: &[DaemonView], json: bool) {
+    if json {
+        let daemons = daemons.iter().map(|daemon| {
+            json!({ "id": daemon.id, "name": daemon.name, "status": daemon.status,
+                    "identity_public_key": daemon.identity_public_key,
+                    "fingerprint": fingerprint(&daemon.identity_public_key) })
+        });
+        return say!("{}", Value::Array(daemons.collect()));
     }
     if daemons.is_empty() {
-        note!("no daemons yet; start one with `bowline daemon --tcp 127.0.0.1:22 --name home`");
-        return Ok(ExitCode::SUCCESS);
+        return note!(
+            "no daemons yet; start one with `bowline daemon run --tcp 127.0.0.1:22 --name home`"
+        );
     }
     let row = |daemon: &DaemonView| {
         let status = match daemon.status {
@@ -44,19 +74,10 @@ pub(crate) async fn run(args: DaemonsArgs) -> Result<ExitCode, Failure> {
     };
     let rows: Vec<_> = daemons.iter().map(row).collect();
     show!("{}", table(["DAEMON", "NAME", "STATUS", "FINGERPRINT"], &rows));
-    Ok(ExitCode::SUCCESS)
 }
 
-async fn revoke(control: &ControlPlane, daemon: &str, json: bool) -> Result<ExitCode, Failure> {
-    let daemon = owner::find(control, daemon).await?;
-    control.revoke(&DaemonId::new(daemon.id.as_str())).await?;
-    if json {
-        say!("{}", json!({ "id": daemon.id, "revoked": true }));
-    } else {
-        let name = printable(daemon.name.as_deref().unwrap_or(&daemon.id));
-        say!("{name} is revoked; the relay disconnects it and its clients within seconds");
-    }
-    Ok(ExitCode::SUCCESS)
+fn shown(daemon: &DaemonView) -> String {
+    printable(daemon.name.as_deref().unwrap_or(&daemon.id))
 }
 
 /// The fingerprint of the key as the control plane stores it. Not verified: only a handshake with

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::terminal::{columns, say, show};
+use crate::terminal::{self, columns, say, show};
 use crate::{local, paths};
 
 /// The result of one check.
@@ -52,14 +52,7 @@ impl Finding {
 
 pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let settings = Settings::load(&args.settings)?;
-    let running = local::running(&settings.data);
-    let mut findings = vec![machine::folder(&settings)];
-    findings.extend(gateway::findings(&settings, running.as_ref()).await);
-    findings.extend(upstreams::findings(&settings, running.as_ref()).await);
-    findings.push(machine::address(&settings, running.as_ref()).await);
-    findings.extend(secret_files::findings(&settings));
-    findings.extend(relay::findings(&settings.data).await);
-    findings.extend([machine::clock(), machine::open_files()]);
+    let findings = terminal::waiting("checking", findings(&settings)).await;
     let failed = findings.iter().any(|finding| finding.result == Grade::Fail);
     if args.json {
         say!("{}", serde_json::to_string(&findings).map_err(Failure::new)?);
@@ -75,6 +68,18 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
         show!("{}", columns(&findings.iter().map(row).collect::<Vec<_>>()));
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn findings(settings: &Settings) -> Vec<Finding> {
+    let running = local::running(&settings.data);
+    let mut findings = vec![machine::folder(settings)];
+    findings.extend(gateway::findings(settings, running.as_ref()).await);
+    findings.extend(upstreams::findings(settings, running.as_ref()).await);
+    findings.push(machine::address(settings, running.as_ref()).await);
+    findings.extend(secret_files::findings(settings));
+    findings.extend(relay::findings(&settings.data).await);
+    findings.extend([machine::clock(), machine::open_files()]);
+    findings
 }
 
 /// A path as it is shown.

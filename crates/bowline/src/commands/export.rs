@@ -31,8 +31,8 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
         None => {
             note!("valid until  {}\n", text("expires_at"));
             say!("{}", text("roaming_token"));
-            note!("\nAnyone who has this token can import the session, once:");
-            note!("  bowline import TOKEN");
+            note!("\nAnyone who has this token can import the session, once. Save it in a file:");
+            note!("  bowline import --token-file FILE");
         }
     }
     Ok(ExitCode::SUCCESS)

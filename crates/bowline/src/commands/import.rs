@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::api::{Api, IdempotentRequest, RequestFailure, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::{Failure, Kind};
+use crate::secrets;
 use crate::terminal::{note, one_line, printable, progress, say};
 use bowline_import::{Conversation, Format, Found};
 
@@ -35,8 +36,13 @@ pub(super) enum Given {
     },
 }
 
-/// Reads a file or standard input (`-`); what is not a file but looks like a token is a token.
-pub(super) fn given(source: &str) -> Result<Given, Failure> {
+/// Reads a file or standard input (`-`), or the file of a token. A file that holds only a token is
+/// the same. What is not a file but looks like a token is a token: an old spelling.
+pub(super) fn given(source: Option<&str>, token_file: Option<&Path>) -> Result<Given, Failure> {
+    if let Some(file) = token_file {
+        return secrets::from_file(file, "--token-file").map(Given::Token);
+    }
+    let source = source.unwrap_or("-");
     let unreadable = |error: std::io::Error| {
         let kind = match error.kind() {
             std::io::ErrorKind::NotFound => Kind::NotFound,
@@ -50,6 +56,10 @@ pub(super) fn given(source: &str) -> Result<Given, Failure> {
         return Ok(Given::text(text, Timestamp::now()));
     }
     if !Path::new(source).exists() && is_token(source) {
+        note!(
+            "hint: other users of this machine can see a token on the command line, which goes away \
+             with the next release: use --token-file FILE, or `-` and standard input"
+        );
         return Ok(Given::Token(source.to_owned()));
     }
     let read = |text: &mut String| {
@@ -58,7 +68,7 @@ pub(super) fn given(source: &str) -> Result<Given, Failure> {
         file.metadata()?.modified()
     };
     let written = read(&mut text).map_err(|error| {
-        unreadable(error).hint("give a file, `-`, or a roaming token from `bowline export`")
+        unreadable(error).hint("give a file, `-`, or a roaming token with --token-file")
     })?;
     Ok(Given::text(text, written.try_into().unwrap_or_else(|_| Timestamp::now())))
 }
@@ -69,7 +79,10 @@ impl Given {
             Some(bare) => bare.to_owned(),
             None => text,
         };
-        Self::Text { text, written }
+        match is_token(text.trim()) {
+            true => Self::Token(text.trim().to_owned()),
+            false => Self::Text { text, written },
+        }
     }
 }
 
@@ -83,17 +96,14 @@ fn is_token(text: &str) -> bool {
 }
 
 pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
-    match given(&args.source)? {
-        Given::Token(token) if args.dry_run => {
-            let begin: String = token.chars().take(8).collect();
-            Err(Failure::new("--dry-run is for files")
-                .hint(format!("look at a token with `bowline inspect {begin}…`"))
-                .kind(Kind::Usage))
-        }
+    match given(args.source.as_deref(), args.token_file.as_deref())? {
+        Given::Token(_) if args.dry_run => Err(Failure::new("--dry-run is for files")
+            .hint("look at a token with `bowline inspect --token-file FILE`")
+            .kind(Kind::Usage)),
         Given::Token(token) => {
             let fields = json!({ "roaming_token": token, "allow_reuse": args.fork });
-            let look = "before you try again, check with `bowline inspect TOKEN` whether the token \
-                        was used, and with `bowline sessions list` for the new session";
+            let look = "before you try again, check with `bowline inspect` whether the token was \
+                        used, and with `bowline sessions list` for the new session";
             take_one(&args, fields, None, look).await
         }
         Given::Text { text, written } => {

@@ -15,7 +15,7 @@ use crate::terminal::{columns, one_line, printable};
 use bowline_import::Format;
 
 pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
-    let seen = match given(&args.source)? {
+    let seen = match given(args.source.as_deref(), args.token_file.as_deref())? {
         Given::Token(token) => {
             Api::new(&args.gateway)?.get(&format!("/v1/sbp/token/{token}")).await?
         }

@@ -11,12 +11,16 @@ use crate::api::Api;
 use crate::cli::GatewayArgs;
 use crate::cli::mcp::{McpArgs, McpCommand};
 use crate::failure::Failure;
+use crate::secrets::SESSION_TOKEN;
 use crate::terminal::{note, one_line, printable, say};
 
 pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
     match args.command {
         McpCommand::List { gateway, json } => list(&gateway, json).await,
-        McpCommand::Serve { gateway, token } => serve(&gateway, token).await,
+        McpCommand::Serve { gateway, token_file, token } => {
+            let token = SESSION_TOKEN.secret(token.as_deref(), token_file.as_deref())?;
+            serve(&gateway, token).await
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `bowline relay`: forwards encrypted frames between clients and daemons.
+//! `bowline relay run`: forwards encrypted frames between clients and daemons.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

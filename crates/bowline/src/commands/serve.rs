@@ -21,7 +21,7 @@ use crate::failure::{Failure, Kind};
 use crate::local::Running;
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
-use crate::terminal::{note, say, show};
+use crate::terminal::{self, note, say, show};
 use crate::{local, logging, settings};
 
 /// `up`: logs warnings only, and prints the address and what to do next.
@@ -55,7 +55,8 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
         let hint = error.hint();
         Failure::new(error).hint(hint)
     })?;
-    let first_model = FirstModel::ask(&settings).await;
+    let asked = FirstModel::ask(&settings);
+    let first_model = terminal::waiting("asking the upstream for its models", asked).await;
     if let FirstModel::Found(model) = &first_model {
         settings.gateway.default_model.clone_from(model);
     }
@@ -64,7 +65,8 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     let drain = settings.gateway.limits.drain;
     let signals = StopSignals::install()?;
     let origins = settings.origins();
-    let gateway = Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key))
+    let started = Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key));
+    let gateway = terminal::waiting("starting; unfinished turns are recovered", started)
         .await
         .map_err(|error| settings::not_started(error, &origins))?;
     let ready = Ready { data, model, first_model, cert };

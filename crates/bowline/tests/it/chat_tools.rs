@@ -146,7 +146,7 @@ async fn sbp_l5_01_a_chat_answers_for_a_tool_that_asks_first() {
     let config = desk.path().join("bowline.toml");
     std::fs::write(&config, "[tools.policy]\nnotify = \"ask\"\n").unwrap();
     let mut command = bowline();
-    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
+    command.args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
     command.arg("--data").arg(data.path()).env("BOWLINE_OFFLINE_PACE", "0ms");
     let gateway = Process::spawned(command, data.path());
     let path = desktop(desk.path());

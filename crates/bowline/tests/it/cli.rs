@@ -69,8 +69,11 @@ fn a_bad_configuration_is_named() {
     let config = folder.path().join("config.toml");
     std::fs::write(&config, "[limits]\ndrian = \"5s\"\n").unwrap();
     let path = config.display().to_string();
-    let said =
-        fails(&["gateway", "--config", &path], &folder.path().join("data"), &[(&path, "[FILE]")]);
+    let said = fails(
+        &["gateway", "run", "--config", &path],
+        &folder.path().join("data"),
+        &[(&path, "[FILE]")],
+    );
     insta::assert_snapshot!(said, @r#"
     exit code 2
     error: [FILE], line 2: `limits.drian` is not a setting
@@ -82,8 +85,11 @@ fn a_bad_configuration_is_named() {
     "#);
     let upstream = "[upstream.x]\nurl = \"nowhere\"\n";
     std::fs::write(&config, upstream).unwrap();
-    let said =
-        fails(&["gateway", "--config", &path], &folder.path().join("data"), &[(&path, "[FILE]")]);
+    let said = fails(
+        &["gateway", "run", "--config", &path],
+        &folder.path().join("data"),
+        &[(&path, "[FILE]")],
+    );
     insta::assert_snapshot!(said, @r"
     exit code 2
     error: [FILE], line 2: upstream `x`: `url` is not a URL; write it like https://host/v1
@@ -124,28 +130,141 @@ fn a_wrong_flag_is_explained() {
 }
 
 #[test]
-fn every_command_has_help_and_those_with_flags_an_example() {
-    for command in [
-        &["up"][..],
-        &["gateway"],
-        &["chat"],
-        &["sessions", "list"],
-        &["sessions", "search"],
-        &["sessions", "rename"],
-        &["sessions", "show"],
-        &["sessions", "end"],
-        &["sessions", "rm"],
-        &["config", "show"],
-        &["doctor"],
-        &["backup", "create"],
-        &["backup", "verify"],
-        &["backup", "restore"],
-        &["keys", "new"],
-    ] {
-        let output = bowline().args(command).arg("--help").output().unwrap();
-        let help = String::from_utf8(output.stdout).unwrap();
-        assert!(help.contains("Example"), "{command:?}: {help}");
+fn help_shows_commands_and_topics() {
+    let help = |args: &[&str]| {
+        let output = bowline().arg("help").args(args).env("COLUMNS", "80").output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout) + &text(output.stderr))
+    };
+    insta::assert_snapshot!(help(&["exit-codes"]).1, @r"
+    Exit codes
+    ----------
+
+    Commands print an error on stderr and end with a code that says of which kind it
+    is. bowline help exit-codes shows this table.
+
+    code  kind         what happened
+    0                  It is done.
+    1     failed       An error of none of the kinds below. bowline doctor ends with
+                       1 if a check fails.
+    2     usage        The command line, a variable or the configuration file is
+                       wrong. Nothing was done.
+    3     refused      A server answered and said no: a wrong key, a conflict, a
+                       limit, a token that was used.
+    4     not found    The named session, daemon, user or file does not exist.
+    5     unreachable  A gateway, control plane, relay or daemon does not answer, or
+                       its certificate is not trusted.
+    6     key changed  A daemon shows another key than the pinned one. Nothing was
+                       sent to it.
+    74    data lost    The output, or the database, could not be written: the disk
+                       is full or failed.
+    130   stopped      Ctrl-C, where it did not wait for an orderly end.
+
+    Only 5 is worth an automatic retry.
+    ");
+    insta::assert_snapshot!(help(&["daemons"]).1, @r"
+    List, rename or revoke your daemons
+
+    Usage: bowline daemons [OPTIONS] <COMMAND>
+
+    Commands:
+      list    List your daemons
+      rename  Give a daemon another name
+      revoke  Revoke a daemon permanently, for example a lost machine. It and its
+              clients are disconnected
+
+    Options:
+      -q, --quiet
+              Print no notes on stderr, only errors
+
+      -h, --help
+              Print help
+    ");
+    let (code, all) = help(&[]);
+    assert_eq!(code, Some(0));
+    for name in ["  chat ", "  configuration ", "  relay-guide "] {
+        assert!(all.contains(&format!("\n{name}")), "{name}: {all}");
     }
+    let (code, said) = help(&["daemons", "none"]);
+    assert_eq!(code, Some(2));
+    insta::assert_snapshot!(said, @r"
+    error: there is no command and no topic `daemons none`
+
+    hint: `bowline help` lists both
+    ");
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = bowline().args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("rename") && script.contains("key-file"), "{shell}");
+        let path = folder.path().join(shell);
+        std::fs::write(&path, script).unwrap();
+        // Not every machine has the other two.
+        if shell == "bash" {
+            let read = std::process::Command::new(shell).arg("-n").arg(&path).status().unwrap();
+            assert!(read.success());
+        }
+    }
+    let man = folder.path().join("man");
+    let output = bowline().args(["man", "--out"]).arg(&man).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(man.join("bowline-daemons-rename.1")).unwrap();
+    assert!(page.contains("Give a daemon another name"), "{page}");
+    let output = bowline().arg("man").output().unwrap();
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with(".ie"), "the page of bowline");
+}
+
+#[test]
+fn old_spellings_work_with_a_hint_that_quiet_leaves_out() {
+    let said = |args: &[&str]| {
+        let output = bowline().args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    insta::assert_snapshot!(said(&["daemons"]), @r"
+    hint: `bowline daemons` without a verb is an old spelling that goes away with the next release: write `bowline daemons list`
+    error: no control plane was given
+
+    hint: use --control URL, or set BOWLINE_CONTROL
+    ");
+    insta::assert_snapshot!(said(&["daemons", "--quiet"]), @r"
+    error: no control plane was given
+
+    hint: use --control URL, or set BOWLINE_CONTROL
+    ");
+    let given = said(&["daemons", "--revoke", "x", "--control", "http://127.0.0.1:1"]);
+    assert!(given.contains("write `bowline daemons revoke`"), "{given}");
+    assert!(given.contains("no key for the control plane"), "{given}");
+}
+
+#[test]
+fn a_secret_on_the_command_line_works_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = "an-api-key-of-some-length";
+    let gateway =
+        Process::start_at(folder.path(), "127.0.0.1:0", &[("BOWLINE_AUTH_API_KEYS", key)]);
+    let file = folder.path().join("key");
+    std::fs::write(&file, format!("{key}\n")).unwrap();
+    let list = |args: &[&str], environment: &[(&str, &str)]| {
+        let mut command = bowline();
+        command.args(["sessions", "list", "--json", "--url", &gateway.url]).args(args);
+        command.envs(environment.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let ok = (Some(0), String::new());
+    assert_eq!(list(&["--key-file", file.to_str().unwrap()], &[]), ok);
+    assert_eq!(list(&[], &[("BOWLINE_API_KEY", key)]), ok);
+    assert_eq!(list(&["--key", key, "--quiet"], &[]), ok);
+    let (code, said) = list(&["--key", key], &[]);
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!(said, @"hint: other users of this machine can see the value of --key, which goes away with the next release: use --key-file FILE or BOWLINE_API_KEY");
+    let (code, said) = list(&["--key-file", "/no/such/file"], &[]);
+    assert!(code == Some(2) && said.contains("check --key-file"), "{said}");
 }
 
 #[tokio::test]

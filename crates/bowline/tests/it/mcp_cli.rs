@@ -171,7 +171,7 @@ fn a_mistake_in_a_servers_settings_stops_the_start() {
     let config = folder.path().join("config.toml");
     std::fs::write(&config, "[mcp.servers.my_server]\ncommand = 'x'\n").unwrap();
     let mut command = bowline();
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
+    command.args(["gateway", "run", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
     let output = command.arg("--config").arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output).replace(folder.path().to_str().unwrap(), "[FOLDER]");

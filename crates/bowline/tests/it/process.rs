@@ -41,7 +41,7 @@ impl Process {
     pub(crate) fn start_at(data: &Path, listen: &str, environment: &[(&str, &str)]) -> Self {
         let mut command = bowline();
         command
-            .args(["gateway", "--json", "--listen", listen, "--data"])
+            .args(["gateway", "run", "--json", "--listen", listen, "--data"])
             .arg(data)
             .env("BOWLINE_OFFLINE_PACE", "0ms")
             .envs(environment.iter().copied());

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::process::{DEADLINE, bowline};
 
 fn fails(args: &[&str]) -> String {
-    let output = bowline().arg("relay").args(args).output().unwrap();
+    let output = bowline().args(["relay", "run"]).args(args).output().unwrap();
     assert!(!output.status.success());
     assert_eq!(output.stdout, b"", "stdout is data");
     String::from_utf8(output.stderr).unwrap()
@@ -47,7 +47,15 @@ fn a_relay_says_why_it_does_not_start_and_what_to_do() {
 #[test]
 fn g16_sigterm_ends_a_relay_well_and_soon() {
     let mut child = bowline()
-        .args(["relay", "--json", "--listen", "127.0.0.1:0", "--issuer", "http://127.0.0.1:1"])
+        .args([
+            "relay",
+            "run",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--issuer",
+            "http://127.0.0.1:1",
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -128,7 +128,7 @@ async fn g13_a_database_of_a_newer_version_is_refused() {
     bytes[60..64].copy_from_slice(&999u32.to_be_bytes());
     std::fs::write(&file, bytes).unwrap();
     let _ = std::fs::remove_file(file.with_extension("db-wal"));
-    let output = bowline().args(["gateway", "--data"]).arg(folder.path()).output().unwrap();
+    let output = bowline().args(["gateway", "run", "--data"]).arg(folder.path()).output().unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("schema version 999") && said.contains("hint:"), "{said}");

@@ -299,6 +299,39 @@ async fn what_nobody_confirmed_is_said_to_be_possible_with_where_to_look() {
     assert!(seen["handed_off_to"].is_string(), "it did: {seen}");
 }
 
+#[tokio::test]
+async fn a_token_comes_from_a_file_or_from_standard_input() {
+    let world = World::new();
+    let source = session_of(&world.gateway.say(None, "echo 1").await);
+    let path = format!("/v1/sbp/sessions/{source}/export");
+    let exported = async || world.gateway.post(&path, json!({})).await["roaming_token"].clone();
+    let url = &world.gateway.url;
+    let token = exported().await;
+    let token = token.as_str().unwrap();
+    let file = world.file("trip.token", &format!("{token}\n"));
+    let file = file.to_str().unwrap();
+    for command in [&["inspect", "--token-file", file][..], &["inspect", file]] {
+        let output = world.run(url, command);
+        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+        assert!(shown(&output).contains(&source), "{}", shown(&output));
+    }
+    let output = world.run(url, &["import", "--token-file", file, "--json", "--fork"]);
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    let mut command = bowline();
+    command.args(["import", "-", "--json", "--url", url]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    let output = world.run(url, &["import", "--token-file", file]);
+    assert_eq!(output.status.code(), Some(3), "it was used: {}", said(&output));
+
+    let token = exported().await;
+    let output = world.run(url, &["import", token.as_str().unwrap(), "--json"]);
+    assert!(output.status.success(), "an old spelling: {}", said(&output));
+    insta::assert_snapshot!(said(&output), @"hint: other users of this machine can see a token on the command line, which goes away with the next release: use --token-file FILE, or `-` and standard input");
+}
+
 #[test]
 fn a_file_that_is_missing_is_not_taken_for_a_token() {
     for source in ["ey..", "eyes.sbp.json", "eyJ.a.b", "eyJhIjoxfQ.a.b", "eyé.x.y"] {
@@ -315,9 +348,10 @@ fn a_file_that_is_missing_is_not_taken_for_a_token() {
     // {"alg":"HS256"}
     let output = bowline().args(["import", "--dry-run", "eyJhbGciOiJIUzI1NiJ9.é.b"]).output();
     insta::assert_snapshot!(said(&output.unwrap()), @r"
+    hint: other users of this machine can see a token on the command line, which goes away with the next release: use --token-file FILE, or `-` and standard input
     error: --dry-run is for files
 
-    hint: look at a token with `bowline inspect eyJhbGci…`
+    hint: look at a token with `bowline inspect --token-file FILE`
     ");
 }
 

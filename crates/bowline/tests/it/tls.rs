@@ -18,7 +18,7 @@ fn self_signed(folder: &Path) -> (Process, PathBuf) {
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let mut command = bowline();
-    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--tls-cert"]).arg(&cert);
+    command.args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--tls-cert"]).arg(&cert);
     command.arg("--tls-key").arg(&key).arg("--data").arg(folder);
     (Process::spawned(command, folder), cert)
 }
@@ -52,7 +52,7 @@ fn a_certificate_that_is_not_trusted_is_called_that_with_a_way_out() {
     hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
     ");
     let mut daemons = bowline();
-    daemons.args(["daemons", "--control", &url]).env("BOWLINE_CONTROL_KEY", "a key");
+    daemons.args(["daemons", "list", "--control", &url]).env("BOWLINE_CONTROL_KEY", "a key");
     insta::assert_snapshot!(said(&daemons.output().unwrap()), @r"
     exit code 5
     error: the certificate of the control plane at localhost:[PORT] is not trusted: it is self-signed, or signed by an issuer that this machine does not know
@@ -84,7 +84,7 @@ async fn sbp_l2_01_calls_and_surfaces_come_over_tls_and_nothing_in_the_clear() {
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let mut command = bowline();
-    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--tls-cert"]).arg(&cert);
+    command.args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--tls-cert"]).arg(&cert);
     command.arg("--tls-key").arg(&key).arg("--data").arg(folder.path());
     let gateway = Process::spawned(command, folder.path());
     assert!(gateway.url.starts_with("https://127.0.0.1:"), "{}", gateway.url);

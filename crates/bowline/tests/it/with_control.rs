@@ -41,7 +41,7 @@ fn user(data: &Path) -> String {
         .output()
         .unwrap();
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
-    made["api_key"].as_str().or(made["apiKey"].as_str()).expect("a key").to_owned()
+    made["api_key"].as_str().expect("a key").to_owned()
 }
 
 /// A TCP server that returns what it receives in capitals.
@@ -79,13 +79,21 @@ impl Home {
         let control = folder.path().join("control");
         let relay = Running::start(
             bowline()
-                .args(["relay", "--with-control", "--json", "--listen", "127.0.0.1:0", "--data"])
+                .args([
+                    "relay",
+                    "run",
+                    "--with-control",
+                    "--json",
+                    "--listen",
+                    "127.0.0.1:0",
+                    "--data",
+                ])
                 .arg(&control),
         );
         let url = relay.ready["control"].as_str().unwrap().to_owned();
         let key = user(&control);
         let mut daemon = bowline();
-        daemon.args(["daemon", "--json", "--tcp", &shouting(), "--name", "home", "--data"]);
+        daemon.args(["daemon", "run", "--json", "--tcp", &shouting(), "--name", "home", "--data"]);
         daemon.arg(folder.path().join("daemon"));
         daemon.env("BOWLINE_CONTROL", &url).env("BOWLINE_CONTROL_KEY", &key);
         let daemon = Running::start(&mut daemon);
@@ -107,7 +115,7 @@ impl Home {
     }
 
     fn daemons(&self) -> Vec<Value> {
-        let listed = self.own(&["daemons", "--json"]).output().unwrap();
+        let listed = self.own(&["daemons", "list", "--json"]).output().unwrap();
         serde_json::from_slice(&listed.stdout).unwrap()
     }
 
@@ -143,15 +151,30 @@ fn sbrp_relay_01_one_process_is_enough_and_a_port_leads_home_through_it() {
 }
 
 #[test]
+fn a_daemon_gets_another_name() {
+    let home = Home::start();
+    let renamed =
+        home.own(&["daemons", "rename", "home", " workshop ", "--json"]).output().unwrap();
+    assert!(renamed.status.success(), "{renamed:?}");
+    let bad = home.own(&["daemons", "rename", "workshop", ""]).output().unwrap();
+    assert_eq!(bad.status.code(), Some(3), "{bad:?}");
+    let gone = home.own(&["daemons", "rename", "home", "x"]).output().unwrap();
+    assert_eq!(gone.status.code(), Some(4), "{gone:?}");
+    let daemons = home.daemons();
+    assert_eq!((daemons.len(), &daemons[0]["name"]), (1, &"workshop".into()), "{daemons:?}");
+    assert!(daemons[0]["identity_public_key"].is_string(), "{daemons:?}");
+}
+
+#[test]
 fn sbrp_relay_16_a_revoked_daemon_stops_and_so_does_whoever_is_with_it() {
     let mut home = Home::start();
     let mut connect = home.connect();
-    let revoked = home.own(&["daemons", "--revoke", "home"]).output().unwrap();
+    let revoked = home.own(&["daemons", "revoke", "home"]).output().unwrap();
     assert!(revoked.status.success(), "{revoked:?}");
     assert!(!ended(&mut home.daemon), "a daemon that may not serve is a failure");
     assert!(!ended(&mut connect), "and so is a port that leads nowhere");
     assert!(home.daemons().is_empty());
-    let again = home.own(&["daemons", "--revoke", "home"]).output().unwrap();
+    let again = home.own(&["daemons", "revoke", "home"]).output().unwrap();
     assert!(!again.status.success());
     assert!(String::from_utf8(again.stderr).unwrap().contains("you have no daemon home"));
 }

@@ -125,6 +125,22 @@ impl Registry {
         })
     }
 
+    /// Gives one of the caller's daemons another name.
+    pub fn rename_own_daemon(
+        &mut self,
+        key: &KeyHash,
+        id: &str,
+        name: &str,
+        now: u64,
+    ) -> Result<()> {
+        self.change(|tx| {
+            let owner = caller(tx, key)?;
+            let daemon = own(tx, &owner, id)?.in_force()?;
+            tx.execute("UPDATE daemons SET name = ?2 WHERE id = ?1", params![daemon, name])?;
+            audit::note(tx, now, &owner.name, AuditEvent::DaemonRenamed, &daemon)
+        })
+    }
+
     /// Revokes one of the caller's daemons. Idempotent.
     pub fn revoke_own_daemon(&mut self, key: &KeyHash, id: &str, now: u64) -> Result<()> {
         self.change(|tx| {

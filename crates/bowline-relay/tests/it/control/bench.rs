@@ -149,6 +149,10 @@ impl Bench {
         self.call(Method::DELETE, &format!("/api/daemons/{daemon}"), Some(key), None).await
     }
 
+    pub(crate) async fn rename(&self, key: &str, daemon: &str, body: Value) -> Answer {
+        self.call(Method::PATCH, &format!("/api/daemons/{daemon}"), Some(key), Some(body)).await
+    }
+
     pub(crate) async fn keys(&self) -> KeySet {
         let published = self.get("/.well-known/jwks.json", None).await;
         assert_eq!(published.status, 200, "{}", published.text);

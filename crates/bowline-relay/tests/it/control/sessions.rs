@@ -89,11 +89,12 @@ async fn without_a_key_there_is_nothing() {
         (Method::GET, "/api/daemons".to_owned()),
         (Method::POST, format!("/api/daemons/{daemon}/presence")),
         (Method::DELETE, format!("/api/daemons/{daemon}")),
+        (Method::PATCH, format!("/api/daemons/{daemon}")),
         (Method::POST, "/api/sessions".to_owned()),
     ];
     for (method, path) in calls {
         for key in [None, Some("bck_of-nobody")] {
-            let body = Some(json!({ "daemonId": daemon }));
+            let body = Some(json!({ "daemonId": daemon, "name": "x" }));
             let refused = bench.call(method.clone(), &path, key, body).await;
             assert_eq!(refused.refusal(), (401, "unauthorized"), "{method} {path} {key:?}");
             assert_eq!(refused.header("www-authenticate"), "Bearer");
@@ -102,6 +103,26 @@ async fn without_a_key_there_is_nothing() {
     let request = bench.http.get(format!("{}/api/daemons", bench.url));
     let basic = request.header("authorization", "Basic YWxpY2U6").send().await.unwrap();
     assert_eq!(basic.status(), 401, "another scheme is none");
+}
+
+#[tokio::test]
+async fn an_owner_and_nobody_else_gives_a_daemon_another_name() {
+    let bench = Bench::with(unreachable_relay).await;
+    let (alice, bob) = (bench.user("alice"), bench.user("bob"));
+    let daemon = bench.daemon(&alice, 1).await;
+    let named = async || bench.get("/api/daemons", Some(&alice)).await.body[0]["name"].clone();
+    assert_eq!(bench.rename(&alice, &daemon, json!({ "name": " workshop " })).await.status, 204);
+    assert_eq!(named().await, "workshop");
+    let refused = bench.rename(&bob, &daemon, json!({ "name": "mine" })).await;
+    assert_eq!(refused.refusal(), (404, "not_found"));
+    for body in [json!({}), json!({ "name": "" }), json!({ "name": 5 }), json!([])] {
+        let refused = bench.rename(&alice, &daemon, body).await;
+        assert_eq!(refused.refusal(), (400, "invalid_request"));
+    }
+    assert_eq!(named().await, "workshop");
+    assert_eq!(bench.revoke(&alice, &daemon).await.status, 204);
+    let refused = bench.rename(&alice, &daemon, json!({ "name": "late" })).await;
+    assert_eq!(refused.refusal(), (403, "forbidden"));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ pub(super) fn run(data: &Path, limit: u32, json: bool) -> Result<ExitCode, Failu
     if json {
         let records = records.iter().map(|record| {
             json!({ "at": record.at, "actor": record.actor, "event": record.event,
-                    "subject": record.subject, "count": record.count, "lastAt": record.last_at })
+                    "subject": record.subject, "count": record.count, "last_at": record.last_at })
         });
         say!("{}", Value::Array(records.collect()));
         return Ok(ExitCode::SUCCESS);

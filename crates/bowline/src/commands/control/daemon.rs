@@ -21,7 +21,7 @@ pub(super) fn run(data: &Path, command: DaemonCommand, json: bool) -> Result<Exi
             let revoked = registry(data)?.revoke_daemon(&id, now());
             let until = revoked.map_err(|error| undone(error, data))?;
             if json {
-                say!("{}", json!({ "id": id, "revoked": true, "tokenUntil": until }));
+                say!("{}", json!({ "id": id, "revoked": true, "token_until": until }));
             } else {
                 note!(
                     "daemon {id} is revoked: it gets no new token, and its relay disconnects it \
@@ -40,8 +40,8 @@ fn list(daemons: &[DaemonRecord], json: bool) {
         let daemons = daemons.iter().map(|daemon| {
             json!({ "id": daemon.id, "owner": daemon.owner, "name": daemon.name,
                     "fingerprint": daemon.identity.fingerprint().to_string(),
-                    "createdAt": daemon.created_at, "presenceAt": daemon.presence_at,
-                    "presenceUntil": daemon.presence_until, "revokedAt": daemon.revoked_at })
+                    "created_at": daemon.created_at, "presence_at": daemon.presence_at,
+                    "presence_until": daemon.presence_until, "revoked_at": daemon.revoked_at })
         });
         return say!("{}", Value::Array(daemons.collect()));
     }

@@ -23,7 +23,7 @@ pub(super) fn run(data: &Path, compromised: bool, json: bool) -> Result<ExitCode
         say!(
             "{}",
             json!({ "current": rotated.current, "next": rotated.next, "retired": rotated.retired,
-                    "retiredPublishedUntil": rotated.published_until })
+                    "retired_published_until": rotated.published_until })
         );
         return Ok(ExitCode::SUCCESS);
     }

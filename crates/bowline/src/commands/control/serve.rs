@@ -1,4 +1,4 @@
-//! `bowline control` without a subcommand: the control plane's server.
+//! `bowline control run`: the control plane's server.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{data_flag, not_started};
 use crate::cli::SettingArgs;
 use crate::cli::control::ControlServeArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{note, say};
@@ -25,8 +25,6 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     descriptors::raise();
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
-    let relay_url =
-        args.relay_url.ok_or_else(|| Failure::new("--relay-url is missing").kind(Kind::Usage))?;
     let place = Listen {
         address: args.listen,
         tls: args.tls.files(),
@@ -41,7 +39,8 @@ pub(super) async fn run(
         note!("warning: relays on other machines need the public address: add --issuer https://…");
     }
     let url = format!("{scheme}://{}", listen::from_here(door.address()));
-    let mut config = ControlConfig::new(&data, args.issuer.as_deref().unwrap_or(&url), relay_url);
+    let mut config =
+        ControlConfig::new(&data, args.issuer.as_deref().unwrap_or(&url), args.relay_url);
     config.region = args.region;
     config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
     let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());

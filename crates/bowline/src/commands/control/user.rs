@@ -34,8 +34,8 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
             if json {
                 say!(
                     "{}",
-                    json!({ "name": name, "revoked": true, "apiKeys": revoked.keys,
-                            "daemons": revoked.daemons, "tokensUntil": revoked.tokens_until })
+                    json!({ "name": name, "revoked": true, "api_keys": revoked.keys,
+                            "daemons": revoked.daemons, "tokens_until": revoked.tokens_until })
                 );
             } else {
                 let (keys, daemons) = (revoked.keys, revoked.daemons);
@@ -56,7 +56,7 @@ pub(super) fn run(data: &Path, command: UserCommand, json: bool) -> Result<ExitC
 /// Prints only the key on stdout, so that scripts can read it; the explanation goes to stderr.
 fn show_key(name: &str, key: &ApiKey, json: bool) {
     if json {
-        say!("{}", json!({ "name": name, "apiKey": key.reveal() }));
+        say!("{}", json!({ "name": name, "api_key": key.reveal() }));
     } else {
         say!("{}", key.reveal());
         note!("\nThis is {name}'s API key. Save it: it is shown only now.");
@@ -66,8 +66,8 @@ fn show_key(name: &str, key: &ApiKey, json: bool) {
 fn list(users: &[User], data: &Path, json: bool) {
     if json {
         let users = users.iter().map(|user| {
-            json!({ "name": user.name, "id": user.id, "createdAt": user.created_at,
-                    "revokedAt": user.revoked_at, "apiKeys": user.keys, "daemons": user.daemons })
+            json!({ "name": user.name, "id": user.id, "created_at": user.created_at,
+                    "revoked_at": user.revoked_at, "api_keys": user.keys, "daemons": user.daemons })
         });
         return say!("{}", Value::Array(users.collect()));
     }

@@ -24,7 +24,8 @@ fn nothing_secret_is_logged_by_any_program_at_any_level() {
     say();
     let ping = world.ping("home", &[]);
     assert!(ping.status.success());
-    let wrong = world.owner(&["daemons"]).env("BOWLINE_CONTROL_KEY", "bck_canary-zq").output();
+    let wrong =
+        world.owner(&["daemons", "list"]).env("BOWLINE_CONTROL_KEY", "bck_canary-zq").output();
     let wrong = text(&wrong.unwrap().stderr);
     let mut relays = Vec::new();
     // The relay is killed and restarted, then stopped gracefully and restarted.

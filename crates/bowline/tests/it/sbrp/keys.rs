@@ -68,14 +68,14 @@ fn a_daemon_that_lost_its_identity_is_another_daemon() {
     insta::assert_snapshot!(text(&said.stderr), @r"
     error: 2 daemons are called home
 
-    hint: use an id; `bowline daemons` shows them
+    hint: use an id; `bowline daemons list` shows them
     ");
     let said = world.ping(&before, &[]);
     assert_eq!(said.status.code(), Some(5));
     insta::assert_snapshot!(text(&said.stderr), @r"
     error: the daemon is offline
 
-    hint: start it on its machine with `bowline daemon`
+    hint: start it on its machine with `bowline daemon run`
     ");
     world.control(&["daemon", "revoke", &before]);
     let ping = world.ping("home", &[]);

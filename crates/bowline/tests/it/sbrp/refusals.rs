@@ -11,9 +11,9 @@ fn a_wrong_key_is_refused_by_every_command() {
     let data = world.home("stranger");
     let data = data.to_str().unwrap();
     for args in [
-        &["daemons"][..],
+        &["daemons", "list"][..],
         &["connect", "home", "--ping", "--data", data],
-        &["daemon", "--data", data],
+        &["daemon", "run", "--data", data],
     ] {
         let output = world.owner(args).env("BOWLINE_CONTROL_KEY", "bck_wrong").output().unwrap();
         assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b""[..]), "{args:?}");
@@ -30,7 +30,7 @@ fn a_revoked_user_gets_nothing_new() {
     let mut daemon = world.daemon(echo());
     let (mut connect, address) = world.connect("home");
     world.control(&["user", "revoke", "alice"]);
-    let output = world.owner(&["daemons"]).output().unwrap();
+    let output = world.owner(&["daemons", "list"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("the control plane refused"), "{output:?}");
     // An accepted connection lasts until it is lost; the reconnect is refused.
@@ -42,7 +42,7 @@ fn a_revoked_user_gets_nothing_new() {
     // The daemon's token is still valid, so it keeps reconnecting.
     daemon.event("lost");
     daemon.kill();
-    let mut command = world.owner(&["daemon", "--json", "--data"]);
+    let mut command = world.owner(&["daemon", "run", "--json", "--data"]);
     command.arg(world.home("daemon"));
     let mut again = Program::start(command);
     assert_eq!(again.ended().code(), Some(3));
@@ -58,7 +58,8 @@ fn sbrp_daemon_01_an_identity_that_others_can_read_is_refused() {
     let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&identity), 0o600);
     std::fs::set_permissions(&identity, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let output = world.owner(&["daemon", "--data"]).arg(world.home("daemon")).output().unwrap();
+    let output =
+        world.owner(&["daemon", "run", "--data"]).arg(world.home("daemon")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("others can read"), "{output:?}");
     let pins = world.home("client/relay/pins.json");

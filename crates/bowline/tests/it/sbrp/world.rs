@@ -123,7 +123,7 @@ impl World {
         let mut world = Self { folder, control, relay, key: String::new(), url, port, log };
         let added = world.control(&["user", "add", "alice", "--json"]);
         let added: Value = serde_json::from_slice(&added.stdout).unwrap();
-        world.key = added["apiKey"].as_str().unwrap().to_owned();
+        world.key = added["api_key"].as_str().unwrap().to_owned();
         world
     }
 
@@ -162,7 +162,7 @@ impl World {
 
     /// Starts a daemon that forwards to `target`, and waits until it is online.
     pub(crate) fn daemon(&self, target: SocketAddr) -> Program {
-        let mut command = self.owner(&["daemon", "--json", "--name", "home", "--tcp"]);
+        let mut command = self.owner(&["daemon", "run", "--json", "--name", "home", "--tcp"]);
         command.arg(target.to_string()).arg("--data").arg(self.home("daemon"));
         let daemon = Program::start(command);
         daemon.event("online");
@@ -185,7 +185,7 @@ impl World {
     }
 
     pub(crate) fn daemons(&self) -> Value {
-        let output = self.owner(&["daemons", "--json"]).output().unwrap();
+        let output = self.owner(&["daemons", "list", "--json"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -205,7 +205,7 @@ impl World {
 
 fn start_control(folder: &Path, listen: &str, relay: u16, log: Option<&'static str>) -> Program {
     let mut command = bowline();
-    command.args(["control", "--json", "--listen", listen, "--relay-url"]);
+    command.args(["control", "run", "--json", "--listen", listen, "--relay-url"]);
     command.arg(format!("ws://127.0.0.1:{relay}/relay")).arg("--data").arg(folder.join("control"));
     Program::start(with_log(command, log))
 }
@@ -213,7 +213,7 @@ fn start_control(folder: &Path, listen: &str, relay: u16, log: Option<&'static s
 fn start_relay(port: u16, issuer: &str, log: Option<&'static str>) -> Program {
     let mut command = bowline();
     let listen = format!("127.0.0.1:{port}");
-    command.args(["relay", "--json", "--listen", &listen, "--issuer", issuer]);
+    command.args(["relay", "run", "--json", "--listen", &listen, "--issuer", issuer]);
     let relay = Program::start(with_log(command, log));
     assert_eq!(relay.line()["url"], format!("ws://{listen}/relay"));
     relay

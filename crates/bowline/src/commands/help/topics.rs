@@ -1,0 +1,56 @@
+//! The documentation, embedded.
+
+/// A text that `bowline help NAME` shows. Names are no names of commands.
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub(super) name: &'static str,
+    /// One line for the list of topics.
+    pub(super) about: &'static str,
+    pub(super) document: &'static str,
+    /// The heading of the only section that is shown, or the whole document.
+    section: Option<&'static str>,
+}
+
+impl Topic {
+    /// The Markdown that is shown.
+    pub(super) fn text(&self) -> &'static str {
+        let Some(heading) = self.section else { return self.document };
+        let Some(at) = self.document.find(&format!("\n## {heading}\n")) else {
+            return self.document;
+        };
+        let section = &self.document[at + 1..];
+        let end = section[3..].find("\n## ").map_or(section.len(), |end| end + 4);
+        &section[..end]
+    }
+}
+
+macro_rules! topic {
+    ($name:literal, $file:literal, $about:literal) => {
+        topic!($name, $file, None, $about)
+    };
+    ($name:literal, $file:literal, $section:expr, $about:literal) => {
+        Topic {
+            name: $name,
+            about: $about,
+            document: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/", $file)),
+            section: $section,
+        }
+    };
+}
+
+pub(super) const TOPICS: &[Topic] = &[
+    topic!("configuration", "configuration.md", "every setting, its variable and its default"),
+    topic!("conformance", "conformance.md", "every requirement of the protocols, and its test"),
+    topic!("errors", "errors.md", "error codes and WebSocket closes, and what to do"),
+    topic!("exit-codes", "errors.md", Some("Exit codes"), "what the exit code of a command says"),
+    topic!("frames", "frames.md", "the WebSocket side, frame by frame"),
+    topic!("guarantees", "guarantees.md", "what is promised, and the tests that show it"),
+    topic!("mcp-guide", "mcp.md", "MCP servers for agents, and the gateway for MCP hosts"),
+    topic!("memory", "memory.md", "what agents keep beyond a session"),
+    topic!("performance", "performance.md", "how fast, beside what, and how to measure it"),
+    topic!("relay-guide", "relay.md", "a machine at home, reached through a relay"),
+    topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
+    topic!("surfaces", "surfaces.md", "what each device gets"),
+    topic!("testing", "testing.md", "how to run and read the tests"),
+    topic!("tools", "tools.md", "tools on devices, and who may call them"),
+];
