@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Backup(backup::BackupArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
-    /// Check data folder, database, upstreams, clock and limits
+    /// Check a data folder and the gateway that runs there, upstreams, key files and the relay's files
     Doctor(DoctorArgs),
     /// Create an API key, or rotate the key that signs roaming tokens
     Keys(KeysArgs),
@@ -374,7 +374,14 @@ pub(crate) enum ConfigCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  bowline doctor --json")]
+#[command(after_help = "\
+Asks the gateway that runs in the data folder, with the folder's key. Looks at the control plane that
+BOWLINE_CONTROL names, and at the identity, pinned keys and control plane's data in the folder. Ends
+with 1 if a check fails.
+
+Examples:
+  bowline doctor
+  bowline doctor --data ./data --json")]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) settings: SettingArgs,

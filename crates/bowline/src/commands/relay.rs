@@ -146,7 +146,7 @@ async fn run_until_told(bound: BoundRelay, mut signals: StopSignals) -> Result<E
         () = &mut running => return Ok(ExitCode::SUCCESS),
         () = signals.stop() => {}
     }
-    tracing::info!("stopping; connections are told to reconnect");
+    tracing::info!("stopping; connections are told to reconnect; Ctrl-C again stops at once");
     let _ = stop.send(());
     tokio::select! {
         () = running => Ok(ExitCode::SUCCESS),

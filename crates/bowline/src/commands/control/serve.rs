@@ -59,6 +59,7 @@ pub(super) async fn run(
         welcome(&url, &issuer, relay_url.as_str(), &data);
     }
     signals.stop().await;
+    tracing::info!("stopping; open requests are answered; Ctrl-C again stops at once");
     stop.cancel();
     tokio::select! {
         _ = serving => Ok(ExitCode::SUCCESS),

@@ -34,7 +34,7 @@ async fn control_plane() -> Option<Finding> {
     };
     Some(match control.daemons().await {
         Ok(daemons) => {
-            let detail = format!("{} answers; you have {} daemons", control.host(), daemons.len());
+            let detail = format!("{} answers; your daemons: {}", control.host(), daemons.len());
             Finding::ok(check, detail)
         }
         Err(error) => Finding::fail(check, crate::failure::Failure::from(error).what()),
@@ -69,7 +69,7 @@ fn registry(data: &Path) -> Option<Finding> {
     folder.exists().then(|| match Registry::open_existing(&folder) {
         Ok(mut registry) => match (registry.check(), registry.users()) {
             (Ok(()), Ok(users)) => {
-                Finding::ok(check, format!("{} opens; {} users", shown(&folder), users.len()))
+                Finding::ok(check, format!("{} opens; users: {}", shown(&folder), users.len()))
             }
             (Err(error), _) | (_, Err(error)) => Finding::fail(check, error.to_string()),
         },
