@@ -48,16 +48,17 @@ mod tests {
     fn names_and_addresses_are_read_from_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cert.pem");
-        let names = ["*.example".to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
+        let names =
+            ["*.gateway.example".to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         std::fs::write(&path, made.cert.pem()).unwrap();
         let read = ServedCertificate::read(&path).unwrap();
         for (host, covered) in [
             ("localhost", true),
             ("127.0.0.1", true),
-            ("a.example", true),
+            ("a.gateway.example", true),
             ("[::1]", false),
-            ("example", false),
+            ("gateway.example", false),
         ] {
             assert_eq!(read.covers(host), covered, "{host}");
         }
