@@ -33,7 +33,7 @@ def start(bowline):
                     if not name.startswith("BOWLINE_")}
     surroundings.update(XDG_CONFIG_HOME="/nonexistent", BOWLINE_LOG_LEVEL="error",
                         BOWLINE_LIMITS_SURFACE_MESSAGE=str(16 << 20))
-    command = [bowline, "gateway", "--json", "--listen", "127.0.0.1:0",
+    command = [bowline, "gateway", "run", "--json", "--listen", "127.0.0.1:0",
                "--data", tempfile.mkdtemp(prefix="bowline-autobahn-")]
     gateway = subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE)
     return gateway, json.loads(gateway.stdout.readline())["url"]

@@ -82,7 +82,9 @@ fn sentence(why: &CertificateError) -> String {
         }
         CertificateError::Revoked => "it was revoked".into(),
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "it is self-signed".into()
+            "it is its own authority (CA:TRUE), and no server may show that; make an authority, and \
+             sign another one with it"
+                .into()
         }
         other => other.to_string(),
     }

@@ -100,7 +100,6 @@ impl Failure {
     }
 }
 
-
 /// The error and its hint as one text, for programs that go on after it.
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

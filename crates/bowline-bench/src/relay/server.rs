@@ -24,7 +24,7 @@ impl MeasuredServer {
     pub(super) fn relay(issuer: &Issuer) -> Result<Self> {
         let mut command = cores::measured(&std::env::current_exe()?);
         command
-            .args(["relay", "--json", "--listen", "127.0.0.1:0", "--grace", "3s"])
+            .args(["relay", "run", "--json", "--listen", "127.0.0.1:0", "--grace", "3s"])
             .args(["--issuer", &issuer.url, "--rate-frames", "0", "--rate-connections", "0"])
             .env("BOWLINE_LOG_LEVEL", "warn");
         let (process, line) = Process::start(command)?;

@@ -5,7 +5,8 @@ use clap::{Arg, Command, CommandFactory as _};
 use super::Cli;
 
 /// Leaves that print no data of their own: a script has the exit code.
-const NO_DATA: [&str; 6] = [
+const NO_DATA: [&str; 7] = [
+    "bowline sessions rename",
     "bowline sessions end",
     "bowline sessions rm",
     // Speaks MCP on stdout.

@@ -1,4 +1,4 @@
-//! `bowline up` and `bowline gateway`: the same server, for interactive use and for services.
+//! `bowline up` and `bowline gateway run`: the same server, for interactive use and for services.
 
 mod first_model;
 mod welcome;

@@ -239,7 +239,7 @@ async fn g23_a_restore_that_is_killed_leaves_nothing_that_looks_complete() {
 
 fn gateway_command(data: &Path) -> Command {
     let mut command = bowline();
-    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    command.args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     command
 }
 

@@ -205,7 +205,7 @@ fn gateway_that_asks(data: &Path) -> Process {
     let config = data.join("bowline.toml");
     std::fs::write(&config, "[tools.policy]\nnotify = \"ask\"\n").unwrap();
     let mut command = bowline();
-    command.args(["gateway", "--json", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
+    command.args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
     command.arg("--data").arg(data).env("BOWLINE_OFFLINE_PACE", "0ms");
     Process::spawned(command, data)
 }

@@ -47,7 +47,9 @@ impl Up {
                 let begins = ["bowline ", "SSL_CERT_FILE=", "curl "].iter();
                 let begins = begins.clone().any(|begin| line.starts_with(begin));
                 let continues = script.ends_with("\\\n");
-                if begins || continues { script + line + "\n" } else { script }
+                // A person would type; in a pipe, standard input is one message.
+                let typed = if line.contains("bowline chat") { "echo 'echo hello' | " } else { "" };
+                if begins || continues { script + typed + line + "\n" } else { script }
             },
         );
         assert!(script.matches("bowline ").count() >= 2 && script.contains("curl"), "{script}");

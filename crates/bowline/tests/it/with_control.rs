@@ -1,4 +1,4 @@
-//! `bowline relay --with-control`: relay and control plane in one process, with a daemon and a
+//! `bowline relay run --with-control`: relay and control plane in one process, with a daemon and a
 //! client.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

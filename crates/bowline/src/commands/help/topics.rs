@@ -39,17 +39,23 @@ macro_rules! topic {
 }
 
 pub(super) const TOPICS: &[Topic] = &[
+    topic!("backup-guide", "backup.md", "backups while the gateway runs, and how to restore one"),
+    topic!("chat-guide", "chat.md", "talking in a terminal and in scripts"),
+    topic!("clients", "clients.md", "other programs that talk to the gateway"),
     topic!("configuration", "configuration.md", "every setting, its variable and its default"),
     topic!("conformance", "conformance.md", "every requirement of the protocols, and its test"),
     topic!("errors", "errors.md", "error codes and WebSocket closes, and what to do"),
     topic!("exit-codes", "errors.md", Some("Exit codes"), "what the exit code of a command says"),
     topic!("frames", "frames.md", "the WebSocket side, frame by frame"),
     topic!("guarantees", "guarantees.md", "what is promised, and the tests that show it"),
+    topic!("local-key", "local-key.md", "the key in the data folder, and what it opens"),
     topic!("mcp-guide", "mcp.md", "MCP servers for agents, and the gateway for MCP hosts"),
     topic!("memory", "memory.md", "what agents keep beyond a session"),
     topic!("performance", "performance.md", "how fast, beside what, and how to measure it"),
     topic!("relay-guide", "relay.md", "a machine at home, reached through a relay"),
+    topic!("reverse-proxy", "reverse-proxy.md", "the gateway behind a proxy"),
     topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
+    topic!("second-device", "second-device.md", "the same session on another device"),
     topic!("surfaces", "surfaces.md", "what each device gets"),
     topic!("testing", "testing.md", "how to run and read the tests"),
     topic!("tools", "tools.md", "tools on devices, and who may call them"),

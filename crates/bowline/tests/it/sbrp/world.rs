@@ -190,7 +190,7 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until `bowline daemons` reports this status for the first daemon.
+    /// Waits until `bowline daemons list` reports this status for the first daemon.
     pub(crate) fn until_status(&self, status: &str) {
         let begun = Instant::now();
         loop {
