@@ -193,7 +193,9 @@ impl Api {
             let newest = self.get("/v1/sessions?limit=1").await?;
             let id = newest["sessions"][0]["session_id"].as_str().map(str::to_owned);
             return id.ok_or_else(|| {
-                Failure::new("there are no sessions").hint("start one with `bowline chat`")
+                Failure::new("there are no sessions")
+                    .hint("start one with `bowline chat`")
+                    .kind(Kind::NotFound)
             });
         }
         let found = self.get(&format!("/v1/sessions?named={}", encoded(named))).await?;
@@ -203,7 +205,7 @@ impl Api {
                 let what = format!("no session is called `{}`", one_line(named));
                 let hint = "name it by its id, the first 4 or more characters of its id, its \
                             title, or `last`; `bowline sessions list` shows them";
-                Err(Failure::new(what).hint(hint))
+                Err(Failure::new(what).hint(hint).kind(Kind::NotFound))
             }
             [one] => Ok(one["session_id"].as_str().unwrap_or_default().to_owned()),
             several => Err(ambiguous(named, several)),
@@ -280,7 +282,7 @@ fn ambiguous(named: &str, several: &[Value]) -> Failure {
     if several.len() > CANDIDATES {
         what += "\n  …";
     }
-    Failure::new(what).hint("name one of them by more of its id or title")
+    Failure::new(what).hint("name one of them by more of its id or title").kind(Kind::Usage)
 }
 
 /// Text as part of a URL's query.

@@ -6,7 +6,8 @@ use crate::settings::{LogFormat, LogSettings};
 use crate::terminal;
 
 /// Libraries that log frames or headers at debug and trace level: limited to info.
-const QUIET: [&str; 9] = [
+const QUIET: [&str; 10] = [
+    "mio",
     "tungstenite",
     "tokio_tungstenite",
     "hyper",
