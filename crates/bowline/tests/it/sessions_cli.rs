@@ -157,7 +157,7 @@ async fn a_session_is_named_by_title_prefix_or_last_wherever_one_is_named() {
 
     hint: name it by its id, the first 4 or more characters of its id, its title, or `last`; `bowline sessions list` shows them
     ");
-    assert_eq!((several.code, nothing.code), (1, 1));
+    assert_eq!((several.code, nothing.code), (2, 4));
 
     // One name that names nothing: nothing is deleted.
     assert_eq!(run(&gateway, &["sessions", "rm", "echo pears", "plums"]).code, 1);

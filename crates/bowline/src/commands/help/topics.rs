@@ -56,6 +56,7 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("reverse-proxy", "reverse-proxy.md", "the gateway behind a proxy"),
     topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
     topic!("second-device", "second-device.md", "the same session on another device"),
+    topic!("sessions-guide", "sessions.md", "titles, names and search of sessions"),
     topic!("surfaces", "surfaces.md", "what each device gets"),
     topic!("testing", "testing.md", "how to run and read the tests"),
     topic!("tools", "tools.md", "tools on devices, and who may call them"),
