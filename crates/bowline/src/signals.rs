@@ -1,4 +1,4 @@
-//! The signals that stop a server or a daemon.
+//! The signals that stop a server, a daemon or a chat.
 //!
 //! SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal was closed) ask for a graceful stop. A second
 //! Ctrl-C asks to stop at once.
@@ -9,6 +9,15 @@ use crate::failure::Failure;
 
 /// The exit code of a stop by a second Ctrl-C: 128 and the number of SIGINT.
 pub(crate) const STOPPED_AT_ONCE: u8 = 130;
+
+/// Which signal came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM, or SIGHUP.
+    Terminate,
+}
 
 /// Installed handlers. A signal between [`StopSignals::install`] and the first wait is not lost.
 #[derive(Debug)]
@@ -34,6 +43,11 @@ impl StopSignals {
 
     /// Waits until a graceful stop is asked for. Cancel safe.
     pub(crate) async fn stop(&mut self) {
+        self.next().await;
+    }
+
+    /// Waits for the next signal; returns which. Cancel safe.
+    pub(crate) async fn next(&mut self) -> StopSignal {
         let Self { terminate, interrupt, hangup } = self;
         let hung_up = async {
             match hangup {
@@ -42,9 +56,9 @@ impl StopSignals {
             }
         };
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = hung_up => {}
+            _ = terminate.recv() => StopSignal::Terminate,
+            _ = interrupt.recv() => StopSignal::Interrupt,
+            _ = hung_up => StopSignal::Terminate,
         }
     }
 

@@ -12,27 +12,25 @@ mod input;
 mod json;
 mod keyboard;
 mod outstanding;
+mod permission;
 mod plain_view;
 mod prompt;
 mod questions;
+mod session;
+mod slash;
 mod terminal_view;
 mod tools;
 mod view;
 mod who;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig, ToolOutcome};
-use bowline_sbp::approval::Approval;
 use bowline_sbp::frame::{AttachedSurface, TurnStatus};
 use bowline_sbp::id::{ApprovalId, SessionId};
 use bowline_sbp::surface::SurfaceContext;
-use reqwest::Method;
-use serde_json::{Value, json};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::command::Typed;
@@ -40,33 +38,27 @@ use self::editor::Edit;
 use self::input::{Input, InputEvent};
 use self::keyboard::UserInput;
 use self::outstanding::Outstanding;
-use self::questions::{InputLine, Question, Questions, Verdict};
+use self::permission::AlwaysRule;
+use self::questions::{InputLine, Questions};
 use self::terminal_view::PromptText;
 use self::tools::ChatTools;
 use self::view::View;
 use crate::api::Api;
 use crate::cli::{ChatArgs, Device};
-use crate::commands::sessions::entry_line;
-use crate::commands::{export, fork};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
+use crate::signals::{STOPPED_AT_ONCE, StopSignal, StopSignals};
 use crate::terminal::one_line;
 
-/// How many messages `/back` shows at once.
-const PAGE: u32 = 10;
 /// The capacity of the queue of tool results.
 const CALLS: usize = 64;
 /// How often the prompt of a chat that waits for an answer is redrawn.
 const TICK: Duration = Duration::from_secs(1);
-/// How long the token of `/export` is valid, in seconds.
-const EXPORT_TTL: u32 = 24 * 3600;
-/// The exit code of a chat that was left before its messages were answered.
-const INTERRUPTED: u8 = 130;
 
 pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let tools = ChatTools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
     let (mut input, first) = Input::open(&args).await?;
-    let session = session(&api, &args).await?;
+    let session = session::open(&api, &args).await?;
     let surface = Surface::connect(SurfaceConfig {
         gateway: api.url.clone(),
         session_id: session.id,
@@ -107,44 +99,6 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     chat.talk(first).await
 }
 
-/// The session of a chat.
-struct ChatSession {
-    id: SessionId,
-    /// Empty if it is not known.
-    token: String,
-    title: Option<String>,
-}
-
-/// The session to continue, or a new one.
-async fn session(api: &Api, args: &ChatArgs) -> Result<ChatSession, Failure> {
-    let named = args.session.as_deref().or(args.last.then_some("last"));
-    let Some(named) = named else {
-        let made = api.call(Method::POST, "/v1/sessions", Some(json!({}))).await?;
-        let text = |name: &str| made[name].as_str().unwrap_or_default().to_owned();
-        let id = parse_id(&text("session_id"))?;
-        return Ok(ChatSession { id, token: text("session_token"), title: None });
-    };
-    let token = args.token.clone().unwrap_or_default();
-    // An id needs no look-up: with a session's token alone there is no list to look in.
-    let id = match named.parse() {
-        Ok(id) => id,
-        Err(_) => parse_id(&api.session(named).await?)?,
-    };
-    Ok(ChatSession { id, token, title: title(api, id).await.ok().flatten() })
-}
-
-fn parse_id(text: &str) -> Result<SessionId, Failure> {
-    text.parse().map_err(|error| {
-        Failure::new(format!("`{text}` is not a session id: {error}"))
-            .hint("`bowline sessions list` shows them")
-    })
-}
-
-async fn title(api: &Api, id: SessionId) -> Result<Option<String>, Failure> {
-    let session = api.get(&format!("/v1/sessions/{id}")).await?;
-    Ok(session["title"].as_str().map(one_line))
-}
-
 /// The device type and UI capabilities that the chat declares.
 fn context(device: Device) -> SurfaceContext {
     let (device_type, capabilities): (&str, &[&str]) = match device {
@@ -161,15 +115,6 @@ fn context(device: Device) -> SurfaceContext {
         ui_capabilities: capabilities.iter().map(|c| c.to_string()).collect(),
         ..SurfaceContext::default()
     }
-}
-
-/// A question that is answered with yes as long as the chat lasts.
-#[derive(Debug, PartialEq)]
-enum AlwaysRule {
-    /// Every call of a tool of the gateway.
-    Tool(String),
-    /// The same call of a tool of this machine.
-    Call { tool: String, input: Value },
 }
 
 struct Chat {
@@ -207,7 +152,7 @@ enum ChatStep {
 
 impl Chat {
     async fn talk(mut self, first: Option<String>) -> Result<ExitCode, Failure> {
-        let mut signals = Signals::listen()?;
+        let mut signals = StopSignals::install()?;
         if let Some(text) = first {
             self.say(text).await?;
         }
@@ -224,9 +169,10 @@ impl Chat {
                     let _ = self.surface.answer(call_id, outcome).await;
                     ChatStep::Stay
                 }
-                _ = signals.interrupt.recv() => self.interrupt().await,
-                _ = signals.terminate.recv() => ChatStep::Leave,
-                _ = signals.hangup.recv() => ChatStep::Leave,
+                signal = signals.next() => match signal {
+                    StopSignal::Interrupt => self.interrupt().await,
+                    StopSignal::Terminate => ChatStep::Leave,
+                },
                 () = tokio::time::sleep(TICK), if !self.outstanding.is_empty() => ChatStep::Stay,
             };
             if let Some(question) = self.questions.next_words() {
@@ -260,7 +206,7 @@ impl Chat {
             // Who leaves by a command or a key has seen what became of the messages.
             _ if !leave_when_answered => Ok(ExitCode::SUCCESS),
             Some(failure) => Err(Failure::new(one_line(failure))),
-            None if !outstanding.is_empty() => Ok(ExitCode::from(INTERRUPTED)),
+            None if !outstanding.is_empty() => Ok(ExitCode::from(STOPPED_AT_ONCE)),
             None => Ok(ExitCode::SUCCESS),
         }
     }
@@ -356,169 +302,12 @@ impl Chat {
                 InputLine::Message => {}
             }
         }
-        let outcome = match typed {
-            Typed::Nothing => Ok(()),
-            Typed::Message(text) => return self.say(text).await.map(|()| ChatStep::Stay),
+        match typed {
+            Typed::Message(text) => self.say(text).await?,
             Typed::Quit => return Ok(ChatStep::Leave),
-            Typed::Help => self.told(command::HELP),
-            Typed::Session => self.told(&format!("session {}", self.id)),
-            Typed::Who => self.told(&who::list(&self.attached)),
-            Typed::Stop => {
-                self.stop().await;
-                Ok(())
-            }
-            Typed::Model(name) => self.choose_model(name).await,
-            Typed::Title(text) => self.name_it(text).await,
-            Typed::Fork(label) => self.fork(label).await,
-            Typed::Export(file) => self.export(file).await,
-            Typed::Back => self.page_back().await,
-            Typed::Unknown(name) => self.told(&format!("there is no {name}; try /help")),
-        };
-        // A command that fails does not end the chat.
-        if let Err(failure) = outcome {
-            self.view.note(&failure.to_string());
+            typed => self.carry_out(typed).await,
         }
         Ok(ChatStep::Stay)
-    }
-
-    fn told(&mut self, words: &str) -> Result<(), Failure> {
-        self.view.note(words);
-        Ok(())
-    }
-
-    async fn choose_model(&mut self, name: Option<String>) -> Result<(), Failure> {
-        if name.is_some() {
-            self.model = name;
-        }
-        match &self.model {
-            Some(model) => self.view.note(&format!("the next answers come from {model}")),
-            None => self.view.note("the gateway's default model answers; /model NAME chooses one"),
-        }
-        Ok(())
-    }
-
-    async fn name_it(&mut self, text: Option<String>) -> Result<(), Failure> {
-        if let Some(text) = text {
-            let path = format!("/v1/sessions/{}", self.id);
-            self.api.call(Method::PATCH, &path, Some(json!({ "title": text }))).await?;
-        }
-        let title = title(&self.api, self.id).await?;
-        self.told(
-            &title.map_or("the session has no title".into(), |title| format!("title: {title}")),
-        )
-    }
-
-    async fn fork(&mut self, label: Option<String>) -> Result<(), Failure> {
-        let made = fork::fork(&self.api, &self.id.to_string(), label, None).await?;
-        let new = made["fork_session_id"].as_str().unwrap_or("-");
-        self.told(&format!("forked; talk to it with: bowline chat --session {new}"))
-    }
-
-    async fn export(&mut self, file: Option<String>) -> Result<(), Failure> {
-        let file = file.map(PathBuf::from);
-        let id = self.id.to_string();
-        let made = export::export(&self.api, &id, EXPORT_TTL, None, file.as_deref()).await?;
-        match file {
-            Some(file) => self.told(&format!("exported to {}", file.display())),
-            None => self.told(&format!(
-                "anyone who has this token can import the session, once, within 24 hours:\n{}",
-                made["roaming_token"].as_str().unwrap_or("-")
-            )),
-        }
-    }
-
-    /// The user answered a permission prompt.
-    async fn answered(&mut self, question: Question, verdict: Verdict) {
-        let yes = verdict != Verdict::No;
-        match question {
-            Question::Call { until, .. } if until.is_some_and(|until| Instant::now() > until) => {
-                self.view.note("too late: the tool call has timed out");
-            }
-            Question::Call { call_id, tool, input, until } if yes => {
-                if verdict == Verdict::Always {
-                    self.always.push(AlwaysRule::Call { tool: tool.clone(), input: input.clone() });
-                }
-                self.start(call_id, tool, input, until);
-            }
-            Question::Call { call_id, .. } => {
-                let no = Err("the user does not allow this".into());
-                // An error means that the surface is closed; its `Closed` event says why.
-                let _ = self.surface.answer(call_id, no).await;
-            }
-            Question::Approval(id) => {
-                if verdict == Verdict::Always
-                    && let Some(tool) = self.approvals.get(&id)
-                {
-                    self.always.push(AlwaysRule::Tool(tool.clone()));
-                }
-                self.decide(id, yes).await;
-            }
-            Question::Gone => {}
-        }
-    }
-
-    async fn decide(&mut self, approval: ApprovalId, yes: bool) {
-        if let Err(refused) = self.surface.decide(approval, yes).await {
-            self.view.note(&refused.to_string());
-        }
-    }
-
-    /// The agent calls a tool of this machine. Asks for permission first if the tool needs it;
-    /// without a terminal such a call is denied.
-    fn called(&mut self, call_id: String, tool: String, input: Value, timeout: Option<Duration>) {
-        let until = timeout.map(|timeout| Instant::now() + timeout);
-        let rule = AlwaysRule::Call { tool: tool.clone(), input: input.clone() };
-        match self.tools.question(&tool, &input) {
-            None => self.start(call_id, tool, input, until),
-            Some(_) if self.always.contains(&rule) => self.start(call_id, tool, input, until),
-            Some(_) if self.input.is_none() => {
-                let (tell, nobody) = (self.tell.clone(), Err("no user is there to approve".into()));
-                tokio::spawn(async move { tell.send((call_id, nobody)).await });
-            }
-            Some(words) => {
-                self.questions.ask(Question::Call { call_id, tool, input, until }, &words);
-            }
-        }
-    }
-
-    /// Runs a tool call in its own task, so that the chat stays responsive.
-    fn start(&mut self, call_id: String, tool: String, input: Value, until: Option<Instant>) {
-        let (tools, tell) = (self.tools.clone(), self.tell.clone());
-        tokio::spawn(async move {
-            let outcome = tools.call(&tool, input, until).await;
-            let _ = tell.send((call_id, outcome)).await;
-        });
-    }
-
-    async fn approve(&mut self, approval: &Approval) {
-        // Without input to answer it, the approval is left to other surfaces.
-        if self.input.is_none() {
-            return;
-        }
-        let (id, tool) = (approval.approval_id, &approval.tool_name);
-        if self.always.contains(&AlwaysRule::Tool(tool.clone())) {
-            let input = one_line(&approval.tool_input.to_string());
-            self.view.note(&format!("{tool} {input}: allowed, as you said"));
-            return self.decide(id, true).await;
-        }
-        self.approvals.insert(id, tool.clone());
-        let words = format!("the agent wants to use {tool}: {}", approval.tool_input);
-        self.questions.ask(Question::Approval(id), &words);
-    }
-
-    async fn page_back(&mut self) -> Result<(), Failure> {
-        let before = self.oldest_shown.unwrap_or(u64::MAX);
-        let path = format!("/v1/sessions/{}/messages?before={before}&limit={PAGE}", self.id);
-        let log = self.api.get(&path).await?;
-        let entries = log["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if entries.is_empty() {
-            self.view.note("there are no earlier messages");
-        }
-        for entry in entries {
-            self.view.earlier(entry, &entry_line(entry));
-        }
-        self.oldest_shown = entries.first().and_then(|entry| entry["seq"].as_u64()).or(Some(0));
-        Ok(())
     }
 
     async fn happened(&mut self, event: Event) -> ChatStep {
@@ -559,34 +348,15 @@ impl Chat {
     }
 }
 
-/// Signals that end a chat, or stop its answer.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-}
-
 fn closed(reason: &CloseReason) -> Failure {
     let failure = Failure::new(reason);
     match reason {
-        CloseReason::Forbidden => {
-            failure.hint("give the session's token with --token, or an API key with --key")
+        CloseReason::Forbidden => failure
+            .hint("give the session's token with --token-file, or an API key with --key-file")
+            .kind(Kind::Refused),
+        CloseReason::NotFound => {
+            failure.hint("`bowline sessions list` lists your sessions").kind(Kind::NotFound)
         }
-        CloseReason::NotFound => failure.hint("`bowline sessions list` lists your sessions"),
         CloseReason::Replaced => failure.hint("attach again with `bowline chat --last`"),
         CloseReason::HandedOff { session, .. } => {
             failure.hint(format!("continue with `bowline chat --session {session}`"))
