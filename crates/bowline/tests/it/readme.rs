@@ -12,7 +12,8 @@ make() {
     [ "$*" = run ] || { echo "the README says make $*" >&2; exit 1; }
     bowline up > "$HOME/up.log" &
     for _ in $(seq 200); do
-        curl -sf http://127.0.0.1:8080/readyz > /dev/null && return
+        # As a person does: wait until it says what to do next. Its address is in the folder by then.
+        grep -q 'Ctrl-C stops it' "$HOME/up.log" && return
         sleep 0.05
     done
     echo "the gateway did not get ready" >&2; exit 1
