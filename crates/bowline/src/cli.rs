@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::shell::{quote, quote_path};
+
 /// Keeps an AI agent's session alive: it survives every disconnect, crash and device change.
 #[derive(Debug, Parser)]
 #[command(
@@ -188,6 +190,19 @@ pub(crate) struct GatewayArgs {
     pub(crate) data: Option<PathBuf>,
 }
 
+impl GatewayArgs {
+    /// The flags as they are written in a shell, each after a space, for commands that are printed
+    /// to be copied.
+    pub(crate) fn flags(&self) -> String {
+        let url = self.url.as_ref().map(|url| format!(" --url {}", quote(url.as_str())));
+        let file = |flag: &str, path: &Option<PathBuf>| {
+            path.as_ref().map(|path| format!(" --{flag} {}", quote_path(path)))
+        };
+        let flags = [url, file("data", &self.data), file("key-file", &self.key_file)];
+        flags.into_iter().flatten().collect()
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 In a terminal: write below, read above. Enter sends; Ctrl-J, or a backslash before Enter, begins a
@@ -315,6 +330,9 @@ Examples:
         /// The new title, at most 120 characters; empty for the automatic one
         #[arg(required = true, num_args = 1..)]
         title: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show a session and its newest messages
     #[command(
@@ -342,6 +360,9 @@ Examples:
         /// Mark it as failed instead of completed
         #[arg(long)]
         failed: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Delete sessions and all their data; this cannot be undone
     #[command(after_help = "Example:\n  bowline sessions rm 0191f2c0 0191f2c1")]
@@ -351,6 +372,9 @@ Examples:
         /// Ids, beginnings of ids, titles, or `last`
         #[arg(required = true, num_args = 1..)]
         sessions: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -5,10 +5,7 @@ use clap::{Arg, Command, CommandFactory as _};
 use super::Cli;
 
 /// Leaves that print no data of their own: a script has the exit code.
-const NO_DATA: [&str; 7] = [
-    "bowline sessions rename",
-    "bowline sessions end",
-    "bowline sessions rm",
+const NO_DATA: [&str; 4] = [
     // Speaks MCP on stdout.
     "bowline mcp serve",
     // Print text that is made for one reader: a shell, man, a person.

@@ -14,7 +14,7 @@ use crate::backup::manifest::Manifest;
 use crate::backup::{BackupError, Done, folder};
 use crate::cli::SettingArgs;
 use crate::cli::backup::{BackupArgs, BackupCommand, Output};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::paths;
 use crate::settings::Settings;
 use crate::terminal::{columns, note, say, show, utc};
@@ -24,8 +24,17 @@ const EVERY: Duration = Duration::from_secs(1);
 
 impl From<BackupError> for Failure {
     fn from(error: BackupError) -> Self {
+        let kind = match &error {
+            BackupError::NoData(_) | BackupError::NoFolder(_) => Kind::NotFound,
+            BackupError::Exists(_)
+            | BackupError::Busy(_)
+            | BackupError::NotEmpty { .. }
+            | BackupError::InUse(_) => Kind::Refused,
+            BackupError::Full(_) => Kind::DataLost,
+            _ => Kind::Failed,
+        };
         let hint = error.hint();
-        Failure::new(error).hint(hint)
+        Failure::new(error).hint(hint).kind(kind)
     }
 }
 

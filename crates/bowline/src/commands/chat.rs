@@ -24,6 +24,7 @@ mod view;
 mod who;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -89,6 +90,7 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         surface,
         view,
         model: args.model,
+        flags: args.gateway.flags(),
         leave_when_answered: input.is_none(),
         input,
         outstanding: Outstanding::default(),
@@ -128,6 +130,8 @@ struct Chat {
     approvals: HashMap<ApprovalId, String>,
     api: Api,
     id: SessionId,
+    /// How the gateway was named on the command line.
+    flags: String,
     surface: Surface,
     view: View,
     model: Option<String>,
@@ -192,7 +196,8 @@ impl Chat {
     }
 
     async fn leave(self, end: Option<CloseReason>) -> Result<ExitCode, Failure> {
-        let Self { surface, mut view, id, input, outstanding, leave_when_answered, .. } = self;
+        let command = self.command_for(self.id);
+        let Self { surface, mut view, input, outstanding, leave_when_answered, .. } = self;
         let rest = if end.is_none() { surface.detach().await } else { Vec::new() };
         rest.iter().for_each(|event| view.show(event));
         view.close();
@@ -201,7 +206,7 @@ impl Chat {
         if let Some(reason) = end {
             return Err(closed(&reason));
         }
-        view.farewell(id);
+        view.farewell(&command);
         match outstanding.failure() {
             // Who leaves by a command or a key has seen what became of the messages.
             _ if !leave_when_answered => Ok(ExitCode::SUCCESS),
@@ -209,6 +214,11 @@ impl Chat {
             None if !outstanding.is_empty() => Ok(ExitCode::from(STOPPED_AT_ONCE)),
             None => Ok(ExitCode::SUCCESS),
         }
+    }
+
+    /// The command that continues a session of this gateway.
+    fn command_for(&self, session: impl Display) -> String {
+        format!("bowline chat{} --session {session}", self.flags)
     }
 
     fn draw_prompt(&mut self) {

@@ -22,54 +22,73 @@ pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
         SessionsCommand::Search { gateway, words, limit, json } => {
             search::search(&gateway, &words, limit, json).await
         }
-        SessionsCommand::Rename { gateway, session, title } => {
-            rename(&gateway, &session, &title.join(" ")).await
+        SessionsCommand::Rename { gateway, session, title, json } => {
+            rename(&gateway, &session, &title.join(" "), json).await
         }
         SessionsCommand::Show { gateway, session, messages, json } => {
             show(&gateway, &session, messages, json).await
         }
-        SessionsCommand::End { gateway, session, failed } => end(&gateway, &session, failed).await,
-        SessionsCommand::Rm { gateway, sessions } => remove(&gateway, &sessions).await,
+        SessionsCommand::End { gateway, session, failed, json } => {
+            end(&gateway, &session, failed, json).await
+        }
+        SessionsCommand::Rm { gateway, sessions, json } => remove(&gateway, &sessions, json).await,
     }
 }
 
-async fn rename(gateway: &GatewayArgs, named: &str, title: &str) -> Result<ExitCode, Failure> {
+async fn rename(
+    gateway: &GatewayArgs,
+    named: &str,
+    title: &str,
+    json: bool,
+) -> Result<ExitCode, Failure> {
     let api = Api::new(gateway)?;
     let id = api.session(named).await?;
     let path = format!("/v1/sessions/{id}");
     let renamed = api.call(Method::PATCH, &path, Some(json!({ "title": title }))).await?;
     match renamed["title"].as_str() {
+        _ if json => say!("{renamed}"),
         Some(title) => note!("session {id} is called `{}`", one_line(title)),
         None => note!("session {id} gets its title from the first message"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn end(gateway: &GatewayArgs, named: &str, failed: bool) -> Result<ExitCode, Failure> {
+async fn end(
+    gateway: &GatewayArgs,
+    named: &str,
+    failed: bool,
+    json: bool,
+) -> Result<ExitCode, Failure> {
     let api = Api::new(gateway)?;
     let id = api.session(named).await?;
     let status = if failed { "failed" } else { "completed" };
     let path = format!("/v1/sessions/{id}/status");
     let ended = api.call(Method::PATCH, &path, Some(json!({ "status": status }))).await?;
-    note!("session {} is {status}", called(&id, &ended));
+    match json {
+        true => say!("{ended}"),
+        false => note!("session {} is {status}", called(&id, &ended)),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Deletes sessions. All names are looked up first: if one of them names nothing, none is deleted.
-async fn remove(gateway: &GatewayArgs, names: &[String]) -> Result<ExitCode, Failure> {
+async fn remove(gateway: &GatewayArgs, names: &[String], json: bool) -> Result<ExitCode, Failure> {
     let api = Api::new(gateway)?;
-    let mut meant: Vec<(String, String)> = Vec::new();
+    let mut meant: Vec<(String, Value)> = Vec::new();
     for named in names {
         let id = api.session(named).await?;
         if meant.iter().any(|(known, _)| *known == id) {
             continue;
         }
         let session = api.get(&format!("/v1/sessions/{id}")).await?;
-        meant.push((id.clone(), called(&id, &session)));
+        meant.push((id, session));
     }
-    for (id, called) in meant {
+    for (id, session) in meant {
         api.call(Method::DELETE, &format!("/v1/sessions/{id}"), None).await?;
-        note!("session {called} is removed");
+        match json {
+            true => say!("{}", json!({ "session_id": id, "title": session["title"] })),
+            false => note!("session {} is removed", called(&id, &session)),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -291,7 +291,7 @@ async fn a_backup_that_cannot_be_used_is_refused_with_its_reason() {
     }
     let said = fails(command("restore", &file, Some(&data)), folder.path());
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 3
     error: [DIR]/data is not empty: it has bowline.db in it
 
     hint: name a new or empty folder with --data, or move the old one away
@@ -299,7 +299,7 @@ async fn a_backup_that_cannot_be_used_is_refused_with_its_reason() {
     let running = Process::start(&data);
     let said = fails(command("restore", &file, Some(&data)), folder.path());
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 3
     error: another bowline is using [DIR]/data
 
     hint: stop it, and name a new or empty folder with --data
@@ -307,7 +307,7 @@ async fn a_backup_that_cannot_be_used_is_refused_with_its_reason() {
     drop(running);
     let said = fails(command("create", &file, Some(&data)), folder.path());
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 3
     error: [DIR]/b.tar exists already
 
     hint: choose another name, or replace it with --force
@@ -315,7 +315,7 @@ async fn a_backup_that_cannot_be_used_is_refused_with_its_reason() {
     let said =
         fails(command("create", &folder.path().join("no/b.tar"), Some(&data)), folder.path());
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 4
     error: there is no folder [DIR]/no
 
     hint: make it first, or choose another place
@@ -323,7 +323,7 @@ async fn a_backup_that_cannot_be_used_is_refused_with_its_reason() {
     let empty = folder.path().join("empty");
     let said = fails(command("create", &empty.with_extension("tar"), Some(&empty)), folder.path());
     insta::assert_snapshot!(said, @r"
-    exit code 1
+    exit code 4
     error: there is no database in [DIR]/empty
 
     hint: name the data folder with --data; `bowline config show` says where it is

@@ -53,7 +53,7 @@ async fn typing_while_an_answer_streams_stays_apart_and_is_sent_in_order() {
     );
     terminal.types(CTRL_D);
     assert_eq!(terminal.ends(), 0);
-    assert!(terminal.text().contains("continue with: bowline chat --session"));
+    assert!(terminal.text().contains("continue with: bowline chat --data "));
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn commands_are_answered_and_a_mistake_does_not_end_the_chat() {
         ("/model", "the gateway's default model answers"),
         ("/model bowline/offline", "the next answers come from bowline/offline"),
         ("echo hello", "\nhello\n\n>"),
-        ("/fork plan B", "forked; talk to it with: bowline chat --session"),
+        ("/fork plan B", "forked; talk to it with: bowline chat --data "),
         ("/export", "anyone who has this token"),
         ("/export /no/such/folder/x", "there is no folder /no/such/folder"),
         ("/back", "> echo hello\nhello\n\n>"),

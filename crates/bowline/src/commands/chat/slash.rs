@@ -70,7 +70,7 @@ impl Chat {
     async fn fork(&mut self, label: Option<String>) -> Result<(), Failure> {
         let made = fork::fork(&self.api, &self.id.to_string(), label, None).await?;
         let new = made["fork_session_id"].as_str().unwrap_or("-");
-        self.told(&format!("forked; talk to it with: bowline chat --session {new}"))
+        self.told(&format!("forked; talk to it with: {}", self.command_for(new)))
     }
 
     async fn export(&mut self, file: Option<String>) -> Result<(), Failure> {

@@ -113,10 +113,10 @@ impl View {
         }
     }
 
-    /// How to continue. Call it last, in the terminal's normal mode.
-    pub(super) fn farewell(&self, id: SessionId) {
+    /// How to continue: by this command. Call it last, in the terminal's normal mode.
+    pub(super) fn farewell(&self, command: &str) {
         if !self.is_json() {
-            note!("continue with: bowline chat --session {id}");
+            note!("continue with: {command}");
         }
     }
 }
