@@ -19,7 +19,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::cli::GatewayArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::secrets::API_KEY;
 use crate::terminal::{self, one_line, printable};
 use crate::{local, settings};
@@ -52,7 +52,7 @@ pub(crate) struct IdempotentRequest<'a> {
 pub(crate) struct RequestFailure {
     pub(crate) what: String,
     hint: Option<String>,
-    kind: Kind,
+    kind: FailureKind,
     /// Whether the gateway answered with an error. Otherwise it did not answer, and the next
     /// request will probably fail, too.
     pub(crate) refused: bool,
@@ -141,7 +141,7 @@ impl Api {
                         deed.name, self.url
                     ),
                     hint: Some(deed.look),
-                    kind: Kind::Unreachable,
+                    kind: FailureKind::Unreachable,
                     refused: false,
                 })?
             }
@@ -195,7 +195,7 @@ impl Api {
             return id.ok_or_else(|| {
                 Failure::new("there are no sessions")
                     .hint("start one with `bowline chat`")
-                    .kind(Kind::NotFound)
+                    .kind(FailureKind::NotFound)
             });
         }
         let found = self.get(&format!("/v1/sessions?named={}", encoded(named))).await?;
@@ -205,7 +205,7 @@ impl Api {
                 let what = format!("no session is called `{}`", one_line(named));
                 let hint = "name it by its id, the first 4 or more characters of its id, its \
                             title, or `last`; `bowline sessions list` shows them";
-                Err(Failure::new(what).hint(hint).kind(Kind::NotFound))
+                Err(Failure::new(what).hint(hint).kind(FailureKind::NotFound))
             }
             [one] => Ok(one["session_id"].as_str().unwrap_or_default().to_owned()),
             several => Err(ambiguous(named, several)),
@@ -218,9 +218,9 @@ impl Api {
 
     fn unheard(&self, error: &reqwest::Error) -> RequestFailure {
         let url = &self.url;
-        let mut kind = Kind::Unreachable;
+        let mut kind = FailureKind::Unreachable;
         let (what, hint) = if error.is_builder() {
-            kind = Kind::Usage;
+            kind = FailureKind::Usage;
             let what = format!("cannot make a request to the gateway at {url}: {error}");
             (what, "check --url and the key")
         } else if let Some(why) = outbound::untrusted(error) {
@@ -246,10 +246,10 @@ impl Api {
 impl RequestFailure {
     /// The gateway answered with an error, or with something unusable.
     pub(crate) fn refused(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, kind: Kind::Failed, refused: true }
+        Self { what: what.into(), hint: None, kind: FailureKind::Failed, refused: true }
     }
 
-    fn kind(mut self, kind: Kind) -> Self {
+    fn kind(mut self, kind: FailureKind) -> Self {
         self.kind = kind;
         self
     }
@@ -282,7 +282,7 @@ fn ambiguous(named: &str, several: &[Value]) -> Failure {
     if several.len() > CANDIDATES {
         what += "\n  …";
     }
-    Failure::new(what).hint("name one of them by more of its id or title").kind(Kind::Usage)
+    Failure::new(what).hint("name one of them by more of its id or title").kind(FailureKind::Usage)
 }
 
 /// Text as part of a URL's query.
@@ -301,7 +301,7 @@ fn good(status: StatusCode, text: String) -> Result<String, RequestFailure> {
 }
 
 fn refused(status: StatusCode, text: &str) -> RequestFailure {
-    let kind = Kind::of_status(status.as_u16());
+    let kind = FailureKind::of_status(status.as_u16());
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
         return RequestFailure::refused(format!("the gateway answered {status}")).kind(kind);
     };
@@ -438,7 +438,7 @@ mod tests {
         api.url = "http://127.0.0.1:1".parse().unwrap();
         let trouble = api.once(deed()).await.unwrap_err();
         assert_eq!(trouble.what, "no gateway at http://127.0.0.1:1/: nothing answers there");
-        assert_eq!((trouble.refused, trouble.kind), (false, Kind::Unreachable));
+        assert_eq!((trouble.refused, trouble.kind), (false, FailureKind::Unreachable));
     }
 
     #[tokio::test]
@@ -454,15 +454,15 @@ mod tests {
     fn a_response_has_the_kind_of_its_status() {
         let body = r#"{"error":{"message":"no","code":"X","type":"t"}}"#;
         for (status, kind) in [
-            (401, Kind::Refused),
-            (403, Kind::Refused),
-            (404, Kind::NotFound),
-            (409, Kind::Refused),
-            (410, Kind::Refused),
-            (422, Kind::Refused),
-            (429, Kind::Refused),
-            (500, Kind::Failed),
-            (503, Kind::Failed),
+            (401, FailureKind::Refused),
+            (403, FailureKind::Refused),
+            (404, FailureKind::NotFound),
+            (409, FailureKind::Refused),
+            (410, FailureKind::Refused),
+            (422, FailureKind::Refused),
+            (429, FailureKind::Refused),
+            (500, FailureKind::Failed),
+            (503, FailureKind::Failed),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             for text in [body, "<html>"] {

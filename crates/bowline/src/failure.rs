@@ -12,12 +12,12 @@ use bowline_store::OpenError;
 pub(crate) struct Failure {
     what: String,
     hint: Option<String>,
-    kind: Kind,
+    kind: FailureKind,
 }
 
 /// What kind of error it is, as far as a script has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Kind {
+pub(crate) enum FailureKind {
     /// None of the others.
     #[default]
     Failed,
@@ -35,33 +35,33 @@ pub(crate) enum Kind {
     DataLost,
 }
 
-impl Kind {
+impl FailureKind {
     /// The exit code. 130 (stopped by Ctrl-C) is no error and has no kind.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
-            Kind::Failed => 1,
-            Kind::Usage => 2,
-            Kind::Refused => 3,
-            Kind::NotFound => 4,
-            Kind::Unreachable => 5,
-            Kind::KeyChanged => 6,
-            Kind::DataLost => 74,
+            FailureKind::Failed => 1,
+            FailureKind::Usage => 2,
+            FailureKind::Refused => 3,
+            FailureKind::NotFound => 4,
+            FailureKind::Unreachable => 5,
+            FailureKind::KeyChanged => 6,
+            FailureKind::DataLost => 74,
         }
     }
 
     /// The kind of an error response of a server.
     pub(crate) fn of_status(status: u16) -> Self {
         match status {
-            404 => Kind::NotFound,
-            400..=499 => Kind::Refused,
-            _ => Kind::Failed,
+            404 => FailureKind::NotFound,
+            400..=499 => FailureKind::Refused,
+            _ => FailureKind::Failed,
         }
     }
 }
 
 impl Failure {
     pub(crate) fn new(what: impl Display) -> Self {
-        Self { what: what.to_string(), hint: None, kind: Kind::Failed }
+        Self { what: what.to_string(), hint: None, kind: FailureKind::Failed }
     }
 
     pub(crate) fn hint(mut self, hint: impl Display) -> Self {
@@ -69,8 +69,8 @@ impl Failure {
         self
     }
 
-    /// Sets a kind other than [`Kind::Failed`].
-    pub(crate) fn kind(mut self, kind: Kind) -> Self {
+    /// Sets a kind other than [`FailureKind::Failed`].
+    pub(crate) fn kind(mut self, kind: FailureKind) -> Self {
         self.kind = kind;
         self
     }
@@ -149,8 +149,8 @@ impl From<StartError> for Failure {
             StartError::Store(_) => "run `bowline doctor`".into(),
         };
         let kind = match &error {
-            StartError::Door(_) | StartError::Store(_) => Kind::Failed,
-            _ => Kind::Usage,
+            StartError::Door(_) | StartError::Store(_) => FailureKind::Failed,
+            _ => FailureKind::Usage,
         };
         Failure::new(error).hint(hint).kind(kind)
     }
@@ -160,8 +160,8 @@ impl From<bowline_relay::relay::RelayStartError> for Failure {
     fn from(error: bowline_relay::relay::RelayStartError) -> Self {
         use bowline_relay::relay::RelayStartError as Error;
         let (hint, kind) = match &error {
-            Error::Door(_) => (error.hint(), Kind::Failed),
-            Error::Issuer(_) | Error::Exposed { .. } => (error.hint(), Kind::Usage),
+            Error::Door(_) => (error.hint(), FailureKind::Failed),
+            Error::Issuer(_) | Error::Exposed { .. } => (error.hint(), FailureKind::Usage),
         };
         Failure::new(error).hint(hint).kind(kind)
     }
@@ -176,13 +176,13 @@ mod tests {
         let errors = include_str!("../../../docs/errors.md");
         let table = errors.split("## Exit codes").nth(1).expect("a section about exit codes");
         let kinds = [
-            (Kind::Failed, 1),
-            (Kind::Usage, 2),
-            (Kind::Refused, 3),
-            (Kind::NotFound, 4),
-            (Kind::Unreachable, 5),
-            (Kind::KeyChanged, 6),
-            (Kind::DataLost, 74),
+            (FailureKind::Failed, 1),
+            (FailureKind::Usage, 2),
+            (FailureKind::Refused, 3),
+            (FailureKind::NotFound, 4),
+            (FailureKind::Unreachable, 5),
+            (FailureKind::KeyChanged, 6),
+            (FailureKind::DataLost, 74),
         ];
         for (kind, code) in kinds {
             assert_eq!(kind.exit_code(), code, "{kind:?}");

@@ -11,7 +11,7 @@ use bowline_sbrp::api::DaemonView;
 use bowline_sbrp::control::{Code, ControlCode};
 
 use crate::cli::relay_ends::ControlArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::terminal::{self, printable};
 use crate::{paths, secrets};
 
@@ -20,7 +20,7 @@ pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure>
     let url = args.control.clone().ok_or_else(|| {
         Failure::new("no control plane was given")
             .hint("use --control URL, or set BOWLINE_CONTROL")
-            .kind(Kind::Usage)
+            .kind(FailureKind::Usage)
     })?;
     Ok(ControlPlane::new(url, &key(args.key_file.as_deref())?)?)
 }
@@ -34,7 +34,7 @@ fn key(file: Option<&Path>) -> Result<String, Failure> {
     match std::env::var("BOWLINE_CONTROL_KEY").unwrap_or_default().trim() {
         "" => Err(Failure::new("no key for the control plane")
             .hint("set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file")
-            .kind(Kind::Usage)),
+            .kind(FailureKind::Usage)),
         key => Ok(key.to_owned()),
     }
 }
@@ -58,11 +58,11 @@ pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonVi
         (Some(_), others) => {
             Err(Failure::new(format!("{} daemons are called {named}", others + 1))
                 .hint("use an id; `bowline daemons list` shows them")
-                .kind(Kind::Usage))
+                .kind(FailureKind::Usage))
         }
         (None, _) => Err(Failure::new(format!("you have no daemon {named}"))
             .hint("`bowline daemons list` lists your daemons")
-            .kind(Kind::NotFound)),
+            .kind(FailureKind::NotFound)),
     }
 }
 
@@ -107,12 +107,12 @@ impl From<ControlError> for Failure {
             ControlError::InsecureRelay => "the relay's operator has to enable TLS",
         };
         let kind = match &error {
-            ControlError::Insecure | ControlError::Key => Kind::Usage,
+            ControlError::Insecure | ControlError::Key => FailureKind::Usage,
             ControlError::Unreachable { .. }
             | ControlError::Untrusted { .. }
-            | ControlError::Unreadable => Kind::Unreachable,
-            ControlError::Refused { status, .. } => Kind::of_status(*status),
-            ControlError::InsecureRelay => Kind::Refused,
+            | ControlError::Unreadable => FailureKind::Unreachable,
+            ControlError::Refused { status, .. } => FailureKind::of_status(*status),
+            ControlError::InsecureRelay => FailureKind::Refused,
         };
         // The message may contain text from the server: no control characters to the terminal.
         Failure::new(printable(&error.to_string())).hint(hint).kind(kind)
@@ -136,7 +136,7 @@ impl From<ClientClosed> for Failure {
             ClientClosed::KeyChanged(ref change) => {
                 let (pinned, offered) = (change.pinned(), change.offered());
                 let both = format!("{closed}\n\n  pinned   {pinned}\n  offered  {offered}");
-                Failure::new(both).kind(Kind::KeyChanged).hint(format!(
+                Failure::new(both).kind(FailureKind::KeyChanged).hint(format!(
                     "this may be a man-in-the-middle attack. If you know why the key changed, and \
                      the daemon itself\n      prints the offered fingerprint, use \
                      --approve-new-key {offered}"
@@ -159,26 +159,28 @@ pub(crate) fn lost(reason: LossReason) -> Failure {
         LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
             Failure::new("the daemon is offline")
                 .hint("start it on its machine with `bowline daemon run`")
-                .kind(Kind::Unreachable)
+                .kind(FailureKind::Unreachable)
         }
         LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {
             Failure::new("the daemon was revoked")
                 .hint("`bowline daemons list` lists your daemons")
-                .kind(Kind::NotFound)
+                .kind(FailureKind::NotFound)
         }
         LossReason::Told(Code::Known(ControlCode::SessionExpired)) => {
             Failure::new("the daemon refused or closed the session")
                 .hint("try again")
-                .kind(Kind::Refused)
+                .kind(FailureKind::Refused)
         }
         reason @ LossReason::Refused(status) => {
-            Failure::new(reason).hint("try again").kind(Kind::of_status(status))
+            Failure::new(reason).hint("try again").kind(FailureKind::of_status(status))
         }
         reason @ (LossReason::Unreachable(_)
         | LossReason::Broken
         | LossReason::Silent
         | LossReason::Stuck
-        | LossReason::Closed(_)) => Failure::new(reason).hint("try again").kind(Kind::Unreachable),
+        | LossReason::Closed(_)) => {
+            Failure::new(reason).hint("try again").kind(FailureKind::Unreachable)
+        }
         reason => Failure::new(reason).hint("try again"),
     }
 }

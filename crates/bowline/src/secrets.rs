@@ -7,7 +7,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::terminal::note;
 
 /// The ways to give one secret.
@@ -51,7 +51,8 @@ impl Ways {
 
 /// The secret in a file, without the space around it; `-` is standard input. `flag` named the file.
 pub(crate) fn from_file(file: &Path, flag: &str) -> Result<String, Failure> {
-    let wrong = |what: String| Failure::new(what).hint(format!("check {flag}")).kind(Kind::Usage);
+    let wrong =
+        |what: String| Failure::new(what).hint(format!("check {flag}")).kind(FailureKind::Usage);
     let mut text = String::new();
     let read = match file.as_os_str() == "-" {
         true => std::io::stdin().read_to_string(&mut text).map(drop),

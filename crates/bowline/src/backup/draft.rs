@@ -12,12 +12,12 @@ use super::BackupError;
 
 /// A backup in the making. Removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct BackupDraft {
     folder: PathBuf,
     _lock: File,
 }
 
-impl Draft {
+impl BackupDraft {
     pub(crate) fn begin(target: &Path) -> Result<Self, BackupError> {
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
@@ -80,7 +80,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for BackupDraft {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -113,14 +113,14 @@ mod tests {
     fn what_a_killed_backup_left_is_removed_and_one_under_way_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("b.tar");
-        let draft = Draft::begin(&target).unwrap();
+        let draft = BackupDraft::begin(&target).unwrap();
         fs::write(draft.members().join("half"), "x").unwrap();
-        assert_eq!(Draft::begin(&target).unwrap_err(), BackupError::Busy(target.clone()));
+        assert_eq!(BackupDraft::begin(&target).unwrap_err(), BackupError::Busy(target.clone()));
         assert!(draft.members().join("half").exists());
         // Without its destructor, as a kill does it; the lock goes with the process.
-        let Draft { _lock: lock, .. } = &draft;
+        let BackupDraft { _lock: lock, .. } = &draft;
         lock.unlock().unwrap();
-        let next = Draft::begin(&target).unwrap();
+        let next = BackupDraft::begin(&target).unwrap();
         assert!(!next.members().join("half").exists());
         drop(next);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -132,7 +132,7 @@ mod tests {
         let target = folder.path().join("b.tar");
         fs::write(&target, "old").unwrap();
         for (force, kept) in [(false, "old"), (true, "new")] {
-            let draft = Draft::begin(&target).unwrap();
+            let draft = BackupDraft::begin(&target).unwrap();
             fs::write(draft.archive(), "new").unwrap();
             assert_eq!(draft.publish(&target, force).is_ok(), force);
             assert_eq!(fs::read_to_string(&target).unwrap(), kept);

@@ -17,7 +17,7 @@ use bowline_store::sqlite::{self, FILE, RESTORING};
 use jiff::Timestamp;
 
 use super::archive::{self, Archive};
-use super::draft::{Draft, remove, sync_folder};
+use super::draft::{BackupDraft, remove, sync_folder};
 use super::manifest::{FORMAT, Manifest, Member};
 use super::{BackupError, Done};
 
@@ -41,7 +41,11 @@ pub(crate) fn copied(draft: &Path) -> u64 {
 }
 
 /// Copies what belongs in a backup into the draft.
-pub(crate) fn collect(data: &Path, draft: &Draft, done: &Done) -> Result<Manifest, BackupError> {
+pub(crate) fn collect(
+    data: &Path,
+    draft: &BackupDraft,
+    done: &Done,
+) -> Result<Manifest, BackupError> {
     let into = draft.members();
     let created_at = Timestamp::now();
     let mut members = Vec::new();
@@ -86,7 +90,11 @@ pub(crate) fn collect(data: &Path, draft: &Draft, done: &Done) -> Result<Manifes
 }
 
 /// Writes the collected members to the draft's archive; returns its size.
-pub(crate) fn pack(draft: &Draft, manifest: &Manifest, done: &Done) -> Result<u64, BackupError> {
+pub(crate) fn pack(
+    draft: &BackupDraft,
+    manifest: &Manifest,
+    done: &Done,
+) -> Result<u64, BackupError> {
     archive::write(&draft.archive(), manifest, &draft.members(), done)
 }
 
@@ -218,14 +226,14 @@ mod tests {
     use super::*;
 
     /// A data folder, a draft of its backup, and its manifest.
-    fn collected(folder: &Path) -> (Draft, Manifest) {
+    fn collected(folder: &Path) -> (BackupDraft, Manifest) {
         drop(Sqlite::open(&folder.join("data")).unwrap());
-        let draft = Draft::begin(&folder.join("b.tar")).unwrap();
+        let draft = BackupDraft::begin(&folder.join("b.tar")).unwrap();
         let manifest = collect(&folder.join("data"), &draft, &Done::default()).unwrap();
         (draft, manifest)
     }
 
-    fn packed(draft: &Draft, manifest: &Manifest) -> Archive {
+    fn packed(draft: &BackupDraft, manifest: &Manifest) -> Archive {
         pack(draft, manifest, &Done::default()).unwrap();
         Archive::open(&draft.archive(), &Done::default()).unwrap()
     }

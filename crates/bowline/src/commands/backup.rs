@@ -9,12 +9,12 @@ use bowline_store::sqlite;
 use serde_json::{Value, json};
 
 use crate::backup::archive::Archive;
-use crate::backup::draft::Draft;
+use crate::backup::draft::BackupDraft;
 use crate::backup::manifest::Manifest;
 use crate::backup::{BackupError, Done, folder};
 use crate::cli::SettingArgs;
 use crate::cli::backup::{BackupArgs, BackupCommand, Output};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::paths;
 use crate::settings::Settings;
 use crate::terminal::{columns, note, say, show, utc};
@@ -25,13 +25,13 @@ const EVERY: Duration = Duration::from_secs(1);
 impl From<BackupError> for Failure {
     fn from(error: BackupError) -> Self {
         let kind = match &error {
-            BackupError::NoData(_) | BackupError::NoFolder(_) => Kind::NotFound,
+            BackupError::NoData(_) | BackupError::NoFolder(_) => FailureKind::NotFound,
             BackupError::Exists(_)
             | BackupError::Busy(_)
             | BackupError::NotEmpty { .. }
-            | BackupError::InUse(_) => Kind::Refused,
-            BackupError::Full(_) => Kind::DataLost,
-            _ => Kind::Failed,
+            | BackupError::InUse(_) => FailureKind::Refused,
+            BackupError::Full(_) => FailureKind::DataLost,
+            _ => FailureKind::Failed,
         };
         let hint = error.hint();
         Failure::new(error).hint(hint).kind(kind)
@@ -62,14 +62,14 @@ fn create(file: &Path, force: bool, data: &Path, output: Output) -> Result<ExitC
         let what = format!("{} is a folder", file.display());
         return Err(Failure::new(what).hint("name the file that the backup is written to"));
     }
-    let draft = Draft::begin(file)?;
+    let draft = BackupDraft::begin(file)?;
     let (total, members) = (folder::size(data), draft.members());
-    let step = Step { what: "copying", total, quiet: output.quiet };
+    let step = ProgressStep { what: "copying", total, quiet: output.quiet };
     // SQLite does not say how far it is, but the file grows.
     let manifest =
         step.run(|_| folder::copied(&members), |done| folder::collect(data, &draft, done))?;
     let total = manifest.members.iter().map(|member| member.size).sum();
-    let step = Step { what: "writing", total, quiet: output.quiet };
+    let step = ProgressStep { what: "writing", total, quiet: output.quiet };
     let size = step.run(Done::bytes, |done| folder::pack(&draft, &manifest, done))?;
     draft.publish(file, force)?;
     if let Some(since) = sqlite::incomplete_since(data)
@@ -99,7 +99,7 @@ fn verify(file: &Path, output: Output) -> Result<ExitCode, Failure> {
         Failure::new(format!("cannot make a temporary folder: {error}"))
             .hint("set TMPDIR to a folder with room for the database")
     })?;
-    let step = Step { what: "unpacking", total: archive.size, quiet: output.quiet };
+    let step = ProgressStep { what: "unpacking", total: archive.size, quiet: output.quiet };
     step.run(Done::bytes, |done| folder::check(&mut archive, folder.path(), done)).map_err(
         |error| match error {
             BackupError::Full(_) => Failure::new("there is not enough room to unpack the backup")
@@ -123,7 +123,7 @@ fn verify(file: &Path, output: Output) -> Result<ExitCode, Failure> {
 
 fn restore(file: &Path, data: &Path, output: Output) -> Result<ExitCode, Failure> {
     let mut archive = opened(file, output)?;
-    let step = Step { what: "restoring", total: archive.size, quiet: output.quiet };
+    let step = ProgressStep { what: "restoring", total: archive.size, quiet: output.quiet };
     step.run(Done::bytes, |done| folder::restore(&mut archive, data, done))?;
     match output {
         Output { json: true, .. } => {
@@ -143,7 +143,7 @@ fn restore(file: &Path, data: &Path, output: Output) -> Result<ExitCode, Failure
 
 fn opened(file: &Path, output: Output) -> Result<Archive, Failure> {
     let total = std::fs::metadata(file).map_or(0, |file| file.len());
-    let step = Step { what: "checking", total, quiet: output.quiet };
+    let step = ProgressStep { what: "checking", total, quiet: output.quiet };
     Ok(step.run(Done::bytes, |done| Archive::open(file, done))?)
 }
 
@@ -174,13 +174,13 @@ fn bytes(size: u64) -> String {
 }
 
 /// One step of a command. Its progress is shown on stderr, once a second.
-struct Step {
+struct ProgressStep {
     what: &'static str,
     total: u64,
     quiet: bool,
 }
 
-impl Step {
+impl ProgressStep {
     fn run<T>(&self, measured: impl Fn(&Done) -> u64 + Sync, work: impl FnOnce(&Done) -> T) -> T {
         let done = Done::default();
         let (end, ended) = mpsc::channel::<()>();

@@ -46,7 +46,7 @@ use self::tools::ChatTools;
 use self::view::View;
 use crate::api::Api;
 use crate::cli::{ChatArgs, Device};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::signals::{STOPPED_AT_ONCE, StopSignal, StopSignals};
 use crate::terminal::one_line;
 
@@ -363,9 +363,9 @@ fn closed(reason: &CloseReason) -> Failure {
     match reason {
         CloseReason::Forbidden => failure
             .hint("give the session's token with --token-file, or an API key with --key-file")
-            .kind(Kind::Refused),
+            .kind(FailureKind::Refused),
         CloseReason::NotFound => {
-            failure.hint("`bowline sessions list` lists your sessions").kind(Kind::NotFound)
+            failure.hint("`bowline sessions list` lists your sessions").kind(FailureKind::NotFound)
         }
         CloseReason::Replaced => failure.hint("attach again with `bowline chat --last`"),
         CloseReason::HandedOff { session, .. } => {

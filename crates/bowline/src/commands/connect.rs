@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::SettingArgs;
 use crate::cli::relay_ends::ConnectArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::settings::Settings;
 use crate::terminal::{self, note, printable, say};
 use crate::{logging, owner};
@@ -56,7 +56,7 @@ async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig
     if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
         return Err(Failure::new("the daemon's new key does not have that fingerprint")
             .hint("nothing was changed; `bowline daemon run` prints its fingerprint when it starts")
-            .kind(Kind::KeyChanged));
+            .kind(FailureKind::KeyChanged));
     }
     note!("approved; pinned as soon as the daemon has proved that it has the key\n");
     config.approve(*change).map_err(Failure::new)
@@ -92,7 +92,7 @@ async fn listen(
         Err(ForwardClosed::Client(closed)) => Err(closed.into()),
         Err(ForwardClosed::Hello(error)) => Err(Failure::new(error)
             .hint("start the daemon with --tcp HOST:PORT, or use --ping here")
-            .kind(Kind::Refused)),
+            .kind(FailureKind::Refused)),
     }
 }
 

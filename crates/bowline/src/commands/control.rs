@@ -13,7 +13,7 @@ use bowline_relay::control::ControlStartError;
 use bowline_relay::control::registry::{self, Registry, RegistryOpenError};
 
 use crate::cli::control::{ControlArgs, ControlCommand};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::paths;
 use crate::shell::quote_path;
 use crate::terminal::utc;
@@ -60,8 +60,8 @@ fn unopened(error: RegistryOpenError, data: &Path) -> Failure {
         }
     };
     let kind = match &error {
-        RegistryOpenError::Missing { .. } => Kind::NotFound,
-        _ => Kind::Failed,
+        RegistryOpenError::Missing { .. } => FailureKind::NotFound,
+        _ => FailureKind::Failed,
     };
     Failure::new(error).hint(hint).kind(kind)
 }
@@ -81,8 +81,8 @@ pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
         }
     };
     let kind = match &error {
-        ControlStartError::Config(_) | ControlStartError::Plain { .. } => Kind::Usage,
-        _ => Kind::Failed,
+        ControlStartError::Config(_) | ControlStartError::Plain { .. } => FailureKind::Usage,
+        _ => FailureKind::Failed,
     };
     Failure::new(error).hint(hint).kind(kind)
 }
@@ -91,10 +91,10 @@ pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
 fn undone(error: registry::Error, data: &Path) -> Failure {
     use registry::Error;
     let kind = match &error {
-        Error::NoUser | Error::NoDaemon => Kind::NotFound,
-        Error::NameTaken => Kind::Refused,
-        Error::BadName => Kind::Usage,
-        _ => Kind::Failed,
+        Error::NoUser | Error::NoDaemon => FailureKind::NotFound,
+        Error::NameTaken => FailureKind::Refused,
+        Error::BadName => FailureKind::Usage,
+        _ => FailureKind::Failed,
     };
     let failure = Failure::new(&error).kind(kind);
     match error {

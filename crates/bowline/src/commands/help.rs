@@ -10,7 +10,7 @@ use clap::CommandFactory as _;
 
 use self::topics::{TOPICS, Topic};
 use crate::cli::Cli;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::terminal::{self, columns, show};
 
 pub(crate) fn run(about: &[String]) -> Result<ExitCode, Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn run(about: &[String]) -> Result<ExitCode, Failure> {
     let topic = TOPICS.iter().find(|topic| [topic.name] == *about).ok_or_else(|| {
         Failure::new(format!("there is no command and no topic `{}`", about.join(" ")))
             .hint("`bowline help` lists both")
-            .kind(Kind::Usage)
+            .kind(FailureKind::Usage)
     })?;
     show!("{}", text(topic));
     Ok(ExitCode::SUCCESS)

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, IdempotentRequest, RequestFailure, fresh_key};
 use crate::cli::roaming::ImportArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::secrets;
 use crate::terminal::{note, one_line, printable, progress, say};
 use bowline_import::{Conversation, Format, Found};
@@ -45,8 +45,8 @@ pub(super) fn given(source: Option<&str>, token_file: Option<&Path>) -> Result<G
     let source = source.unwrap_or("-");
     let unreadable = |error: std::io::Error| {
         let kind = match error.kind() {
-            std::io::ErrorKind::NotFound => Kind::NotFound,
-            _ => Kind::Failed,
+            std::io::ErrorKind::NotFound => FailureKind::NotFound,
+            _ => FailureKind::Failed,
         };
         Failure::new(format!("cannot read {source}: {error}")).kind(kind)
     };
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
     match given(args.source.as_deref(), args.token_file.as_deref())? {
         Given::Token(_) if args.dry_run => Err(Failure::new("--dry-run is for files")
             .hint("look at a token with `bowline inspect --token-file FILE`")
-            .kind(Kind::Usage)),
+            .kind(FailureKind::Usage)),
         Given::Token(token) => {
             let fields = json!({ "roaming_token": token, "allow_reuse": args.fork });
             let look = "before you try again, check with `bowline inspect` whether the token was \

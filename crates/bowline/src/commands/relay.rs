@@ -14,7 +14,7 @@ use url::Url;
 use super::control::{data_flag, not_started};
 use crate::cli::SettingArgs;
 use crate::cli::relay::RelayArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{note, say};
@@ -90,7 +90,7 @@ fn relay_url(url: &Url) -> Result<Url, Failure> {
     let wrong = || {
         Failure::new(format!("{url} is not an http or https address"))
             .hint("give the public address, such as --url https://relay.example")
-            .kind(Kind::Usage)
+            .kind(FailureKind::Usage)
     };
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(wrong());

@@ -17,7 +17,7 @@ use serde_json::json;
 use self::first_model::FirstModel;
 use self::welcome::{Addresses, Welcome};
 use crate::cli::ServeArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::local::Running;
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
@@ -48,7 +48,7 @@ enum Greeting {
 
 async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, Failure> {
     descriptors::raise();
-    logging::start(&settings.log).map_err(|why| Failure::new(why).kind(Kind::Usage))?;
+    logging::start(&settings.log).map_err(|why| Failure::new(why).kind(FailureKind::Usage))?;
     let data = settings.data.clone();
     let store = Arc::new(Sqlite::open(&data)?);
     let key = local::key_or_make(&data).map_err(|error| {
@@ -156,7 +156,7 @@ async fn run_until_told(
             // and recover at the next start.
             return Err(Failure::new(error)
                 .hint("check the disk, then start again: every acknowledged turn is stored")
-                .kind(Kind::DataLost));
+                .kind(FailureKind::DataLost));
         }
     }
     let waits_for = waits_for(gateway.at_work().turns, drain);

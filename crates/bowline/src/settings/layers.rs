@@ -12,7 +12,7 @@ use super::origin::Origin;
 use super::secret::is_secret;
 use super::{LogSettings, Settings, file, mistake};
 use crate::cli::SettingArgs;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::paths;
 use crate::terminal::note;
 
@@ -54,7 +54,7 @@ impl Layers {
                     format!("cannot read the configuration file {}: {error}", path.display());
                 return Err(Failure::new(what)
                     .hint("check the path given by --config or BOWLINE_CONFIG")
-                    .kind(Kind::Usage));
+                    .kind(FailureKind::Usage));
             }
         };
         let values =
@@ -168,7 +168,7 @@ impl Layers {
         }
         Failure::new(format!("the settings cannot be used: {}", error.message().trim()))
             .hint("`bowline config show` names where each one comes from")
-            .kind(Kind::Usage)
+            .kind(FailureKind::Usage)
     }
 }
 

@@ -10,7 +10,7 @@ use super::file::SyntaxError;
 use super::key::{split, variable};
 use super::known::KnownSettings;
 use super::origin::Origin;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// A key that no setting has.
 pub(super) fn unknown(known: &KnownSettings, key: &str, origin: &Origin) -> Failure {
@@ -114,5 +114,5 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
 }
 
 fn failure(what: String, hint: impl std::fmt::Display) -> Failure {
-    Failure::new(what).hint(hint).kind(Kind::Usage)
+    Failure::new(what).hint(hint).kind(FailureKind::Usage)
 }

@@ -17,11 +17,11 @@ const FILE: &str = "chat_history";
 const MOST: usize = 1000;
 
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct ChatHistory {
     path: PathBuf,
 }
 
-impl History {
+impl ChatHistory {
     /// The user's history file and its entries, oldest first. A file that cannot be read is empty.
     pub(super) fn open() -> (Self, Vec<String>) {
         Self::at(&paths::state().join(FILE))
@@ -63,11 +63,11 @@ mod tests {
     fn entries_come_back_whole_and_only_the_owner_reads_them() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/history");
-        let (history, entries) = History::at(&path);
+        let (history, entries) = ChatHistory::at(&path);
         assert!(entries.is_empty());
         history.append("one");
-        History::at(&path).0.append("two\nlines \u{1F980}");
-        assert_eq!(History::at(&path).1, ["one", "two\nlines \u{1F980}"]);
+        ChatHistory::at(&path).0.append("two\nlines \u{1F980}");
+        assert_eq!(ChatHistory::at(&path).1, ["one", "two\nlines \u{1F980}"]);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -77,8 +77,8 @@ mod tests {
         let path = folder.path().join("history");
         let lines: String = (0..=2 * MOST).map(|n| as_line(&n.to_string())).collect();
         std::fs::write(&path, format!("not JSON\n{lines}")).unwrap();
-        let (_, entries) = History::at(&path);
+        let (_, entries) = ChatHistory::at(&path);
         assert_eq!((entries.len(), entries.last().unwrap().as_str()), (MOST, "2000"));
-        assert_eq!(History::at(&path).1, entries);
+        assert_eq!(ChatHistory::at(&path).1, entries);
     }
 }

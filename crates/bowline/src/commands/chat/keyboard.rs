@@ -9,7 +9,7 @@ use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt as _;
 
 use super::editor::{Edit, Editor};
-use super::history::History;
+use super::history::ChatHistory;
 use crate::terminal::live::Size;
 use crate::terminal::raw::RawMode;
 
@@ -27,14 +27,14 @@ pub(super) struct Keyboard {
     events: EventStream,
     raw: Option<RawMode>,
     editor: Editor,
-    history: History,
+    history: ChatHistory,
     /// A permission prompt is shown; the message that was being written.
     draft: Option<String>,
 }
 
 impl Keyboard {
     pub(super) fn open() -> io::Result<Self> {
-        let (history, entries) = History::open();
+        let (history, entries) = ChatHistory::open();
         Ok(Self {
             raw: Some(RawMode::enter()?),
             events: EventStream::new(),

@@ -7,7 +7,7 @@ use bowline_sbp::id::ApprovalId;
 use serde_json::Value;
 
 use super::Chat;
-use super::questions::{Question, Verdict};
+use super::questions::{Permission, Question};
 use crate::terminal::one_line;
 
 /// A question that is answered with yes as long as the chat lasts.
@@ -21,14 +21,14 @@ pub(super) enum AlwaysRule {
 
 impl Chat {
     /// The user answered a permission prompt.
-    pub(super) async fn answered(&mut self, question: Question, verdict: Verdict) {
-        let yes = verdict != Verdict::No;
+    pub(super) async fn answered(&mut self, question: Question, verdict: Permission) {
+        let yes = verdict != Permission::No;
         match question {
             Question::Call { until, .. } if until.is_some_and(|until| Instant::now() > until) => {
                 self.view.note("too late: the tool call has timed out");
             }
             Question::Call { call_id, tool, input, until } if yes => {
-                if verdict == Verdict::Always {
+                if verdict == Permission::Always {
                     self.always.push(AlwaysRule::Call { tool: tool.clone(), input: input.clone() });
                 }
                 self.start(call_id, tool, input, until);
@@ -39,7 +39,7 @@ impl Chat {
                 let _ = self.surface.answer(call_id, no).await;
             }
             Question::Approval(id) => {
-                if verdict == Verdict::Always
+                if verdict == Permission::Always
                     && let Some(tool) = self.approvals.get(&id)
                 {
                     self.always.push(AlwaysRule::Tool(tool.clone()));

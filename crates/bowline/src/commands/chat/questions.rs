@@ -32,7 +32,7 @@ pub(super) enum Question {
 
 /// What the user says to a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Permission {
     Yes,
     No,
     /// Yes, and yes to the same question as long as this chat lasts.
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
 /// How a line of input was interpreted.
 #[derive(Debug, PartialEq)]
 pub(super) enum InputLine {
-    Answer(Question, Verdict),
+    Answer(Question, Permission),
     /// It answers nothing: the prompt is shown again.
     Again,
     Message,
@@ -83,9 +83,9 @@ impl Questions {
     /// Interprets a line; `by_person` if it was typed at a terminal.
     pub(super) fn typed(&mut self, line: &str, by_person: bool) -> InputLine {
         let verdict = match line.trim().to_lowercase().as_str() {
-            "y" | "yes" => Some(Verdict::Yes),
-            "n" | "no" => Some(Verdict::No),
-            "a" | "always" | "always here" => Some(Verdict::Always),
+            "y" | "yes" => Some(Permission::Yes),
+            "n" | "no" => Some(Permission::No),
+            "a" | "always" | "always here" => Some(Permission::Always),
             _ => None,
         };
         let Some(front) = self.0.front_mut().filter(|put| put.shown) else {
@@ -177,15 +177,15 @@ mod tests {
     fn questions_are_put_one_at_a_time_and_only_yes_is_yes() {
         let mut questions = three();
         assert_eq!(questions.typed("what is it for?", false), InputLine::Message);
-        assert_eq!(questions.typed("n", false), InputLine::Answer(approval(1), Verdict::No));
+        assert_eq!(questions.typed("n", false), InputLine::Answer(approval(1), Permission::No));
         assert_eq!(questions.typed("y", false), InputLine::Message, "the second was not shown yet");
         assert!(questions.next_words().unwrap().starts_with("second?"));
         assert_eq!(
             questions.typed(" Always ", false),
-            InputLine::Answer(approval(2), Verdict::Always)
+            InputLine::Answer(approval(2), Permission::Always)
         );
         questions.next_words().unwrap();
-        assert_eq!(questions.typed("YES", false), InputLine::Answer(approval(3), Verdict::Yes));
+        assert_eq!(questions.typed("YES", false), InputLine::Answer(approval(3), Permission::Yes));
         assert_eq!(questions.typed("y", false), InputLine::Message);
     }
 
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(questions.typed(line, true), InputLine::Again, "{line}");
             assert!(questions.next_words().unwrap().starts_with("first?"), "{line}");
         }
-        assert_eq!(questions.typed("yes", true), InputLine::Answer(approval(1), Verdict::Yes));
+        assert_eq!(questions.typed("yes", true), InputLine::Answer(approval(1), Permission::Yes));
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
             let line = questions.typed(between, false);
             assert!(matches!(
                 line,
-                InputLine::Message | InputLine::Answer(Question::Gone, Verdict::Yes)
+                InputLine::Message | InputLine::Answer(Question::Gone, Permission::Yes)
             ));
             assert_eq!(questions.typed("y", false), InputLine::Message);
             assert!(questions.next_words().unwrap().starts_with("second?"));
@@ -219,7 +219,7 @@ mod tests {
     fn a_new_connection_asks_anew() {
         let mut questions = three();
         questions.reconnected();
-        assert_eq!(questions.typed("y", false), InputLine::Answer(Question::Gone, Verdict::Yes));
+        assert_eq!(questions.typed("y", false), InputLine::Answer(Question::Gone, Permission::Yes));
         questions.ask(approval(2), "second?");
         assert!(questions.next_words().unwrap().starts_with("second?"));
     }
