@@ -38,6 +38,20 @@ impl ServedCertificate {
     pub fn is_self_signed(&self) -> bool {
         EndEntityCert::try_from(&self.der).is_ok_and(|cert| cert.issuer() == cert.subject())
     }
+
+    /// Whether it is marked as an authority (`CA:TRUE`), as `openssl req -x509` does unless it is told
+    /// otherwise. rustls refuses such a certificate of a server even if it is trusted; curl does not.
+    pub fn is_authority(&self) -> bool {
+        // The extension basicConstraints: its identifier, maybe "critical", and a sequence in an
+        // octet string that begins with TRUE.
+        const IDENTIFIER: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x13];
+        const TRUE: [u8; 3] = [0x01, 0x01, 0xff];
+        let der = self.der.as_ref();
+        let at = der.windows(IDENTIFIER.len()).position(|window| window == IDENTIFIER);
+        let Some(rest) = at.map(|at| &der[at + IDENTIFIER.len()..]) else { return false };
+        let rest = rest.strip_prefix(&TRUE).unwrap_or(rest);
+        matches!(rest, [0x04, _, 0x30, _, flag @ ..] if flag.starts_with(&TRUE))
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +77,18 @@ mod tests {
             assert_eq!(read.covers(host), covered, "{host}");
         }
         assert_eq!(read.first_name().as_deref(), Some("localhost"));
-        assert!(read.is_self_signed());
+        assert!(read.is_self_signed() && !read.is_authority());
+        let key = rcgen::KeyPair::generate().unwrap();
+        for (is_ca, authority) in [
+            (rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained), true),
+            (rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0)), true),
+            (rcgen::IsCa::ExplicitNoCa, false),
+        ] {
+            let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            params.is_ca = is_ca;
+            std::fs::write(&path, params.self_signed(&key).unwrap().pem()).unwrap();
+            assert_eq!(ServedCertificate::read(&path).unwrap().is_authority(), authority);
+        }
         std::fs::write(&path, "nothing").unwrap();
         assert!(ServedCertificate::read(&path).is_none());
     }

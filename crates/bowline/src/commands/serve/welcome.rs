@@ -14,6 +14,11 @@ use bowline_net::loopback::is_loopback_url;
 use crate::shell::{quote, quote_path};
 use crate::{local, paths};
 
+/// What to say of a certificate that curl takes and `bowline chat` does not.
+const IS_AUTHORITY: &str = "\
+`bowline chat` and other commands refuse this certificate, because it is marked as an authority
+(CA:TRUE). Make one that is not: openssl req -x509 … -addext basicConstraints=critical,CA:FALSE";
+
 /// Where a gateway can be reached.
 #[derive(Debug)]
 pub(super) struct Addresses {
@@ -23,6 +28,8 @@ pub(super) struct Addresses {
     pub(super) elsewhere: Vec<String>,
     /// A self-signed certificate, which clients have to be told to trust.
     self_signed: Option<PathBuf>,
+    /// It is marked as an authority: commands of this program refuse it even then.
+    is_authority: bool,
 }
 
 impl Addresses {
@@ -40,6 +47,7 @@ impl Addresses {
             here: url(listen::from_here(bound)),
             elsewhere,
             self_signed: cert.filter(|_| self_signed).map(Path::to_owned),
+            is_authority: served.is_some_and(|served| served.is_authority()),
         }
     }
 }
@@ -93,10 +101,15 @@ impl Welcome<'_> {
             writeln!(to, "  resumed  {} unfinished turns", self.recovered)?;
         }
         writeln!(to, "\ntry, in another terminal:")?;
-        writeln!(to, "  {}", self.command("chat"))?;
-        writeln!(to, "  {}", self.command("sessions list"))?;
-        writeln!(to, "  {}", self.curl())?;
-        if !elsewhere.is_empty() {
+        if self.addresses.is_authority {
+            writeln!(to, "  {}", self.curl())?;
+            writeln!(to, "\n{IS_AUTHORITY}")?;
+        } else {
+            writeln!(to, "  {}", self.command("chat"))?;
+            writeln!(to, "  {}", self.command("sessions list"))?;
+            writeln!(to, "  {}", self.curl())?;
+        }
+        if !elsewhere.is_empty() && !self.addresses.is_authority {
             let key = if self.is_open { "" } else { ", with an API key in BOWLINE_API_KEY" };
             writeln!(to, "\nfrom another machine{key}:")?;
             for url in elsewhere {
@@ -195,6 +208,7 @@ mod tests {
             here: "http://127.0.0.1:8080".into(),
             elsewhere: vec!["http://192.0.2.1:8080".into(), "http://[2001:db8::1]:8080".into()],
             self_signed: None,
+            is_authority: false,
         };
         insta::assert_snapshot!(welcome(&addresses, false), @r#"
         bowline [VERSION] is ready
@@ -220,6 +234,19 @@ mod tests {
 
         Ctrl-C stops it; sessions are kept.
         "#);
+    }
+
+    #[test]
+    fn no_command_is_printed_that_would_refuse_the_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cert.pem");
+        let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(&path, made.pem()).unwrap();
+        let text = welcome(&Addresses::new("0.0.0.0:8443".parse().unwrap(), Some(&path)), false);
+        assert!(text.contains("curl -s https://") && text.contains("CA:TRUE"), "{text}");
+        assert!(!text.contains("bowline chat --") && !text.contains("sessions list"), "{text}");
     }
 
     #[test]
