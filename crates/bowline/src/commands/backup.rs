@@ -103,7 +103,8 @@ fn verify(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     step.run(Done::bytes, |done| folder::check(&mut archive, folder.path(), done)).map_err(
         |error| match error {
             BackupError::Full(_) => Failure::new("there is not enough room to unpack the backup")
-                .hint("set TMPDIR to a folder with room for the database"),
+                .hint("set TMPDIR to a folder with room for the database")
+                .kind(FailureKind::DataLost),
             error => error.into(),
         },
     )?;

@@ -428,15 +428,15 @@ async fn a_full_disk_is_named_and_nothing_is_left_on_it() {
     error: there is not enough room on the disk of [DIR]/small/b.tar.partial/members/bowline.db
 
     hint: make room there or choose another disk; making a backup takes twice the size of the data for a while, restoring it once
-    code 1
+    code 74
     error: there is not enough room on the disk of [DIR]/small/data/restore.partial/bowline.db
 
     hint: make room there or choose another disk; making a backup takes twice the size of the data for a while, restoring it once
-    code 1
+    code 74
     error: there is not enough room to unpack the backup
 
     hint: set TMPDIR to a folder with room for the database
-    code 1
+    code 74
     ");
 }
 
