@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::{Process, bowline};
+use crate::process::{Process, bowline, turn};
 use crate::terminal::Terminal;
 
 const CTRL_C: &str = "\x03";
@@ -176,7 +176,7 @@ async fn markdown_is_rendered_with_colour_and_left_as_it_is_without() {
     plain.until("the answer", |text| text.ends_with("\n# Title\n- **one**\n\n>"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permission_prompt_takes_yes_no_or_always_and_keeps_the_draft() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = gateway_that_asks(folder.path());
@@ -190,11 +190,18 @@ async fn a_permission_prompt_takes_yes_no_or_always_and_keeps_the_draft() {
     terminal.until("the question again", |text| text.matches("allow it?").count() == 2);
     terminal.types("no\r");
     terminal.until_shows("does not allow");
-    terminal.types("call surface tool notify with {\"text\":\"two\"}\rdraft of a mess");
+    // Somebody else asks while a message is being written.
+    terminal.types("draft of a mess");
+    terminal.until("the draft", |text| text.ends_with("\n> draft of a mess"));
+    let call =
+        turn(Some(&newest(&gateway).await), "call surface tool notify with {\"text\":\"two\"}");
+    let post = reqwest::Client::new().post(format!("{}/v1/chat/completions", gateway.url));
+    let asked = tokio::spawn(post.json(&call).send());
     terminal.until_shows("yes/no/always>");
     terminal.types("always\r");
     let screen = terminal.until("the draft", |text| text.ends_with("\n> draft of a mess"));
     assert_eq!(screen.matches("the agent wants to use").count(), 3, "{screen}");
+    asked.await.unwrap().unwrap();
     // Ctrl-U, then a third call that nobody is asked about.
     terminal.types("\x15call surface tool notify with {\"text\":\"three\"}\r");
     terminal.until_shows("allowed, as you said");
