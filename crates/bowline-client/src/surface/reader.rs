@@ -81,7 +81,7 @@ impl Reader {
             // The text so far is discarded; the new text begins at offset 0.
             ServerFrame::TurnRestarted { turn_id, .. } => {
                 let partial = self.partial.take_if(|partial| partial.turn_id == turn_id);
-                let shown = partial.filter(|_| !self.given.has(0, turn_id));
+                let shown = partial.filter(|_| !self.given.knows(turn_id));
                 let void = Event::Chunk { turn_id, text: String::new(), restarted: true };
                 shown.map(|_| Step::Give(void)).into_iter().collect()
             }
@@ -188,7 +188,12 @@ struct Given {
 
 impl Given {
     fn has(&self, seq: Seq, turn_id: TurnId) -> bool {
-        seq <= self.forgotten || self.recent.iter().rev().any(|(_, given)| *given == turn_id)
+        seq <= self.forgotten || self.knows(turn_id)
+    }
+
+    /// Whether the turn is one of the recent ones, for frames without a position.
+    fn knows(&self, turn_id: TurnId) -> bool {
+        self.recent.iter().rev().any(|(_, given)| *given == turn_id)
     }
 
     /// Whether the turn is new.

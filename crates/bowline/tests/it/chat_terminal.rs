@@ -109,6 +109,9 @@ async fn two_terminals_at_once_see_each_other_and_all_that_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Process::start(folder.path());
     let mut first = open(&gateway, &[]);
+    // Answered: so it is attached, and knows that it is alone.
+    first.types("echo alone\r");
+    first.until_shows("\nalone\n\n>");
     let mut second = open(&gateway, &["--last"]);
     first.until_shows("is here, too");
     second.types("echo from **two**\r");

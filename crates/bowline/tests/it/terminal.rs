@@ -107,18 +107,18 @@ impl Terminal {
         self.screen.screen().cell(number as u16, 0).unwrap().bold()
     }
 
-    /// Waits for the program's end; returns its exit code.
+    /// Waits for the program's end and all that it has printed; returns its exit code.
     pub(crate) fn ends(&mut self) -> i32 {
         let end = Instant::now() + DEADLINE;
+        // The terminal reports an error to its reader when no program has it open any more.
         loop {
-            while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(10)) {
-                self.screen.process(&bytes);
+            match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.screen.process(&bytes),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end:\n{}", self.text()),
             }
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap();
-            }
-            assert!(Instant::now() < end, "it does not end:\n{}", self.text());
         }
+        self.child.wait().unwrap().code().unwrap()
     }
 }
 

@@ -123,6 +123,26 @@ fn sbp_l2_08_a_turn_in_flight_goes_on_where_the_program_is() {
 }
 
 #[test]
+fn g18_the_text_of_a_turn_that_is_run_again_is_void() {
+    let restarted = |seq| ServerFrame::TurnRestarted {
+        chunk_id: id(seq),
+        turn_id: id(seq),
+        session_id: SESSION,
+    };
+    table([
+        (restarted(2), ""),
+        (chunk(2, 0, "Hel"), "+Hel"),
+        (attached(), "attached 3 false, open"),
+        (restarted(2), "="),
+        (chunk(2, 0, "Hello"), "+Hello"),
+        (complete(2), "complete 2, ack 2"),
+        (chunk(4, 0, "te"), "+te"),
+        (whole(4), "turn 4, ack 4"),
+        (restarted(4), ""),
+    ]);
+}
+
+#[test]
 fn a_whole_turn_comes_though_chunks_showed_part_of_it() {
     table([
         (chunk(2, 0, "te"), "+te"),
