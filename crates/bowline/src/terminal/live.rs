@@ -16,6 +16,17 @@ pub(crate) struct Size {
     pub(crate) rows: usize,
 }
 
+impl Size {
+    /// What a terminal reports; some report 0 for a size that they do not know.
+    pub(crate) fn reported(columns: u16, rows: u16) -> Self {
+        let or = |reported: u16, usual: usize| match reported {
+            0 => usual,
+            reported => reported.into(),
+        };
+        Self { columns: or(columns, 80), rows: or(rows, 24) }
+    }
+}
+
 /// The rows that are redrawn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct LiveRows {

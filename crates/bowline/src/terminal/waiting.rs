@@ -67,23 +67,40 @@ async fn drawn<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::oneshot;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
     async fn short_work_shows_nothing() {
         let mut shown = Vec::new();
-        let work = tokio::time::sleep(Duration::from_millis(1));
+        let work = tokio::task::yield_now();
         drawn("asking", work, (HOUR, HOUR), &mut shown).await;
         assert_eq!(shown, b"");
     }
 
+    /// Ends the work when something is drawn.
+    struct EndsWork(Vec<u8>, Option<oneshot::Sender<()>>);
+
+    impl io::Write for EndsWork {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            let _ = self.1.take().map(|end| end.send(()));
+            Ok(())
+        }
+    }
+
     #[tokio::test]
     async fn long_work_shows_a_line_and_leaves_nothing_of_it() {
-        let mut shown = Vec::new();
-        let work = tokio::time::sleep(Duration::from_millis(300));
-        drawn("asking", work, (Duration::from_millis(1), HOUR), &mut shown).await;
-        let shown = String::from_utf8(shown).unwrap();
-        assert_eq!(shown, "\r\u{1b}[K| asking (0 s)\r\u{1b}[K");
+        let (end, work) = oneshot::channel();
+        let mut screen = EndsWork(Vec::new(), Some(end));
+        drawn("asking", work, (Duration::ZERO, HOUR), &mut screen).await.unwrap();
+        let shown = String::from_utf8(screen.0).unwrap();
+        assert!(shown.starts_with("\r\u{1b}[K| asking ("), "{shown:?}");
+        assert!(shown.ends_with(" s)\r\u{1b}[K"), "{shown:?}");
     }
 }

@@ -66,7 +66,7 @@ impl Keyboard {
                 UserInput::Edit(Edit::Draw)
             }
             Some(Ok(Event::Resize(columns, rows))) => {
-                UserInput::Resized(Size { columns: columns.into(), rows: rows.into() })
+                UserInput::Resized(Size::reported(columns, rows))
             }
             Some(Ok(_)) => UserInput::Edit(Edit::Draw),
             Some(Err(_)) | None => UserInput::Gone,

@@ -16,8 +16,8 @@ use bowline_sbp::id::TurnId;
 use super::prompt;
 use crate::terminal::live::{LiveRows, LiveScreen, Size};
 use crate::terminal::markdown::MarkdownStream;
-use crate::terminal::printable;
 use crate::terminal::styled::{Color, Span, Style, StyledLine, wrap};
+use crate::terminal::{one_line, printable};
 
 /// A question that was asked, here or elsewhere.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ pub(super) struct PromptText {
 #[derive(Debug)]
 pub(super) struct TerminalView {
     screen: LiveScreen<Stdout>,
+    styled: bool,
     /// None without a keyboard, as with --message.
     prompt: Option<PromptText>,
     answer: MarkdownStream,
@@ -74,6 +75,7 @@ impl TerminalView {
     pub(super) fn new(size: Size, styled: bool, with_prompt: bool) -> Self {
         Self {
             screen: LiveScreen::new(std::io::stdout(), size, styled),
+            styled,
             prompt: with_prompt.then(PromptText::default),
             answer: MarkdownStream::new(styled),
             open: None,
@@ -124,7 +126,7 @@ impl TerminalView {
 
     fn notice(&mut self, text: &str, style: Style) {
         let (first, rest) = (Span::new("· ", style), Span::new("  ", style));
-        for (number, line) in printable(text).lines().enumerate() {
+        for (number, line) in printable(text).replace('\t', "    ").lines().enumerate() {
             let start = if number == 0 { &first } else { &rest };
             let lines = wrap(&[Span::new(line, style)], self.screen.width(), start, &rest);
             self.between(lines);
@@ -138,7 +140,7 @@ impl TerminalView {
             let lines = self.question(None, text);
             self.between(lines);
         } else {
-            let mut stream = MarkdownStream::new(true);
+            let mut stream = MarkdownStream::new(self.styled);
             let mut lines = stream.push(&format!("{text}\n"), self.screen.width());
             lines.extend(stream.finish(self.screen.width()));
             lines.push(StyledLine::default());
@@ -383,12 +385,13 @@ impl TerminalView {
         if let Some(why) = &self.lost {
             let words = format!("· connection lost ({why}); the agent continues, reconnecting …");
             let (first, rest) = (Span::new("", Style::DIM), Span::new("  ", Style::DIM));
-            rows.extend(wrap(&[Span::new(printable(&words), Style::DIM)], width, &first, &rest));
+            rows.extend(wrap(&[Span::new(one_line(&words), Style::DIM)], width, &first, &rest));
         }
         for asked in &self.waiting {
             let who = asked.who.as_deref().unwrap_or("you");
-            let line = format!("· waits: {}> {}", who, asked.text.replace('\n', " "));
-            let cut: String = printable(&line).chars().take(width / 2).collect();
+            let line = one_line(&format!("· waits: {who}> {}", asked.text));
+            // No wider than the row, whatever its characters.
+            let cut: String = line.chars().take(width / 2).collect();
             rows.push(StyledLine::new(cut, Style::DIM));
         }
         let Some(prompt) = &self.prompt else {

@@ -23,7 +23,7 @@ impl View {
         let size = crossterm::terminal::size().ok();
         match size.filter(|_| !json && can_redraw()) {
             Some((columns, rows)) => {
-                let size = Size { columns: columns.into(), rows: rows.into() };
+                let size = Size::reported(columns, rows);
                 View::Terminal(Box::new(TerminalView::new(size, has_colour(), with_prompt)))
             }
             None => View::Plain(PlainView::new(json)),
