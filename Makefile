@@ -2,8 +2,8 @@
 
 CARGO ?= cargo
 PYTHON_ENV := target/python
-OPENAI_SDK := openai==3.49.0
-MCP_SDK := mcp==2.3.0
+NODE_ENV := target/node
+CLIENTS := crates/bowline/tests/clients
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token
 
@@ -33,6 +33,7 @@ lint:
 unit:
 	@mkdir -p target && rm -f target/not-run
 	BOWLINE_NOT_RUN="$(CURDIR)/target/not-run" BOWLINE_TEST_PYTHON="$(CURDIR)/$(PYTHON_ENV)/bin/python" \
+	    BOWLINE_TEST_NODE="$(CURDIR)/$(NODE_ENV)" \
 	    $(CARGO) test --workspace --all-features
 	@if [ -s target/not-run ]; then \
 	    echo "not run, because this machine cannot:"; sort -u target/not-run | sed 's/^/  /'; fi
@@ -70,9 +71,14 @@ deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 clean: ## Remove everything that was built
 	$(CARGO) clean
 
-# What the tests need beside Rust: the real OpenAI and MCP SDKs, curl for the README, strace for bad disks.
-tools: $(PYTHON_ENV)/.ready
+# What the tests need beside Rust: real clients and servers for Python and Node.js, curl for the README, strace
+# for bad disks.
+tools: $(PYTHON_ENV)/.ready $(NODE_ENV)/.ready
 
-$(PYTHON_ENV)/.ready: Makefile tools/python-env
-	tools/python-env $(PYTHON_ENV) $(OPENAI_SDK) $(MCP_SDK)
+$(PYTHON_ENV)/.ready: tools/python-env $(CLIENTS)/requirements.txt
+	tools/python-env $(PYTHON_ENV) $(CLIENTS)/requirements.txt
+	@touch $@
+
+$(NODE_ENV)/.ready: tools/node-env $(CLIENTS)/package.json $(CLIENTS)/package-lock.json
+	tools/node-env $(NODE_ENV) $(CLIENTS)
 	@touch $@

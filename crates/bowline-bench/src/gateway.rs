@@ -9,7 +9,7 @@ use crate::gateway_process::{CHAT, Gateway};
 use crate::load::ServerUnderLoad;
 use crate::report::Report;
 use crate::surfaces::{self, Door};
-use crate::{bare, followers, idle_sessions, large, latency, load, mock, rounds, seed};
+use crate::{align, bare, followers, idle_sessions, large, latency, load, mock, rounds, seed};
 
 const ROUNDS: usize = 5;
 /// A drain takes only a few milliseconds, so other load on the machine distorts single runs.
@@ -26,7 +26,8 @@ pub async fn run(
     large: Option<u64>,
     report: &mut Report,
 ) -> Result<()> {
-    const PARTS: [&str; 10] = [
+    const PARTS: [&str; 11] = [
+        "align",
         "ready",
         "http",
         "stream",
@@ -42,6 +43,9 @@ pub async fn run(
         bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
     }
     let wanted = |part: &str| only.is_empty() || only.iter().any(|o| o == part);
+    if wanted("align") {
+        align::run(report);
+    }
     let upstream = mock::Process::start().await?;
     let mock = upstream.address;
     if wanted("ready") {

@@ -6,6 +6,7 @@
 //! with `bowline bench mock` and similar commands.
 
 mod adapt;
+mod align;
 mod bare;
 mod chunk;
 pub mod compare;

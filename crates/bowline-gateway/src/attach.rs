@@ -134,6 +134,7 @@ struct Arrived {
     attachment: Attachment,
     joined: bool,
     explicit_ack: bool,
+    reads_0_9: bool,
     pending: u64,
     backlog: Option<Backlog>,
     translator: Option<Box<Translator>>,
@@ -190,8 +191,16 @@ async fn arrive(
         attachment.reporter().gone();
         return Err(end);
     }
-    let (joined, explicit_ack) = (frame.join, frame.explicit_ack);
-    Ok(Box::new(Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator }))
+    Ok(Box::new(Arrived {
+        handle,
+        attachment,
+        joined: frame.join,
+        explicit_ack: frame.explicit_ack,
+        reads_0_9: frame.reads_0_9(),
+        pending,
+        backlog,
+        translator,
+    }))
 }
 
 /// The number of turns pending for the surface. The count from before the attach is used if the
@@ -318,8 +327,16 @@ struct SurfaceTask<'a> {
 
 impl<'a> SurfaceTask<'a> {
     fn new(app: &'a Arc<App>, socket: &'a mut Socket, arrived: Arrived) -> Self {
-        let Arrived { handle, attachment, joined, explicit_ack, pending, backlog, translator } =
-            arrived;
+        let Arrived {
+            handle,
+            attachment,
+            joined,
+            explicit_ack,
+            reads_0_9,
+            pending,
+            backlog,
+            translator,
+        } = arrived;
         let attached = &attachment.attached;
         let session_id = handle.id();
         let mode = if attached.context.streams() { Mode::Chunks } else { Mode::Whole };
@@ -341,7 +358,8 @@ impl<'a> SurfaceTask<'a> {
             delivery: Delivery::new(session_id, mode, attached.cursor, attached.head)
                 .in_form(attached.context.form())
                 .translating(translator.is_some())
-                .acked_explicitly(explicit_ack),
+                .acked_explicitly(explicit_ack)
+                .for_0_9(reads_0_9),
             // With nothing pending the log need not be read up to `head`, except for the questions
             // that a joined surface is sent.
             read: if pending == 0 && !joined { attached.head } else { 0 },

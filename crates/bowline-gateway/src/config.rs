@@ -16,16 +16,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 
+mod context;
 pub mod mcp;
 mod tools;
 mod translate;
 
+pub use self::context::{ContextConfig, ContextPolicy};
 pub use self::mcp::Mcp;
 pub use self::tools::{Policy, Timeout, ToolsConfig};
 pub use self::translate::Translate;
 
 /// The built-in agent, as a model's name.
 pub const OFFLINE: &str = "bowline/offline";
+
+/// Paths of OpenAI's API under which a server keeps what it is sent.
+pub const STATEFUL_PATHS: [&str; 9] = [
+    "/v1/assistants",
+    "/v1/batches",
+    "/v1/conversations",
+    "/v1/files",
+    "/v1/fine_tuning",
+    "/v1/responses",
+    "/v1/threads",
+    "/v1/uploads",
+    "/v1/vector_stores",
+];
 
 /// The gateway's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,6 +66,7 @@ pub struct Config {
     pub tools: ToolsConfig,
     pub translate: Translate,
     pub mcp: Mcp,
+    pub context: ContextConfig,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` if the upstream reports no cost.
@@ -75,6 +91,7 @@ impl Default for Config {
             tools: ToolsConfig::default(),
             translate: Translate::default(),
             mcp: Mcp::default(),
+            context: ContextConfig::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
@@ -142,7 +159,8 @@ impl std::fmt::Debug for Auth {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Web origins (`Origin`) that may call the gateway besides its own.
+    /// Web origins (`Origin`) whose pages may call the gateway besides its own. `null`: pages
+    /// without an origin. `*`: every page; only with API keys.
     pub allowed_origins: Vec<String>,
     /// Host names (`Host`) that a gateway on loopback accepts besides localhost.
     pub allowed_hosts: Vec<String>,
@@ -208,6 +226,12 @@ pub struct Upstream {
     /// Model names it serves; `*` matches anything. Empty: every model that no other upstream
     /// serves.
     pub models: Vec<String>,
+    /// Which of [`STATEFUL_PATHS`] are passed on to it. All callers of the gateway share what is
+    /// stored there. Each path may have one upstream. Empty: none, they are refused.
+    pub stateful_paths: Vec<String>,
+    /// Models that read images, `*` matches anything: they get the images of tool results. Others get
+    /// a line of text for each. Default: none.
+    pub vision: Vec<String>,
     /// `auto`: stream if the caller streams or a surface watches. `always`: stream every turn of a
     /// session, so that a surface that attaches later sees the text of a running turn.
     pub stream: StreamMode,
@@ -231,6 +255,8 @@ impl Default for Upstream {
             key_env: None,
             key_file: None,
             models: Vec::new(),
+            stateful_paths: Vec::new(),
+            vision: Vec::new(),
             stream: StreamMode::Auto,
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(120),

@@ -2,7 +2,9 @@
 //! writes no session: results go to the session actor.
 
 mod answer;
+mod blobs;
 mod calls;
+mod fitting;
 mod generate;
 mod recall;
 mod roaming;
@@ -25,7 +27,7 @@ use crate::auth::{self, Access, hash_token};
 use crate::config::{self, Config, Remember};
 use crate::limits::Limits;
 use crate::mcp::Servers;
-use crate::model::Models;
+use crate::model::{Models, Windows};
 use crate::session::BusySignal;
 
 #[derive(Debug)]
@@ -39,6 +41,7 @@ pub(crate) struct Engine {
     memory: Remember,
     pub tools: config::ToolsConfig,
     translate: config::Translate,
+    windows: Windows,
     /// The agents that sessions may be assigned to; any, if the list is empty.
     agents: Vec<AgentId>,
     stop: CancellationToken,
@@ -64,6 +67,7 @@ impl Engine {
             memory: config.memory.remember,
             tools: config.tools.clone(),
             translate: config.translate.clone(),
+            windows: Windows::new(config.context.clone()),
             agents: config.agents.known.clone(),
             stop,
         }
@@ -120,6 +124,7 @@ pub(crate) fn info(session: &Session) -> SbpInfo {
         turn_id: None,
         seq: None,
         turn_status: Default::default(),
+        left_out: None,
     }
 }
 

@@ -21,8 +21,8 @@ use crate::clock;
 use crate::config::Config;
 use crate::config::mcp::BadServer;
 use crate::engine::{Engine, Keyring};
-use crate::http::App;
 use crate::http::guard::Guard;
+use crate::http::{App, BadOrigins};
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
 use crate::router;
@@ -53,6 +53,8 @@ pub enum StartError {
     Translate(#[from] BadTranslator),
     #[error(transparent)]
     Mcp(#[from] BadServer),
+    #[error(transparent)]
+    Origins(#[from] BadOrigins),
     #[error("{address} can be reached from outside, and there is no API key")]
     Exposed { address: SocketAddr },
     #[error(transparent)]
@@ -116,6 +118,7 @@ impl Gateway {
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
         }
+        let guard = Guard::new(loopback, &config.http, access.is_open())?;
         let (tls, trusted) = (config.tls.clone(), config.http.trusted_proxies.clone());
         let door = Door::open(config.listen, tls, trusted, config.limits.door()).await?;
         let (address, is_tls) = (door.address(), door.is_tls());
@@ -130,10 +133,12 @@ impl Gateway {
             session: session::SessionLimits {
                 waiting_turns: config.limits.waiting_turns,
                 surfaces: config.limits.surfaces,
+                images: config.limits.tool_images,
                 ..session::SessionLimits::default()
             },
             history_memory: config.limits.history_memory,
             linger: LINGER,
+            retry_window: config.limits.retry_window,
         };
         let me = session::ReplicaId(Uuid::new_v4());
         let workers: Arc<dyn Workers> = Arc::<Engine>::clone(&engine);
@@ -155,7 +160,7 @@ impl Gateway {
             metrics: metrics_handle(),
             translation,
         });
-        let router = router::router(Arc::clone(&app), Guard::new(loopback, &config.http));
+        let router = router::router(Arc::clone(&app), guard);
         app.ready.store(true, Ordering::Release);
         let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
         Ok(Self { address, is_tls, app, recovered, stop, task, store, upstreams, open })

@@ -2,30 +2,41 @@
 
 mod answer;
 pub(crate) mod approvals;
+pub(crate) mod blobs;
 mod body;
 mod caller;
 pub(crate) mod completions;
+mod cors;
 mod error;
+pub(crate) mod forward;
 #[doc(hidden)]
 pub mod fuzz;
 pub(crate) mod guard;
 mod idempotency;
 pub(crate) mod mcp;
 pub(crate) mod memory;
+pub(crate) mod models;
+mod named_model;
 mod openapi;
 pub(crate) mod ops;
+pub(crate) mod origins;
 mod passthrough;
+mod refused_origins;
+mod retries;
 pub(crate) mod roaming;
 pub(crate) mod search;
 pub(crate) mod sessions;
 pub(crate) mod spec;
 mod sse;
+pub(crate) mod stateful;
 pub(crate) mod surfaces;
+mod upload;
 mod view;
 
 pub(crate) use self::body::credentials;
 pub(crate) use self::error::ApiError;
 pub use self::openapi::document;
+pub use self::origins::BadOrigins;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -13,11 +13,25 @@ pub struct Limits {
     pub request_head: usize,
     /// The largest request body, in bytes.
     pub request_body: usize,
+    /// The images, sounds and files of one request with messages, as base64, besides
+    /// `request_body`, in bytes.
+    pub request_images: usize,
+    /// The largest image, sound or file in a message of a session, in bytes.
+    pub image: usize,
+    /// The largest request body that is passed on without a session (images, sound), in bytes.
+    pub passthrough_body: usize,
     /// The largest bundle to import or export, in bytes.
     pub import_body: usize,
     /// How long a request head may take to arrive.
     #[serde(with = "duration")]
     pub header_timeout: Duration,
+    /// How long a connection may be idle between two requests; 0: it is closed after each response.
+    #[serde(with = "duration")]
+    pub keep_alive: Duration,
+    /// How long a response goes on for a client that has closed its sending side: it may wait for
+    /// the answer, or be gone.
+    #[serde(with = "duration")]
+    pub half_closed: Duration,
     /// How long a request body may take to arrive.
     #[serde(with = "duration")]
     pub body_timeout: Duration,
@@ -42,10 +56,23 @@ pub struct Limits {
     pub surfaces: usize,
     /// The largest answer of a model, in bytes of text.
     pub answer: usize,
+    /// How long an upstream's list of models is used before it is asked again.
+    #[serde(with = "duration")]
+    pub models_cache: Duration,
+    /// How long an upstream's list of models may take to arrive.
+    #[serde(with = "duration")]
+    pub models_timeout: Duration,
+    /// The largest list of models of one upstream, in bytes.
+    pub models_list: usize,
     /// Memory for cached conversations, in bytes; others are read from disk.
     pub history_memory: usize,
     /// The most messages in one request.
     pub messages: usize,
+    /// The images of one tool result that are kept, in bytes; of others only a line of text is.
+    pub tool_images: usize,
+    /// The images, sounds and files in one request to a model, in bytes; of older ones only a line
+    /// of text is sent.
+    pub prompt_images: usize,
     /// The connection limit; further connections wait for one to close.
     pub connections: usize,
     /// The connection limit per address; further connections are closed at once. Loopback and
@@ -54,6 +81,10 @@ pub struct Limits {
     /// How long a graceful stop waits for running turns.
     #[serde(with = "duration")]
     pub drain: Duration,
+    /// How long after the end of a turn, or the loss of its caller, a client may repeat the request
+    /// on its own, without an idempotency key, and join the turn of its first try.
+    #[serde(with = "duration")]
+    pub retry_window: Duration,
     /// How long idempotency keys and old approvals are kept.
     #[serde(with = "duration")]
     pub key_memory: Duration,
@@ -66,6 +97,8 @@ impl Limits {
             connections_per_address: self.connections_per_address,
             request_head: self.request_head,
             header_timeout: self.header_timeout,
+            keep_alive: self.keep_alive,
+            half_closed: self.half_closed,
             write_timeout: self.write_timeout,
         }
     }
@@ -76,8 +109,13 @@ impl Default for Limits {
         Self {
             request_head: 16 << 10,
             request_body: 4 << 20,
+            request_images: 64 << 20,
+            image: 20 << 20,
+            passthrough_body: 64 << 20,
             import_body: 64 << 20,
             header_timeout: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(75),
+            half_closed: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
             surface_message: 1 << 20,
             attach_timeout: Duration::from_secs(10),
@@ -87,11 +125,17 @@ impl Default for Limits {
             waiting_turns: 64,
             surfaces: 64,
             answer: 1 << 20,
+            models_cache: Duration::from_secs(5 * 60),
+            models_timeout: Duration::from_secs(5),
+            models_list: 4 << 20,
             history_memory: 64 << 20,
             messages: 10_000,
+            tool_images: 5 << 20,
+            prompt_images: 48 << 20,
             connections: 20_000,
             connections_per_address: 1024,
             drain: Duration::from_secs(25),
+            retry_window: Duration::from_secs(600),
             key_memory: Duration::from_secs(24 * 3600),
         }
     }

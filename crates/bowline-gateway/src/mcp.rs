@@ -10,16 +10,22 @@
 //! - When the gateway has stopped, all servers have stopped, too.
 
 mod answer;
+mod call;
 mod catalogue;
 mod child;
 mod dial;
+mod handler;
 mod health;
+mod library;
 pub(crate) mod names;
+mod needs;
 mod server;
+mod tasks;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bowline_sbp::error::{Code, Failure};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -27,7 +33,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalogue::Tool;
-pub use self::health::{Health, ServerView, ToolView};
+pub use self::health::{Health, NotOffered, ServerView, ToolView};
+pub use self::library::LibraryPage;
+pub(crate) use self::library::List;
 use self::server::{McpServer, ServerState};
 use crate::config::mcp::{BadServer, Mcp, McpServerConfig, McpTransport};
 
@@ -80,7 +88,7 @@ impl Offered {
         arguments: Map<String, Value>,
         cancelled: impl Future<Output = ()>,
     ) -> Result<Value, String> {
-        self.server.call(&self.tool.tool, arguments, cancelled).await
+        self.server.call(&self.tool, arguments, cancelled).await
     }
 }
 
@@ -116,18 +124,36 @@ impl Servers {
         self.here()
     }
 
+    /// A server by name, started if it has not been.
+    async fn find(&self, name: &str) -> Result<&McpServer, Failure> {
+        let Some(server) = self.all.iter().find(|server| server.name == name) else {
+            let why = "no MCP server of that name is configured";
+            return Err(Failure::new(Code::NotFound, why));
+        };
+        if server.settings.enabled {
+            self.start();
+            let _ = tokio::time::timeout(LOOK, server.settled()).await;
+        }
+        Ok(server)
+    }
+
     /// The name prefixes of all enabled servers, connected or not.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = String> {
         let enabled = self.all.iter().filter(|server| server.settings.enabled);
         enabled.map(|server| format!("{PREFIX}{}_", server.name))
     }
 
-    async fn settled(&self, deadline: Instant) {
+    /// Starts the servers that have not been started.
+    fn start(&self) {
         for server in self.all.iter().filter(|server| server.settings.enabled) {
             if !self.stop.is_cancelled() && server.is_newly_wanted() {
                 self.tasks.spawn(Arc::clone(server).run(self.stop.clone()));
             }
         }
+    }
+
+    async fn settled(&self, deadline: Instant) {
+        self.start();
         for server in self.all.iter().filter(|server| server.settings.enabled) {
             let _ = tokio::time::timeout_at(deadline, server.settled()).await;
         }

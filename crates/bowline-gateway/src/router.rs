@@ -9,9 +9,11 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post};
 
+use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
-    App, approvals, completions, mcp, memory, ops, roaming, search, sessions, spec, surfaces,
+    App, approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
+    sessions, spec, stateful, surfaces,
 };
 use crate::{attach, meters};
 
@@ -22,6 +24,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/cancel", post(sessions::cancel))
         .route("/turns", get(sessions::turns))
         .route("/messages", get(sessions::messages))
+        .route("/blobs/{hash}", get(blobs::show))
         .route("/surfaces", get(surfaces::list).post(surfaces::add))
         .route("/surfaces/{surface_id}", delete(surfaces::forget))
         .route("/approvals", get(approvals::list))
@@ -43,6 +46,18 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
             .route(&format!("{base}/search"), get(search::search))
             .nest(&format!("{base}/{{id}}"), one_session.clone());
     }
+    // Without TRACE: a server that echoes the request would show its key.
+    let stateful = get(stateful::pass)
+        .post(stateful::pass)
+        .put(stateful::pass)
+        .patch(stateful::pass)
+        .delete(stateful::pass);
+    for path in STATEFUL_PATHS {
+        router = router
+            .route(path, stateful.clone())
+            .route(&format!("{path}/"), stateful.clone())
+            .route(&format!("{path}/{{*rest}}"), stateful.clone());
+    }
     router
         .route("/v1/chat/completions", post(completions::chat))
         .route("/v1/completions", post(completions::legacy))
@@ -51,8 +66,22 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/sbp/token/{token}", get(roaming::inspect))
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
         .route("/v1/mcp/servers", get(mcp::servers))
+        .route("/v1/mcp/servers/{server}/prompts", get(mcp::library::prompts))
+        .route("/v1/mcp/servers/{server}/prompts/{prompt}", post(mcp::library::prompt))
+        .route("/v1/mcp/servers/{server}/resources", get(mcp::library::resources))
+        .route("/v1/mcp/servers/{server}/resources/read", get(mcp::library::resource))
+        .route("/v1/mcp/servers/{server}/resources/templates", get(mcp::library::templates))
         .merge(mcp::routes(&app))
-        .route("/v1/models", get(ops::models))
+        .route("/v1/embeddings", post(forward::embeddings))
+        .route("/v1/moderations", post(forward::moderations))
+        .route("/v1/images/generations", post(forward::images_generations))
+        .route("/v1/images/edits", post(forward::images_edits))
+        .route("/v1/images/variations", post(forward::images_variations))
+        .route("/v1/audio/speech", post(forward::audio_speech))
+        .route("/v1/audio/transcriptions", post(forward::audio_transcriptions))
+        .route("/v1/audio/translations", post(forward::audio_translations))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*model}", get(models::show))
         .route("/v1/sbp/ws/{session_id}", any(attach::upgrade))
         .route("/healthz", get(ops::healthz))
         .route("/readyz", get(ops::readyz))

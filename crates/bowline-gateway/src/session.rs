@@ -11,11 +11,13 @@ mod first_turn;
 mod handle;
 mod history;
 mod registry;
+mod retries;
 mod text;
 mod work;
 
 pub(crate) use self::handle::{Accepted, Attachment, Outcomes, Reporter, SessionHandle, refused};
 pub(crate) use self::history::History;
 pub(crate) use self::registry::{Bounds, Live, LiveSessions};
+pub(crate) use self::retries::Earlier;
 pub(crate) use self::text::TextBuffer;
 pub(crate) use self::work::{BusySignal, CallJob, Carry, RoundJob, RoundReport, Workers};

@@ -24,7 +24,7 @@ use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::translate::Brief;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -159,9 +159,12 @@ impl Translator {
             return false;
         };
         let (engine, settings) = (Arc::clone(engine), Arc::clone(&translation.settings));
-        let call = self.call(&settings, &turn.content);
+        let messages = self.brief.messages(&turn.content);
+        let params = self.params(&settings);
         let (say, said) = mpsc::channel(PIECES);
         let task = tokio::spawn(async move {
+            let name = settings.model.clone();
+            let call = Call::plain(name, params, messages.iter().collect(), true);
             let outcome = pass(&engine, &settings, call, &say).await;
             // The permit is released before the end is reported, so that the next pass can begin at
             // once.
@@ -184,13 +187,12 @@ impl Translator {
         }
     }
 
-    fn call(&self, settings: &Translate, text: &str) -> Call {
+    fn params(&self, settings: &Translate) -> Vec<(String, Box<RawValue>)> {
         let tokens = self.brief.max_tokens().map(|tokens| {
             ("max_tokens".to_owned(), to_raw_value(&tokens).expect("a number serialises"))
         });
         let name = to_raw_value(&settings.model).expect("a string serialises");
-        let params = std::iter::once(("model".to_owned(), name)).chain(tokens).collect();
-        Call::plain(settings.model.clone(), params, self.brief.messages(text), true)
+        std::iter::once(("model".to_owned(), name)).chain(tokens).collect()
     }
 }
 
@@ -205,7 +207,7 @@ pub(crate) async fn next(translator: &mut Option<Box<Translator>>) -> Option<Tra
 async fn pass(
     engine: &Engine,
     settings: &Translate,
-    call: Call,
+    call: Call<'_>,
     say: &mpsc::Sender<Translated>,
 ) -> PassEnd {
     let begun = Instant::now();

@@ -90,6 +90,7 @@ impl Draft {
             created_at: Timestamp::UNIX_EPOCH,
             status: if is_turn { beside.status } else { TurnStatus::Complete },
             agent_id: None,
+            replaces: None,
             carried: carried.map(|carried| self.carried(carried).to_json()),
         };
         self.messages.push((part, beside.at));
@@ -166,6 +167,7 @@ impl Draft {
                 created_at,
                 step_count: turns as u64,
                 metadata: None,
+                instruction: None,
             },
             messages,
             memory: self.memory,

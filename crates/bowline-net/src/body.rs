@@ -17,12 +17,16 @@ pub enum BodyError {
     TooSlow,
 }
 
-/// Reads a whole body of at most `most` bytes, within that time.
+/// Reads a whole body of at most `most` bytes, within that time. One that is announced to be larger
+/// is refused before any of it is read.
 pub async fn read<B>(body: B, most: usize, within: Duration) -> Result<Bytes, BodyError>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    if body.size_hint().lower() > most as u64 {
+        return Err(BodyError::TooLarge { most });
+    }
     let collected = Limited::new(body, most).collect();
     match tokio::time::timeout(within, collected).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
@@ -38,7 +42,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use http_body_util::Full;
-    use hyper::body::Frame;
+    use hyper::body::{Frame, SizeHint};
 
     use super::*;
 
@@ -51,13 +55,19 @@ mod tests {
         assert_eq!(read(body("hello"), 4, LONG).await, Err(BodyError::TooLarge { most: 4 }));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn g11_a_body_has_a_time() {
-        assert_eq!(read(Never, 5, LONG).await, Err(BodyError::TooSlow));
+    #[tokio::test]
+    async fn g11_a_body_that_is_announced_over_the_limit_is_not_read() {
+        let read = read(Never(6), 5, LONG).await;
+        assert_eq!(read, Err(BodyError::TooLarge { most: 5 }));
     }
 
-    /// A body that never sends anything.
-    struct Never;
+    #[tokio::test(start_paused = true)]
+    async fn g11_a_body_has_a_time() {
+        assert_eq!(read(Never(5), 5, LONG).await, Err(BodyError::TooSlow));
+    }
+
+    /// A body that announces so many bytes and never sends anything.
+    struct Never(u64);
 
     impl Body for Never {
         type Data = Bytes;
@@ -68,6 +78,10 @@ mod tests {
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
             Poll::Pending
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0)
         }
     }
 }

@@ -8,8 +8,10 @@
 //! Invariants
 //! - A connection holds a permit of the global limit and of the limit of its address, or it is not
 //!   served.
-//! - TLS handshake, request head and every write have a deadline. Bodies have one where they are
-//!   read ([`crate::body`]).
+//! - TLS handshake, request head, the idle time between two requests and every write have a deadline.
+//!   Bodies have one where they are read ([`crate::body`]).
+//! - A client that closes its sending side after its request still gets its answer, for a while
+//!   ([`crate::reads`]).
 //! - Once stopped, no new connection is accepted, and connections end after the current response.
 
 use std::convert::Infallible;
@@ -19,11 +21,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::Upgraded;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -31,8 +34,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tower::{Service, ServiceExt as _};
 
+use crate::head_wait::HeadTimer;
+use crate::linger::{EarlyAnswer, Linger};
 use crate::loopback;
 use crate::peer::{self, Addresses, ConnectionPermit, Peer};
+use crate::reads::{Exchange, Reads};
 use crate::stall::StallGuard;
 use crate::stream::Stream;
 use crate::tls::{BadCertificate, Certificate, Tls};
@@ -42,6 +48,8 @@ use crate::tls::{BadCertificate, Certificate, Tls};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two warnings that an address has too many connections.
 const WARN_EVERY: Duration = Duration::from_secs(10);
+/// The longest keep-alive time: a deadline has to be a point in time.
+const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The smallest limit for a request head that hyper accepts.
 const SMALLEST_HEAD: usize = 8 << 10;
 
@@ -57,6 +65,11 @@ pub struct DoorLimits {
     pub request_head: usize,
     /// Timeout of the TLS handshake and of the request head, each.
     pub header_timeout: Duration,
+    /// How long a connection may be idle between two requests; 0: it is closed after each response.
+    pub keep_alive: Duration,
+    /// How long a response goes on for a client that has closed its sending side: it may wait for
+    /// the answer, or be gone.
+    pub half_closed: Duration,
     /// How long a write may make no progress because the client does not read.
     pub write_timeout: Duration,
 }
@@ -234,24 +247,50 @@ async fn connection<S, B>(
             }
         }
     };
+    let (early, exchange) = (EarlyAnswer::default(), Exchange::default());
+    let half_closed = CancellationToken::new();
     let answer = {
-        let state = Arc::clone(&state);
+        let (state, early, exchange) = (Arc::clone(&state), early.clone(), exchange.clone());
+        let half_closed = half_closed.clone();
         service_fn(move |mut request: Request<Incoming>| {
+            exchange.respond();
             let address = peer::behind(from.ip(), request.headers(), &state.trusted);
-            request.extensions_mut().insert(Peer { address, place: place.clone() });
-            service.clone().oneshot(request)
+            let (place, half_closed) = (place.clone(), half_closed.clone());
+            request.extensions_mut().insert(Peer { address, place, half_closed });
+            let has_body = !request.body().is_end_stream();
+            let answering = service.clone().oneshot(request);
+            let (early, exchange) = (early.clone(), exchange.clone());
+            async move {
+                let mut response = answering.await?;
+                let status = response.status();
+                early.set(has_body && (status.is_client_error() || status.is_server_error()));
+                if status == StatusCode::SWITCHING_PROTOCOLS {
+                    exchange.upgrade();
+                }
+                if status == StatusCode::PAYLOAD_TOO_LARGE {
+                    // The rest of the body is not read, so no further request can follow.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
         })
     };
+    let stream = StallGuard::new(stream, limits.write_timeout);
+    let timer = HeadTimer::new(limits.header_timeout, exchange.clone());
+    let stream = Linger::new(stream, early);
+    let stream = Reads::new(stream, exchange, limits.half_closed, half_closed.clone());
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
+        .timer(timer)
+        .header_read_timeout(limits.keep_alive.min(LONGEST_KEEP_ALIVE))
+        .keep_alive(!limits.keep_alive.is_zero())
         .max_buf_size(limits.request_head.max(SMALLEST_HEAD))
-        .serve_connection(TokioIo::new(StallGuard::new(stream, limits.write_timeout)), answer)
+        .serve_connection(TokioIo::new(stream), answer)
         .with_upgrades();
     tokio::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
         () = state.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = half_closed.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
@@ -259,8 +298,9 @@ async fn connection<S, B>(
 /// The socket of an upgraded connection, and the bytes already read from it. Writes no longer have
 /// a deadline: the caller has to set its own.
 pub fn taken_over(upgraded: Upgraded) -> Option<(Stream, Bytes)> {
-    let parts = upgraded.downcast::<TokioIo<StallGuard<Stream>>>().ok()?;
-    Some((parts.io.into_inner().into_inner(), parts.read_buf))
+    let parts = upgraded.downcast::<TokioIo<Reads<Linger<StallGuard<Stream>>>>>().ok()?;
+    let guarded = parts.io.into_inner().into_inner().into_inner();
+    Some((guarded.into_inner(), parts.read_buf))
 }
 
 #[cfg(test)]

@@ -45,6 +45,19 @@ pub fn reason(error: reqwest::Error) -> String {
     cause.to_string()
 }
 
+/// Whether the connection was refused: nothing listens at that port.
+pub fn is_closed_port(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// Why a server's certificate is not trusted; `None` for any other error.
 pub fn untrusted(error: &(dyn Error + 'static)) -> Option<String> {
     let mut cause = Some(error);
@@ -82,8 +95,8 @@ fn sentence(why: &CertificateError) -> String {
         }
         CertificateError::Revoked => "it was revoked".into(),
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "it is its own authority (CA:TRUE), and no server may show that; make an authority, and \
-             sign another one with it"
+            "it is marked as an authority (CA:TRUE), and no server may show that; make one with \
+             basicConstraints=CA:FALSE"
                 .into()
         }
         other => other.to_string(),

@@ -11,6 +11,7 @@ use hyper::HeaderMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 
 use crate::loopback::is_loopback;
 
@@ -21,6 +22,9 @@ pub struct Peer {
     pub address: IpAddr,
     /// The connection's permit. To be kept for as long as an upgraded connection is open.
     pub place: ConnectionPermit,
+    /// Cancelled when the client closes its sending side during a response: it waits for the answer,
+    /// or is gone.
+    pub half_closed: CancellationToken,
 }
 
 /// A connection's permit of the connection limits, released when the last clone is dropped.

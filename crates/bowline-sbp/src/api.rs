@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::context::{HistoryMode, LeftOut};
 use crate::frame::TurnStatus;
 use crate::id::{AgentId, MemoryId, Seq, SessionId, SnapshotId, TurnId};
 use crate::lifecycle::Status;
@@ -182,6 +183,10 @@ pub struct SbpOptions {
     pub session_id: Option<String>,
     /// An idempotency key for this turn: the same key and body give the same result (ours).
     pub client_turn_id: Option<String>,
+    /// Who decides what the model is sent (ours). `mine`: the request's messages. `stored`: the
+    /// stored history and what is new in the request. Without it, the gateway recognises callers
+    /// that resend their conversation.
+    pub history: Option<HistoryMode>,
     /// `false`: only the HTTP caller gets the answer; the turn is never delivered to a surface
     /// (ours).
     pub tether: bool,
@@ -202,6 +207,7 @@ impl Default for SbpOptions {
             memory_retrieval: None,
             session_id: None,
             client_turn_id: None,
+            history: None,
             tether: true,
         }
     }
@@ -230,6 +236,9 @@ pub struct SbpInfo {
     pub seq: Option<Seq>,
     /// `cancelled` if the turn was cancelled before its end.
     pub turn_status: TurnStatus,
+    /// What the model was not sent, because the session has outgrown it (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
 }
 
 impl SbpInfo {
@@ -328,6 +337,7 @@ mod tests {
             turn_id: None,
             seq: None,
             turn_status: TurnStatus::Complete,
+            left_out: None,
         };
         let most = SbpInfo {
             session_token: Some("t\"".into()),

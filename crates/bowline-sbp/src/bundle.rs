@@ -67,6 +67,8 @@ pub struct SessionPart {
     pub step_count: u64,
     /// The session's metadata: a JSON object.
     pub metadata: Option<String>,
+    /// The session's current instruction, if it is another than the system messages in its log.
+    pub instruction: Option<Vec<Message>>,
 }
 
 /// One log entry of the exported session.
@@ -80,6 +82,8 @@ pub struct MessagePart {
     pub created_at: Timestamp,
     pub status: TurnStatus,
     pub agent_id: Option<AgentId>,
+    /// The place in `messages`, counted from 1, of the answer that this one supersedes.
+    pub replaces: Option<u64>,
     /// The other fields, as a JSON object.
     pub carried: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! The content id of a bundle: a hash that detects changes.
+//! The content id of a bundle or a blob: a hash that detects changes.
 //!
-//! It is the SHA-256 of what Python's `json.dumps(bundle, sort_keys=True)` writes, computed before
+//! That of a bundle is the SHA-256 of what Python's `json.dumps(bundle, sort_keys=True)` writes, computed before
 //! the id itself is added to the bundle (SBP-L3-04).
 
 use std::fmt;
@@ -27,6 +27,11 @@ impl Cid {
         let mut hash = Sha256::new();
         value.write_canonical(|piece| hash.update(piece));
         Self(hash.finalize().into())
+    }
+
+    /// The id of bytes as they are.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
     }
 
     /// The id of a bundle, whether or not it already contains the id.

@@ -88,18 +88,18 @@ impl ToolCall {
                 json!({"id": call.id, "type": "function", "function": function})
             })
             .collect();
-        made(&json!({"role": "assistant", "content": null, "tool_calls": calls}))
+        Message::made(&json!({"role": "assistant", "content": null, "tool_calls": calls}))
     }
 
     /// The tool message with the result of this call.
     pub fn result(&self, content: &str) -> Message {
-        made(&json!({"role": "tool", "tool_call_id": self.id, "content": content}))
+        self.result_of(content.into())
     }
-}
 
-fn made(message: &Value) -> Message {
-    let raw = to_raw_value(message).expect("a JSON value always serialises");
-    Message::read(raw).expect("the message was just made with a role")
+    /// The same for content that may be a list of parts.
+    pub(crate) fn result_of(&self, content: Value) -> Message {
+        Message::made(&json!({"role": "tool", "tool_call_id": self.id, "content": content}))
+    }
 }
 
 /// A model's answer, ready to be stored and sent.
@@ -184,7 +184,7 @@ pub struct Added {
 
 /// Assembles the chunks of one answer. Only the first choice is kept: a session has one history. An
 /// answer may take several rounds with tool calls between them: their texts are joined.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Assembly {
     id: Option<String>,
     created: i64,
@@ -288,6 +288,11 @@ impl Assembly {
         .to_string()
     }
 
+    /// The round's usage, as far as it was reported.
+    pub fn usage(&self) -> Usage {
+        self.usage.unwrap_or_default()
+    }
+
     /// Sets the round's usage, if no chunk reported it.
     pub fn count(&mut self, usage: Usage) {
         self.usage = Some(usage);
@@ -386,7 +391,7 @@ impl Assembly {
 }
 
 /// Identifies the fragments of one call.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum CallName {
     Index(u64),
     Id(String),

@@ -11,6 +11,7 @@
 //! - The chunks of a turn, joined by offset, are byte for byte the stored turn (SBP-L2-07), or its
 //!   form for this surface, or a translation of it (SBP-L4-03). The stored turn is never changed.
 
+mod frames;
 mod held;
 #[cfg(test)]
 mod tests;
@@ -20,9 +21,10 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-use crate::frame::{ServerFrame, TetherTurn, TurnComplete, TurnStatus};
+use crate::frame::{ServerFrame, TurnStatus};
 use crate::id::{Seq, SessionId, TurnId};
 use bowline_adapt::{Form, Stream};
+use frames::TurnFrame;
 use held::Held;
 
 /// A turn from the log.
@@ -35,6 +37,8 @@ pub struct LoggedTurn {
     pub model: Option<String>,
     pub created_at: Timestamp,
     pub step_count: u64,
+    /// The cost of this log entry: of the model's last answer in the turn.
+    pub cost_usd: f64,
     pub status: TurnStatus,
 }
 
@@ -74,6 +78,10 @@ pub struct LiveText<'a> {
     /// The byte offset in the turn's text at which `text` begins: at most [`Delivery::read_of`].
     pub from: usize,
     pub text: &'a str,
+    /// The step that the turn will be.
+    pub step: u64,
+    /// The model that was asked.
+    pub model: &'a str,
 }
 
 /// How live turns are sent to a surface (SBP-L2-09).
@@ -106,6 +114,8 @@ pub struct Delivery {
     barriers_sent: u64,
     /// Pongs do not confirm delivery (SBP-L2-21).
     explicit_ack: bool,
+    /// Frames carry the fields of wire version 0.9, too.
+    reads_0_9: bool,
 }
 
 /// A turn that is sent as chunks while it is generated.
@@ -182,12 +192,18 @@ impl Delivery {
             barriers: VecDeque::new(),
             barriers_sent: 0,
             explicit_ack: false,
+            reads_0_9: false,
         }
     }
 
     /// The same for a surface that confirms by `TETHER_ACK` alone.
     pub fn acked_explicitly(self, explicit_ack: bool) -> Self {
         Self { explicit_ack, ..self }
+    }
+
+    /// The same for a surface that may look for the fields of wire version 0.9.
+    pub fn for_0_9(self, reads_0_9: bool) -> Self {
+        Self { reads_0_9, ..self }
     }
 
     /// The same for a surface that needs its text in another form.
@@ -224,7 +240,7 @@ impl Delivery {
         let mut streaming = streamed.filter(begins).unwrap_or_else(|| self.start(turn.turn_id, 0));
         let (offset, rest) = streaming.show(&turn.content[streaming.read..], true);
         if !rest.is_empty() || offset == 0 {
-            frames.push(self.chunk(turn.turn_id, turn.seq, offset, &rest));
+            frames.push(self.chunk(TurnFrame::of(&turn), offset, rest));
         }
         frames.push(self.complete(turn));
         frames
@@ -280,14 +296,11 @@ impl Delivery {
         self.streaming = Some(streaming);
         // A form may buffer text and produce nothing yet.
         if !shown.is_empty() {
-            frames.push(self.chunk(live.turn_id, live.seq, offset, &shown));
+            let LiveText { turn_id, seq, step, model, .. } = live;
+            let step = TurnFrame { turn_id, seq, step, model: Some(model) };
+            frames.push(self.chunk(step, offset, shown));
         }
         frames
-    }
-
-    fn restarted(&self, turn_id: TurnId) -> ServerFrame {
-        let session_id = self.session_id;
-        ServerFrame::TurnRestarted { chunk_id: turn_id, turn_id, session_id }
     }
 
     fn start(&self, turn_id: TurnId, attempt: u32) -> Streaming {
@@ -333,44 +346,6 @@ impl Delivery {
         match &self.form {
             Some(form) => form.whole(&text),
             None => text,
-        }
-    }
-
-    fn tether_turn(&mut self, turn: LoggedTurn, content: String) -> ServerFrame {
-        let turn_index = self.turn_index;
-        self.turn_index += 1;
-        ServerFrame::TetherTurn(TetherTurn {
-            turn_index,
-            turn_id: turn.turn_id,
-            seq: turn.seq,
-            created_at: turn.created_at,
-            session_id: self.session_id,
-            status: turn.status,
-            role: turn.role,
-            content,
-            model_used: turn.model,
-        })
-    }
-
-    fn complete(&self, turn: LoggedTurn) -> ServerFrame {
-        ServerFrame::TurnComplete(TurnComplete {
-            chunk_id: turn.turn_id,
-            session_id: self.session_id,
-            seq: turn.seq,
-            turn_id: turn.turn_id,
-            step_count: turn.step_count,
-            model: turn.model,
-            status: turn.status,
-        })
-    }
-
-    fn chunk(&self, chunk_id: TurnId, seq: Seq, offset: usize, delta: &str) -> ServerFrame {
-        ServerFrame::TurnChunk {
-            chunk_id,
-            delta: delta.to_owned(),
-            session_id: self.session_id,
-            seq,
-            offset: offset as u64,
         }
     }
 }

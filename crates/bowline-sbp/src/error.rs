@@ -2,6 +2,11 @@
 //!
 //! One table for all of it. A code says what happened; `docs/errors.md` says what to do about it.
 
+mod overflow;
+mod upstream;
+
+pub use self::upstream::UpstreamError;
+
 use serde::{Deserialize, Serialize};
 
 /// The codes of `{"error":{"code":…}}`.
@@ -109,11 +114,28 @@ pub struct Failure {
     pub message: String,
     /// Seconds after which a retry may succeed.
     pub retry_after: Option<u64>,
+    /// What the upstream said, if it refused the request. Boxed: most failures have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Box<UpstreamError>>,
 }
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None }
+        Self { code, message: message.into(), retry_after: None, upstream: None }
+    }
+
+    /// The HTTP status for the caller: the upstream's if it refused, so that SDKs of OpenAI's API
+    /// act on it as usual.
+    pub fn http_status(&self) -> u16 {
+        self.upstream.as_ref().map_or(self.code.http_status(), |said| said.http_status())
+    }
+
+    /// The failure of a turn of which something is stored (see [`UpstreamError::partial`]).
+    pub fn after_storing(mut self) -> Self {
+        if let Some(said) = &mut self.upstream {
+            said.partial = true;
+        }
+        self
     }
 }
 
@@ -175,6 +197,24 @@ mod tests {
         ] {
             assert_eq!((code.as_str(), code.http_status()), (name, status));
         }
+    }
+
+    #[test]
+    fn a_failure_that_an_older_version_stored_is_read() {
+        let old = r#"{"code":"RateLimited","message":"m","retry_after":3}"#;
+        let failure: Failure = serde_json::from_str(old).unwrap();
+        assert_eq!(
+            failure,
+            Failure { retry_after: Some(3), ..Failure::new(Code::RateLimited, "m") }
+        );
+        assert_eq!(
+            serde_json::to_string(&failure).unwrap(),
+            old,
+            "and an older version reads ours"
+        );
+        let said =
+            r#"{"code":"Upstream","message":"m","retry_after":null,"upstream":{"status":404}}"#;
+        assert_eq!(serde_json::from_str::<Failure>(said).unwrap().http_status(), 404);
     }
 
     #[test]

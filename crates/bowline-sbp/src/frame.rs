@@ -9,7 +9,10 @@
 //! `TURN_FAILED`, `TURN_RESTARTED`, `USER_TURN`, `SURFACES`, `APPROVAL_REQUEST`,
 //! `APPROVAL_RESOLVED` to it.
 
+mod v0_9;
 mod write;
+
+pub use self::v0_9::{ChunkV0_9, CompleteV0_9};
 
 use std::borrow::Cow;
 
@@ -249,6 +252,9 @@ pub enum ServerFrame {
         session_id: SessionId,
         seq: Seq,
         offset: u64,
+        /// Only for surfaces that read it.
+        #[serde(flatten)]
+        v0_9: Option<ChunkV0_9>,
     },
     TurnComplete(TurnComplete),
     /// The turn runs again after a crash: discard the text received so far (SBP-L1-13, ours).
@@ -394,6 +400,9 @@ pub struct TurnComplete {
     pub step_count: u64,
     pub model: Option<String>,
     pub status: TurnStatus,
+    /// Only for surfaces that read it.
+    #[serde(flatten)]
+    pub v0_9: Option<CompleteV0_9>,
 }
 
 impl ServerFrame {

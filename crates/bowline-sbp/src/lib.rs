@@ -5,9 +5,11 @@
 
 pub mod api;
 pub mod approval;
+pub mod blob;
 pub mod bundle;
 pub mod cid;
 pub mod completion;
+pub mod context;
 pub mod conversation;
 pub mod delivery;
 pub mod error;
@@ -16,11 +18,13 @@ pub mod id;
 pub mod json;
 pub mod keepalive;
 pub mod lifecycle;
+pub mod media;
 pub mod message;
 pub mod roaming_token;
 pub mod session;
 pub mod surface;
 pub mod title;
+pub mod tool_result;
 pub mod translate;
 
 /// The wire version advertised to surfaces (the public repository calls the same wire `0.9`).

@@ -1,15 +1,16 @@
 //! One chat message, kept byte for byte as it was received.
 //!
 //! A message is raw JSON text with its role parsed: unknown fields, number spellings and key order
-//! survive storage, history and export unchanged. Comparison ([`Message::means`]) is by meaning.
+//! survive storage, history and export unchanged.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
+use crate::blob;
 use crate::json::without_halves;
 
 /// A message as raw JSON.
@@ -28,6 +29,12 @@ pub struct Message {
     /// Whether it contains `\u` escapes. Cached for the same reason.
     #[serde(skip)]
     escapes: bool,
+    /// Whether it may be a tool result with images. Cached for the same reason.
+    #[serde(skip)]
+    images: bool,
+    /// Whether it may refer to blobs. Cached for the same reason.
+    #[serde(skip)]
+    refers: bool,
 }
 
 impl<'de> Deserialize<'de> for Message {
@@ -109,20 +116,39 @@ impl Message {
         let calls = raw.get().contains('_') && raw.get().contains("\"tool_calls\"");
         let escapes = raw.get().contains('\\') && raw.get().contains("\\u");
         if let Some(role) = usual_role(raw.get()).filter(|_| !escapes) {
-            return Ok(Self { raw, role: Cow::Borrowed(role), hidden: false, calls, escapes });
+            return Ok(Self::of(raw, Cow::Borrowed(role), calls, escapes));
         }
         let head: Head = serde_json::from_str(raw.get()).map_err(|_| InvalidMessage::NoRole)?;
         if head.role.is_empty() || head.role.len() > 64 {
             return Err(InvalidMessage::NoRole);
         }
-        Ok(Self { raw, role: Cow::Owned(head.role), hidden: false, calls, escapes })
+        Ok(Self::of(raw, Cow::Owned(head.role), calls, escapes))
+    }
+
+    fn of(raw: Box<RawValue>, role: Cow<'static, str>, calls: bool, escapes: bool) -> Self {
+        let images = role == "tool" && raw.get().contains("\"mimeType\"");
+        let refers = raw.get().contains('[') && raw.get().contains(blob::PREFIX);
+        Self { raw, role, hidden: false, calls, escapes, images, refers }
+    }
+
+    /// A message that is made here, with a role.
+    pub(crate) fn made(message: &Value) -> Self {
+        let raw = to_raw_value(message).expect("a JSON value always serialises");
+        Self::read(raw).expect("the message was just made with a role")
     }
 
     /// A plain text message.
     pub fn text(role: &str, content: &str) -> Self {
         let body = serde_json::json!({ "role": role, "content": content });
         let raw = serde_json::value::to_raw_value(&body).expect("a JSON value always serialises");
-        Self { raw, role: Cow::Owned(role.to_owned()), hidden: false, calls: false, escapes: true }
+        Self::of(raw, Cow::Owned(role.to_owned()), false, true)
+    }
+
+    /// The same message with another JSON text: a change inside its content.
+    pub(crate) fn with_json(&self, json: String) -> Self {
+        let raw = RawValue::from_string(json).expect("a part was replaced by a part");
+        let changed = Self::read(raw).expect("its role is unchanged");
+        Self { hidden: self.hidden, ..changed }
     }
 
     /// Marks it as exchanged between gateway and model only: callers never saw it.
@@ -142,6 +168,16 @@ impl Message {
     /// Whether it may contain tool calls; false positives are possible.
     pub fn may_call(&self) -> bool {
         self.calls
+    }
+
+    /// Whether it may be a tool result with images; false positives are possible.
+    pub fn may_have_images(&self) -> bool {
+        self.images
+    }
+
+    /// Whether it may refer to blobs; false positives are possible.
+    pub fn may_refer(&self) -> bool {
+        self.refers
     }
 
     pub fn role(&self) -> &str {
@@ -169,33 +205,6 @@ impl Message {
             }
             _ => String::new(),
         }
-    }
-
-    /// Whether both have the same meaning: JSON spelling and fields added by SDKs are ignored.
-    pub fn means(&self, other: &Message) -> bool {
-        if self.as_json() == other.as_json() {
-            return true;
-        }
-        self.role == other.role
-            && matches!((self.meaning(), other.meaning()), (Some(a), Some(b)) if a == b)
-    }
-
-    /// The fields that carry meaning, with equivalent forms normalised. `None` for text that
-    /// serde_json cannot parse (lone surrogates, numbers out of range).
-    fn meaning(&self) -> Option<serde_json::Map<String, Value>> {
-        let Ok(Value::Object(fields)) = serde_json::from_str(self.as_json()) else { return None };
-        let mut kept = serde_json::Map::new();
-        for name in ["content", "name", "tool_calls", "tool_call_id"] {
-            match fields.get(name) {
-                None | Some(Value::Null) => {}
-                Some(Value::Array(items)) if items.is_empty() => {}
-                Some(Value::String(text)) if text.is_empty() => {}
-                Some(value) => {
-                    kept.insert(name.to_owned(), single_text(value).unwrap_or(value).clone());
-                }
-            }
-        }
-        Some(kept)
     }
 }
 
@@ -248,42 +257,10 @@ impl PartialEq for Message {
     }
 }
 
-/// `[{"type":"text","text":T}]` is the same content as `T`.
-fn single_text(content: &Value) -> Option<&Value> {
-    match content.as_array()?.as_slice() {
-        [part] if part.get("type").and_then(Value::as_str) == Some("text") => part.get("text"),
-        _ => None,
-    }
-}
-
-/// How many leading messages of `incoming` the session already has (SBP-L1-11).
-///
-/// Callers send either only new messages or, like most OpenAI clients, the whole history. The
-/// latter is recognised when the shared prefix is the whole stored history, or contains an
-/// assistant message, which the caller can only have from this gateway. A shared prefix without
-/// either is a coincidence ("hi" twice), and all messages are new.
-pub fn already_stored(stored: &[Message], incoming: &[Message]) -> usize {
-    // Callers never saw hidden messages, so they cannot resend them.
-    let stored = || stored.iter().filter(|message| !message.hidden);
-    let shared = stored().zip(incoming).take_while(|(a, b)| a.means(b)).count();
-    let all = stored().nth(shared).is_none();
-    let resent = shared > 0 && (all || stored().take(shared).any(|m| m.role() == "assistant"));
-    if !resent {
-        return 0;
-    }
-    if shared < incoming.len() {
-        return shared;
-    }
-    // Nothing is new. If the history ends without an answer, this is a retry; otherwise the caller
-    // repeats its last user message, which counts as new.
-    if all && stored().next_back().is_some_and(|last| last.role() != "assistant") {
-        return shared;
-    }
-    incoming.iter().rposition(|m| m.role() == "user").unwrap_or(shared)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn raw(json: &str) -> Message {
@@ -292,10 +269,6 @@ mod tests {
 
     fn user(text: &str) -> Message {
         Message::text("user", text)
-    }
-
-    fn assistant(text: &str) -> Message {
-        Message::text("assistant", text)
     }
 
     #[test]
@@ -351,18 +324,6 @@ mod tests {
     }
 
     #[test]
-    fn sbp_l1_11_what_sdks_add_when_they_resend_does_not_matter() {
-        let stored = assistant("Hi.");
-        let resent = raw(
-            r#"{"content":"Hi.","role":"assistant","refusal":null,"annotations":[],"tool_calls":null}"#,
-        );
-        assert!(stored.means(&resent));
-        assert!(user("a").means(&raw(r#"{"role":"user","content":[{"type":"text","text":"a"}]}"#)));
-        assert!(!user("a").means(&user("b")));
-        assert!(!user("a").means(&assistant("a")));
-    }
-
-    #[test]
     fn the_role_is_found_fast_and_always_rightly() {
         for (json, role) in [
             (r#"{"role":"user"}"#, "user"),
@@ -379,43 +340,5 @@ mod tests {
             let value = RawValue::from_string(twice.into()).unwrap();
             assert_eq!(Message::read(value).unwrap_err(), InvalidMessage::NoRole, "{twice}");
         }
-    }
-
-    #[test]
-    fn sbp_l1_11_a_resent_history_is_recognised() {
-        let stored = [user("a"), assistant("b")];
-        assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
-        // The caller edited its last message: the shared prefix contains an assistant message.
-        let longer = [user("a"), assistant("b"), user("c"), assistant("d")];
-        assert_eq!(already_stored(&longer, &[user("a"), assistant("b"), user("x")]), 2);
-    }
-
-    #[test]
-    fn sbp_l1_11_new_words_that_look_like_old_ones_are_new() {
-        let stored = [user("hi"), assistant("hello")];
-        assert_eq!(already_stored(&stored, &[user("hi")]), 0);
-        assert_eq!(already_stored(&stored, &[user("other")]), 0);
-        assert_eq!(already_stored(&[], &[user("hi")]), 0);
-    }
-
-    #[test]
-    fn sbp_l1_11_a_repeated_last_message_is_said_again_not_lost() {
-        let stored = [user("a"), assistant("b"), user("c"), assistant("d")];
-        assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
-        assert_eq!(already_stored(&stored, &stored), 2);
-    }
-
-    #[test]
-    fn sbp_l1_11_what_callers_never_saw_is_not_looked_for_in_what_they_send() {
-        let call = raw(r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#).hidden();
-        let result = raw(r#"{"role":"tool","tool_call_id":"c","content":"ok"}"#).hidden();
-        let stored = [user("a"), call, result, assistant("b")];
-        assert_eq!(already_stored(&stored, &[user("a"), assistant("b"), user("c")]), 2);
-        assert_eq!(already_stored(&stored, &[user("a"), assistant("b")]), 0);
-    }
-
-    #[test]
-    fn sbp_l1_11_an_unanswered_message_is_asked_again_without_a_copy() {
-        assert_eq!(already_stored(&[user("a")], &[user("a")]), 1);
     }
 }

@@ -33,7 +33,7 @@ pub use input::{
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};
 pub use machine::{Machine, SessionLimits, Step};
-pub use request::{Origin, TurnRequest};
+pub use request::{Origin, RequestDigest, TurnRequest};
 pub use row::{
     AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, Snapshot, SnapshotKind,
     TokenHash, Tokens, TurnRow,

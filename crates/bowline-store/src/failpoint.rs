@@ -17,7 +17,7 @@ mod armed {
     /// All failpoints, in the order in which they are passed. `begin` is before the first write,
     /// `commit` before the commit, `committed` after it; `answer` is in the engine, between the
     /// store's answer and the reply to the caller.
-    pub const PLACES: [&str; 35] = [
+    pub const PLACES: [&str; 37] = [
         "import-begin",
         "import-session",
         "import-entries",
@@ -34,6 +34,7 @@ mod armed {
         "fork-session",
         "fork-base",
         "fork-carried",
+        "fork-instruction",
         "fork-log",
         "fork-edge",
         "fork-key",
@@ -45,6 +46,7 @@ mod armed {
         "handoff-session",
         "handoff-base",
         "handoff-carried",
+        "handoff-instruction",
         "handoff-log",
         "handoff-export",
         "handoff-used-up",

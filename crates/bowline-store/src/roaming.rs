@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline_sbp::id::{ExportId, Seq, SessionId, SnapshotId, TurnId};
+use bowline_sbp::message::Message;
 use bowline_sbp::session::{IdempotencyKey, NewEntry, NewSession, TokenHash, Tokens};
 use jiff::Timestamp;
 
@@ -16,6 +17,8 @@ pub struct Packed {
     pub session: Session,
     /// The whole log, shared history included, oldest first.
     pub entries: Vec<Entry>,
+    /// The current instruction, if it is another than the system messages in the log.
+    pub instruction: Option<Vec<Message>>,
     /// Data of an imported bundle that has no column here: a JSON object.
     pub carried: Option<String>,
 }

@@ -5,6 +5,7 @@
 //! process from using the same folder.
 
 pub mod backup;
+mod blobs;
 mod commit;
 mod exports;
 mod handoff;
@@ -27,16 +28,18 @@ mod wal;
 mod words;
 mod writer;
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bowline_sbp::approval::Approval;
+use bowline_sbp::blob::{Blob, BlobRef};
+use bowline_sbp::cid::Cid;
+use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
-use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -48,6 +51,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use self::readers::Readers;
 use self::rows::select_sessions;
+use self::wal::Folding;
 pub use self::wal::incomplete_since;
 use self::writer::Writer;
 use crate::{
@@ -64,6 +68,8 @@ pub const RESTORING: &str = "restore.partial";
 const READERS: usize = 2;
 /// Prepared statements cached per connection: more than exist, so that each is prepared once.
 const STATEMENTS: usize = 256;
+/// How many steps of merging the index of words a deletion waits for.
+const PURGED_AT_ONCE: u32 = 32;
 /// How long a connection waits for another one's lock.
 const BUSY: Duration = Duration::from_secs(5);
 /// How large the write-ahead log grows, in pages of 4 KiB, before a checkpoint.
@@ -74,17 +80,8 @@ const CHECKPOINT_PAGES: i64 = 4000;
 pub struct Sqlite {
     writer: Writer,
     readers: Readers,
-    marking: Option<JoinHandle<()>>,
+    searching: tokio::sync::Mutex<()>,
     _lock: File,
-}
-
-impl Drop for Sqlite {
-    /// The folder is unlocked when nothing uses it any more.
-    fn drop(&mut self) {
-        if let Some(marking) = self.marking.take() {
-            let _ = marking.join();
-        }
-    }
 }
 
 impl Sqlite {
@@ -114,10 +111,12 @@ impl Sqlite {
         tx.commit().map_err(failed)?;
         wal::warn_if_missing(&conn, folder).map_err(failed)?;
         let readers = (0..READERS).map(|_| connect(&path, true)).collect::<Result<_, _>>()?;
+        // A process that was killed may have erased something that is still in the log.
+        let folding = Folding::new(!log_is_missing, wal::bring_mark_in(path).map_err(unusable)?);
         Ok(Self {
-            writer: Writer::start(conn).map_err(unusable)?,
+            writer: Writer::start(conn, folding).map_err(unusable)?,
             readers: Readers::start(readers).map_err(unusable)?,
-            marking: Some(wal::bring_mark_in(path).map_err(unusable)?),
+            searching: Default::default(),
             _lock: lock,
         })
     }
@@ -248,6 +247,10 @@ impl Sessions for Sqlite {
             true => self.writer.erase(write).await,
             false => self.writer.run(write).await,
         };
+        if erases && matches!(written, Ok(Ok(()))) {
+            // Of a small index at once; the rest of a large one, or after an error, in the background.
+            let _ = self.purge_words(PURGED_AT_ONCE).await;
+        }
         written.unwrap_or_else(|error| match error {
             Error::Fatal(why) => Err(CommitError::Fatal(why)),
             error => Err(CommitError::NotStored(error.to_string())),
@@ -276,8 +279,8 @@ impl Leases for Sqlite {
 
 #[async_trait::async_trait]
 impl Log for Sqlite {
-    async fn history(&self, id: SessionId) -> Result<Vec<Message>> {
-        self.readers.ask(move |conn| history::messages(conn, id)).await
+    async fn history(&self, id: SessionId) -> Result<SessionLog> {
+        self.readers.ask(move |conn| history::for_models(conn, id)).await
     }
 
     async fn entries_after(&self, id: SessionId, after: Seq, limit: u32) -> Result<Vec<Entry>> {
@@ -286,6 +289,14 @@ impl Log for Sqlite {
 
     async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>> {
         self.readers.ask(move |conn| history::before(conn, id, before, limit)).await
+    }
+
+    async fn known_blobs(&self, id: SessionId, all: Vec<BlobRef>) -> Result<HashSet<BlobRef>> {
+        self.readers.ask(move |conn| blobs::known(conn, id, &all)).await
+    }
+
+    async fn blobs(&self, id: SessionId, wanted: Vec<Cid>) -> Result<Vec<Blob>> {
+        self.readers.ask(move |conn| blobs::read(conn, id, &wanted)).await
     }
 }
 
@@ -326,6 +337,10 @@ impl Approvals for Sqlite {
 #[async_trait::async_trait]
 impl Search for Sqlite {
     async fn index(&self, steps: u32) -> Result<bool> {
+        // A new segment would make the merge of those before it begin anew, and never end.
+        if self.readers.ask(words::is_purge_due).await? {
+            return Ok(false);
+        }
         let mut left = steps;
         loop {
             let mut logs = self.readers.ask(words::backlog).await?;
@@ -343,6 +358,8 @@ impl Search for Sqlite {
     }
 
     async fn search(&self, words: Vec<String>, limit: u32) -> Result<Vec<Hit>> {
+        // A search of a large index takes long: one at a time, so that other reads go on.
+        let _one = self.searching.lock().await;
         self.readers.ask(move |conn| words::search(conn, &words, limit)).await
     }
 }
@@ -472,13 +489,19 @@ impl Upkeep for Sqlite {
     }
 
     async fn purge_words(&self, steps: u32) -> Result<bool> {
+        let mut due = self.readers.ask(words::is_purge_due).await?;
+        let begun = due;
         for _ in 0..steps {
-            if !self.readers.ask(words::is_purge_due).await? {
-                return Ok(true);
+            if !due {
+                break;
             }
-            self.writer.erase(words::purge).await?;
+            due = self.writer.run(words::purge).await?;
         }
-        Ok(!self.readers.ask(words::is_purge_due).await?)
+        if begun && !due {
+            // What was merged away leaves the log, too.
+            self.writer.erase(|_| Ok(())).await?;
+        }
+        Ok(!due)
     }
 
     async fn check(&self) -> Result<()> {

@@ -3,12 +3,15 @@
 //! Small traits of atomic operations. A live session is written by one operation alone:
 //! [`Sessions::commit`], under its owner's lease. Committed data may be read without a lease.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bowline_sbp::approval::Approval;
+use bowline_sbp::blob::{Blob, BlobRef};
+use bowline_sbp::cid::Cid;
+use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
-use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -76,14 +79,23 @@ pub trait Leases: Send + Sync {
 /// Reading logs.
 #[async_trait::async_trait]
 pub trait Log: Send + Sync {
-    /// The messages for the model: every message and turn, oldest first.
-    async fn history(&self, id: SessionId) -> Result<Vec<Message>>;
+    /// What models see of a session: every message, turn and tool call, oldest first, and the
+    /// current instruction.
+    async fn history(&self, id: SessionId) -> Result<SessionLog>;
 
     /// Log entries after `after`, oldest first, at most `limit`.
     async fn entries_after(&self, id: SessionId, after: Seq, limit: u32) -> Result<Vec<Entry>>;
 
     /// The `limit` log entries just before `before`, oldest first.
     async fn entries_before(&self, id: SessionId, before: Seq, limit: u32) -> Result<Vec<Entry>>;
+
+    /// Those of the references that name a blob which the session's log, or one of its unfinished
+    /// turns, refers to: the hash and the size are right. Reads no blob.
+    async fn known_blobs(&self, id: SessionId, all: Vec<BlobRef>) -> Result<HashSet<BlobRef>>;
+
+    /// The blobs with these hashes that the session's log, or one of its unfinished turns, refers
+    /// to. Others are left out, whether they exist or not.
+    async fn blobs(&self, id: SessionId, wanted: Vec<Cid>) -> Result<Vec<Blob>>;
 }
 
 /// Entries to be delivered to surfaces.

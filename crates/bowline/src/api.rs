@@ -67,11 +67,14 @@ impl Api {
     /// Finds the gateway: by --url, by the data folder, or at the default address.
     pub(crate) fn new(args: &GatewayArgs) -> Result<Self, Failure> {
         let folder = settings::data_folder(args.data.as_deref());
-        let announced = || local::running(&folder).and_then(|running| running.url.parse().ok());
+        let announced: Option<Url> =
+            local::running(&folder).and_then(|running| running.url.parse().ok());
+        let port = announced.as_ref().and_then(Url::port_or_known_default);
         let usual = || Url::parse("http://127.0.0.1:8080").expect("a literal URL parses");
-        let url = args.url.clone().or_else(announced).unwrap_or_else(usual);
-        // The data folder's key is sent only to a gateway on this machine.
-        let here = is_loopback_url(&url);
+        let url = args.url.clone().or(announced).unwrap_or_else(usual);
+        // The data folder's key is sent only to where the folder's gateway said that it listens:
+        // another port of this machine may lead elsewhere.
+        let here = is_loopback_url(&url) && url.port_or_known_default() == port;
         let given = API_KEY.secret(args.key.as_deref(), args.key_file.as_deref())?;
         let key = given.or_else(|| here.then(|| local::key(&folder)).flatten());
         let http = outbound::client(&url)
@@ -225,6 +228,9 @@ impl Api {
             (what, "check --url and the key")
         } else if let Some(why) = outbound::untrusted(error) {
             (format!("the certificate of {url} is not trusted: {why}"), outbound::TRUST_HINT)
+        } else if outbound::is_closed_port(error) {
+            let hint = "start a gateway with `bowline up`, or name another with --url";
+            (format!("nothing listens at {url}"), hint)
         } else if error.is_connect() {
             let why = match error.is_timeout() {
                 true => "it does not answer",
@@ -437,7 +443,7 @@ mod tests {
         let (mut api, _) = gateway(vec![]).await;
         api.url = "http://127.0.0.1:1".parse().unwrap();
         let trouble = api.once(deed()).await.unwrap_err();
-        assert_eq!(trouble.what, "no gateway at http://127.0.0.1:1/: nothing answers there");
+        assert_eq!(trouble.what, "nothing listens at http://127.0.0.1:1/");
         assert_eq!((trouble.refused, trouble.kind), (false, FailureKind::Unreachable));
     }
 

@@ -462,8 +462,8 @@ Examples:
         /// How many seconds each load runs
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Run only these parts: ready, http, stream, latency, attach, drain, followers, turns,
-        /// idle, idle-sessions
+        /// Run only these parts: align, ready, http, stream, latency, attach, drain, followers,
+        /// turns, idle, idle-sessions
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Also measure the start on a database of this size, written first [default: 1000]

@@ -142,6 +142,7 @@ impl From<StartError> for Failure {
                     .into()
             }
             StartError::Key(_) => "make a strong one with `bowline keys new`".into(),
+            StartError::Origins(error) => error.hint().into(),
             StartError::KeysFile { .. } => "check auth.api_keys_file".into(),
             StartError::Translate(_) => "check translate.model and the upstreams' models".into(),
             StartError::Mcp(_) => "docs/mcp.md shows how a server is added".into(),

@@ -112,6 +112,7 @@ pub(crate) fn not_started(error: StartError, origins: &Origins) -> Failure {
         StartError::Upstream(bad) => format!("upstream.{}.", bad.name),
         StartError::Translate(_) => "translate.model".to_owned(),
         StartError::Mcp(bad) => format!("mcp.servers.{}.", bad.name),
+        StartError::Origins(_) => "http.allowed_origins".to_owned(),
         StartError::Exposed { .. } => "listen".to_owned(),
         StartError::Door(_) | StartError::Store(_) => return error.into(),
     };

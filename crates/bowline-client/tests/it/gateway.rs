@@ -162,7 +162,14 @@ pub(crate) fn turn(seq: Seq, content: &str) -> TetherTurn {
 
 pub(crate) fn chunk(seq: Seq, offset: u64, delta: &str) -> ServerFrame {
     let delta = delta.into();
-    ServerFrame::TurnChunk { chunk_id: turn_id(seq), delta, session_id: SESSION, seq, offset }
+    ServerFrame::TurnChunk {
+        chunk_id: turn_id(seq),
+        delta,
+        session_id: SESSION,
+        seq,
+        offset,
+        v0_9: None,
+    }
 }
 
 pub(crate) fn complete(seq: Seq) -> TurnComplete {
@@ -174,6 +181,7 @@ pub(crate) fn complete(seq: Seq) -> TurnComplete {
         step_count: 1,
         model: None,
         status: TurnStatus::Complete,
+        v0_9: None,
     }
 }
 

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::frame::{ServerFrame, UserMessage};
 use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::media::take_out;
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
     Command, IdempotencyKey, LiveState, Refusal, Reply, Submit, TurnRequest,
@@ -176,6 +177,7 @@ impl Inputs {
             body_hash: sha256(body.get()),
         };
         let message = Message::read(body).expect("the message was just made with a role");
+        let (message, blobs) = take_out(message);
         let request = TurnRequest::message(model, message);
         Submit {
             turn: TurnId(Uuid::now_v7()),
@@ -184,6 +186,7 @@ impl Inputs {
             resume: true,
             sender: Some(self.epoch),
             wait: false,
+            blobs,
         }
     }
 }

@@ -80,8 +80,8 @@ impl SurfaceTask<'_> {
         state: &LiveState,
         text: Option<Arc<TextBuffer>>,
     ) -> Result<(), SocketEnd> {
-        let tethered = state.turns.first().is_some_and(|turn| turn.running && turn.tethered);
-        let Some(text) = text.filter(|_| tethered) else {
+        let running = state.turns.first().filter(|turn| turn.running && turn.tethered);
+        let Some((turn, text)) = running.zip(text) else {
             self.text = None;
             self.chunk_waits = false;
             return Ok(());
@@ -98,8 +98,15 @@ impl SurfaceTask<'_> {
         }
         let from = self.delivery.read_of(text.turn, text.attempt);
         let more = text.text_from(from);
-        let (turn_id, attempt) = (text.turn, text.attempt);
-        let frames = self.delivery.live(LiveText { turn_id, seq, attempt, from, text: &more });
+        let frames = self.delivery.live(LiveText {
+            turn_id: text.turn,
+            seq,
+            attempt: text.attempt,
+            from,
+            text: &more,
+            step: state.step_count + 1,
+            model: &turn.model,
+        });
         if !frames.is_empty() {
             self.next_chunk = now + CHUNK_PAUSE;
         }

@@ -45,9 +45,15 @@ pub struct McpServerConfig {
     /// Idempotent tools: a call that a crash interrupted is retried. Tools that the server itself
     /// declares idempotent or read-only are included.
     pub idempotent: Vec<String>,
-    /// How long a call may take.
+    /// Whether models get two tools to list and read its resources. Default: false.
+    pub resources: bool,
+    /// How long a call may take without an answer or a progress notification.
     #[serde(with = "duration")]
     pub timeout: Duration,
+    /// How long a call may take in all, however much progress its server reports. A smaller value
+    /// than `timeout` counts as that.
+    #[serde(with = "duration")]
+    pub max_timeout: Duration,
 }
 
 impl Default for McpServerConfig {
@@ -62,7 +68,9 @@ impl Default for McpServerConfig {
             headers: BTreeMap::new(),
             tools: vec!["*".into()],
             idempotent: Vec::new(),
+            resources: false,
             timeout: Duration::from_secs(30),
+            max_timeout: Duration::from_secs(600),
         }
     }
 }
@@ -81,6 +89,11 @@ impl std::fmt::Debug for McpServerConfig {
 impl McpServerConfig {
     pub(crate) fn allows(&self, tool: &str) -> bool {
         self.tools.iter().any(|pattern| matches(pattern, tool))
+    }
+
+    /// The longest that a call may take.
+    pub(crate) fn longest_call(&self) -> Duration {
+        self.max_timeout.max(self.timeout)
     }
 
     pub(crate) fn is_idempotent(&self, tool: &str) -> bool {

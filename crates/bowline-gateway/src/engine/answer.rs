@@ -34,13 +34,15 @@ impl Round<'_> {
             agent_id: self.other_agent(),
             ..NewEntry::new(if noted { EntryKind::Note } else { EntryKind::Turn }, answer.message)
         };
+        let asked = self.take_new();
         Answered {
-            asked: self.take_new(),
-            entry,
+            asked,
+            entry: self.marked(entry),
             tokens: tokens(&answer.usage),
             completion: answer.completion,
             closing,
             routed_to: routed_to.to_owned(),
+            left_out: self.left_out,
             failure,
         }
     }
@@ -65,7 +67,7 @@ impl Round<'_> {
             ..NewEntry::new(EntryKind::Action, ToolCall::message(&calls))
         };
         let mut entries = self.take_new();
-        entries.push(call);
+        entries.push(self.marked(call));
         // The answer's log position comes after the calls and their results.
         let results = calls.len() as u64;
         self.text().set_seq(self.job.last_seq + entries.len() as u64 + results + 1);

@@ -44,7 +44,8 @@ impl Workers for Engine {
         store_is_busy: BusySignal,
     ) -> Result<Replanned, Failure> {
         let history = self.patiently(&store_is_busy, || self.store.history(session)).await?;
-        let Interrupted { calls, results } = interrupted(&history);
+        let messages: Vec<_> = history.entries.iter().map(|entry| &entry.message).collect();
+        let Interrupted { calls, results } = interrupted(&messages);
         let names = calls.iter().map(|(_, call)| call.name.as_str());
         let tools = OfferedTools::for_interrupted(names, &self.mcp).await;
         let calls = calls.into_iter();

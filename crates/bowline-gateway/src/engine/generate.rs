@@ -40,6 +40,14 @@ impl Generated {
         }
     }
 
+    /// The tokens of the prompt, as the server counted them; 0 if it did not.
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        match &self.verbatim {
+            Some(answer) => answer.usage.prompt_tokens,
+            None => self.assembly.usage().prompt_tokens,
+        }
+    }
+
     /// Cancelled or interrupted: the partial text is kept, tool calls are dropped, because they may
     /// be incomplete and will get no result. The status is never `complete` (SBP-L1-13).
     fn stopped(mut assembly: Assembly, failure: Option<Failure>) -> Self {
@@ -56,7 +64,7 @@ impl Round<'_> {
     pub(super) async fn generate(
         &self,
         model: &Model,
-        call: Call,
+        call: Call<'_>,
         assembly: Assembly,
         tools: &OfferedTools,
     ) -> Result<Generated, Failure> {
@@ -67,6 +75,8 @@ impl Round<'_> {
         match reply {
             Ok(Reply::Chunks(chunks)) => self.listen(chunks, assembly, tools).await,
             Ok(Reply::Whole(completion)) => self.whole(completion, assembly, tools),
+            // A shorter prompt may help, whatever earlier rounds said.
+            Err(failure) if failure.is_context_overflow() => Err(failure),
             Err(failure) => failed(assembly, failure),
         }
     }
@@ -96,6 +106,9 @@ impl Round<'_> {
                 Some(Ok(chunk)) => chunk,
                 // The finishing chunk has arrived: nothing of the answer is missing.
                 Some(Err(_)) if assembly.has_finished() => break,
+                Some(Err(failure)) if received == 0 && failure.is_context_overflow() => {
+                    return Err(failure);
+                }
                 Some(Err(failure)) => {
                     self.say_beside_calls(&assembly, &withheld);
                     return failed(assembly, failure);
@@ -204,7 +217,7 @@ impl Round<'_> {
 }
 
 /// A failure before any text of the turn is an error; after that, the partial text is kept.
-fn failed(assembly: Assembly, failure: Failure) -> Result<Generated, Failure> {
+pub(super) fn failed(assembly: Assembly, failure: Failure) -> Result<Generated, Failure> {
     if !assembly.text().is_empty() {
         return Ok(Generated::stopped(assembly, Some(failure)));
     }

@@ -9,6 +9,7 @@ mod keys;
 mod lineage;
 mod split;
 
+pub(super) use self::export::too_large;
 pub(crate) use self::import::Source;
 pub(crate) use self::keys::Keyring;
 pub(crate) use self::split::Handoff;

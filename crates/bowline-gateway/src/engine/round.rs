@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bowline_sbp::completion::Assembly;
+use bowline_sbp::context::{self, Asked, LeftOut, Plan};
 use bowline_sbp::error::{Code, Failure};
-use bowline_sbp::id::AgentId;
-use bowline_sbp::message::{Message, already_stored};
+use bowline_sbp::id::{AgentId, Seq};
+use bowline_sbp::message::Message;
 use bowline_sbp::session::{LiveSurface, NewEntry, Origin, RoundEnd, TurnRequest};
 use bowline_sbp::surface::SurfaceContext;
 use serde_json::value::to_raw_value;
@@ -24,8 +25,17 @@ pub(super) struct Round<'a> {
     pub(super) engine: &'a Engine,
     pub(super) job: &'a RoundJob,
     pub(super) request: &'a TurnRequest,
-    /// The request's messages that are not in the log yet.
-    pub(super) new: Vec<Message>,
+    /// The log entries of the request's new messages.
+    new: Vec<NewEntry>,
+    /// For the turn's first entry: the answer that is superseded, and the new instruction.
+    marks: Option<Marks>,
+    /// What the model was not sent.
+    pub(super) left_out: Option<LeftOut>,
+}
+
+struct Marks {
+    replaces: Option<Seq>,
+    instruction: Option<Vec<Message>>,
 }
 
 /// How a round ended, and what the next round of the turn needs.
@@ -38,7 +48,7 @@ impl Engine {
             Some(history) => Ok(history),
             None => self.read_history(&job).await,
         };
-        let mut history = match history {
+        let history = match history {
             Ok(history) => history,
             Err(failure) => {
                 let note = format!("This was not answered: {failure}. Send it again to retry.");
@@ -47,38 +57,31 @@ impl Engine {
                 return RoundReport { end, carry: None, history: None };
             }
         };
-        let stored = history.messages().len();
         let carry = job.carry.take();
         let request = Arc::clone(&job.request);
-        let (end, carry) = self.ask(&job, &request, &mut history, carry).await;
-        history.drop_last(history.messages().len() - stored);
+        let (end, carry) = self.ask(&job, &request, &history, carry).await;
         RoundReport { end, carry, history: Some(history) }
     }
 
     async fn read_history(&self, job: &RoundJob) -> Result<History, Failure> {
         let read = || self.store.history(job.session);
-        let messages = self.patiently(&job.store_is_busy, read).await?;
-        Ok(History::new(job.last_seq, messages))
+        let log = self.patiently(&job.store_is_busy, read).await?;
+        Ok(History::new(job.last_seq, log))
     }
 
     async fn ask(
         &self,
         job: &RoundJob,
         request: &TurnRequest,
-        history: &mut History,
+        history: &History,
         carry: Option<Carry>,
     ) -> Ended {
-        // The messages of an advanced turn are in the log already.
-        let new = match job.advanced {
-            true => Vec::new(),
-            false => {
-                let known = already_stored(history.messages(), &request.messages);
-                request.messages[known..].to_vec()
-            }
-        };
-        job.text.set_seq(job.last_seq + new.len() as u64 + 1);
-        let mut round = Round { engine: self, job, request, new };
-        round.new.iter().cloned().for_each(|message| history.push(message));
+        let running = job.advanced.then_some(job.turn);
+        let asked =
+            Asked { messages: &request.messages, caller: request.caller, mode: request.history };
+        let plan = context::plan(history.log(), asked, running);
+        let mut round = Round::new(self, job, request, &plan);
+        job.text.set_seq(job.last_seq + round.new.len() as u64 + 1);
         // The model was served when the turn was accepted; a restart may have changed the
         // configuration.
         let model = match self.models.route(&request.model) {
@@ -93,14 +96,14 @@ impl Engine {
         let tools = tools.with_servers(&self.mcp, &self.tools, request).await;
         // In the last round, tool calls are not run.
         let last = job.round >= self.tools.max_rounds || self.tools.is_spent(job.spent_usd);
-        let mut call = round.call(model, history);
+        let mut call = round.call(model, plan.prompt);
         call.notes.extend(recalled.iter().cloned());
         call.tools = tools.definitions();
         if last {
             last_round(&mut call);
         }
         let asked = Instant::now();
-        let said = round.generate(model, call, assembly, &tools).await;
+        let said = round.generate_fitting(model, call, assembly, &tools).await;
         meters::model(asked.elapsed());
         let mut said = match said {
             Ok(said) => said,
@@ -119,6 +122,26 @@ impl Engine {
     }
 }
 
+impl<'a> Round<'a> {
+    fn new(
+        engine: &'a Engine,
+        job: &'a RoundJob,
+        request: &'a TurnRequest,
+        plan: &Plan<'_>,
+    ) -> Self {
+        // The messages of an advanced turn are in the log already.
+        let new = match job.advanced {
+            true => Vec::new(),
+            false => plan.new.iter().map(|message| NewEntry::message((*message).clone())).collect(),
+        };
+        let instruction = plan.instruction.as_ref();
+        let instruction =
+            instruction.map(|list| list.iter().map(|message| (*message).clone()).collect());
+        let marks = Marks { replaces: plan.replaces, instruction };
+        Self { engine, job, request, new, marks: (!job.advanced).then_some(marks), left_out: None }
+    }
+}
+
 impl Round<'_> {
     /// The round failed: a waiting caller gets the error, and the log gets a note.
     fn give_up(&mut self, failure: Failure) -> Ended {
@@ -127,18 +150,29 @@ impl Round<'_> {
         (RoundEnd::Refused { asked: self.take_new(), failure, note }, None)
     }
 
-    /// The new messages as log entries.
+    /// The log entries of the new messages.
     pub(super) fn take_new(&mut self) -> Vec<NewEntry> {
-        self.new.drain(..).map(NewEntry::message).collect()
+        let new = std::mem::take(&mut self.new);
+        new.into_iter().map(|entry| self.marked(entry)).collect()
     }
 
-    fn call(&self, model: &Model, history: &History) -> Call {
+    /// An entry of this turn, to be appended after those that were marked before.
+    pub(super) fn marked(&mut self, mut entry: NewEntry) -> NewEntry {
+        entry.caller = self.request.caller;
+        if let Some(Marks { replaces, instruction }) = self.marks.take() {
+            entry.replaces = replaces;
+            entry.instruction = instruction;
+        }
+        entry
+    }
+
+    fn call<'p>(&self, model: &Model, prompt: Vec<&'p Message>) -> Call<'p> {
         let stream = self.request.stream
             || self.request.origin == Origin::Surface
             || model.always_streams()
             || self.job.watched;
         let (name, params) = (self.request.model.clone(), self.request.params.clone());
-        let mut call = Call::plain(name, params, Arc::clone(history.messages()), stream);
+        let mut call = Call::plain(name, params, prompt, stream);
         if let Some(surface) = self.surface() {
             fit(&mut call, surface);
         }
@@ -177,7 +211,7 @@ impl Round<'_> {
 
 /// Tells the model which device it writes for (SBP-L4-02). The caller's own token limit takes
 /// precedence.
-fn fit(call: &mut Call, surface: &SurfaceContext) {
+fn fit(call: &mut Call<'_>, surface: &SurfaceContext) {
     call.notes.extend(surface.note().map(|note| Message::text("system", &note)));
     let said = ["max_tokens", "max_completion_tokens"];
     if let Some(tokens) = surface.max_output_tokens
@@ -191,7 +225,7 @@ fn fit(call: &mut Call, surface: &SurfaceContext) {
 /// Keeps the model from calling tools. `tool_choice: none` is used where all tools are the
 /// gateway's, because a server may reject a conversation with tool calls and no tools. If the
 /// caller has tools of its own, only the gateway's are left out.
-fn last_round(call: &mut Call) {
+fn last_round(call: &mut Call<'_>) {
     let theirs = ["tools", "tool_choice"];
     if call.params.iter().any(|(name, _)| theirs.contains(&name.as_str())) {
         call.tools = Arc::default();

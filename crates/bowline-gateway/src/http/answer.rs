@@ -1,5 +1,6 @@
 //! A turn's answer over HTTP: whole, streamed, or not run.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -16,28 +17,72 @@ use tokio::sync::watch;
 
 use super::body::SESSION_TOKEN;
 use super::error::ApiError;
+use super::retries::Unanswered;
 use super::sse::{DONE, event, event_stream};
 use crate::engine::info;
-use crate::session::{Outcomes, TextBuffer};
+use crate::session::{Accepted, Outcomes, TextBuffer};
 
-/// The source of a streamed answer.
-pub(super) enum Answering {
-    Live { text: Arc<TextBuffer>, outcome: Outcomes },
-    Done(Box<Done>),
+/// How the caller wants its answer.
+#[derive(Debug, Clone)]
+pub(super) struct AnswerForm {
+    pub(super) stream: bool,
+    /// In the legacy form.
+    pub(super) is_prompt: bool,
+    /// The session token, for the caller that created the session.
+    pub(super) token: Option<String>,
 }
 
-pub(super) fn whole(
-    done: Done,
-    token: Option<String>,
-    is_prompt: bool,
+/// The answer of an accepted turn. `unanswered` is told when all of it was handed to the connection.
+pub(super) async fn answered(
+    accepted: Accepted,
+    form: AnswerForm,
+    unanswered: Option<Unanswered>,
 ) -> Result<Response, ApiError> {
+    let AnswerForm { stream, is_prompt, token } = form;
+    let response = match accepted {
+        Accepted::Running { text, outcome, .. } if stream => {
+            return streamed(text, outcome, token, is_prompt, unanswered).await;
+        }
+        Accepted::Running { outcome, .. } => outcome.await.map_err(ApiError::from),
+        // Whoever comes after the end gets all of it in one chunk.
+        Accepted::Ended { outcome } => {
+            outcome.map(|done| Done { closing: None, ..done }).map_err(ApiError::from)
+        }
+        Accepted::Suspended => Err(ApiError::internal()),
+    };
+    let body = response.and_then(|done| match stream {
+        true => Ok(event_of(&closing(&done, token), is_prompt) + DONE),
+        false => whole(done, token, is_prompt),
+    });
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => {
+            unanswered.into_iter().for_each(Unanswered::refused);
+            return Err(error);
+        }
+    };
+    let (length, body) = (body.len(), handed_over(body, unanswered));
+    let mut response = match stream {
+        true => event_stream(body),
+        false => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+    };
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(response)
+}
+
+/// A body that tells `unanswered` when the connection takes it.
+fn handed_over(body: String, unanswered: Option<Unanswered>) -> Body {
+    Body::from_stream(stream::once(async move {
+        unanswered.into_iter().for_each(Unanswered::answered);
+        Ok::<_, Infallible>(Bytes::from(body))
+    }))
+}
+
+fn whole(done: Done, token: Option<String>, is_prompt: bool) -> Result<String, ApiError> {
     let sbp = done.info.to_json(token.as_deref());
     let completion = if is_prompt { as_text(&done.completion) } else { None };
     let body = with_field(completion.as_deref().unwrap_or(&done.completion), "sbp", &sbp);
-    let body = body.ok_or_else(|| {
-        ApiError::new(Code::Upstream, "the upstream's answer is not a JSON object")
-    })?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    body.ok_or_else(|| ApiError::new(Code::Upstream, "the upstream's answer is not a JSON object"))
 }
 
 /// A completion or chunk in the legacy form for requests with `prompt`: the text is in
@@ -76,22 +121,20 @@ impl Reading {
     }
 }
 
-pub(super) async fn streamed(
-    answer: Answering,
+/// A chunk as an event.
+fn event_of(chunk: &str, is_prompt: bool) -> String {
+    let text = if is_prompt { as_text(chunk) } else { None };
+    event(text.as_deref().unwrap_or(chunk))
+}
+
+async fn streamed(
+    text: Arc<TextBuffer>,
+    outcome: Outcomes,
     token: Option<String>,
     is_prompt: bool,
+    unanswered: Option<Unanswered>,
 ) -> Result<Response, ApiError> {
-    let event = move |chunk: &str| {
-        let text = if is_prompt { as_text(chunk) } else { None };
-        event(text.as_deref().unwrap_or(chunk))
-    };
-    let (text, outcome) = match answer {
-        Answering::Live { text, outcome } => (text, outcome),
-        Answering::Done(done) => {
-            let body = event(&closing(&done, token)) + DONE;
-            return Ok(event_stream(Body::from(body)));
-        }
-    };
+    let event = move |chunk: &str| event_of(chunk, is_prompt);
     let grew = text.subscribe();
     let mut reading = Reading { text, grew, outcome, ended: None, read: 0 };
     // Wait for the first chunk: until then, a failure can still be sent as an HTTP status.
@@ -100,12 +143,13 @@ pub(super) async fn streamed(
     }
     if let Some(Err(failure)) = reading.ended.as_ref().filter(|_| reading.text.chunks(0).is_empty())
     {
+        unanswered.into_iter().for_each(Unanswered::refused);
         return Err(failure.clone().into());
     }
-    let events = stream::unfold(Some(reading), move |state| {
+    let events = stream::unfold(Some((reading, unanswered)), move |state| {
         let token = token.clone();
         async move {
-            let mut reading = state?;
+            let (mut reading, unanswered) = state?;
             loop {
                 // `ended` is set before this read, so no chunk can follow the ones read after it.
                 let chunks = reading.text.chunks(reading.read);
@@ -113,19 +157,23 @@ pub(super) async fn streamed(
                     reading.read += chunks.len();
                     let text = chunks.iter().map(|chunk| event(&String::from_utf8_lossy(chunk)));
                     let text = Bytes::from(text.collect::<String>());
-                    return Some((Ok::<_, std::io::Error>(text), Some(reading)));
+                    return Some((Ok::<_, std::io::Error>(text), Some((reading, unanswered))));
                 }
-                match reading.ended.take() {
-                    Some(Ok(done)) => {
-                        let text = event(&closing(&done, token)) + DONE;
-                        return Some((Ok(Bytes::from(text)), None));
-                    }
-                    Some(Err(failure)) => {
-                        let text = event(&ApiError::from(failure).to_json());
-                        return Some((Ok(Bytes::from(text)), None));
-                    }
-                    None => reading.more().await,
+                if let Some(ended) = reading.ended.take() {
+                    let told = unanswered.into_iter();
+                    let last = match ended {
+                        Ok(done) => {
+                            told.for_each(Unanswered::answered);
+                            event(&closing(&done, token)) + DONE
+                        }
+                        Err(failure) => {
+                            told.for_each(Unanswered::refused);
+                            event(&ApiError::from(failure).to_json())
+                        }
+                    };
+                    return Some((Ok(Bytes::from(last)), None));
                 }
+                reading.more().await;
             }
         }
     });

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::{HeaderMap, HeaderName};
 use bowline_net::body::BodyError;
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::json::{MAX_DEPTH, within_depth};
+use bowline_sbp::media::encoded_bytes;
 use bowline_sbp::message::Message;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -17,17 +18,35 @@ use serde_json::value::RawValue;
 use super::error::ApiError;
 use crate::auth::Credentials;
 use crate::limits::Limits;
+use crate::model::LONGEST_NAME;
 
 pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
 
 /// Reads a whole body, bounded in size, time and depth (G11).
 pub(crate) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
     let bytes = read_within(body, limits.request_body, "limits.request_body", limits).await?;
+    within_depth_too(bytes)
+}
+
+fn within_depth_too(bytes: Bytes) -> Result<Bytes, ApiError> {
     if !within_depth(&bytes, MAX_DEPTH) {
         let message = format!("the body nests deeper than {MAX_DEPTH}");
         return Err(ApiError::new(Code::InvalidRequest, message));
     }
     Ok(bytes)
+}
+
+/// Reads the body of a request with messages: besides `limits.request_body`, it may have
+/// `limits.request_images` of large images, sounds and files.
+pub(crate) async fn read_chat(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
+    let most = limits.request_body.saturating_add(limits.request_images);
+    // A large body may take longer: a phone sends few megabits a second.
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(most).min(most);
+    let times = u32::try_from(announced / limits.request_body.max(1)).unwrap_or(u32::MAX);
+    let within = limits.body_timeout.saturating_mul(times.saturating_add(1));
+    let name = "limits.request_body, or for images limits.request_images";
+    let bytes = bowline_net::body::read(body, most, within).await;
+    within_depth_too(bytes.map_err(|error| refused(error, name))?)
 }
 
 /// Reads a whole body, bounded in size and time. The caller must bound the nesting depth.
@@ -37,13 +56,19 @@ pub(crate) async fn read_within(
     name: &str,
     limits: &Limits,
 ) -> Result<Bytes, ApiError> {
-    bowline_net::body::read(body, limit, limits.body_timeout).await.map_err(|error| match error {
+    let read = bowline_net::body::read(body, limit, limits.body_timeout).await;
+    read.map_err(|error| refused(error, name))
+}
+
+/// The response for a body that was not read. `name`: the limit of its size.
+pub(super) fn refused(error: BodyError, name: &str) -> ApiError {
+    match error {
         BodyError::TooLarge { .. } => ApiError::new(Code::TooLarge, error.to_string())
             .detail(format!("send less, or raise {name}")),
         BodyError::BrokenOff | BodyError::TooSlow => {
             ApiError::new(Code::MalformedRequest, error.to_string())
         }
-    })
+    }
 }
 
 /// Reads a JSON body; an empty one counts as `{}`.
@@ -92,6 +117,22 @@ impl<'b> ChatBody<'b> {
         json(bytes)
     }
 
+    /// Reads a body, and refuses one that is too large without its images, sounds and files.
+    pub(crate) fn read_within(bytes: &'b [u8], limits: &Limits) -> Result<Self, ApiError> {
+        let most = limits.request_body;
+        let chat = Self::read(bytes);
+        if bytes.len() <= most {
+            return chat;
+        }
+        let media = |chat: &Self| -> Option<usize> {
+            Some(chat.messages(limits.messages).ok()?.iter().map(encoded_bytes).sum())
+        };
+        match chat {
+            Ok(chat) if bytes.len() - media(&chat).unwrap_or(0) <= most => Ok(chat),
+            _ => Err(refused(BodyError::TooLarge { most }, "limits.request_body")),
+        }
+    }
+
     /// A field's JSON text. Of repeated fields the last one counts, as in most JSON parsers.
     fn field(&self, name: &str) -> Option<&'b RawValue> {
         self.fields.iter().rev().find(|(field, _)| field.0 == name).map(|(_, value)| *value)
@@ -101,9 +142,14 @@ impl<'b> ChatBody<'b> {
         self.field(name).is_some_and(|value| value.get() != "null")
     }
 
+    /// Whether it has a legacy `prompt` instead of messages (SBP-L1-02).
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.has("prompt") && !self.has("messages")
+    }
+
     pub(crate) fn model(&self) -> Result<String, ApiError> {
         let model = self.field("model").and_then(|m| serde_json::from_str::<String>(m.get()).ok());
-        model.filter(|model| !model.is_empty() && model.len() <= 256).ok_or_else(|| {
+        model.filter(|model| !model.is_empty() && model.len() <= LONGEST_NAME).ok_or_else(|| {
             ApiError::new(Code::InvalidRequest, "`model` must be a name of 1 to 256 characters")
                 .param("model")
         })

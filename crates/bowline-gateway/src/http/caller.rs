@@ -1,13 +1,18 @@
 //! Who calls: credentials, the session that a token opens, the agent that is named.
 
 use axum::http::HeaderMap;
+use axum::http::header::USER_AGENT;
+use bowline_sbp::context::CallerTag;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::AgentId;
 use bowline_store::Session;
 
 use super::error::ApiError;
-use crate::auth::{Credentials, Denied, SHORTEST_TOKEN, TOKEN_PREFIX};
+use crate::auth::{Credentials, Denied, SHORTEST_TOKEN, TOKEN_PREFIX, sha256};
 use crate::engine::Engine;
+
+/// Names the agent that takes the turn (SBP-L1-05).
+pub(super) const AGENT_ID: &str = "x-agent-id";
 
 /// The caller, as identified by the request's headers.
 pub(super) struct Caller {
@@ -24,7 +29,8 @@ impl Caller {
         engine: &Engine,
         credentials: Credentials,
     ) -> Result<Self, ApiError> {
-        let as_bearer = credentials.session_token.is_none();
+        let bearer = credentials.bearer.as_deref();
+        let as_bearer = credentials.session_token.as_deref().is_none_or(|t| bearer == Some(t));
         let credentials = token_as_session(engine, credentials);
         let session = match &credentials.session_token {
             None => None,
@@ -66,9 +72,20 @@ pub(super) fn token_as_session(engine: &Engine, mut credentials: Credentials) ->
     credentials
 }
 
+/// Who calls, as far as history is concerned: the credential, and the client's name without its
+/// version. Two programs with one key are two callers.
+pub(super) fn caller_tag(headers: &HeaderMap, credentials: &Credentials) -> CallerTag {
+    let client = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let name = client.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
+    let credential = credentials.session_token.as_deref().or(credentials.bearer.as_deref());
+    let hash = sha256(&format!("{}\n{name}", credential.unwrap_or_default()));
+    let [a, b, c, d, e, f, g, h, ..] = hash;
+    CallerTag(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+}
+
 /// The agent from the `X-Agent-ID` header (SBP-L1-05).
 pub(super) fn agent(headers: &HeaderMap) -> Result<Option<AgentId>, ApiError> {
-    let Some(value) = headers.get("x-agent-id") else { return Ok(None) };
+    let Some(value) = headers.get(AGENT_ID) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let agent = text.parse().map_err(|error| {
         ApiError::new(Code::InvalidRequest, format!("X-Agent-ID: {error}")).param("X-Agent-ID")

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use bowline_net::Peer;
 use bowline_sbp::api::SbpOptions;
+use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, TurnId};
 use bowline_sbp::session::{Origin, Submit, TurnRequest};
 use bowline_store::{IdempotencyKey, Session};
@@ -14,12 +17,13 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::answer::{Answering, streamed, suspended, whole, with_token};
+use super::answer::{AnswerForm, answered, suspended, with_token};
 use super::body::{self, ChatBody};
-use super::caller::{Caller, agent};
+use super::caller::{Caller, agent, caller_tag};
 use super::error::ApiError;
 use super::idempotency::{KEY_HEADER, named_key, new_scope};
-use super::{App, passthrough};
+use super::retries::{self, Unanswered};
+use super::{App, blobs, passthrough};
 use crate::auth::{Credentials, Denied};
 use crate::config::SessionMode;
 use crate::session::Accepted;
@@ -44,10 +48,11 @@ use crate::session::Accepted;
 )]
 pub(crate) async fn chat(
     State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    complete(&app, &headers, body, "/chat/completions").await
+    complete(&app, &peer, &headers, body, "/chat/completions").await
 }
 
 /// The same as `/v1/chat/completions`; also accepts a legacy `prompt`.
@@ -58,23 +63,26 @@ pub(crate) async fn chat(
 )]
 pub(crate) async fn legacy(
     State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    complete(&app, &headers, body, "/completions").await
+    complete(&app, &peer, &headers, body, "/completions").await
 }
 
 async fn complete(
     app: &App,
+    peer: &Peer,
     headers: &HeaderMap,
     body: Body,
     path: &'static str,
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
     // Before the body is read: unauthenticated callers must not make the gateway buffer anything.
-    let caller = Caller::identify(engine, body::credentials(headers)).await?;
-    let bytes = body::read(body, &engine.limits).await?;
-    let chat = ChatBody::read(&bytes)?;
+    let caller = Caller::identify(engine, body::credentials(headers)).await;
+    let caller = caller.map_err(ApiError::before_the_body)?;
+    let bytes = body::read_chat(body, &engine.limits).await?;
+    let chat = ChatBody::read_within(&bytes, &engine.limits)?;
     let tracked = app.mode == SessionMode::Always
         || chat.has("sbp")
         || caller.credentials.session_token.is_some();
@@ -83,12 +91,13 @@ async fn complete(
         return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
     // Boxed: it would make the future of every pass-through request larger.
-    Box::pin(take_turn(app, headers, chat, &bytes, caller)).await
+    Box::pin(take_turn(app, peer, headers, chat, &bytes, caller)).await
 }
 
 /// Runs a turn in a session, and returns its answer.
 async fn take_turn(
     app: &App,
+    peer: &Peer,
     headers: &HeaderMap,
     chat: ChatBody<'_>,
     bytes: &Bytes,
@@ -98,6 +107,16 @@ async fn take_turn(
     let options = chat.sbp()?;
     let agent = agent(headers)?;
     let credentials = caller.credentials.clone();
+    let digest = retries::digest(headers, &options, &credentials, bytes);
+    if let Some(request) = digest
+        && let Some(earlier) = retries::earlier(app, headers, request)
+    {
+        let form = (chat.stream(), chat.is_prompt());
+        let joined = Box::pin(retries::join(app, peer, request, earlier, form)).await?;
+        if let Some(response) = joined {
+            return Ok(response);
+        }
+    }
     let target = target(app, &options, caller, agent.clone()).await?;
     // Another agent's memories must not be opened by this session's token: an API key is required.
     if let Target::Existing { session, .. } = &target
@@ -105,11 +124,15 @@ async fn take_turn(
     {
         engine.access.may_use(&credentials)?;
     }
+    let turn = TurnId(Uuid::now_v7());
+    let unanswered = digest.map(|request| Unanswered::arrived(&app.sessions, peer, request, turn));
     let key = idempotency_key(headers, &options, &credentials, &target, bytes)?;
-    let is_prompt = chat.has("prompt") && !chat.has("messages");
+    let is_prompt = chat.is_prompt();
+    let messages = chat.messages(engine.limits.messages)?;
+    let (messages, blobs) = blobs::taken_out(messages, engine.limits.image).await?;
     let request = TurnRequest {
         model: chat.model()?,
-        messages: chat.messages(engine.limits.messages)?,
+        messages,
         stream: chat.stream(),
         checkpoint_every: options.checkpoint_every,
         tether: options.tether,
@@ -117,46 +140,52 @@ async fn take_turn(
         agent_id: agent.filter(|_| matches!(target, Target::Existing { .. })),
         recall: options.recalls(),
         remember: options.memory_retrieval == Some(true),
+        caller: Some(caller_tag(headers, &credentials)),
+        history: options.history,
+        digest,
         params: chat.params(),
     };
     // A model that no upstream serves is refused before anything is stored.
     engine.models.route(&request.model)?;
     let stream = request.stream;
     let submit = Submit {
-        turn: TurnId(Uuid::now_v7()),
+        turn,
         request: Arc::new(request),
         key,
         resume: true,
         sender: None,
         wait: !stream,
+        blobs,
     };
-    let (accepted, handle, token, made) = match target {
-        Target::New { agent_id } => {
-            let (accepted, id) = app.first_turn(agent_id, submit).await?;
-            (accepted, app.sessions.handle(id), Some(engine.access.token_for(id)), true)
-        }
-        Target::Existing { session, resume } => {
-            let handle = app.sessions.handle(session.id);
-            let token = engine.access.known_token(&session).or(credentials.session_token);
-            (handle.submit(Submit { resume, ..submit }).await?, handle, token, false)
+    let submitted = async {
+        Ok::<_, Failure>(match target {
+            Target::New { agent_id } => {
+                let (accepted, id) = app.first_turn(agent_id, submit).await?;
+                (accepted, app.sessions.handle(id), Some(engine.access.token_for(id)), true)
+            }
+            Target::Existing { session, resume } => {
+                let handle = app.sessions.handle(session.id);
+                let token = engine.access.known_token(&session).or(credentials.session_token);
+                (handle.submit(Submit { resume, ..submit }).await?, handle, token, false)
+            }
+        })
+    };
+    let (accepted, handle, token, made) = match Box::pin(submitted).await {
+        Ok(submitted) => submitted,
+        Err(failure) => {
+            unanswered.into_iter().for_each(Unanswered::refused);
+            return Err(failure.into());
         }
     };
     let in_body = token.clone().filter(|_| made);
+    let form = AnswerForm { stream, is_prompt, token: in_body };
     let response = match accepted {
         Accepted::Suspended => {
+            unanswered.into_iter().for_each(Unanswered::refused);
             let session = engine.store.session(handle.id()).await?;
             suspended(&session.ok_or_else(ApiError::no_session)?)
         }
-        Accepted::Running { text, outcome, .. } if stream => {
-            let answer = Answering::Live { text, outcome };
-            Box::pin(streamed(answer, in_body, is_prompt)).await?
-        }
-        Accepted::Running { outcome, .. } => whole(outcome.await?, in_body, is_prompt)?,
-        Accepted::Ended { outcome } if stream => {
-            let answer = Answering::Done(Box::new((*outcome)?));
-            Box::pin(streamed(answer, in_body, is_prompt)).await?
-        }
-        Accepted::Ended { outcome } => whole((*outcome)?, in_body, is_prompt)?,
+        accepted => Box::pin(answered(accepted, form, unanswered)).await?,
     };
     Ok(with_token(response, token))
 }

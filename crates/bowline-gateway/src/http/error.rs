@@ -1,10 +1,10 @@
 //! Failures as HTTP responses: one JSON shape, which OpenAI's SDKs can read, too.
 
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::api::{ErrorBody, ErrorDetail};
-use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::error::{Code, Failure, UpstreamError};
 
 use crate::auth::Denied;
 
@@ -15,12 +15,30 @@ pub(crate) struct ApiError {
     message: String,
     detail: Option<String>,
     param: Option<&'static str>,
+    /// The request's body was not read: the connection cannot be used again.
+    closes: bool,
     retry_after: Option<u64>,
+    /// What the upstream said. Its status and code take precedence.
+    upstream: Option<Box<UpstreamError>>,
 }
+
+/// The same as `Retry-After`, in milliseconds. OpenAI's SDKs read it first.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// Tells OpenAI's SDKs whether to send the request again.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), detail: None, param: None, retry_after: None }
+        let message = message.into();
+        Self {
+            code,
+            message,
+            detail: None,
+            param: None,
+            closes: false,
+            retry_after: None,
+            upstream: None,
+        }
     }
 
     /// Adds what to do about it.
@@ -35,6 +53,13 @@ impl ApiError {
         self
     }
 
+    /// Says that the connection ends: the request was refused before its body was read, and a client
+    /// that sent its next request on the same connection would lose it.
+    pub(crate) fn before_the_body(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
     pub(crate) fn internal() -> Self {
         Self::new(Code::Internal, "internal error; the gateway's log says more")
     }
@@ -45,15 +70,25 @@ impl ApiError {
     }
 
     fn body(&self) -> ErrorBody {
+        let said = self.upstream.as_ref();
+        let code = said.and_then(|said| said.code.as_deref()).unwrap_or(self.code.as_str());
+        let kind = said.map_or(self.code.openai_type(), |said| said.openai_type());
+        let param = said.and_then(|said| said.param.as_deref()).or(self.param);
         ErrorBody {
             error: ErrorDetail {
-                code: self.code.as_str().into(),
+                code: code.into(),
                 message: self.message.clone(),
                 detail: self.detail.clone(),
-                kind: self.code.openai_type().into(),
-                param: self.param.map(str::to_owned),
+                kind: kind.into(),
+                param: param.map(str::to_owned),
             },
         }
+    }
+
+    fn status(&self) -> StatusCode {
+        let status =
+            self.upstream.as_ref().map_or(self.code.http_status(), |said| said.http_status());
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -68,11 +103,22 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.code.http_status())
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(self.body())).into_response();
+        let mut response = (self.status(), Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        if self.closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(seconds) = self.retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(said) = &self.upstream {
+            if let Some(millis) = said.retry_after_ms {
+                headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+            }
+            // The status is a 502 because something is stored, but the upstream will refuse again.
+            if said.partial && !said.may_pass() {
+                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
         }
         if self.code == Code::Unauthorized {
             let scheme = HeaderValue::from_static("Bearer");
@@ -86,6 +132,7 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         let mut error = Self::new(failure.code, failure.message);
         error.retry_after = failure.retry_after;
+        error.upstream = failure.upstream;
         error
     }
 }

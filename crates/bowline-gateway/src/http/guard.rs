@@ -2,18 +2,22 @@
 //!
 //! Any web page can make a browser call `localhost`, and a page whose name resolves to 127.0.0.1
 //! can even read the responses (DNS rebinding). Two headers of the browser reveal this: `Origin`
-//! names the page, `Host` the name that was called.
+//! names the page, `Host` the name that was called. Pages of allowed origins are told so
+//! ([`super::cors`]).
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bowline_net::loopback::is_loopback_host;
 use bowline_sbp::error::Code;
 
+use super::cors;
 use super::error::ApiError;
+use super::origins::{AllowedOrigins, BadOrigins, WebOrigin};
+use super::refused_origins::RefusedOrigins;
 use crate::config::Http;
 
 /// The allowed `Host` names and `Origin`s.
@@ -22,34 +26,61 @@ pub(crate) struct Guard {
     /// The gateway listens on loopback only, so `Host` must be a loopback name or in `hosts`.
     loopback: bool,
     hosts: Vec<String>,
-    origins: Vec<String>,
+    origins: AllowedOrigins,
+    refused: RefusedOrigins,
 }
 
 impl Guard {
-    pub(crate) fn new(loopback: bool, http: &Http) -> Self {
-        let Http { allowed_hosts: hosts, allowed_origins: origins, .. } = http.clone();
-        Self { loopback, hosts, origins }
+    /// `is_open`: the gateway needs no API key.
+    pub(crate) fn new(loopback: bool, http: &Http, is_open: bool) -> Result<Self, BadOrigins> {
+        let origins = AllowedOrigins::new(&http.allowed_origins, is_open)?;
+        let (hosts, refused) = (http.allowed_hosts.clone(), RefusedOrigins::default());
+        Ok(Self { loopback, hosts, origins, refused })
     }
 
-    fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        self.judge(headers).map_err(|why| ApiError::new(Code::Forbidden, why))
-    }
-
-    fn judge(&self, headers: &HeaderMap) -> Result<(), &'static str> {
-        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
-        let host = text(header::HOST).unwrap_or_default();
+    /// The origin of an allowed page of another server; `None` if it is no such page.
+    fn check(
+        &self,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, ApiError> {
+        let host = the_host(version, headers)?;
+        let refuse = |why: &str| Err(ApiError::new(Code::Forbidden, why));
         let is_allowed = |name: &String| name.eq_ignore_ascii_case(without_port(host));
         if self.loopback && !is_loopback_host(host) && !self.hosts.iter().any(is_allowed) {
-            return Err("the Host header names another machine; see http.allowed_hosts");
+            return refuse("the Host header names another machine; see http.allowed_hosts");
         }
-        let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
+        let Some(value) = headers.get(header::ORIGIN) else { return Ok(None) };
+        let origin = text(value);
         let from = origin.split_once("://").map(|(_, from)| from);
-        let same = from.is_some_and(|from| from.eq_ignore_ascii_case(host));
-        if same || self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
-            return Ok(());
+        if from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
+            return Ok(None);
         }
-        Err("web pages from this origin are not allowed; see http.allowed_origins")
+        let origin = WebOrigin::parse(origin);
+        if origin.as_ref().is_some_and(|origin| self.origins.contains(origin)) {
+            return Ok(Some(value.clone()));
+        }
+        self.refused.log(origin);
+        refuse("web pages from this origin are not allowed; see http.allowed_origins")
     }
+}
+
+/// The `Host` header. HTTP/1.1 requires exactly one: of several, a proxy may have checked another
+/// one than we do.
+fn the_host(version: Version, headers: &HeaderMap) -> Result<&str, ApiError> {
+    let wrong = |what: &str| {
+        ApiError::new(Code::MalformedRequest, what).detail("send exactly one Host header")
+    };
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => Err(wrong("the request has more than one Host header")),
+        (None, _) if version == Version::HTTP_11 => Err(wrong("the request has no Host header")),
+        (host, _) => Ok(host.map(text).unwrap_or_default()),
+    }
+}
+
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or("\u{fffd}")
 }
 
 /// The middleware.
@@ -58,10 +89,21 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    match guard.check(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refused) => refused.into_response(),
+    let page = match guard.check(request.version(), request.headers()) {
+        Ok(page) => page,
+        Err(refused) => return refused.into_response(),
+    };
+    let mut response = match &page {
+        Some(_) if cors::is_preflight(&request) => cors::preflight(request.headers()),
+        _ => next.run(request).await,
+    };
+    if let Some(origin) = page {
+        cors::allow(origin, response.headers_mut());
     }
+    if !guard.origins.is_empty() {
+        cors::vary(response.headers_mut());
+    }
+    response
 }
 
 fn without_port(host: &str) -> &str {
@@ -81,12 +123,12 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        guard.check(&headers).is_ok()
+        guard.check(Version::HTTP_11, &headers).is_ok()
     }
 
     #[test]
     fn g11_a_foreign_page_cannot_reach_a_loopback_gateway() {
-        let guard = Guard::new(true, &Http::default());
+        let guard = Guard::new(true, &Http::default(), true).unwrap();
         assert!(check(&guard, "localhost:8080", None));
         assert!(check(&guard, "My.LocalHost", Some("http://my.localhost")));
         assert!(!check(&guard, "mylocalhost", None));
@@ -107,10 +149,10 @@ mod tests {
             allowed_hosts: vec!["laptop.lan".into()],
             ..Http::default()
         };
-        let guard = Guard::new(true, &http);
+        let guard = Guard::new(true, &http, true).unwrap();
         assert!(check(&guard, "laptop.lan:8080", Some("https://app.example")));
         assert!(!check(&guard, "laptop.lan.evil:8080", None));
-        let public = Guard::new(false, &http);
+        let public = Guard::new(false, &http, true).unwrap();
         assert!(check(&public, "gateway.example", None));
         assert!(!check(&public, "gateway.example", Some("https://evil.example")));
     }

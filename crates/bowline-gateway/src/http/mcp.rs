@@ -1,19 +1,22 @@
 //! `/mcp`: the gateway as an MCP server (SBP-L5-06), so that any MCP host can talk to its sessions
-//! and use the tools of attached devices. Also `/v1/mcp/servers`: the health of the MCP servers
-//! that the gateway itself uses.
+//! and use the tools of attached devices. Also `/v1/mcp/servers`: the MCP servers that the gateway
+//! itself uses, their health, prompts and resources.
 //!
 //! Streamable HTTP without MCP sessions: every request is authenticated and answered by itself, so
 //! there is no MCP session state to keep, expire or hijack.
 
 mod devices;
 mod host;
+pub(crate) mod library;
+mod malformed;
+mod resources;
 mod sessions;
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Method};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -77,19 +80,28 @@ async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let admitted = async {
         let reach = Reach::of(&app.engine, body::credentials(request.headers())).await?;
         let (mut parts, body) = request.into_parts();
-        let bytes = body::read(body, &app.engine.limits).await?;
+        let limits = &app.engine.limits;
+        let name = "limits.request_body";
+        let bytes = body::read_within(body, limits.request_body, name, limits).await?;
         parts.extensions.insert(reach);
-        Ok::<_, ApiError>(Request::from_parts(parts, Body::from(bytes)))
+        Ok::<_, ApiError>((parts, bytes))
     };
     match admitted.await {
-        Ok(request) => next.run(request).await,
+        Ok((parts, bytes)) => {
+            if parts.method == Method::POST
+                && let Err(malformed) = malformed::check(&bytes)
+            {
+                return malformed.into_response();
+            }
+            next.run(Request::from_parts(parts, Body::from(bytes))).await
+        }
         Err(error) => error.into_response(),
     }
 }
 
 /// The health of the MCP servers whose tools agents use. Starts those that have not been started.
 #[utoipa::path(
-    get, path = "/v1/mcp/servers", tag = "operations",
+    get, path = "/v1/mcp/servers", tag = "mcp",
     responses((status = 200, body = Health), (status = 401, body = bowline_sbp::api::ErrorBody)),
 )]
 pub(crate) async fn servers(

@@ -3,7 +3,10 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{approvals, completions, mcp, memory, ops, roaming, search, sessions, spec, surfaces};
+use super::{
+    approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search, sessions,
+    spec, surfaces,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,7 +19,16 @@ use super::{approvals, completions, mcp, memory, ops, roaming, search, sessions,
     paths(
         completions::chat,
         completions::legacy,
-        ops::models,
+        models::list,
+        models::show,
+        forward::embeddings,
+        forward::moderations,
+        forward::images_generations,
+        forward::images_edits,
+        forward::images_variations,
+        forward::audio_speech,
+        forward::audio_transcriptions,
+        forward::audio_translations,
         sessions::create,
         sessions::list,
         sessions::show,
@@ -27,6 +39,7 @@ use super::{approvals, completions, mcp, memory, ops, roaming, search, sessions,
         sessions::cancel,
         sessions::turns,
         sessions::messages,
+        blobs::show,
         surfaces::list,
         surfaces::add,
         surfaces::forget,
@@ -52,6 +65,11 @@ use super::{approvals, completions, mcp, memory, ops, roaming, search, sessions,
         ops::readyz,
         ops::metrics,
         mcp::servers,
+        mcp::library::prompts,
+        mcp::library::prompt,
+        mcp::library::resources,
+        mcp::library::resource,
+        mcp::library::templates,
     ),
     components(schemas(bowline_sbp::api::SbpOptions, bowline_sbp::api::SbpInfo))
 )]

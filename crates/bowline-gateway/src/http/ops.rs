@@ -50,20 +50,6 @@ pub(crate) async fn metrics(
     Ok((kind, app.metrics.render()))
 }
 
-/// Models a client may name.
-#[utoipa::path(get, path = "/v1/models", tag = "turns", responses((status = 200, body = Object)))]
-pub(crate) async fn models(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, ApiError> {
-    app.engine.access.may_use(&credentials(&headers))?;
-    let models = app.engine.models.names().into_iter();
-    let models: Vec<_> = models
-        .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "bowline" }))
-        .collect();
-    Ok(Json(json!({ "object": "list", "data": models })))
-}
-
 pub(crate) async fn openapi() -> Json<Value> {
     Json(super::openapi::document())
 }

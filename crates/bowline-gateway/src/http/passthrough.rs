@@ -1,7 +1,5 @@
 //! Pass-through: a completion request without a session, sent to the model unchanged (SBP-L1-09).
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +10,7 @@ use futures_util::StreamExt;
 
 use super::body::ChatBody;
 use super::error::ApiError;
+use super::forward::copy_headers;
 use super::sse::event_stream;
 use crate::engine::Engine;
 use crate::meters;
@@ -33,12 +32,7 @@ pub(super) async fn pass(
     let answer = upstream.pass_through(path, chat.for_upstream(bytes)).await?;
     let (head, body) = axum::http::Response::<reqwest::Body>::from(answer).into_parts();
     let mut response = (head.status, Body::new(body)).into_response();
-    // `Retry-After` tells a refused caller when to retry.
-    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
-        if let Some(value) = head.headers.get(&name) {
-            response.headers_mut().insert(name, value.clone());
-        }
-    }
+    copy_headers(&head.headers, response.headers_mut());
     Ok(response)
 }
 
@@ -50,8 +44,8 @@ async fn built_in(
     model: String,
 ) -> Result<Response, ApiError> {
     let stream = chat.stream();
-    let messages = Arc::new(chat.messages(engine.limits.messages)?);
-    let call = Call::plain(model, chat.params(), messages, stream);
+    let messages = chat.messages(engine.limits.messages)?;
+    let call = Call::plain(model, chat.params(), messages.iter().collect(), stream);
     let Reply::Chunks(mut chunks) = offline.call(call).await? else {
         return Err(ApiError::new(Code::Internal, "the built-in agent always streams"));
     };

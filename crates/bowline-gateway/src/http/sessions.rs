@@ -18,6 +18,7 @@ use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::session::{Command, LiveTurn, Reply};
 use bowline_sbp::title;
+use bowline_sbp::tool_result::without_images;
 use bowline_store::{Entry, NewSession, Page, Session};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -365,11 +366,13 @@ pub(crate) async fn messages(
 }
 
 pub(super) fn message(entry: Entry) -> MessageView {
+    // A page of images could be larger than any client expects.
+    let message = without_images(&entry.message);
     MessageView {
         seq: entry.seq,
         kind: entry.kind.as_str(),
         turn_id: Some(entry.turn_id),
-        message: RawValue::from_string(entry.message.as_json().to_owned()).unwrap_or_default(),
+        message: RawValue::from_string(message.as_json().to_owned()).unwrap_or_default(),
         model_used: entry.model,
         cost_usd: entry.cost_usd,
         status: entry.status,

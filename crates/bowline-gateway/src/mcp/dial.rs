@@ -1,21 +1,21 @@
 //! Connects to an MCP server, by child process or HTTP.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_net::outbound;
-use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
-use rmcp::service::{
-    ClientInitializeError, NotificationContext, RunningService, serve_client_with_lifecycle_and_ct,
-};
+use reqwest::Url;
+use rmcp::model::ProtocolVersion;
+use rmcp::service::{ClientInitializeError, RunningService, serve_client_with_lifecycle_and_ct};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{ClientHandler, ClientLifecycleMode, RoleClient};
-use tokio::sync::Notify;
+use rmcp::{ClientLifecycleMode, RoleClient};
+use tokio_util::io::InspectReader;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
+use super::handler::Handler;
+use super::tasks::TaskTools;
 use crate::config::mcp::McpTransport;
 
 /// The largest message of a server, in bytes. Larger ones are skipped, and the call that waits for
@@ -23,25 +23,10 @@ use crate::config::mcp::McpTransport;
 const LARGEST_MESSAGE: usize = 8 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The client's handler: it offers no capabilities, and is notified when the tool list changes.
-#[derive(Debug)]
-pub(super) struct ToolListHandler(Arc<Notify>);
-
-impl ClientHandler for ToolListHandler {
-    fn get_info(&self) -> ClientConfig {
-        let us = Implementation::new("bowline", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), us)
-    }
-
-    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.0.notify_one();
-    }
-}
-
 /// An established connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) service: RunningService<RoleClient, ToolListHandler>,
+    pub(super) service: RunningService<RoleClient, Handler>,
     child: Option<Child>,
 }
 
@@ -76,14 +61,14 @@ impl DialError {
 pub(super) async fn dial(
     server: &str,
     place: &McpTransport,
-    look: &Arc<Notify>,
+    handler: &Handler,
     stop: &CancellationToken,
 ) -> Result<Connection, String> {
     let without =
         ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
-    match greet(server, place, look, ClientLifecycleMode::Initialize, stop).await {
+    match greet(server, place, handler, ClientLifecycleMode::Initialize, stop).await {
         Err(DialError { why, greeting: true }) => {
-            greet(server, place, look, without, stop).await.map_err(|_| why)
+            greet(server, place, handler, without, stop).await.map_err(|_| why)
         }
         first => first.map_err(|refused| refused.why),
     }
@@ -92,15 +77,17 @@ pub(super) async fn dial(
 async fn greet(
     server: &str,
     place: &McpTransport,
-    look: &Arc<Notify>,
+    handler: &Handler,
     mode: ClientLifecycleMode,
     stop: &CancellationToken,
 ) -> Result<Connection, DialError> {
-    let handler = ToolListHandler(Arc::clone(look));
+    let handler = handler.clone();
     match place {
         McpTransport::Program { command, args, env } => {
             let started = Child::start(server, command, args, env);
             let (child, stdout, stdin) = started.map_err(DialError::plainly)?;
+            let mut tasks = TaskTools::new(&handler.needs, LARGEST_MESSAGE);
+            let stdout = InspectReader::new(stdout, move |bytes: &[u8]| tasks.read(bytes));
             let pipes = AsyncRwTransport::new(stdout, stdin).with_max_line_length(LARGEST_MESSAGE);
             match serve_client_with_lifecycle_and_ct(handler, pipes, mode, stop.clone()).await {
                 Ok(service) => Ok(Connection { service, child: Some(child) }),
@@ -118,20 +105,30 @@ async fn greet(
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers.collect())
                 .max_sse_event_size(LARGEST_MESSAGE);
-            let transport = StreamableHttpClientTransport::with_client(client, config);
+            let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
             // The error may quote the address, and that may carry credentials.
             let served = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
-            let service =
-                served.await.map_err(|error| match error.is_authorization_required() {
-                    true => DialError::plainly("it refused the credentials; check `headers`"),
-                    // Servers refuse an unknown handshake in different ways, so any other error
-                    // counts as that.
-                    false => DialError {
-                        why: "it does not answer as an MCP server".into(),
-                        greeting: true,
-                    },
-                })?;
-            Ok(Connection { service, child: None })
+            match served.await {
+                Ok(service) => Ok(Connection { service, child: None }),
+                Err(error) if error.is_authorization_required() => {
+                    Err(DialError::plainly("it refused the credentials; check `headers`"))
+                }
+                Err(_) if is_closed(&client, url).await => {
+                    Err(DialError::plainly("nothing listens at its address; is it running?"))
+                }
+                // Servers refuse an unknown handshake in different ways, so any other error counts
+                // as that.
+                Err(_) => {
+                    let why = "it does not answer as an MCP server".into();
+                    Err(DialError { why, greeting: true })
+                }
+            }
         }
     }
+}
+
+/// Whether nothing listens there. The transport's error does not say.
+async fn is_closed(client: &reqwest::Client, url: &Url) -> bool {
+    let asked = client.head(url.clone()).timeout(CONNECT).send().await;
+    asked.is_err_and(|error| outbound::is_closed_port(&error))
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::server::{McpServer, ServerState};
+use super::server::{Live, McpServer, ServerState};
 
 /// `GET /v1/mcp/servers`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -26,6 +26,21 @@ pub struct ServerView {
     pub restarts: u32,
     /// The tools that agents may call now.
     pub tools: Vec<ToolView>,
+    /// Tools that are not offered to agents, because they need what this gateway does not offer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_offered: Vec<NotOffered>,
+    /// Whether it has prompts.
+    pub prompts: bool,
+    /// Whether it has resources.
+    pub resources: bool,
+}
+
+/// A tool that is not offered to agents.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct NotOffered {
+    /// The name that its server uses.
+    pub tool: String,
+    pub why: String,
 }
 
 /// One tool.
@@ -42,14 +57,19 @@ pub struct ToolView {
 
 impl ServerView {
     pub(super) fn of(server: &McpServer) -> Self {
-        let (status, why, tools) = match server.state() {
-            _ if !server.settings.enabled => ("off", None, Vec::new()),
-            ServerState::Idle | ServerState::Stopped => ("idle", None, Vec::new()),
-            ServerState::Starting => ("starting", None, Vec::new()),
-            ServerState::Up(live) => ("up", None, live.tools.clone()),
-            ServerState::Down { why } => ("down", Some(why), Vec::new()),
+        let (status, why, live) = match server.state() {
+            _ if !server.settings.enabled => ("off", None, None),
+            ServerState::Idle | ServerState::Stopped => ("idle", None, None),
+            ServerState::Starting => ("starting", None, None),
+            ServerState::Up(live) => ("up", None, Some(live)),
+            ServerState::Down { why } => ("down", Some(why), None),
         };
-        let tools = tools.iter().map(|tool| ToolView {
+        let live = live.as_deref();
+        let not_offered = live.iter().flat_map(|live| &live.not_offered);
+        let not_offered = not_offered
+            .map(|(tool, need)| NotOffered { tool: tool.clone(), why: need.to_string() });
+        let tools = live.iter().flat_map(|live| &live.tools);
+        let tools = tools.map(|tool| ToolView {
             name: tool.name.clone(),
             tool: tool.tool.clone(),
             description: tool.description.clone(),
@@ -62,6 +82,9 @@ impl ServerView {
             why,
             restarts: server.restarts(),
             tools: tools.collect(),
+            not_offered: not_offered.collect(),
+            prompts: live.is_some_and(Live::has_prompts),
+            resources: live.is_some_and(Live::has_resources),
         }
     }
 }

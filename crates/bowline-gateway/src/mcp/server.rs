@@ -1,27 +1,25 @@
-//! One MCP server: started, restarted and called.
+//! One MCP server: started and restarted.
 //!
 //! Started when its tools are first asked for. A server that disconnects is restarted with
 //! exponential back-off and jitter; meanwhile its tools are not offered, and its health says why. A
 //! call never waits for a start: it fails if the server is not up.
 //!
-//! Invariants
-//! - One connection at a time; the old child process has ended before the next one is started.
-//! - A call ends by its timeout, by its server's result, or when its turn is cancelled; the server
-//!   is told if the call was abandoned (the SDK sends `notifications/cancelled`).
+//! Invariant: one connection at a time; the old child process has ended before the next one is
+//! started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rmcp::model::{CallToolRequestParams, CallToolResponse, PaginatedRequestParams};
+use rmcp::model::{ErrorCode, PaginatedRequestParams, Tool as LibraryPage};
 use rmcp::{ClientCacheConfig, Peer, RoleClient, ServiceError};
-use serde_json::{Map, Value};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::answer;
 use super::catalogue::{self, Tool};
 use super::dial::dial;
+use super::handler::Handler;
+use super::needs::{Need, Needs};
 use crate::config::mcp::{McpServerConfig, McpTransport};
 
 /// Concurrent calls to one server; further calls wait, within their own timeouts.
@@ -48,7 +46,7 @@ pub(crate) struct McpServer {
     state: watch::Sender<ServerState>,
     wanted: AtomicBool,
     restarts: AtomicU32,
-    calls: Semaphore,
+    pub(super) calls: Semaphore,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -69,10 +67,23 @@ pub(super) enum ServerState {
 /// A server that is up.
 #[derive(Debug)]
 pub(super) struct Live {
-    peer: Peer<RoleClient>,
+    pub(super) peer: Peer<RoleClient>,
     pub(super) tools: Vec<Arc<Tool>>,
+    /// Tools that need what the gateway does not offer.
+    pub(super) not_offered: Vec<(String, Need)>,
     /// Wakes the server's task to list the tools again: they have changed, or a call has failed.
-    look: Arc<Notify>,
+    pub(super) look: Arc<Notify>,
+    pub(super) needs: Arc<Needs>,
+}
+
+impl Live {
+    pub(super) fn has_prompts(&self) -> bool {
+        self.peer.peer_info().is_some_and(|info| info.capabilities.prompts.is_some())
+    }
+
+    pub(super) fn has_resources(&self) -> bool {
+        self.peer.peer_info().is_some_and(|info| info.capabilities.resources.is_some())
+    }
 }
 
 impl McpServer {
@@ -118,7 +129,7 @@ impl McpServer {
         let mut failures = 0;
         while !stop.is_cancelled() {
             let begun = Instant::now();
-            let why = self.live(&stop).await;
+            let why = self.connection(&stop).await;
             if stop.is_cancelled() {
                 break;
             }
@@ -136,12 +147,26 @@ impl McpServer {
         self.state.send_replace(ServerState::Stopped);
     }
 
+    /// The connection, if it is up. The error says why it is not.
+    pub(super) fn live(&self) -> Result<Arc<Live>, String> {
+        match self.state() {
+            ServerState::Up(live) => Ok(live),
+            ServerState::Down { why } => {
+                Err(format!("the MCP server `{}` is down: {why}", self.name))
+            }
+            _ if !self.settings.enabled => {
+                Err(format!("the MCP server `{}` is not enabled", self.name))
+            }
+            _ => Err(format!("the MCP server `{}` is not running", self.name)),
+        }
+    }
+
     /// Runs one connection from start to end; returns why it ended.
-    async fn live(&self, stop: &CancellationToken) -> String {
-        let look = Arc::new(Notify::new());
+    async fn connection(&self, stop: &CancellationToken) -> String {
+        let handler = Handler::default();
         let end = stop.child_token();
         let starting = async {
-            let connection = dial(&self.name, &self.place, &look, &end).await?;
+            let connection = dial(&self.name, &self.place, &handler, &end).await?;
             let peer = connection.service.peer().clone();
             // The tools are listed only when they may have changed, so a cached list would be
             // stale.
@@ -157,15 +182,13 @@ impl McpServer {
             loop {
                 match tokio::time::timeout(LIST, list(&peer)).await {
                     Ok(Ok(listed)) => {
-                        let tools = catalogue::allowed(&self.name, &self.settings, &listed);
-                        let tools = tools.into_iter().map(Arc::new).collect();
-                        let live = Live { peer: peer.clone(), tools, look: Arc::clone(&look) };
+                        let live = self.offering(&peer, listed, &handler);
                         tracing::info!(server = %self.name, tools = live.tools.len(), "an MCP server is up");
                         self.state.send_replace(ServerState::Up(Arc::new(live)));
                     }
                     Ok(Err(_)) | Err(_) => return "it did not list its tools",
                 }
-                look.notified().await;
+                handler.look.notified().await;
             }
         };
         let ended = connection.ended();
@@ -181,60 +204,45 @@ impl McpServer {
         why.to_owned()
     }
 
-    /// Calls a tool. The error is a text for the model.
-    pub(super) async fn call(
+    /// The server with those of its tools that agents may call.
+    fn offering(
         &self,
-        tool: &str,
-        arguments: Map<String, Value>,
-        cancelled: impl Future<Output = ()>,
-    ) -> Result<Value, String> {
-        let patience = self.settings.timeout;
-        let begun = Instant::now();
-        let call = tokio::time::timeout(patience, self.ask(tool, arguments));
-        let outcome = tokio::select! {
-            answered = call => answered.unwrap_or_else(|_| {
-                Err(format!("the tool did not answer within {} s", patience.as_secs()))
-            }),
-            () = cancelled => Err("the turn was cancelled".into()),
-        };
-        metrics::histogram!("bowline_tool_seconds").record(begun.elapsed().as_secs_f64());
-        outcome
-    }
-
-    async fn ask(&self, tool: &str, arguments: Map<String, Value>) -> Result<Value, String> {
-        let gone = || format!("the MCP server `{}` disconnected before it answered", self.name);
-        let _place = self.calls.acquire().await.map_err(|_| gone())?;
-        let live = match self.state() {
-            ServerState::Up(live) => live,
-            ServerState::Down { why } => {
-                return Err(format!("the MCP server `{}` is down: {why}", self.name));
+        peer: &Peer<RoleClient>,
+        listed: Vec<LibraryPage>,
+        handler: &Handler,
+    ) -> Live {
+        let Handler { look, needs } = handler.clone();
+        let mut live =
+            Live { peer: peer.clone(), tools: Vec::new(), not_offered: Vec::new(), look, needs };
+        let mut tools = catalogue::allowed(&self.name, &self.settings, &listed);
+        tools.retain(|tool| match live.needs.of(&tool.tool) {
+            None => true,
+            Some(need) => {
+                live.not_offered.push((tool.tool.clone(), need));
+                false
             }
-            _ => return Err(format!("the MCP server `{}` is not running", self.name)),
-        };
-        let asked = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        match live.peer.call_tool_once(asked).await {
-            Ok(CallToolResponse::Complete(result)) => answer::read(result),
-            Ok(_) => {
-                Err("the tool asks for user input, which this gateway does not support".into())
-            }
-            Err(ServiceError::McpError(error)) => {
-                Err(bowline_sbp::surface::description(&error.message))
-            }
-            Err(_) => {
-                live.look.notify_one();
-                Err(gone())
-            }
+        });
+        if self.settings.resources && live.has_resources() {
+            tools.extend(catalogue::for_resources(&self.name, &tools));
         }
+        live.tools = tools.into_iter().map(Arc::new).collect();
+        live
     }
 }
 
 /// All its tools, page by page, up to `MOST_PAGES`.
-async fn list(peer: &Peer<RoleClient>) -> Result<Vec<rmcp::model::Tool>, ServiceError> {
+async fn list(peer: &Peer<RoleClient>) -> Result<Vec<LibraryPage>, ServiceError> {
     let mut tools = Vec::new();
     let mut cursor = None;
     for _ in 0..MOST_PAGES {
         let asked = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = peer.list_tools(Some(asked)).await?;
+        let page = match peer.list_tools(Some(asked)).await {
+            // It has only prompts or resources.
+            Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
+                break;
+            }
+            page => page?,
+        };
         tools.extend(page.tools);
         cursor = page.next_cursor;
         if cursor.is_none() {

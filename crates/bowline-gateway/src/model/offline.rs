@@ -43,7 +43,7 @@ impl Offline {
     }
 
     /// Answers chunk by chunk.
-    pub fn answer(&self, call: &Call) -> Chunks {
+    pub fn answer(&self, call: &Call<'_>) -> Chunks {
         let pace = self.pace;
         let chunks = chunks(&decide(call), &call.messages, &call.model);
         Box::pin(stream::iter(chunks).enumerate().then(move |(n, chunk)| async move {
@@ -55,14 +55,14 @@ impl Offline {
     }
 }
 
-fn decide(call: &Call) -> Decision {
-    let messages = &*call.messages;
+fn decide(call: &Call<'_>) -> Decision {
+    let messages = &call.messages;
     let last = messages.last();
     if let Some(result) = last.filter(|message| message.role() == "tool") {
         return Decision::Say(words(&format!("The tool answered: {}", result.content())));
     }
     let asked = messages.iter().rev().find(|message| message.role() == "user");
-    let asked = asked.map(Message::content).unwrap_or_default();
+    let asked = asked.map(|message| message.content()).unwrap_or_default();
     let asked = asked.trim();
     if let Some(n) = phrase(asked, "count to ").and_then(leading_number) {
         return Decision::Say((1..=n.min(MOST_NUMBERS)).map(|n| format!("{n}\n")).collect());
@@ -99,7 +99,7 @@ fn decide(call: &Call) -> Decision {
     )))
 }
 
-fn offers(call: &Call, tool: &str) -> bool {
+fn offers(call: &Call<'_>, tool: &str) -> bool {
     let name = |tool: &RawValue| -> Option<String> {
         let tool: Value = serde_json::from_str(tool.get()).ok()?;
         Some(tool.pointer("/function/name")?.as_str()?.to_owned())
@@ -129,7 +129,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// The answer as OpenAI-shaped chunks. Tokens are estimated at four characters each.
-fn chunks(answer: &Decision, messages: &[Message], model: &str) -> Vec<String> {
+fn chunks(answer: &Decision, messages: &[&Message], model: &str) -> Vec<String> {
     let chunk = |delta: Value, finish: Option<&str>| {
         json!({
             "id": "chatcmpl-offline", "object": "chat.completion.chunk", "created": 0,
@@ -167,7 +167,8 @@ mod tests {
     use bowline_sbp::completion::Assembly;
 
     fn reply(text: &str) -> String {
-        let messages = vec![Message::text("user", text)];
+        let message = Message::text("user", text);
+        let messages = vec![&message];
         let call = Call::plain(NAME.into(), Vec::new(), messages.clone(), true);
         let mut assembly = Assembly::default();
         for chunk in chunks(&decide(&call), &messages, NAME) {

@@ -8,20 +8,28 @@ use std::time::{Duration, Instant};
 use bowline_net::outbound;
 use bowline_sbp::error::{Code, Failure};
 use bytes::Bytes;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use jiff::Timestamp;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
-use serde_json::value::RawValue;
+use serde_json::Value;
 
-use super::client::client;
+use super::catalogue::ModelObject;
+use super::client::{client, patient_client};
+use super::refusal::{When, add_wait, error_event, refusal};
+use super::request::body;
 use super::sse::Events;
 use super::{Call, Chunks, Reply};
-use crate::config::{self, StreamMode};
+use crate::config::{self, StreamMode, matches};
 use crate::limits::Limits;
 
 /// The pause between two warnings that an upstream does not answer.
 const WARN_EVERY: Duration = Duration::from_secs(30);
-/// How long the list of models may take. The start of a gateway may wait for it.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The bounds of a list of models.
+struct ListBounds {
+    patience: Duration,
+    bytes: usize,
+}
 
 /// A configured server.
 pub struct Upstream {
@@ -29,9 +37,14 @@ pub struct Upstream {
     /// May hold a password.
     base: Url,
     client: Client,
+    /// For requests that are passed on with large bodies.
+    patient: Client,
     key: Option<HeaderValue>,
-    settings: config::Upstream,
+    pub(super) settings: config::Upstream,
     largest: usize,
+    list: ListBounds,
+    /// Images of tool results in one request, in bytes.
+    images: usize,
     /// When the log last said that it does not answer.
     warned: Mutex<Option<Instant>>,
 }
@@ -56,10 +69,13 @@ impl Upstream {
         Ok(Self {
             name: name.to_owned(),
             client: client(&url, settings)?,
+            patient: patient_client(&url, settings)?,
             base: url,
             key: key(settings)?,
             settings: settings.clone(),
             largest: limits.answer,
+            list: ListBounds { patience: limits.models_timeout, bytes: limits.models_list },
+            images: limits.prompt_images,
             warned: Mutex::default(),
         })
     }
@@ -70,6 +86,13 @@ impl Upstream {
 
     pub(super) fn stream_mode(&self) -> StreamMode {
         self.settings.stream
+    }
+
+    /// The most bytes of the images of tool results in a prompt: none for a model that does not read
+    /// images, as the configuration says.
+    pub(super) fn tool_images(&self, model: &str) -> usize {
+        let reads_images = self.settings.vision.iter().any(|pattern| matches(pattern, model));
+        if reads_images { self.images } else { 0 }
     }
 
     /// Where it is, without credentials.
@@ -93,24 +116,35 @@ impl Upstream {
 
     /// The names of the models that it lists, in its order.
     pub async fn models(&self) -> Result<Vec<String>, Failure> {
+        let name = |model: &ModelObject| Some(model.get("id")?.as_str()?.to_owned());
+        Ok(self.list().await?.iter().filter_map(name).collect())
+    }
+
+    /// The models that it lists, as it describes them. Bounded in size and time.
+    pub(super) async fn list(&self) -> Result<Vec<ModelObject>, Failure> {
         let listed = async {
             let asked = self.request(Method::GET, "/models").send().await;
             let response = asked.map_err(|error| self.unreachable(error))?;
             if !response.status().is_success() {
                 return Err(Box::pin(self.refused(response)).await);
             }
-            self.bounded(response).await
+            self.bounded(response, self.list.bytes).await
         };
-        let body = tokio::time::timeout(LIST_PATIENCE, listed).await;
+        let body = tokio::time::timeout(self.list.patience, listed).await;
         let body = body.unwrap_or_else(|_| Err(self.late("the list of its models")))?;
         let unreadable = || broken_stream(&self.name, "lists its models in an unknown form");
-        let list: serde_json::Value = serde_json::from_slice(&body).map_err(|_| unreadable())?;
-        let models = list["data"].as_array().ok_or_else(unreadable)?;
-        Ok(models.iter().filter_map(|model| Some(model["id"].as_str()?.to_owned())).collect())
+        let mut list: Value = serde_json::from_slice(&body).map_err(|_| unreadable())?;
+        match list["data"].take() {
+            Value::Array(models) => {
+                let models = models.into_iter();
+                Ok(models.filter_map(|model| serde_json::from_value(model).ok()).collect())
+            }
+            _ => Err(unreadable()),
+        }
     }
 
-    pub(super) async fn call(&self, call: Call) -> Result<Reply, Failure> {
-        let body = Bytes::from(body(&call));
+    pub(super) async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
+        let body = Bytes::from(body(&call, self.tool_images(&call.model)));
         let response = self.send("/chat/completions", body).await?;
         if !response.status().is_success() {
             return Err(Box::pin(self.refused(response)).await);
@@ -133,9 +167,30 @@ impl Upstream {
 
     /// A request to a path below the base URL, with the upstream's key.
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.with_key(self.client.request(method, self.below(path)))
+    }
+
+    /// The same with a query, and without a timeout for the answer.
+    pub(super) fn patient_request(
+        &self,
+        method: Method,
+        path: &str,
+        query: Option<&str>,
+    ) -> RequestBuilder {
+        let mut url = self.below(path);
+        // The base URL may have a query of its own, such as a version.
+        let queries: Vec<_> = [self.base.query(), query].into_iter().flatten().collect();
+        url.set_query((!queries.is_empty()).then(|| queries.join("&")).as_deref());
+        self.with_key(self.patient.request(method, url))
+    }
+
+    fn below(&self, path: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
-        let request = self.client.request(method, url);
+        url
+    }
+
+    fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.key {
             Some(key) => request.header(AUTHORIZATION, key.clone()),
             None => request,
@@ -151,7 +206,7 @@ impl Upstream {
     }
 
     /// Logs that no answer came. Only once in a while: every turn would say the same.
-    fn warn(&self, failure: &Failure) {
+    pub(crate) fn warn(&self, failure: &Failure) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             *warned = Some(Instant::now());
@@ -190,26 +245,26 @@ impl Upstream {
     fn chunks(&self, response: Response) -> Chunks {
         let idle = self.settings.idle_timeout;
         let name = self.name.clone();
-        let state = (response, Events::default(), false);
-        let events = futures_util::stream::unfold(state, move |(mut body, mut events, ended)| {
+        let state = (response, Events::default(), Some(When::Before));
+        // `when` is `None` after the end.
+        let events = futures_util::stream::unfold(state, move |(mut body, mut events, when)| {
             let name = name.clone();
             async move {
-                if ended {
-                    return None;
-                }
+                let when = when?;
+                let heard = |data: Bytes| match error_event(&data) {
+                    None => (Ok(data), Some(When::Within)),
+                    Some(error) => (Err(refusal(&name, None, &error, when)), None),
+                };
                 loop {
                     match events.next() {
                         Ok(Some(data)) if data == "[DONE]" => return None,
                         Ok(Some(data)) => {
-                            let (item, ended) = match error_event(&data) {
-                                None => (Ok(data), false),
-                                Some(said) => (Err(failed_inside(&name, &said)), true),
-                            };
-                            return Some((item, (body, events, ended)));
+                            let (item, when) = heard(data);
+                            return Some((item, (body, events, when)));
                         }
                         Err(_) => {
                             let failure = broken_stream(&name, "sent an event over the size limit");
-                            return Some((Err(failure), (body, events, true)));
+                            return Some((Err(failure), (body, events, None)));
                         }
                         Ok(None) => {}
                     }
@@ -222,8 +277,9 @@ impl Upstream {
                         // the `finish_reason` whether the answer is complete.
                         Ok(Ok(None)) => match events.rest() {
                             Ok(Some(data)) if data == "[DONE]" => return None,
-                            Ok(Some(data)) if error_event(&data).is_none() => {
-                                return Some((Ok(data), (body, events, false)));
+                            Ok(Some(data)) => {
+                                let (item, when) = heard(data);
+                                return Some((item, (body, events, when)));
                             }
                             _ => broken_stream(&name, "broke off before its answer was complete"),
                         },
@@ -237,7 +293,7 @@ impl Upstream {
                             ),
                         ),
                     };
-                    return Some((Err(failure), (body, events, true)));
+                    return Some((Err(failure), (body, events, None)));
                 }
             }
         });
@@ -245,16 +301,20 @@ impl Upstream {
     }
 
     async fn whole(&self, response: Response) -> Result<Reply, Failure> {
-        let body = self.bounded(response).await?;
+        let body = self.bounded(response, self.largest).await?;
+        // Some servers answer 200 and then say that they failed.
+        if let Some(error) = error_event(&body) {
+            return Err(refusal(&self.name, None, &error, When::Before));
+        }
         String::from_utf8(body)
             .map(Reply::Whole)
             .map_err(|_| broken_stream(&self.name, "answered with something that is not text"))
     }
 
-    async fn bounded(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+    async fn bounded(&self, mut response: Response, most: usize) -> Result<Vec<u8>, Failure> {
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| self.broken(error))? {
-            if body.len() + piece.len() > self.largest {
+            if body.len() + piece.len() > most {
                 return Err(broken_stream(&self.name, "sent an answer over the size limit"));
             }
             body.extend_from_slice(&piece);
@@ -262,46 +322,31 @@ impl Upstream {
         Ok(body)
     }
 
-    /// The server refused. The status says whether the caller, the configuration or the server is
-    /// at fault.
+    /// The server refused.
     async fn refused(&self, response: Response) -> Failure {
-        let status = response.status();
-        let retry_after =
-            response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let said = self.bounded(response).await.ok().and_then(|body| error_text(&body));
-        let said = said.map(|text| format!(": {text}")).unwrap_or_default();
-        let name = &self.name;
-        let (code, message) = match status.as_u16() {
-            400 | 404 | 413 | 415 | 422 => {
-                (Code::InvalidRequest, format!("the upstream `{name}` refused the request{said}"))
-            }
-            401 | 403 => (
-                Code::Upstream,
-                format!("the upstream `{name}` refused our key; check its key_env or key_file"),
-            ),
-            429 => (Code::RateLimited, format!("the upstream `{name}` is rate limiting{said}")),
-            503 => (Code::Unavailable, format!("the upstream `{name}` is not available{said}")),
-            504 => (Code::UpstreamTimeout, format!("the upstream `{name}` timed out{said}")),
-            status => (Code::Upstream, format!("the upstream `{name}` answered {status}{said}")),
-        };
-        Failure { code, message, retry_after }
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = self.bounded(response, self.largest).await.unwrap_or_default();
+        let body = serde_json::from_slice(&body).unwrap_or_default();
+        let mut failure = refusal(&self.name, Some(status), &body, When::Before);
+        add_wait(&mut failure, &headers, Timestamp::now());
+        failure
     }
 
-    fn late(&self, what: &str) -> Failure {
+    pub(super) fn late(&self, what: &str) -> Failure {
         Failure::new(
             Code::UpstreamTimeout,
             format!("the upstream `{}` took too long to send {what}", self.name),
         )
     }
 
-    fn unreachable(&self, error: reqwest::Error) -> Failure {
+    pub(super) fn unreachable(&self, error: reqwest::Error) -> Failure {
         Failure::new(
             Code::Unavailable,
             format!("the upstream `{}` cannot be reached: {}", self.name, outbound::reason(error)),
         )
     }
 
-    fn broken(&self, error: reqwest::Error) -> Failure {
+    pub(super) fn broken(&self, error: reqwest::Error) -> Failure {
         let code = if error.is_timeout() { Code::UpstreamTimeout } else { Code::Upstream };
         Failure::new(
             code,
@@ -314,36 +359,8 @@ fn broken_stream(name: &str, what: &str) -> Failure {
     Failure::new(Code::Upstream, format!("the upstream `{name}` {what}"))
 }
 
-fn failed_inside(name: &str, said: &str) -> Failure {
-    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-    broken_stream(name, &format!("failed in the middle of its answer{said}"))
-}
-
-/// The message of an error event inside a stream: `{"error": …}` instead of a chunk.
-fn error_event(data: &[u8]) -> Option<String> {
-    // A cheap check first: most chunks have no such field.
-    if !std::str::from_utf8(data).is_ok_and(|text| text.contains("\"error\"")) {
-        return None;
-    }
-    let event: serde_json::Value = serde_json::from_slice(data).ok()?;
-    let error = event.get("error").filter(|error| !error.is_null())?;
-    // A chunk with choices is not an error event.
-    let speaks = event.get("choices").and_then(|choices| choices.as_array());
-    if speaks.is_some_and(|choices| !choices.is_empty()) {
-        return None;
-    }
-    Some(error_text(data).or_else(|| error.as_str().map(str::to_owned)).unwrap_or_default())
-}
-
 fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
-}
-
-/// The `error.message` of an OpenAI-shaped error, shortened.
-fn error_text(body: &[u8]) -> Option<String> {
-    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
-    let text = body.pointer("/error/message").or_else(|| body.get("message"))?.as_str()?;
-    Some(text.chars().take(300).collect())
 }
 
 fn key(settings: &config::Upstream) -> Result<Option<HeaderValue>, String> {
@@ -360,96 +377,9 @@ fn key(settings: &config::Upstream) -> Result<Option<HeaderValue>, String> {
     Ok(Some(value))
 }
 
-/// The request body: the caller's fields unchanged, tools, streaming options, and the conversation.
-fn body(call: &Call) -> String {
-    let length: usize = call.messages.iter().map(|message| message.as_json().len() + 1).sum();
-    let mut body = String::with_capacity(length + 256);
-    body.push('{');
-    let mut tools = tools_text(&call.tools);
-    for (name, value) in &call.params {
-        body.push_str(&serde_json::to_string(name).expect("a string always serialises"));
-        body.push(':');
-        match (name.as_str(), tools.take_if(|_| name == "tools")) {
-            ("tools", Some(ours)) => body.push_str(&joined(value.get(), &ours)),
-            _ => body.push_str(value.get()),
-        }
-        body.push(',');
-    }
-    if let Some(ours) = tools {
-        body.push_str(&format!("\"tools\":[{ours}],"));
-    }
-    if call.stream {
-        body.push_str("\"stream\":true,");
-        if !call.params.iter().any(|(name, _)| name == "stream_options") {
-            body.push_str("\"stream_options\":{\"include_usage\":true},");
-        }
-    }
-    body.push_str("\"messages\":[");
-    for (n, message) in call.conversation().enumerate() {
-        if n > 0 {
-            body.push(',');
-        }
-        body.push_str(&message.for_servers());
-    }
-    body.push_str("]}");
-    body
-}
-
-fn tools_text(tools: &[Box<RawValue>]) -> Option<String> {
-    let texts: Vec<_> = tools.iter().map(|tool| tool.get()).collect();
-    (!texts.is_empty()).then(|| texts.join(","))
-}
-
-/// The caller's tool list with the gateway's appended. Anything but a list is left for the server
-/// to refuse.
-fn joined(list: &str, ours: &str) -> String {
-    let open = list.trim_end().strip_suffix(']').filter(|open| open.starts_with('['));
-    match open.map(str::trim_end) {
-        None if list == "null" => format!("[{ours}]"),
-        None => list.to_owned(),
-        Some("[") => format!("[{ours}]"),
-        Some(open) => format!("{open},{ours}]"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_sbp::message::Message;
-
-    #[test]
-    fn sbp_l1_08_the_callers_fields_go_upstream_as_they_came() {
-        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
-        let params = vec![("model".into(), raw("\"m\"")), ("temperature".into(), raw("1.50"))];
-        let messages = vec![Message::text("user", "a"), Message::text("assistant", "b")];
-        let call = Call::plain("m".into(), params, messages, true);
-        assert_eq!(
-            body(&call),
-            r#"{"model":"m","temperature":1.50,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}"#
-        );
-    }
-
-    #[test]
-    fn sbp_l1_12_notes_and_tools_of_the_gateway_join_the_callers() {
-        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
-        let said = vec![Message::text("system", "s"), Message::text("user", "u")];
-        let call = |params| Call {
-            notes: vec![Message::text("system", "n")],
-            tools: [raw("{\"t\":1}")].into(),
-            ..Call::plain("m".into(), params, said.clone(), false)
-        };
-        let messages = r#""messages":[{"role":"system","content":"s"},{"role":"system","content":"n"},{"role":"user","content":"u"}]"#;
-        for (theirs, all) in [
-            (r#"[{"x":"tools"}]"#, r#"[{"x":"tools"},{"t":1}]"#),
-            ("[ ]", r#"[{"t":1}]"#),
-            ("null", r#"[{"t":1}]"#),
-            ("7", "7"),
-        ] {
-            let sent = body(&call(vec![("tools".into(), raw(theirs))]));
-            assert_eq!(sent, format!("{{\"tools\":{all},{messages}}}"));
-        }
-        assert_eq!(body(&call(vec![])), format!("{{\"tools\":[{{\"t\":1}}],{messages}}}"));
-    }
 
     #[test]
     fn a_bad_url_or_missing_key_is_explained() {

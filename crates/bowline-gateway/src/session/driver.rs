@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bowline_sbp::context::SessionLog;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{
     Actor, After, Command, CommandId, Commit, CommitError, Effect, Fact, Input, KnownKey,
-    NewSession, Next, Now, Placed, Refusal, Reply, Write,
+    NewSession, Next, Now, Placed, Refusal, Reply, RequestDigest, Write,
 };
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -86,6 +87,7 @@ pub(super) struct TurnWork {
     pub(super) cancel: CancellationToken,
     pub(super) carry: Option<Carry>,
     pub(super) begun: Instant,
+    pub(super) digest: Option<RequestDigest>,
 }
 
 /// Why the actor is to end.
@@ -153,8 +155,11 @@ impl Driver {
         if lease.is_none() && !self.stopping {
             self.own_ref.live.send_replace(Live::none());
         }
-        for work in self.turns.values() {
+        for (turn, work) in &self.turns {
             work.cancel.cancel();
+            if let Some(request) = work.digest {
+                self.sessions.retries.stopped(request, *turn);
+            }
         }
         for cancel in self.calls.values() {
             cancel.cancel();
@@ -202,7 +207,7 @@ impl Driver {
         let (me, limits) = (self.sessions.me, self.sessions.bounds.session);
         let loaded = match boot {
             ActorStart::Make(new) => {
-                self.history.put(History::new(0, Vec::new()));
+                self.history.put(History::new(0, SessionLog::default()));
                 return Some(Actor::make(*new, me, limits));
             }
             ActorStart::Load => self.sessions.store.load(self.id).await,
@@ -210,9 +215,13 @@ impl Driver {
         match loaded {
             Ok(Some(loaded)) => {
                 if loaded.head.last_seq == 0 {
-                    self.history.put(History::new(0, Vec::new()));
+                    self.history.put(History::new(0, SessionLog::default()));
                 }
                 let actor = Actor::load(loaded, me, limits, now());
+                let made = actor.machine().head().last_seq == 0;
+                for turn in actor.machine().live().turns {
+                    self.note_accepted(&actor, turn.id, made, true);
+                }
                 self.publish(&actor);
                 Some(actor)
             }
@@ -341,6 +350,7 @@ impl Driver {
             let trouble = result.is_err();
             match actor.committed(result) {
                 After::Effects(effects) => {
+                    self.note_retries(actor, commit);
                     for (turn, status) in ended(commit) {
                         let begun = self.turns.get(&turn).map(|work| work.begun);
                         meters::turn(status, begun.map_or(Duration::ZERO, |begun| begun.elapsed()));
@@ -373,6 +383,28 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Registers accepted and ended turns of HTTP callers, which may send their requests again.
+    fn note_retries(&mut self, actor: &Actor, commit: &Commit) {
+        for write in &commit.writes {
+            if let Write::Accept { turn, .. } = write {
+                self.note_accepted(actor, turn.id, turn.found.is_none(), false);
+            }
+        }
+        for (turn, _) in ended(commit) {
+            if let Some(request) = self.turns.get(&turn).and_then(|work| work.digest) {
+                let outcome = actor.machine().outcome(turn);
+                self.sessions.retries.ended(request, turn, outcome);
+            }
+        }
+    }
+
+    fn note_accepted(&mut self, actor: &Actor, turn: TurnId, made: bool, recovered: bool) {
+        let Some((request, _)) = actor.machine().request(turn) else { return };
+        let Some(digest) = request.digest else { return };
+        self.work(turn, 1).digest = Some(digest);
+        self.sessions.retries.accepted(digest, (self.id, turn), made, recovered);
     }
 
     /// Publishes the current state to watchers, if it has changed.

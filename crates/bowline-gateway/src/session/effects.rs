@@ -150,10 +150,11 @@ impl Driver {
             cancel: CancellationToken::new(),
             carry: None,
             begun: Instant::now(),
+            digest: None,
         };
         let work = self.turns.entry(turn).or_insert_with(fresh);
         if work.text.attempt < attempt {
-            *work = fresh();
+            *work = TurnWork { digest: work.digest, ..fresh() };
         }
         work
     }

@@ -358,5 +358,5 @@ pub(crate) fn refused(refusal: Refusal) -> Failure {
         Refusal::Failed(failure) => return failure.clone(),
     };
     let retry_after = matches!(refusal, Refusal::Stopping).then_some(1);
-    Failure { code, message: refusal.to_string(), retry_after }
+    Failure { retry_after, ..Failure::new(code, refusal.to_string()) }
 }

@@ -1,4 +1,4 @@
-//! The messages of a conversation, cached for the next turn.
+//! What models see of a log, cached for the next turn.
 //!
 //! A model is sent the whole history with every turn. Reading it from disk each time would make
 //! turns slower the longer a session is. So the actor of a session in use caches it, as long as the
@@ -7,27 +7,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bowline_sbp::context::{ContextEntry, SessionLog};
 use bowline_sbp::id::Seq;
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::Placed;
 
-/// Memory per message besides its text, in bytes.
-const OVERHEAD: usize = 64;
+/// Memory per entry besides its text, in bytes.
+const OVERHEAD: usize = 128;
 
-/// The messages of a log up to a position, and their size, which is kept so that no turn has to add
-/// it up again.
-#[derive(Debug, Clone)]
+/// A log up to a position, and its size, which is kept so that no turn has to add it up again.
+#[derive(Debug)]
 pub(crate) struct History {
     seq: Seq,
-    /// Shared with the model call; copied only if changed while it is shared.
-    messages: Arc<Vec<Message>>,
+    log: SessionLog,
     bytes: usize,
 }
 
 impl History {
-    pub(crate) fn new(seq: Seq, messages: Vec<Message>) -> Self {
-        let bytes = messages.iter().map(size).sum();
-        Self { seq, messages: Arc::new(messages), bytes }
+    pub(crate) fn new(seq: Seq, log: SessionLog) -> Self {
+        let entries = log.entries.iter().map(|entry| size(&entry.message));
+        let instruction = log.instruction.iter().flatten().map(size);
+        let bytes = entries.chain(instruction).sum();
+        Self { seq, log, bytes }
     }
 
     /// The log position of the last entry in it.
@@ -35,34 +36,29 @@ impl History {
         self.seq
     }
 
-    pub(crate) fn messages(&self) -> &Arc<Vec<Message>> {
-        &self.messages
-    }
-
-    pub(crate) fn push(&mut self, message: Message) {
-        self.bytes += size(&message);
-        Arc::make_mut(&mut self.messages).push(message);
-    }
-
-    /// Removes the newest messages.
-    pub(crate) fn drop_last(&mut self, count: usize) {
-        if count == 0 {
-            return;
-        }
-        let messages = Arc::make_mut(&mut self.messages);
-        let kept = messages.len().saturating_sub(count);
-        self.bytes -= messages.drain(kept..).map(|message| size(&message)).sum::<usize>();
+    pub(crate) fn log(&self) -> &SessionLog {
+        &self.log
     }
 
     /// Adds a committed entry. Notes are not sent to models; messages of tool calls that the
     /// gateway ran are marked as hidden, because callers never saw them.
     fn add(&mut self, placed: &Placed) {
+        let entry = &placed.entry;
         self.seq = placed.seq;
-        match placed.entry.kind {
-            EntryKind::Note => {}
-            EntryKind::Action => self.push(placed.entry.message.clone().hidden()),
-            EntryKind::Message | EntryKind::Turn => self.push(placed.entry.message.clone()),
+        if let Some(instruction) = &entry.instruction {
+            self.bytes -= self.log.instruction.iter().flatten().map(size).sum::<usize>();
+            self.bytes += instruction.iter().map(size).sum::<usize>();
+            self.log.instruction = Some(instruction.clone());
         }
+        let message = match entry.kind {
+            EntryKind::Note => return,
+            EntryKind::Action => entry.message.clone().hidden(),
+            EntryKind::Message | EntryKind::Turn => entry.message.clone(),
+        };
+        self.bytes += size(&message);
+        let known =
+            ContextEntry::new(placed.seq, placed.turn_id, entry.caller, entry.replaces, message);
+        self.log.entries.push(known.with_status(entry.status));
     }
 }
 
@@ -96,8 +92,7 @@ impl Kept {
         Self { history, counted: 0, budget }
     }
 
-    /// Takes the history out, if it ends at `seq`. A sole owner can append without copying;
-    /// [`Kept::put`] puts it back.
+    /// Takes the history out, if it ends at `seq`; [`Kept::put`] puts it back.
     pub(super) fn take(&mut self, seq: Seq) -> Option<History> {
         self.history.take().filter(|history| history.seq == seq)
     }

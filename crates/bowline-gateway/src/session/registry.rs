@@ -18,11 +18,14 @@ use tokio_util::task::TaskTracker;
 use super::driver::{ActorStart, Driver, Envelope, TaskReport};
 use super::handle::SessionHandle;
 use super::history::Budget;
+use super::retries::Retries;
 use super::text::TextBuffer;
 use super::work::Workers;
 
 /// Commands in one inbox; senders wait when it is full.
 const INBOX: usize = 256;
+/// How long the start waits for sessions with unfinished turns to be loaded.
+const LOADING: Duration = Duration::from_secs(5);
 /// The most actors that linger in an idle session.
 const LINGERING: usize = 1024;
 
@@ -34,6 +37,8 @@ pub(crate) struct Bounds {
     pub(crate) history_memory: usize,
     /// How long an actor stays after its session became idle.
     pub(crate) linger: Duration,
+    /// How long a client may repeat a request on its own.
+    pub(crate) retry_window: Duration,
 }
 
 /// All live sessions of this process.
@@ -45,6 +50,7 @@ pub(crate) struct LiveSessions {
     pub(super) bounds: Bounds,
     pub(super) histories: Arc<Budget>,
     pub(super) lingering: Arc<Semaphore>,
+    pub(crate) retries: Retries,
     pub(super) stop: CancellationToken,
     slots: Mutex<HashMap<SessionId, Slot>>,
     released: mpsc::UnboundedSender<(SessionId, Fence)>,
@@ -101,6 +107,7 @@ impl LiveSessions {
             histories: Arc::new(Budget::new(bounds.history_memory)),
             bounds,
             lingering: Arc::new(Semaphore::new(LINGERING)),
+            retries: Retries::new(bounds.retry_window),
             stop,
             slots: Mutex::default(),
             released,
@@ -122,9 +129,17 @@ impl LiveSessions {
     pub(crate) async fn recover(self: &Arc<Self>) -> bowline_store::Result<u64> {
         self.store.register(self.me).await?;
         let left = self.store.unfinished(self.me).await?;
+        let mut loading = Vec::with_capacity(left.len());
         for (id, _) in &left {
-            self.actor(*id).await;
+            loading.push(self.actor(*id).await.live.subscribe());
         }
+        // A client that repeats its request joins a turn that is loaded.
+        let loaded = async {
+            for mut live in loading {
+                let _ = live.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(LOADING, loaded).await;
         Ok(left.iter().map(|(_, turns)| turns).sum())
     }
 
@@ -278,6 +293,7 @@ impl Live {
         let state = LiveState {
             status: bowline_sbp::lifecycle::Status::Idle,
             head: 0,
+            step_count: 0,
             gone: false,
             handed_to: None,
             turns: Vec::new(),

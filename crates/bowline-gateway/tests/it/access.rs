@@ -112,6 +112,12 @@ async fn every_route_opens_to_the_right_credentials_and_to_no_others() {
         (Method::PUT, "/v1/agents/a/memory", &json!({ "memories": [] }), Needs::Key, 200),
         (Method::POST, "/v1/agents/a/memory", &json!({ "memories": [] }), Needs::Key, 200),
         (Method::DELETE, "/v1/agents/a/memory", &none, Needs::Key, 204),
+        (Method::GET, "/v1/mcp/servers", &none, Needs::Key, 200),
+        (Method::GET, "/v1/mcp/servers/x/prompts", &none, Needs::Key, 404),
+        (Method::POST, "/v1/mcp/servers/x/prompts/y", &json!({}), Needs::Key, 404),
+        (Method::GET, "/v1/mcp/servers/x/resources", &none, Needs::Key, 404),
+        (Method::GET, "/v1/mcp/servers/x/resources/templates", &none, Needs::Key, 404),
+        (Method::GET, "/v1/mcp/servers/x/resources/read?uri=z", &none, Needs::Key, 404),
         (Method::GET, "/v1/sessions/ID", &none, Needs::Session, 200),
         (Method::GET, "/v1/sessions/ID/messages", &none, Needs::Session, 200),
         (Method::PATCH, "/v1/sessions/ID/status", &done, Needs::Session, 200),
@@ -371,7 +377,7 @@ async fn with_keys_on_strangers_learn_nothing() {
     let bench = locked().await;
     let unknown = "/v1/sessions/0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f";
     let known = format!("/v1/sessions/{}", bench.session_by_key().await.id);
-    for path in [unknown, &known, "/metrics", "/v1/models"] {
+    for path in [unknown, &known, "/metrics", "/v1/models", "/v1/models/m"] {
         assert_eq!(bench.get(path).await.refusal(), (401, "SBP_UNAUTHORIZED"), "{path}");
     }
     let key = format!("Bearer {KEY}");

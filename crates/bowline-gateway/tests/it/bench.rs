@@ -243,6 +243,17 @@ pub(crate) async fn some_of(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&piece[..length]).into_owned()
 }
 
+/// Reads until the gateway closes the connection.
+pub(crate) async fn until_closed(socket: &mut TcpStream) -> String {
+    let mut all = String::new();
+    loop {
+        match some_of(socket).await {
+            end if end.is_empty() => return all,
+            piece => all += &piece,
+        }
+    }
+}
+
 /// Polls until the condition holds.
 pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
     let wait = async {

@@ -8,21 +8,10 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::bench::{Answer, Bench, DEADLINE, Session, answer, hello, some_of, user};
+use crate::bench::{Answer, Bench, DEADLINE, Session, answer, hello, some_of, until_closed, user};
 use crate::locked::{bearer, by_key, lock};
 use crate::phone::Phone;
 use crate::upstream::MockUpstream;
-
-/// Reads until the gateway closes the connection.
-async fn until_closed(socket: &mut TcpStream) -> String {
-    let mut all = String::new();
-    loop {
-        match some_of(socket).await {
-            end if end.is_empty() => return all,
-            piece => all += &piece,
-        }
-    }
-}
 
 #[tokio::test]
 async fn g11_a_body_over_the_limit_is_413_however_it_comes() {

@@ -3,12 +3,15 @@
 //! A commit is named by its writes: `accept` fails the next commit with an accepted turn in it,
 //! `status` one that changes nothing but the session's own row.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use bowline_sbp::approval::Approval;
+use bowline_sbp::blob::{Blob, BlobRef};
+use bowline_sbp::cid::Cid;
+use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
-use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -130,9 +133,11 @@ fails_when_told! {
         unfinished(me: ReplicaId) -> Vec<(SessionId, u64)>;
     }
     Log {
-        history(id: SessionId) -> Vec<Message>;
+        history(id: SessionId) -> SessionLog;
         entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
         entries_before(id: SessionId, before: Seq, limit: u32) -> Vec<Entry>;
+        known_blobs(id: SessionId, all: Vec<BlobRef>) -> HashSet<BlobRef>;
+        blobs(id: SessionId, wanted: Vec<Cid>) -> Vec<Blob>;
     }
     Tether {
         shown_after(id: SessionId, after: Seq, questions: bool) -> Vec<Logged>;

@@ -117,7 +117,7 @@ async fn g4_a_refused_turn_leaves_nothing_even_if_the_store_was_busy() {
 async fn g4_a_first_turn_is_stored_whole_or_not_at_all() {
     let upstream = MockUpstream::start().await;
     let bench = Bench::before(&upstream).await;
-    assert_eq!(bench.chat(asked("status-400", "x", json!({}))).await.status, 422);
+    assert_eq!(bench.chat(asked("status-400", "x", json!({}))).await.status, 400);
     assert_eq!(bench.sessions().await.len(), 0);
     let told = bench.chat(first(false)).await;
     assert_eq!(told.status, 200, "{}", told.text);

@@ -185,6 +185,21 @@ async fn sbp_l1_13_a_bad_end_after_some_text_is_kept_as_interrupted_and_told_to_
 }
 
 #[tokio::test]
+async fn g4_a_refusal_after_some_text_is_502_with_the_upstreams_code() {
+    let upstream = RawUpstream::start().await;
+    let bench = upstream.bench().await;
+    let session = bench.session().await;
+    let error = r#"{"error":{"message":"m","code":"context_length_exceeded"}}"#;
+    upstream.answer("x", closed(&[TEXT, error]));
+    // Watched, so that the answer is streamed to the gateway.
+    let (_phone, _) = bench.attach_as(&session, json!({})).await;
+    let failed = bench.chat(turn(&session, "x", "go")).await;
+    assert_eq!(failed.refusal(), (502, "context_length_exceeded"), "{}", failed.text);
+    assert_eq!(failed.header("x-should-retry"), "false", "it would fail again");
+    assert_eq!(bench.entries(&session).await.len(), 2, "what came is stored");
+}
+
+#[tokio::test]
 async fn sbp_l1_13_a_reader_of_a_stream_gets_an_error_event_and_no_done() {
     let upstream = RawUpstream::start().await;
     let bench = upstream.bench().await;
@@ -284,7 +299,7 @@ async fn left(
             advanced: false,
             keyed: false,
         };
-        Write::Accept { turn, key: None }
+        Write::Accept { turn, key: None, blobs: Vec::new() }
     });
     let rows: Vec<_> = rows.collect();
     by_a_dead_process(&store, id, Some(new), |head| {

@@ -71,9 +71,12 @@ async fn sbp_l1_11_the_same_words_again_are_new_words() {
     send(&bench, &session, json!([user("hi")])).await;
     send(&bench, &session, json!([user("hi")])).await;
     assert_eq!(upstream.calls()[1].said(), ["user: hi", "assistant: answer 1", "user: hi"]);
-    // And a history that is not this session's is all new.
+    // Pairs that are not this session's are examples: sent, not stored.
     send(&bench, &session, json!([user("elsewhere"), assistant("there"), user("x")])).await;
-    assert_eq!(bench.log(&session).await.len(), 8);
+    assert_eq!(bench.log(&session).await.len(), 6);
+    let told = upstream.calls()[2].said();
+    assert_eq!(told[..2], ["user: elsewhere", "assistant: there"]);
+    assert_eq!((told.len(), told[6].as_str()), (7, "user: x"));
 }
 
 #[tokio::test]
@@ -103,7 +106,7 @@ async fn sbp_l1_11_a_long_conversation_is_told_whole_whatever_went_wrong_in_it()
             .collect();
         told.push(format!("user: words {n}"));
         let (model, status) = match n {
-            11 | 17 => ("status-400", 422),
+            11 | 17 => ("status-400", 400),
             13 | 19 => {
                 let gate = upstream.gate();
                 gate.send(Piece::Text("broken off".into())).unwrap();

@@ -410,7 +410,11 @@ async fn sbp_l2_18_recovery_runs_the_turns_that_were_left_in_their_order() {
         advanced: false,
         keyed: false,
     };
-    let rows = [4, 2, 6, 1, 3, 5].map(|place| Write::Accept { turn: turn(place), key: None });
+    let rows = [4, 2, 6, 1, 3, 5].map(|place| Write::Accept {
+        turn: turn(place),
+        key: None,
+        blobs: Vec::new(),
+    });
     by_a_dead_process(&store, id, Some(new), |head| {
         head.turns_accepted = 6;
         rows.into()

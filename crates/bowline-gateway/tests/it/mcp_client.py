@@ -1,7 +1,8 @@
 """An MCP host made with the official SDK: does what it is told and prints what it got, as JSON.
 
 usage: mcp_client.py http URL BEARER MODE STEPS | mcp_client.py stdio COMMAND MODE STEPS
-BEARER may be empty; COMMAND is a JSON list. STEPS is a JSON list of ["list"], [TOOL, ARGUMENTS], and ["meet", A, B]: make file A, wait for B.
+BEARER may be empty; COMMAND is a JSON list. STEPS is a JSON list of ["list"], ["resources"], ["templates"],
+["read", URI], ["instructions"], [TOOL, ARGUMENTS], and ["meet", A, B]: make file A, wait for B.
 """
 
 import asyncio
@@ -14,6 +15,16 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 
+async def pages(list_page, name):
+    items, cursor = [], None
+    while True:
+        page = await list_page(cursor=cursor)
+        items += getattr(page, name)
+        cursor = page.next_cursor
+        if not cursor:
+            return [item.model_dump(mode="json", by_alias=True) for item in items]
+
+
 async def run(target, mode, steps):
     got = []
     async with Client(target, mode=mode, cache=None) as client:
@@ -24,17 +35,22 @@ async def run(target, mode, steps):
                     await asyncio.sleep(0.01)
                 continue
             if step == ["list"]:
-                tools, cursor = [], None
-                while True:
-                    page = await client.list_tools(cursor=cursor)
-                    tools += page.tools
-                    cursor = page.next_cursor
-                    if not cursor:
-                        break
-                got.append([tool.model_dump(mode="json", by_alias=True) for tool in tools])
+                got.append(await pages(client.list_tools, "tools"))
+                continue
+            if step == ["resources"]:
+                got.append(await pages(client.list_resources, "resources"))
+                continue
+            if step == ["templates"]:
+                got.append(await pages(client.list_resource_templates, "resource_templates"))
+                continue
+            if step == ["instructions"]:
+                got.append(client.instructions)
                 continue
             try:
-                result = await client.call_tool(step[0], step[1])
+                if step[0] == "read":
+                    result = await client.read_resource(step[1])
+                else:
+                    result = await client.call_tool(step[0], step[1])
                 got.append(result.model_dump(mode="json", by_alias=True))
             except Exception as error:
                 got.append({"refused": str(error)})

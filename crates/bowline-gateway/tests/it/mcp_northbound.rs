@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, DEADLINE, LOCAL_KEY, Phone, Session, list};
+use crate::bench::{Bench, DEADLINE, LOCAL_KEY, Phone, Session, answer, list};
 use crate::python::{beside, place, python};
 
 const KEY: &str = "a-key-of-twenty-characters";
@@ -210,6 +210,113 @@ async fn sbp_l5_06_with_keys_on_a_host_needs_one_and_pages_from_elsewhere_stay_o
     }
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let deep: Value = serde_json::from_str(&deep).unwrap();
-    assert_eq!(bench.call(Method::POST, "/mcp", &[accept, right], &deep).await.status, 422);
+    assert_eq!(bench.call(Method::POST, "/mcp", &[accept, right], &deep).await.status, 400);
     assert_eq!(bench.call(Method::GET, "/mcp", &[accept, right], &Value::Null).await.status, 405);
+}
+
+#[tokio::test]
+async fn what_is_not_json_rpc_gets_a_json_rpc_error() {
+    let bench = Bench::start().await;
+    let ask = async |body: &'static str| {
+        let request = bench.http.post(bench.url("/mcp")).body(body);
+        let request = request.header("content-type", "application/json");
+        answer(request.header("accept", "application/json, text/event-stream")).await
+    };
+    for (body, code, id) in [
+        ("{\"jsonrpc\":", -32700, json!(null)),
+        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600, json!(null)),
+        ("{\"id\":7,\"method\":\"ping\"}", -32600, json!(7)),
+    ] {
+        let refused = ask(body).await;
+        assert_eq!(refused.status, 400, "{body}: {}", refused.text);
+        assert_eq!(refused.header("content-type"), "application/json");
+        assert_eq!(refused.body["jsonrpc"], "2.0");
+        let said = (&refused.body["error"]["code"], &refused.body["id"]);
+        assert_eq!(said, (&json!(code), &id), "{body}: {}", refused.text);
+    }
+    // Readable, but wrong: the answer is one of the protocol.
+    for (body, code) in [
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":5}}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"resources/read"}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{"cursor":"x"}}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"no/such"}"#, -32601),
+    ] {
+        let refused = ask(body).await;
+        let (_, event) = refused.text.split_once("data: {").unwrap_or_else(|| panic!("{body}"));
+        assert!(event.contains(&format!("\"code\":{code},")), "{body}: {}", refused.text);
+    }
+    // Whoever may not use the gateway learns nothing of what was wrong with the body.
+    let bench = Bench::with(|config| config.auth.api_keys = vec![KEY.into()]).await;
+    let refused = answer(bench.http.post(bench.url("/mcp")).body("{")).await;
+    assert_eq!(refused.status, 401, "{}", refused.text);
+}
+
+/// The text of a resource that was read.
+fn contents(read: &Value) -> (&str, &str) {
+    let contents = &read["contents"][0];
+    let field = |name: &str| contents[name].as_str().unwrap_or_else(|| panic!("{name}: {read}"));
+    (field("mimeType"), field("text"))
+}
+
+#[tokio::test]
+async fn sessions_are_resources_for_those_who_may_read_them() {
+    let _place = place().await;
+    let bench = Bench::start().await;
+    let (mine, other) = (bench.session().await, bench.session().await);
+    bench.say_to(&mine, "bowline/offline", "echo **hello**").await;
+    let uri = |session: &Session| format!("bowline://sessions/{}", session.id);
+    for mode in MODES {
+        let steps = json!([
+            ["resources"],
+            ["templates"],
+            ["read", uri(&mine)],
+            ["read", uri(&mine) + "/json"],
+            ["read", "bowline://sessions/0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f"],
+            ["read", "bowline://elsewhere"],
+            ["read", uri(&mine) + "/xml"],
+        ]);
+        let got = host(&bench, "", mode, steps).await;
+        let uris: Vec<_> = list(&got[0]).iter().map(|found| found["uri"].clone()).collect();
+        assert_eq!(uris, [json!(uri(&other)), json!(uri(&mine))], "{mode}: newest first");
+        assert_eq!(got[0][1]["title"], "echo **hello**");
+        let templates: Vec<_> =
+            list(&got[1]).iter().map(|found| found["uriTemplate"].clone()).collect();
+        let expected = ["bowline://sessions/{session_id}", "bowline://sessions/{session_id}/json"];
+        assert_eq!(templates, expected);
+        let (kind, text) = contents(&got[2]);
+        assert_eq!(kind, "text/markdown");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "# echo **hello**", "{text}");
+        assert!(lines[2].starts_with("## user, ") && lines[4] == "echo **hello**", "{text}");
+        assert!(lines[6].starts_with("## assistant, ") && lines[8] == "**hello**", "{text}");
+        let (kind, text) = contents(&got[3]);
+        let log: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(kind, "application/json");
+        assert_eq!(log["messages"][1]["message"]["content"], "**hello**", "{log}");
+        for n in [4, 5, 6] {
+            let refused = got[n]["refused"].as_str().unwrap();
+            assert!(refused.contains("no such session"), "{n}: {refused}");
+        }
+    }
+    let steps = json!([["resources"], ["read", uri(&mine)], ["read", uri(&other)]]);
+    let got = host(&bench, &other.token, "auto", steps).await;
+    let uris: Vec<_> = list(&got[0]).iter().map(|found| found["uri"].clone()).collect();
+    assert_eq!(uris, [json!(uri(&other))], "a token lists its session and no other");
+    assert!(got[1]["refused"].as_str().unwrap().contains("no such session"), "{}", got[1]);
+    assert_eq!(contents(&got[2]).0, "text/markdown");
+}
+
+#[tokio::test]
+async fn the_list_of_session_resources_has_pages() {
+    let _place = place().await;
+    let bench = Bench::start().await;
+    let mut made = Vec::new();
+    for _ in 0..103 {
+        made.push(format!("bowline://sessions/{}", bench.session().await.id));
+    }
+    made.reverse();
+    let got = host(&bench, "", "auto", json!([["resources"]])).await;
+    let uris: Vec<_> =
+        list(&got[0]).iter().map(|found| found["uri"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(uris, made);
 }

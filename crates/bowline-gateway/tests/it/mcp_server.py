@@ -7,9 +7,11 @@ import asyncio
 import os
 import sys
 
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp_types import SamplingMessage, TextContent, ToolAnnotations
+from pydantic import BaseModel
 
 server = MCPServer("test-server", log_level="ERROR")
 
@@ -110,6 +112,79 @@ async def grow(context: Context) -> str:
     server.add_tool(grown, structured_output=False)
     await context.session.send_tool_list_changed()
     return "done"
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@server.tool(structured_output=False)
+def picture(size: int, format: str = "png") -> list:
+    """Text and an image."""
+    data = (PNG if format == "png" else b"<svg/>").ljust(size, b"\0")
+    return ["a picture", Image(data=data, format=format)]
+
+
+@server.tool(structured_output=False)
+async def steps(count: int, pause: float, context: Context) -> str:
+    """Takes long, and reports progress."""
+    for step in range(count):
+        await asyncio.sleep(pause)
+        await context.report_progress(step + 1, count)
+    return "all done"
+
+
+class Answer(BaseModel):
+    yes: bool
+
+
+@server.tool(structured_output=False)
+async def ask_person(context: Context) -> str:
+    answer = await context.elicit("Really?", Answer)
+    return answer.action
+
+
+@server.tool(structured_output=False)
+async def ask_model(context: Context) -> str:
+    asked = [SamplingMessage(role="user", content=TextContent(type="text", text="hi"))]
+    answer = await context.session.create_message(asked, max_tokens=9)
+    return str(answer)
+
+
+@server.tool(structured_output=False)
+async def ask_if_possible(context: Context) -> str:
+    """Does without an answer."""
+    try:
+        await context.elicit("Really?", Answer)
+    except MCPError as error:
+        return f"refused with {error.code}"
+    return "answered"
+
+
+@server.tool(structured_output=False)
+def only_as_task() -> str:
+    raise MCPError(-32601, "Method not found")
+
+
+@server.prompt()
+def greet(name: str) -> str:
+    """Greets somebody."""
+    return f"Say hello to {name}."
+
+
+@server.resource("note://today", mime_type="text/plain")
+def today() -> str:
+    """Today's note."""
+    return "Buy milk."
+
+
+@server.resource("note://days/{day}")
+def on(day: str) -> str:
+    return f"Nothing on {day}."
+
+
+@server.resource("note://photo", mime_type="image/png")
+def photo() -> bytes:
+    return PNG
 
 
 print("noise on standard error", file=sys.stderr)

@@ -22,7 +22,10 @@ pub(crate) fn program() -> McpServerConfig {
 }
 
 /// A bench whose models can call the server `test`, once it is up.
-async fn with_server(upstream: &MockUpstream, server: McpServerConfig) -> (Bench, Session) {
+pub(crate) async fn with_server(
+    upstream: &MockUpstream,
+    server: McpServerConfig,
+) -> (Bench, Session) {
     let bench = Bench::before_with(upstream, |config| {
         config.mcp.servers.insert("test".into(), server);
     })
@@ -44,7 +47,11 @@ pub(crate) async fn until(bench: &Bench, status: &str) {
 }
 
 /// The results of these calls by a model.
-async fn called(bench: &Bench, session: &Session, calls: &[(&str, &str)]) -> Vec<String> {
+pub(crate) async fn called(
+    bench: &Bench,
+    session: &Session,
+    calls: &[(&str, &str)],
+) -> Vec<String> {
     let answer = bench.chat(turn(session, "calls", &json!(calls).to_string())).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.content().split(" | ").map(str::to_owned).collect()
@@ -329,13 +336,13 @@ async fn sbp_l5_06_a_tool_that_the_caller_brings_stays_the_callers() {
 }
 
 /// The test server over HTTP; it ends when this is dropped.
-struct OverHttp {
+pub(crate) struct OverHttp {
     child: std::process::Child,
     port: u16,
 }
 
 impl OverHttp {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
@@ -356,7 +363,7 @@ impl OverHttp {
         Self { child, port }
     }
 
-    fn configure(&self, config: &mut Config, change: impl FnOnce(&mut McpServerConfig)) {
+    pub(crate) fn configure(&self, config: &mut Config, change: impl FnOnce(&mut McpServerConfig)) {
         let url = format!("http://127.0.0.1:{}/mcp", self.port);
         let mut server = McpServerConfig { url: Some(url), ..McpServerConfig::default() };
         change(&mut server);
@@ -411,4 +418,18 @@ async fn how_the_servers_are_is_for_those_with_a_key() {
     let headers = [("authorization", bearer.as_str())];
     let shown = bench.call(reqwest::Method::GET, "/v1/mcp/servers", &headers, &Value::Null).await;
     assert_eq!((shown.status, shown.body), (200, json!({ "servers": [] })));
+}
+
+#[tokio::test]
+async fn a_closed_port_is_called_that() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before_with(&upstream, |config| {
+        let url = Some("http://127.0.0.1:9/mcp".to_owned());
+        let server = McpServerConfig { url, ..McpServerConfig::default() };
+        config.mcp.servers.insert("test".into(), server);
+    })
+    .await;
+    until(&bench, "down").await;
+    let why = health(&bench).await["why"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains("nothing listens at its address"), "{why}");
 }

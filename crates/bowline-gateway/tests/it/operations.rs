@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bowline_gateway::config::mcp::McpServerConfig;
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::session::{self, AskedRow};
@@ -14,6 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::bench::{Bench, Session, answer, eventually, plain, turn};
+use crate::images;
 use crate::l2_delivery::message;
 use crate::upstream::{MockUpstream, Piece};
 use crate::written::by_a_dead_process;
@@ -90,7 +92,12 @@ async fn asked_in(bench: &Bench, session: &Session) -> String {
 
 #[tokio::test]
 async fn every_documented_address_is_served() {
-    let bench = Bench::start().await;
+    let off =
+        McpServerConfig { enabled: false, command: Some("x".into()), ..McpServerConfig::default() };
+    let bench = Bench::with(|config| {
+        config.mcp.servers.insert("off".into(), off);
+    })
+    .await;
     let document = bench.get("/openapi.json").await;
     assert_eq!(document.status, 200);
     let documented = documented(&document.body);
@@ -102,6 +109,7 @@ async fn every_documented_address_is_served() {
         let memory = json!({ "memories": [{ "text": "x" }] });
         let memory = bench.post("/v1/agents/a/memory", memory).await.body["memories"][0].clone();
         let exported = bench.post(&format!("/v1/sessions/{}/export", session.id), json!({})).await;
+        let image = images::send(&bench, &session).await;
         let exported = |name: &str| exported.body[name].as_str().unwrap().to_owned();
         let address = path
             .replace("{id}", &session.id)
@@ -109,8 +117,12 @@ async fn every_documented_address_is_served() {
             .replace("{approval_id}", &approval)
             .replace("{token}", &exported("roaming_token"))
             .replace("{export_id}", &exported("export_id"))
+            .replace("{hash}", &image.cid.to_string())
             .replace("{agent_id}", "a")
+            .replace("{server}", "off")
+            .replace("{prompt}", "p")
             .replace("{name}", "export.json")
+            .replace("{model}", "bowline/offline")
             .replace("{memory_id}", memory["id"].as_str().unwrap());
         assert!(!address.contains('{'), "a parameter this test does not know: {path}");
         let said = bench.call(method.clone(), &address, &[], &Value::Null).await;
@@ -129,7 +141,8 @@ async fn every_address_that_is_served_is_documented() {
     let mut served: Vec<_> = literals(one_session)
         .map(|path| format!("/v1/sessions/{{id}}{}", path.trim_end_matches('/')))
         .collect();
-    served.extend(literals(all));
+    // `{*name}` matches the rest of an address; OpenAPI has no word for it.
+    served.extend(literals(all).map(|path| path.replace("{*", "{")));
     served.push("/v1/sessions".into());
     assert!(served.len() >= 13, "{served:?}");
 
@@ -255,11 +268,16 @@ const CANARIES: [&str; 8] = [
     "canary-in-an-upstreams-error",
 ];
 
+/// A web page that is refused. No other test has one of that name.
+const REFUSED_PAGE: &str = "https://refused-in-the-log.example";
+
 /// Checks every log line: keeps those with a canary, and counts those of the gateway.
 #[derive(Clone, Default)]
 struct Watch {
     caught: Arc<Mutex<Vec<String>>>,
     requests: Arc<Mutex<usize>>,
+    /// Lines about refused pages that name [`REFUSED_PAGE`].
+    refused_pages: Arc<Mutex<usize>>,
 }
 
 impl Write for Watch {
@@ -269,6 +287,8 @@ impl Write for Watch {
             self.caught.lock().unwrap().push(text.into_owned());
         } else if text.contains("bowline_gateway") && text.contains("/v1/chat/completions") {
             *self.requests.lock().unwrap() += 1;
+        } else if text.contains(REFUSED_PAGE) && text.contains("http.allowed_origins") {
+            *self.refused_pages.lock().unwrap() += 1;
         }
         Ok(line.len())
     }
@@ -334,7 +354,7 @@ async fn no_content_token_or_key_is_ever_logged() {
         chat(&[("Authorization", "Bearer canary-in-the-query")], "m", false).await.status,
         403
     );
-    assert_eq!(chat(&token, &format!("status-400-{}", CANARIES[7]), false).await.status, 422);
+    assert_eq!(chat(&token, &format!("status-400-{}", CANARIES[7]), false).await.status, 400);
     let gate = upstream.gate();
     gate.send(Piece::Text(CANARIES[1].into())).unwrap();
     gate.send(Piece::Cut).unwrap();
@@ -345,6 +365,11 @@ async fn no_content_token_or_key_is_ever_logged() {
     for path in queries {
         let path = path.replace("ID", &session.id).replace('Q', CANARIES[4]);
         bench.call(Method::GET, &path, &token, &Value::Null).await;
+    }
+    let no_origin = format!("https://x.example/{}", CANARIES[4]);
+    for origin in [REFUSED_PAGE, &no_origin, REFUSED_PAGE, REFUSED_PAGE] {
+        let page = [("Origin", origin)];
+        assert_eq!(bench.call(Method::GET, "/healthz", &page, &Value::Null).await.status, 403);
     }
     phone
         .send(json!({ "type": "USER_MESSAGE", "content": CANARIES[0], "client_turn_id": "c" }))
@@ -360,5 +385,6 @@ async fn no_content_token_or_key_is_ever_logged() {
 
     let caught = watch.caught.lock().unwrap();
     assert!(caught.is_empty(), "{}", caught.join(""));
+    assert_eq!(*watch.refused_pages.lock().unwrap(), 1, "once, with what to configure");
     assert!(*watch.requests.lock().unwrap() >= chats, "the gateway's own log was watched");
 }

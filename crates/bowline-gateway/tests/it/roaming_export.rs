@@ -310,3 +310,37 @@ async fn sbp_l3_14_an_ended_session_can_be_packed_split_and_handed_over_but_take
         assert_eq!(bench.say(&session, "echo 3").await.refusal(), (409, "SBP_SESSION_CONFLICT"));
     }
 }
+
+#[tokio::test]
+async fn sbp_l3_05_an_import_goes_on_with_the_instruction_and_the_newest_answers() {
+    let upstream = MockUpstream::start().await;
+    let bench = Bench::before(&upstream).await;
+    let session = bench.session().await;
+    let message = |role: &str, text: &str| json!({ "role": role, "content": text });
+    let send = async |instruction: &str, more: &[Value]| {
+        let mut messages = vec![message("system", instruction), message("user", "one")];
+        messages.extend_from_slice(more);
+        let sbp = json!({ "session_id": session.id });
+        let said = bench.chat(json!({ "model": "m", "messages": messages, "sbp": sbp })).await;
+        assert_eq!(said.status, 200, "{}", said.text);
+    };
+    send("it is ten", &[]).await;
+    let later = [message("assistant", "answer 1"), message("user", "two")];
+    send("it is eleven", &later).await;
+    send("it is twelve", &later).await;
+    let bundle = bench.bundle_of(&session).await;
+    let imported = bench.import_bundle(&bundle).await;
+    let imported = crate::bench::Session::of(&imported.body);
+    bench.say(&imported, "three").await;
+    let told = upstream.calls().pop().unwrap().said();
+    let expected = [
+        "system: it is twelve",
+        "user: one",
+        "assistant: answer 1",
+        "user: two",
+        "assistant: answer 3",
+    ];
+    assert_eq!(told[..5], expected, "{told:?}");
+    assert_eq!(told.last().unwrap(), "user: three");
+    assert_eq!(told.len(), 7, "and what is told of the import: {told:?}");
+}

@@ -4,6 +4,14 @@
 //! - `gated`: streams what the test sends through [`MockUpstream::gate`], chunk by chunk
 //! - `status-NNN`, `status-NNN-…`: answers that status with an OpenAI-shaped error that quotes
 //!   the model's name
+//! - `refuses {"status":…,"headers":{…},"body":…}`: answers exactly that
+//! - `refusing`: answers what [`MockUpstream::refuses`] was told last
+//! - `event …`: streams that text as its only event
+//! - `window-N`: as `m`, but refuses messages of more than N characters as OpenAI does, an answer
+//!   that is allowed to be longer, and a role that it does not know, which it quotes
+//! - `unnamed-N`: the same, and does not say how much it takes
+//! - `remembers-N`: as `remembers`, but refuses a result with messages of more than N characters
+//! - `dense-N`: the same as `window-N` with a token for each character, without a code, and it counts no tokens
 //! - `flaky`: 503 first, then as `m`
 //! - `nonsense`: 200 with a body that is no completion
 //! - `broken`: streams one chunk and closes the connection
@@ -13,25 +21,28 @@
 //! - `remembers`: says "One moment. ", calls the tool `remember` with the user's text (and
 //!   `look_up`, if the text asks for both), and repeats the result as the answer
 //! - `calls`: makes the tool calls that the last message lists as JSON, in two fragments each, all
-//!   first fragments before all second ones, and repeats the results as the answer
+//!   first fragments before all second ones, and repeats the results as the answer; `calls-vision`
+//!   does the same
 //! - `remembers-then-502`: as `remembers`, but answers 502 once there is a result
 //! - `half-call`: streams a word and half a call of `remember`, and closes the connection
 //! - `odd`: answers [`ODD`], or streams [`ODD_STREAM`], with formatting that no serialiser produces
 //!
-//! Every answer reports 1000 prompt tokens and 100 completion tokens.
+//! Every answer reports 1000 prompt tokens and 100 completion tokens; `window-N` a prompt token for
+//! four characters.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use bowline_gateway::config::{Config, Upstream};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, mpsc};
 
 use crate::bench::eventually;
 
@@ -55,6 +66,13 @@ pub(crate) struct MockUpstream {
 struct Mock {
     calls: Mutex<Vec<Call>>,
     gates: Mutex<Vec<mpsc::UnboundedReceiver<Piece>>>,
+    /// The answer to `GET /v1/models`; 404 without one.
+    list: Mutex<Option<(StatusCode, String)>>,
+    lists_asked: AtomicUsize,
+    /// The answer of `refusing`.
+    refusal: Mutex<(StatusCode, Value)>,
+    /// Held by a test that wants lists to wait.
+    lists_held: Arc<RwLock<()>>,
 }
 
 /// A request that the gateway sent.
@@ -89,6 +107,8 @@ impl MockUpstream {
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
             .route("/v1/completions", post(complete))
+            .route("/v1/models", get(list))
+            .layer(axum::extract::DefaultBodyLimit::disable())
             .with_state(Arc::clone(&state));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -118,11 +138,42 @@ impl MockUpstream {
         eventually(&format!("{count} calls"), async || self.calls().len() >= count).await;
     }
 
+    /// What it answers when its models are asked for.
+    pub(crate) fn lists(&self, status: u16, models: &Value) {
+        let text = json!({ "object": "list", "data": models }).to_string();
+        *self.state.list.lock().unwrap() = Some((StatusCode::from_u16(status).unwrap(), text));
+    }
+
+    /// What the model `refusing` answers.
+    pub(crate) fn refuses(&self, status: u16, error: Value) {
+        let status = StatusCode::from_u16(status).unwrap();
+        *self.state.refusal.lock().unwrap() = (status, json!({ "error": error }));
+    }
+
+    /// How often its models were asked for.
+    pub(crate) fn lists_asked(&self) -> usize {
+        self.state.lists_asked.load(Ordering::SeqCst)
+    }
+
+    /// While the guard lives, it does not say what its models are.
+    pub(crate) async fn hold_lists(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.state.lists_held).write_owned().await
+    }
+
     /// The text of the next `gated` answer, under the test's control. Dropping it ends the answer.
     pub(crate) fn gate(&self) -> mpsc::UnboundedSender<Piece> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.state.gates.lock().unwrap().push(receiver);
         sender
+    }
+}
+
+async fn list(State(mock): State<Arc<Mock>>) -> Response {
+    mock.lists_asked.fetch_add(1, Ordering::SeqCst);
+    let _go = mock.lists_held.read().await;
+    match mock.list.lock().unwrap().clone() {
+        Some(answer) => answer.into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
@@ -135,6 +186,15 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
         calls.len()
     };
     let model = body["model"].as_str().unwrap().to_owned();
+    let mut prompt = 1000;
+    if let Some((characters, window)) = window(&model) {
+        let size = body["messages"].to_string().len();
+        prompt = if characters == 1 { 0 } else { size / characters };
+        if let Some(error) = too_long(&body, size / characters, window / characters) {
+            return (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": error })))
+                .into_response();
+        }
+    }
     if let Some(status) = model.strip_prefix("status-") {
         let status = status.split('-').next().unwrap().parse().unwrap();
         let status = StatusCode::from_u16(status).unwrap();
@@ -142,11 +202,40 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
         let error = json!({ "error": { "message": message, "type": "t" } });
         return (status, [("retry-after", "7")], axum::Json(error)).into_response();
     }
+    if let Some(scripted) = model.strip_prefix("refuses ") {
+        let scripted: Value = serde_json::from_str(scripted).unwrap();
+        let mut response = axum::Json(&scripted["body"]).into_response();
+        *response.status_mut() = serde_json::from_value::<u16>(scripted["status"].clone())
+            .map(|status| StatusCode::from_u16(status).unwrap())
+            .unwrap();
+        for (name, value) in scripted["headers"].as_object().into_iter().flatten() {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            response.headers_mut().insert(name, value.as_str().unwrap().parse().unwrap());
+        }
+        return response;
+    }
+    if let Some(data) = model.strip_prefix("event ") {
+        return stream(vec![Ok(format!("data: {data}\n\n"))]);
+    }
+    if let Some(window) = model.strip_prefix("remembers-").and_then(|n| n.parse::<usize>().ok()) {
+        let (messages, window) = (body["messages"].to_string(), window / 4);
+        let refusal = too_long(&body, messages.len() / 4, window);
+        return match refusal.filter(|_| messages.contains("\"tool\"")) {
+            Some(error) => {
+                (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": error }))).into_response()
+            }
+            None => remembers(&body),
+        };
+    }
     match model.as_str() {
         "flaky" if number == 1 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         "nonsense" => "{\"no\":\"choices\"}".into_response(),
         "broken" => stream(vec![Ok(chunk(&model, "half an ")), Err(std::io::Error::other("cut"))]),
         "hang" => std::future::pending().await,
+        "refusing" => {
+            let (status, body) = mock.refusal.lock().unwrap().clone();
+            (status, axum::Json(body)).into_response()
+        }
         "odd" if body["stream"] == true => event_stream(Body::from(ODD_STREAM)),
         "odd" => ([(header::CONTENT_TYPE, "application/json; charset=odd")], ODD).into_response(),
         "tools" => tools(&body),
@@ -161,7 +250,7 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
             stream(vec![Ok(piece), Err(std::io::Error::other("cut"))])
         }
         "remembers" | "remembers-then-502" => remembers(&body),
-        "calls" => calls(&body),
+        "calls" | "calls-vision" => calls(&body),
         "calls-for-ever" => calls_for_ever(&body),
         "gated" => {
             let gate = mock.gates.lock().unwrap().remove(0);
@@ -182,11 +271,60 @@ async fn complete(State(mock): State<Arc<Mock>>, headers: HeaderMap, body: Bytes
             "model": model,
             "choices": [{ "index": 0, "finish_reason": "stop",
                           "message": { "role": "assistant", "content": format!("answer {number}") } }],
-            "usage": { "prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100 },
+            "usage": { "prompt_tokens": prompt, "completion_tokens": 100, "total_tokens": prompt + 100 },
             "unknown_extra": { "kept": true },
         }))
         .into_response(),
     }
+}
+
+/// The characters of a token and of the whole window.
+fn window(model: &str) -> Option<(usize, usize)> {
+    let (kind, window) = model.split_once('-')?;
+    let characters = match kind {
+        "window" | "unnamed" => 4,
+        "dense" => 1,
+        _ => return None,
+    };
+    Some((characters, window.parse().ok()?))
+}
+
+/// Why a request with so many tokens is refused by a model with that window.
+fn too_long(body: &Value, tokens: usize, window: usize) -> Option<Value> {
+    let roles = ["system", "user", "assistant", "tool"];
+    let mut said = body["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap());
+    if let Some(role) = said.find(|role| !roles.contains(role)) {
+        return Some(json!({ "message": format!("Unknown role: {role}") }));
+    }
+    let answer = body["max_tokens"].as_u64().unwrap_or(0) as usize;
+    if answer > 100 * window {
+        let message = "Please reduce the length of the messages or completion.";
+        return Some(json!({ "message": message, "type": "invalid_request_error" }));
+    }
+    if answer > window {
+        let message = format!(
+            "'max_tokens' or 'max_completion_tokens' is too large: {answer}. This model's maximum \
+             context length is {window} tokens and your request has {tokens} input tokens."
+        );
+        return Some(json!({ "message": message, "type": "BadRequestError", "code": 400 }));
+    }
+    if body["model"].as_str()?.starts_with("unnamed-") {
+        let message = "Please reduce the length of the messages or completion.";
+        return (tokens > window).then(|| json!({ "message": message }));
+    }
+    let code = if body["model"].as_str()?.starts_with("dense-") {
+        400.into()
+    } else {
+        Value::from("context_length_exceeded")
+    };
+    let message = format!(
+        "This model's maximum context length is {window} tokens. However, your messages resulted \
+         in {tokens} tokens."
+    );
+    (tokens > window).then(|| {
+        json!({ "message": message, "type": "invalid_request_error", "param": "messages",
+                "code": code })
+    })
 }
 
 fn tools(body: &Value) -> Response {
@@ -260,7 +398,10 @@ fn remembers(body: &Value) -> Response {
 
 fn calls(body: &Value) -> Response {
     let messages = body["messages"].as_array().unwrap();
-    let results: Vec<_> = messages.iter().rev().take_while(|m| m["role"] == "tool").collect();
+    // The images of the results follow them.
+    let newest =
+        messages.iter().rev().skip_while(|m| m["role"] == "user" && m["content"].is_array());
+    let results: Vec<_> = newest.take_while(|m| m["role"] == "tool").collect();
     if !results.is_empty() {
         let said: Vec<_> = results.iter().rev().map(|m| m["content"].as_str().unwrap()).collect();
         let choice = json!([{ "index": 0, "delta": { "content": said.join(" | ") },

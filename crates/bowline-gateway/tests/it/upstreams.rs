@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bowline_gateway::config::Price;
+use bowline_gateway::config::{Config, Price};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,62 +16,6 @@ use crate::upstream::{MockUpstream, ODD, Piece};
 
 /// A timeout that is expected to fire.
 const SHORT: Duration = Duration::from_millis(50);
-
-/// Model, the caller's status and code, OpenAI's type, calls made.
-const FAILURES: [(&str, u16, &str, &str, usize); 11] = [
-    ("status-400", 422, "SBP_INVALID_REQUEST", "invalid_request_error", 1),
-    ("status-404", 422, "SBP_INVALID_REQUEST", "invalid_request_error", 1),
-    ("status-422", 422, "SBP_INVALID_REQUEST", "invalid_request_error", 1),
-    ("status-401", 502, "SBP_UPSTREAM", "server_error", 1),
-    ("status-403", 502, "SBP_UPSTREAM", "server_error", 1),
-    ("status-429", 429, "SBP_RATE_LIMITED", "rate_limit_error", 1),
-    ("status-500", 502, "SBP_UPSTREAM", "server_error", 1),
-    ("status-502", 502, "SBP_UPSTREAM", "server_error", 2),
-    ("status-503", 503, "SBP_UPSTREAM", "server_error", 2),
-    ("status-504", 504, "SBP_UPSTREAM", "server_error", 2),
-    ("nonsense", 502, "SBP_UPSTREAM", "server_error", 1),
-];
-
-#[tokio::test]
-async fn g4_a_failed_call_is_told_in_our_words_and_stores_nothing() {
-    let upstream = MockUpstream::start().await;
-    let bench = Bench::before(&upstream).await;
-    let session = bench.session().await;
-    let left = async || {
-        let mut sessions = bench.sessions().await;
-        sessions.iter_mut().for_each(|session| session["updated_at"] = Value::Null);
-        sessions
-    };
-    let fresh = left().await;
-    for (model, status, code, kind, calls) in FAILURES {
-        for (stream, sbp) in [(false, json!({})), (true, json!({ "session_id": session.id }))] {
-            let before = upstream.calls().len();
-            let mut ask = asked(model, "x", sbp);
-            ask["stream"] = json!(stream);
-            let failed = bench.chat(ask).await;
-            assert_eq!(failed.refusal(), (status, code), "{model}: {}", failed.text);
-            let error = failed.body["error"].as_object().unwrap();
-            assert_eq!(error["type"], kind, "{model}");
-            assert!(error.contains_key("param"), "{model}");
-            assert!(error["message"].as_str().unwrap().contains("`mock`") || model == "nonsense");
-            assert_eq!(upstream.calls().len() - before, calls, "{model}");
-        }
-    }
-    assert_eq!(left().await, fresh, "nothing stored, no session left behind");
-    assert_eq!(bench.entries(&session).await, [] as [Value; 0]);
-}
-
-#[tokio::test]
-async fn an_upstreams_wish_to_wait_and_its_reason_reach_the_caller() {
-    let upstream = MockUpstream::start().await;
-    let bench = Bench::before(&upstream).await;
-    let limited = bench.chat(asked("status-429", "x", json!({}))).await;
-    assert_eq!((limited.status, limited.header("retry-after")), (429, "7"));
-    assert!(limited.text.contains("scripted refusal"), "{}", limited.text);
-    let refused = bench.chat(asked("status-401", "x", json!({}))).await;
-    assert!(refused.text.contains("refused our key"), "{}", refused.text);
-    assert!(!refused.text.contains("scripted refusal"), "it may quote the key");
-}
 
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_503() {
@@ -166,11 +110,16 @@ impl RawServer {
     }
 
     async fn bench(&self, patience: Duration) -> Bench {
+        self.bench_with(patience, |_| {}).await
+    }
+
+    async fn bench_with(&self, patience: Duration, change: impl FnOnce(&mut Config)) -> Bench {
         let upstream = MockUpstream::start().await;
         Bench::before_with(&upstream, |config| {
             let upstream = config.upstream.get_mut("mock").unwrap();
             upstream.url = self.url.clone();
             (upstream.first_byte_timeout, upstream.idle_timeout) = (patience, patience);
+            change(config);
         })
         .await
     }
@@ -259,7 +208,11 @@ async fn a_call_ends_with_the_caller_whom_it_passes_through() {
         }
     })
     .await;
-    let bench = server.bench(DEADLINE).await;
+    let bench = server
+        .bench_with(DEADLINE, |config| {
+            config.limits.half_closed = Duration::from_millis(100);
+        })
+        .await;
     let request = bench.http.post(bench.url("/v1/chat/completions")).json(&plain("odd", "x"));
     drop(request.send().await.unwrap());
     let ended = tokio::time::timeout(DEADLINE, told.recv()).await;

@@ -50,7 +50,7 @@ pub(crate) fn begun(id: TurnId, request: &Value, attempt: u32) -> Write {
         advanced: false,
         keyed: false,
     };
-    Write::Accept { turn, key: None }
+    Write::Accept { turn, key: None, blobs: Vec::new() }
 }
 
 /// Entries that it appended for a turn that has not ended.

@@ -22,12 +22,14 @@ fn limits() -> DoorLimits {
         connections_per_address: 0,
         request_head: 16 << 10,
         header_timeout: LONG,
+        keep_alive: LONG,
+        half_closed: LONG,
         write_timeout: LONG,
     }
 }
 
 /// A server that answers with the client's address; `/wait` is answered on a signal, `/much` is
-/// more than fits into a socket buffer.
+/// more than fits into a socket buffer, and `/no` is refused without reading its body.
 struct Server {
     address: SocketAddr,
     stop: CancellationToken,
@@ -57,15 +59,22 @@ impl Server {
             async move {
                 let peer = request.extensions().get::<Peer>().expect("the door says who").clone();
                 came.notify_one();
+                let mut status = StatusCode::OK;
                 let text = match request.uri().path() {
                     "/wait" => {
                         let_go.notified().await;
                         "let go".to_owned()
                     }
                     "/much" => "x".repeat(16 << 20),
+                    "/no" => {
+                        status = StatusCode::PAYLOAD_TOO_LARGE;
+                        "refused".to_owned()
+                    }
                     _ => peer.address.to_string(),
                 };
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+                let mut response = Response::new(Full::new(Bytes::from(text)));
+                *response.status_mut() = status;
+                Ok::<_, Infallible>(response)
             }
         });
         let serving = tokio::spawn(door.serve(service, stop.clone()));
@@ -120,6 +129,106 @@ async fn g11_a_request_head_that_never_ends_is_cut_off() {
         let answer = server.talk(begun).await;
         assert!(!answer.contains("200"), "{answer}");
     }
+}
+
+/// Sends a request on a connection that stays open, and reads the answer.
+async fn ask(stream: &mut TcpStream) {
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n127.0.0.1") {
+        let read = tokio::time::timeout(LONG, stream.read_buf(&mut answer)).await;
+        assert!(read.expect("it answers").unwrap() > 0, "{}", String::from_utf8_lossy(&answer));
+    }
+}
+
+#[tokio::test]
+async fn g11_an_idle_connection_is_closed_and_a_running_response_is_not() {
+    let server = Server::start(|limits| limits.keep_alive = SOON).await;
+    let mut asking = server.connect().await;
+    asking.write_all(get("/wait", "").as_bytes()).await.unwrap();
+    server.came.notified().await;
+    // This one begins to be idle later. When it is closed, the other has waited longer than that.
+    let mut idle = server.connect().await;
+    ask(&mut idle).await;
+    assert_eq!(rest(idle).await, "");
+    server.let_go.notify_one();
+    assert!(rest(asking).await.ends_with("let go"));
+}
+
+#[tokio::test]
+async fn g11_a_connection_may_be_idle_for_longer_than_a_head_may_take() {
+    let server = Server::start(|limits| limits.header_timeout = SOON).await;
+    let mut idle = server.connect().await;
+    ask(&mut idle).await;
+    // A head that never comes on a later connection is cut off meanwhile.
+    for begun in ["", "GET / HTTP/1.1\r\nhost: "] {
+        assert_eq!(server.talk(begun).await, "");
+        ask(&mut idle).await;
+    }
+    // The next head on it has begun, so that it has to be whole soon.
+    idle.write_all(b"GET / HTTP/1.1\r\nhost: ").await.unwrap();
+    assert_eq!(rest(idle).await, "");
+}
+
+#[tokio::test]
+async fn without_keep_alive_each_connection_is_closed_after_its_response() {
+    let server = Server::start(|limits| limits.keep_alive = Duration::ZERO).await;
+    let answer = server.talk("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert!(answer.contains("connection: close") && answer.ends_with("127.0.0.1"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_sending_side_gets_its_answer() {
+    let server = Server::start(|_| {}).await;
+    let mut stream = server.connect().await;
+    let ask = "GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    server.came.notified().await;
+    stream.shutdown().await.unwrap();
+    // By the time that another one is answered, the server could have noticed.
+    assert!(server.talk(&get("/", "")).await.ends_with("127.0.0.1"));
+    server.let_go.notify_one();
+    assert!(rest(stream).await.ends_with("let go"));
+}
+
+#[tokio::test]
+async fn requests_that_came_before_the_end_of_the_input_are_answered() {
+    let server = Server::start(|_| {}).await;
+    let mut stream = server.connect().await;
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    stream.write_all((ask("/wait") + &ask("/")).as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    server.came.notified().await;
+    server.let_go.notify_one();
+    let answers = rest(stream).await;
+    assert!(answers.contains("let go") && answers.ends_with("127.0.0.1"), "{answers}");
+}
+
+#[tokio::test]
+async fn g11_nothing_runs_for_ever_for_a_client_that_may_be_gone() {
+    let server = Server::start(|limits| {
+        (limits.connections, limits.half_closed) = (1, SOON);
+    })
+    .await;
+    let mut stream = server.connect().await;
+    stream.write_all(get("/wait", "").as_bytes()).await.unwrap();
+    server.came.notified().await;
+    stream.shutdown().await.unwrap();
+    assert_eq!(rest(stream).await, "", "it is not answered");
+    // Its permit is free.
+    assert!(server.talk(&get("/", "")).await.ends_with("127.0.0.1"));
+}
+
+#[tokio::test]
+async fn a_client_that_sends_on_can_read_the_answer_that_refuses_its_body() {
+    let server = Server::start(|_| {}).await;
+    let mut stream = server.connect().await;
+    let head = "POST /no HTTP/1.1\r\nhost: localhost\r\ncontent-length: 33554432\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b'x'; 32 << 20]).await.expect("it may send everything");
+    let answer = rest(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.ends_with("refused"), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
 }
 
 #[tokio::test]

@@ -61,6 +61,11 @@ pub struct ControlLimits {
     pub request_body: usize,
     /// How long a request head may take to arrive.
     pub header_timeout: Duration,
+    /// How long a connection may be idle between two requests; 0: it is closed after each response.
+    pub keep_alive: Duration,
+    /// How long a response goes on for a client that has closed its sending side: it may wait for
+    /// the answer, or be gone.
+    pub half_closed: Duration,
     /// How long a request body may take to arrive.
     pub body_timeout: Duration,
     /// Connections open at once; further ones wait until one closes.
@@ -95,6 +100,8 @@ impl ControlLimits {
             connections_per_address: self.connections_per_address,
             request_head: self.request_head,
             header_timeout: self.header_timeout,
+            keep_alive: self.keep_alive,
+            half_closed: self.half_closed,
             write_timeout: self.write_timeout,
         }
     }
@@ -107,6 +114,8 @@ impl Default for ControlLimits {
             request_head: 16 << 10,
             request_body: 16 << 10,
             header_timeout: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(75),
+            half_closed: Duration::from_secs(60),
             body_timeout: Duration::from_secs(10),
             connections: 1024,
             connections_per_address: 256,

@@ -109,6 +109,13 @@ pub struct RelayLimits {
     /// The timeout of a TLS handshake, and of reading a request head.
     #[serde(with = "duration")]
     pub header_timeout: Duration,
+    /// How long a connection may be idle between two requests; 0: it is closed after each response.
+    #[serde(with = "duration")]
+    pub keep_alive: Duration,
+    /// How long a response goes on for a client that has closed its sending side: it may wait for
+    /// the answer, or be gone.
+    #[serde(with = "duration")]
+    pub half_closed: Duration,
     /// Messages that may be queued for a client (SBRP-RELAY-08).
     pub queue_frames: usize,
     /// Messages that may be queued for a daemon, which carries many sessions. While its queue is
@@ -145,6 +152,8 @@ impl RelayLimits {
             connections_per_address: self.connections_per_address,
             request_head: self.request_head,
             header_timeout: self.header_timeout,
+            keep_alive: self.keep_alive,
+            half_closed: self.half_closed,
             write_timeout: self.write_timeout,
         }
     }
@@ -160,6 +169,8 @@ impl Default for RelayLimits {
             rate_frames: 50_000,
             request_head: 16 << 10,
             header_timeout: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(75),
+            half_closed: Duration::from_secs(60),
             queue_frames: 256,
             daemon_queue_frames: 4096,
             queue_bytes: 1 << 20,

@@ -94,7 +94,8 @@ fn session_of<'t>(
     let ours = session.remove(OURS);
     let metadata = ours.as_ref().and_then(|ours| ours.get("metadata")).filter(|m| is_strict(m));
     let metadata = metadata.map(Value::to_json).filter(|text| text.len() <= LARGEST_METADATA);
-    if let Some(ours) = ours.filter(|_| metadata.is_none()) {
+    let instruction = ours.as_ref().and_then(|ours| instruction_of(ours.get("instruction")?));
+    if let Some(ours) = ours.filter(|_| metadata.is_none() && instruction.is_none()) {
         session.insert(OURS, ours);
     }
     let id = text_of(session.remove("id")).filter(|id| !id.is_empty() && id.len() <= 256);
@@ -109,9 +110,20 @@ fn session_of<'t>(
         created_at: time_of(session.remove("created_at")).unwrap_or_default(),
         step_count: u64::try_from(steps).unwrap_or_default(),
         metadata,
+        instruction,
     };
     carry(carried, "session", session);
     Ok(part)
+}
+
+/// System messages that replace those in the log.
+fn instruction_of(messages: &Value<'_>) -> Option<Vec<Message>> {
+    let message = |value: &Value<'_>| {
+        let raw = RawValue::from_string(value.to_json()).ok().filter(|_| is_strict(value))?;
+        let message = Message::read(raw).ok()?;
+        matches!(message.role(), "system" | "developer").then_some(message)
+    };
+    messages.as_array()?.iter().map(message).collect()
 }
 
 /// Parses one message. Fields for models are kept as they are. Model, cost and time are parsed and,
@@ -149,6 +161,11 @@ fn message(n: usize, value: Value<'_>) -> Result<MessagePart, OpenError> {
         .unwrap_or_default(),
         status: say("status").map(TurnStatus::named).unwrap_or_default(),
         agent_id: say("agent_id").and_then(|agent| agent.parse().ok()),
+        // Only an earlier one can be superseded.
+        replaces: ours
+            .as_ref()
+            .and_then(|ours| u64::try_from(ours.get("replaces")?.as_i64()?).ok())
+            .filter(|place| (1..=n as u64).contains(place)),
         message,
         carried: None,
     };

@@ -38,8 +38,16 @@ impl Contents {
     fn session<'t>(&'t self, carried: Value<'t>, task: Value<'t>) -> Object<'t> {
         let session = &self.session;
         let mut part = members(carried);
+        let mut ours = Object::new();
         if let Some(metadata) = session.metadata.as_deref().and_then(object) {
-            part.insert(OURS, Object::from_iter([("metadata", metadata)]));
+            ours.insert("metadata", metadata);
+        }
+        if let Some(messages) = &session.instruction {
+            let messages = messages.iter().filter_map(|message| object(message.as_json()));
+            ours.insert("instruction", messages.collect::<Value<'t>>());
+        }
+        if !ours.is_empty() {
+            part.insert(OURS, ours);
         }
         part.insert("id", session.id.as_str());
         part.insert("agent_external_id", session.agent.as_str());
@@ -105,6 +113,9 @@ fn message(part: &MessagePart) -> Value<'_> {
     }
     if let Some(agent) = &part.agent_id {
         ours.insert("agent_id", agent.as_str());
+    }
+    if let Some(place) = part.replaces {
+        ours.insert("replaces", place);
     }
     if !ours.is_empty() {
         fields.insert(OURS, ours);

@@ -14,6 +14,7 @@ fn contents() -> Contents {
         created_at: at("2026-03-14T08:00:01.5Z"),
         status: TurnStatus::Complete,
         agent_id: None,
+        replaces: None,
         carried: None,
     };
     Contents {
@@ -28,6 +29,7 @@ fn contents() -> Contents {
             created_at: at("2026-03-14T08:00:00Z"),
             step_count: 1,
             metadata: Some(r#"{"colour":"red"}"#.into()),
+            instruction: None,
         },
         messages: vec![
             message(EntryKind::Message, Message::text("user", "hi")),
@@ -233,4 +235,24 @@ fn a_message_that_python_cannot_read_goes_along_as_text() {
     let (opened, _) = Contents::open(&contents.seal().text).unwrap();
     assert_eq!(opened.messages[0].message.as_json(), r#"{"role":"user","content":"hi"}"#);
     assert!(opened.messages[0].carried.as_ref().unwrap().contains("99999"));
+}
+
+#[test]
+fn sbp_l3_03_an_instruction_and_superseded_answers_travel_with_their_session() {
+    let mut sent = contents();
+    sent.session.instruction = Some(vec![Message::text("system", "be brief")]);
+    let newer = MessagePart { replaces: Some(2), ..sent.messages[1].clone() };
+    sent.messages.push(newer);
+    let Sealed { text, cid } = sent.seal();
+    let (opened, _) = Contents::open(&text).unwrap();
+    assert_eq!(opened.session.instruction, sent.session.instruction);
+    let replaces: Vec<_> = opened.messages.iter().map(|part| part.replaces).collect();
+    assert_eq!(replaces, [None, None, None, Some(2)]);
+    assert_eq!(opened.carried, None);
+    assert_eq!(opened.seal().cid, cid, "and on, as it came");
+    // What is no system message is no instruction, and no answer supersedes a later one.
+    sent.session.instruction = Some(vec![Message::text("user", "be mine")]);
+    sent.messages[1].replaces = Some(2);
+    let (opened, _) = Contents::open(&sent.seal().text).unwrap();
+    assert_eq!((opened.session.instruction, opened.messages[1].replaces), (None, None));
 }

@@ -11,7 +11,7 @@
 //! - A translation passes through the surface's form, too: a model that ignores its instructions
 //!   cannot send a table to a watch.
 
-use super::{Delivery, LoggedTurn, Streaming};
+use super::{Delivery, LoggedTurn, Streaming, TurnFrame};
 use crate::frame::ServerFrame;
 
 #[derive(Debug)]
@@ -58,18 +58,15 @@ impl Delivery {
 
     /// More of the held turn's translation.
     pub fn translated(&mut self, more: &str) -> Option<ServerFrame> {
-        let held = self.held.as_mut()?;
-        match &mut held.shown {
+        let (offset, shown) = match &mut self.held.as_mut()?.shown {
             Shown::Whole(text) => {
                 text.push_str(more);
-                None
+                return None;
             }
-            Shown::Chunks(streaming) => {
-                let (offset, shown) = streaming.show(more, false);
-                let (turn_id, seq) = (held.turn.turn_id, held.turn.seq);
-                (!shown.is_empty()).then(|| self.chunk(turn_id, seq, offset, &shown))
-            }
-        }
+            Shown::Chunks(streaming) => streaming.show(more, false),
+        };
+        let step = TurnFrame::of(self.held()?);
+        (!shown.is_empty()).then(|| self.chunk(step, offset, shown))
     }
 
     /// Sends the held turn: its translation, if that is `complete` and not empty in the surface's
@@ -89,8 +86,8 @@ impl Delivery {
                 let (offset, rest) = streaming.show("", true);
                 if streaming.sent > 0 {
                     self.sent = turn.seq;
-                    let last = self.chunk(turn.turn_id, turn.seq, offset, &rest);
-                    let last = Some(last).filter(|_| !rest.is_empty());
+                    let has_rest = !rest.is_empty();
+                    let last = has_rest.then(|| self.chunk(TurnFrame::of(&turn), offset, rest));
                     return (true, last.into_iter().chain([self.complete(turn)]).collect());
                 }
             }

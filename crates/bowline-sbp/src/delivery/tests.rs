@@ -16,12 +16,13 @@ fn logged(seq: Seq, content: &str) -> LoggedTurn {
         model: None,
         created_at: Timestamp::UNIX_EPOCH,
         step_count: seq / 2,
+        cost_usd: 0.0,
         status: TurnStatus::Complete,
     }
 }
 
 fn live(seq: Seq, attempt: u32, text: &str) -> LiveText<'_> {
-    LiveText { turn_id: turn_id(seq), seq, attempt, from: 0, text }
+    LiveText { turn_id: turn_id(seq), seq, attempt, from: 0, text, step: seq / 2, model: "m" }
 }
 
 fn delivery(mode: Mode, delivered: Seq, head: Seq) -> Delivery {

@@ -7,6 +7,7 @@ use super::input::HandedOff;
 use super::log::Placed;
 use super::row::{AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, TurnRow};
 use crate::approval;
+use crate::blob::Blob;
 use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 
 /// One running gateway process.
@@ -48,6 +49,8 @@ pub enum Write {
     Accept {
         turn: TurnRow,
         key: Option<IdempotencyKey>,
+        /// Blobs that its messages refer to.
+        blobs: Vec<Blob>,
     },
     /// A waiting turn starts, or a turn starts again after a crash.
     Start {

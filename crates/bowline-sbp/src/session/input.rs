@@ -13,6 +13,7 @@ use super::log::NewEntry;
 use super::request::TurnRequest;
 use super::row::{IdempotencyKey, TokenHash};
 use super::turn::{PlannedCall, Replanned, RoundEnd};
+use crate::blob::Blob;
 use crate::error::Failure;
 use crate::id::{AgentId, ApprovalId, ExportId, Seq, SessionId, SnapshotId, TurnId};
 use crate::lifecycle::Change;
@@ -119,6 +120,9 @@ pub struct Submit {
     pub sender: Option<u64>,
     /// Reply when the turn has ended, not when it is accepted.
     pub wait: bool,
+    /// Blobs that the request's messages refer to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<Blob>,
 }
 
 /// Attaches a surface.

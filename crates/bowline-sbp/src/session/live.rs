@@ -21,6 +21,9 @@ pub struct LiveState {
     pub status: Status,
     /// The newest log position.
     pub head: Seq,
+    /// The number of completed steps; the running turn is the next one.
+    #[serde(default)]
+    pub step_count: u64,
     /// The session was deleted.
     pub gone: bool,
     /// The session that continues this one after a handoff, and its agent.
@@ -48,6 +51,9 @@ pub struct LiveTurn {
     pub sender: Option<u64>,
     /// The last user message, for display.
     pub question: Option<Arc<str>>,
+    /// The model that is asked.
+    #[serde(default)]
+    pub model: Arc<str>,
 }
 
 /// An attached surface.

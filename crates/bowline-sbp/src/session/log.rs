@@ -3,8 +3,11 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::blob::Blob;
+use crate::context::CallerTag;
 use crate::frame::TurnStatus;
 use crate::id::{AgentId, Seq, TurnId};
+use crate::media::take_out;
 use crate::message::{EntryKind, Message};
 
 /// An entry to be appended.
@@ -21,6 +24,18 @@ pub struct NewEntry {
     pub agent_id: Option<AgentId>,
     /// Fields of an imported message that are not for a model: a JSON object.
     pub carried: Option<String>,
+    /// Who sent the turn over HTTP.
+    #[serde(default)]
+    pub caller: Option<CallerTag>,
+    /// The log position of the answer that this turn's answer supersedes: on the turn's first entry.
+    #[serde(default)]
+    pub replaces: Option<Seq>,
+    /// The session's instruction from this entry on, if it becomes another one.
+    #[serde(default)]
+    pub instruction: Option<Vec<Message>>,
+    /// Blobs that its message refers to, unless the session has them already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<Blob>,
 }
 
 impl NewEntry {
@@ -35,12 +50,22 @@ impl NewEntry {
             tethered: false,
             agent_id: None,
             carried: None,
+            caller: None,
+            replaces: None,
+            instruction: None,
+            blobs: Vec::new(),
         }
     }
 
     /// A caller's message.
     pub fn message(message: Message) -> Self {
         Self::new(EntryKind::Message, message)
+    }
+
+    /// An entry of that kind, whose large blobs are taken out of its message.
+    pub fn with_blobs(kind: EntryKind, message: Message) -> Self {
+        let (message, blobs) = take_out(message);
+        Self { blobs, ..Self::new(kind, message) }
     }
 }
 

@@ -55,11 +55,13 @@ pub struct SessionLimits {
     pub calls: usize,
     /// Runs of one turn; a turn is run again after a crash (SBP-L2-13).
     pub attempts: u32,
+    /// The images of one tool result that are kept, in bytes.
+    pub images: usize,
 }
 
 impl Default for SessionLimits {
     fn default() -> Self {
-        Self { waiting_turns: 64, surfaces: 64, calls: 64, attempts: 2 }
+        Self { waiting_turns: 64, surfaces: 64, calls: 64, attempts: 2, images: 5 << 20 }
     }
 }
 
@@ -286,11 +288,18 @@ impl Machine {
         Some((Arc::clone(&turn.request), turn.advanced))
     }
 
+    /// How a turn ended, if it ended lately.
+    pub fn outcome(&self, turn: TurnId) -> Option<Arc<Outcome>> {
+        let ended = self.recent.iter().find(|(recent, _)| *recent == turn)?;
+        Some(Arc::clone(&ended.1))
+    }
+
     /// The observable state, for watchers.
     pub fn live(&self) -> LiveState {
         LiveState {
             status: self.head.status,
             head: self.head.last_seq,
+            step_count: self.head.step_count,
             gone: self.gone,
             handed_to: self.head.handed_to.clone(),
             turns: self.queue.iter().filter_map(Item::turn).map(Turn::live).collect(),

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use sha2::{Digest, Sha256};
 
+use crate::context::{CallerTag, HistoryMode};
 use crate::id::AgentId;
 use crate::message::Message;
 
@@ -14,6 +16,46 @@ pub enum Origin {
     Http,
     /// Sent over a surface's socket and acknowledged: the log records the failure.
     Surface,
+}
+
+/// A hash of an HTTP request's credential and body, by which a repeated request is recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct RequestDigest([u8; 16]);
+
+impl RequestDigest {
+    /// The digest of these parts, each with its length.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let hash: [u8; 32] = hash.finalize().into();
+        let mut short = [0; 16];
+        short.copy_from_slice(&hash[..16]);
+        Self(short)
+    }
+}
+
+impl std::fmt::Debug for RequestDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RequestDigest(…)")
+    }
+}
+
+impl From<RequestDigest> for String {
+    fn from(digest: RequestDigest) -> Self {
+        format!("{:032x}", u128::from_be_bytes(digest.0))
+    }
+}
+
+impl TryFrom<String> for RequestDigest {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        u128::from_str_radix(&text, 16).map(|number| Self(number.to_be_bytes()))
+    }
 }
 
 /// A turn request.
@@ -38,6 +80,15 @@ pub struct TurnRequest {
     /// The caller asked for memory explicitly.
     #[serde(default)]
     pub remember: bool,
+    /// Who sent it over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CallerTag>,
+    /// Who decides what the model is sent; alignment, if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryMode>,
+    /// For requests over HTTP without an idempotency key: joins a retry to its first request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<RequestDigest>,
 }
 
 impl TurnRequest {
@@ -56,6 +107,9 @@ impl TurnRequest {
             agent_id: None,
             recall: true,
             remember: false,
+            caller: None,
+            history: None,
+            digest: None,
         }
     }
 

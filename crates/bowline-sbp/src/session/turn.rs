@@ -11,6 +11,7 @@ use super::row::Tokens;
 use crate::api::SbpInfo;
 use crate::approval::Approval;
 use crate::completion::ToolCall;
+use crate::context::LeftOut;
 use crate::error::Failure;
 
 /// How a turn ended, for the commands that wait for it.
@@ -77,6 +78,9 @@ pub struct Answered {
     pub closing: Option<String>,
     /// The upstream that answered.
     pub routed_to: String,
+    /// What the model was not sent, because the conversation is too long for it.
+    #[serde(default)]
+    pub left_out: Option<LeftOut>,
     /// Why the answer is partial, unless it was cancelled.
     pub failure: Option<Failure>,
 }

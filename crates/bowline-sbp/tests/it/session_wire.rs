@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::blob::Blob;
 use bowline_sbp::completion::ToolCall;
-use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::context::{CallerTag, HistoryMode, LeftOut};
+use bowline_sbp::error::{Code, Failure, UpstreamError};
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::lifecycle::{Change, IllegalChange, Status};
@@ -15,8 +17,8 @@ use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{
     Answered, Attach, Attached, Closed, Command, CommandId, DeviceCall, DeviceChange, Done, Effect,
     Fact, HandOff, IdempotencyKey, Input, KnownKey, LiveState, LiveSurface, LiveTurn, NewEntry,
-    Origin, Packed, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Reply, RoundEnd,
-    Submit, TokenHash, Tokens, TurnRequest, Work,
+    Origin, Packed, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Reply, RequestDigest,
+    RoundEnd, Submit, TokenHash, Tokens, TurnRequest, Work,
 };
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
 use jiff::Timestamp;
@@ -65,10 +67,21 @@ fn submit() -> Submit {
         agent_id: Some(AgentId::fallback()),
         recall: true,
         remember: true,
+        caller: Some(CallerTag(u64::MAX)),
+        history: Some(HistoryMode::Mine),
+        digest: Some(RequestDigest::of(&[b"body"])),
     };
     let key = IdempotencyKey { scope: "s".into(), key: "k".into(), body_hash: [7; 32] };
     let (request, key) = (Arc::new(request), Some(key));
-    Submit { turn: turn(), request, key, resume: true, sender: Some(3), wait: true }
+    Submit {
+        turn: turn(),
+        request,
+        key,
+        resume: true,
+        sender: Some(3),
+        wait: true,
+        blobs: vec![Blob::new(b"image".to_vec())],
+    }
 }
 
 fn surface() -> SurfaceContext {
@@ -131,12 +144,28 @@ fn entry() -> NewEntry {
         tethered: true,
         agent_id: Some(AgentId::fallback()),
         carried: Some("{}".into()),
+        caller: Some(CallerTag(u64::MAX)),
+        replaces: Some(2),
+        instruction: Some(vec![message()]),
         ..NewEntry::new(EntryKind::Action, message())
     }
 }
 
 fn failure() -> Failure {
-    Failure { retry_after: Some(3), ..Failure::new(Code::Upstream, "the model failed") }
+    let said = UpstreamError {
+        status: 429,
+        code: Some("insufficient_quota".into()),
+        kind: Some("t".into()),
+        param: Some("p".into()),
+        retry_after_ms: Some(2500),
+        context_size: Some(4096),
+        partial: true,
+    };
+    Failure {
+        retry_after: Some(3),
+        upstream: Some(Box::new(said)),
+        ..Failure::new(Code::Upstream, "the model failed")
+    }
 }
 
 fn answered() -> Box<Answered> {
@@ -147,6 +176,7 @@ fn answered() -> Box<Answered> {
         completion: "{}".into(),
         closing: Some("data".into()),
         routed_to: "u".into(),
+        left_out: None,
         failure: Some(failure()),
     })
 }
@@ -165,6 +195,7 @@ fn done() -> Done {
         turn_id: Some(turn()),
         seq: Some(9),
         turn_status: TurnStatus::Failed,
+        left_out: Some(LeftOut { turns: 1, messages: 3 }),
     };
     Done { completion: "{}".into(), info, closing: Some("data".into()) }
 }
@@ -334,6 +365,7 @@ fn the_live_state_survives_the_way_to_its_watchers() {
     let live = LiveState {
         status: Status::Running,
         head: 9,
+        step_count: 4,
         gone: false,
         handed_to: Some((SessionId(id()), AgentId::fallback())),
         turns: vec![LiveTurn {
@@ -343,6 +375,7 @@ fn the_live_state_survives_the_way_to_its_watchers() {
             tethered: true,
             sender: Some(3),
             question: Some("why?".into()),
+            model: "m".into(),
         }],
         surfaces: vec![LiveSurface {
             epoch: 3,

@@ -57,8 +57,8 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), CopyError> {
     make_private_file(to).map_err(unwritable)?;
     read_only(from)?.execute("VACUUM INTO ?1", [place])?;
     let copy = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // The copy has no log, and misses none.
-    wal::unmark(&copy)?;
+    // The copy has no log, and misses none that its source had.
+    wal::unmark(&copy, wal::is_missing(from))?;
     words::purge_copy(&copy)?;
     drop(copy);
     std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(unwritable)

@@ -4,6 +4,7 @@
 //! Everything that can be refused is checked before the first write: the session's row has its
 //! owner, fence and version. A commit that was applied before is recognised by its id alone.
 
+use bowline_sbp::message::Message;
 use bowline_sbp::session::{
     AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, Head, IdempotencyKey, Placed,
     ReplicaId, TurnRow, Write,
@@ -11,9 +12,9 @@ use bowline_sbp::session::{
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::handoff;
 use super::rows::{self, Key, kind_number, millis, place};
 use super::sessions::{self, Known};
+use super::{blobs, handoff};
 use crate::{Error, Result, failpoint};
 
 /// The result of a commit, unless the database itself failed.
@@ -190,7 +191,10 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
 
 fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()> {
     match write {
-        Write::Accept { turn, key: name } => accept(conn, key, turn, name.as_ref(), at),
+        Write::Accept { turn, key: name, blobs } => {
+            blobs::accept(conn, key, blobs)?;
+            accept(conn, key, turn, name.as_ref(), at)
+        }
         Write::Start { turn, attempt } => {
             let sql = "UPDATE turns SET started = 1, attempt = ?2 WHERE id = ?1";
             conn.prepare_cached(sql)?.execute(params![turn.as_bytes(), attempt])?;
@@ -204,7 +208,7 @@ fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()
             Ok(())
         }
         Write::End { turn, keyed, result } => {
-            delete_turn(conn, turn.as_bytes())?;
+            delete_turn(conn, key, turn.as_bytes())?;
             match result {
                 _ if !keyed => 0,
                 Some(result) => conn
@@ -215,7 +219,7 @@ fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()
             Ok(())
         }
         Write::Forget { turn } => {
-            delete_turn(conn, turn.as_bytes())?;
+            delete_turn(conn, key, turn.as_bytes())?;
             delete_key(conn, turn.as_bytes())?;
             Ok(())
         }
@@ -284,9 +288,9 @@ fn accept(
     Ok(())
 }
 
-fn delete_turn(conn: &Connection, turn: &[u8; 16]) -> Result<()> {
+fn delete_turn(conn: &Connection, key: Key, turn: &[u8; 16]) -> Result<()> {
     conn.prepare_cached("DELETE FROM turns WHERE id = ?1")?.execute([turn])?;
-    Ok(())
+    blobs::release(conn, key)
 }
 
 fn delete_key(conn: &Connection, turn: &[u8; 16]) -> Result<usize> {
@@ -298,8 +302,8 @@ pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()>
     let entry = &placed.entry;
     conn.prepare_cached(
         "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
-         tether_no, created_at, agent_id, carried)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+         tether_no, created_at, agent_id, carried, caller, replaces)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?
     .execute(params![
         place(key, placed.seq),
@@ -314,7 +318,20 @@ pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()>
         millis(placed.at),
         entry.agent_id.as_ref().map(|agent| agent.as_str()),
         entry.carried,
+        entry.caller.map(|caller| caller.0 as i64),
+        entry.replaces.map(|seq| seq as i64),
     ])?;
+    blobs::append(conn, key, place(key, placed.seq), &entry.message, &entry.blobs)?;
+    match &entry.instruction {
+        Some(messages) => instruct(conn, key, messages),
+        None => Ok(()),
+    }
+}
+
+fn instruct(conn: &Connection, key: Key, messages: &[Message]) -> Result<()> {
+    let messages = serde_json::to_string(messages).expect("raw JSON serialises");
+    conn.prepare_cached("INSERT OR REPLACE INTO instructions (session, messages) VALUES (?1, ?2)")?
+        .execute(params![key, messages])?;
     Ok(())
 }
 

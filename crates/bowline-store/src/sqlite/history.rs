@@ -9,7 +9,9 @@
 //! - A base is shared beyond its own base: every log of a chain adds at least one entry, so a chain
 //!   of bases is never longer than the log.
 
-use bowline_sbp::id::{AgentId, Seq, SessionId};
+use bowline_sbp::context::{CallerTag, ContextEntry, SessionLog};
+use bowline_sbp::frame::TurnStatus;
+use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::message::Message;
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -19,22 +21,41 @@ use crate::{Entry, EntryKind, Error, Packed, Result, Session};
 /// The log that a fork is based on, and the last shared position.
 pub(super) type Base = (Key, Seq);
 
-pub(super) fn messages(conn: &Connection, id: SessionId) -> Result<Vec<Message>> {
-    let Some(end) = end_of(conn, id)? else { return Ok(Vec::new()) };
+pub(super) fn for_models(conn: &Connection, id: SessionId) -> Result<SessionLog> {
+    let Some(end) = end_of(conn, id)? else { return Ok(SessionLog::default()) };
+    let instruction = instruction(conn, end.log.key)?;
     let mut statement = conn.prepare_cached(
-        "SELECT message, kind FROM entries
+        "SELECT message, kind, place, turn_id, caller, replaces, status FROM entries
          WHERE place > ?1 AND place <= ?2 AND kind <> 2 ORDER BY place",
     )?;
-    let mut history = Vec::new();
+    let mut entries = Vec::new();
     for range in ranges(conn, end.log, 0, Seq::MAX)? {
         let mut rows = statement.query(range.places())?;
         while let Some(row) = rows.next()? {
             let message = rows::message_of(row.get(0)?)?;
             let hidden = row.get::<_, i64>(1)? == kind_number(EntryKind::Action);
-            history.push(if hidden { message.hidden() } else { message });
+            let number = |at| row.get::<_, Option<i64>>(at).map(|n| n.map(|n| n as u64));
+            let entry = ContextEntry::new(
+                rows::seq_of(row.get(2)?),
+                TurnId::from_bytes(row.get(3)?),
+                number(4)?.map(CallerTag),
+                number(5)?,
+                if hidden { message.hidden() } else { message },
+            );
+            let status = TurnStatus::named(row.get_ref(6)?.as_str().unwrap_or_default());
+            entries.push(entry.with_status(status));
         }
     }
-    Ok(history)
+    Ok(SessionLog { instruction, entries })
+}
+
+fn instruction(conn: &Connection, key: Key) -> Result<Option<Vec<Message>>> {
+    let messages: Option<String> = conn
+        .prepare_cached("SELECT messages FROM instructions WHERE session = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()?;
+    let read = |text: String| serde_json::from_str(&text);
+    messages.map(read).transpose().map_err(|_| rows::corrupt("an instruction"))
 }
 
 /// The `limit` entries after `after`. Positions are contiguous (G1), so their last one is known.
@@ -68,7 +89,8 @@ pub(super) fn pack(conn: &Connection, id: SessionId) -> Result<Option<Packed>> {
         .prepare_cached("SELECT payload FROM carried WHERE session = ?1")?
         .query_row([key], |row| row.get(0))
         .optional()?;
-    Ok(Some(Packed { session, entries, carried }))
+    let instruction = instruction(conn, key)?;
+    Ok(Some(Packed { session, entries, instruction, carried }))
 }
 
 /// The base for a fork of this log at `to`: the log that stores that entry itself, however many
@@ -190,6 +212,12 @@ fn ranges(conn: &Connection, last: OwnLog, after: Seq, mut to: Seq) -> Result<Ve
     }
     found.reverse();
     Ok(found)
+}
+
+/// The places of a session's entries: after the first of each pair, up to the second.
+pub(super) fn places(conn: &Connection, key: Key) -> Result<Vec<[i64; 2]>> {
+    let ranges = ranges(conn, log_of(conn, key)?, 0, Seq::MAX)?;
+    Ok(ranges.iter().map(LogRange::places).collect())
 }
 
 fn entries(conn: &Connection, last: OwnLog, after: Seq, to: Seq) -> Result<Vec<Entry>> {

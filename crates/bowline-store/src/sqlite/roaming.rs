@@ -134,6 +134,12 @@ pub(super) fn branch(
     )?
     .execute([key, origin])?;
     failpoint::pass("carried");
+    conn.prepare_cached(
+        "INSERT INTO instructions (session, messages)
+         SELECT ?1, messages FROM instructions WHERE session = ?2",
+    )?
+    .execute([key, origin])?;
+    failpoint::pass("instruction");
     Ok((key, LogAppender::open(conn, key)?))
 }
 

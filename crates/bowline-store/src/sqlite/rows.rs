@@ -155,7 +155,7 @@ pub(super) fn entries(
 ) -> Result<Vec<Entry>> {
     let sql = format!(
         "SELECT place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at, \
-         agent_id, carried FROM entries {rest}"
+         agent_id, carried, replaces FROM entries {rest}"
     );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params)?;
@@ -191,6 +191,7 @@ fn entry_of(row: &Row<'_>) -> Result<Entry> {
         created_at: timestamp(row.get(9)?)?,
         agent_id: row.get_ref(10)?.as_str_or_null().ok().flatten().and_then(|id| id.parse().ok()),
         carried: row.get(11)?,
+        replaces: row.get::<_, Option<i64>>(12)?.map(|seq| seq as Seq),
     })
 }
 

@@ -9,7 +9,7 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 6] = [FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES];
+const MIGRATIONS: [&str; 8] = [FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES, CALLERS, BLOBS];
 /// The first version whose sessions have titles.
 const TITLED: u32 = 6;
 
@@ -370,6 +370,37 @@ const NAMES: &str = "
         log         INTEGER PRIMARY KEY,
         seq         INTEGER NOT NULL
     ) STRICT;
+";
+
+/// Who sent an entry over HTTP, answers that supersede others, and current instructions.
+const CALLERS: &str = "
+    -- A hash of the caller's credential and client. Null: a surface, an import, or older.
+    ALTER TABLE entries ADD COLUMN caller INTEGER;
+    -- The seq of the answer that this turn's answer supersedes.
+    ALTER TABLE entries ADD COLUMN replaces INTEGER;
+
+    -- The session's current instruction, where it is another than the system messages in its log:
+    -- a JSON list of messages. Apart, because a session's row is written anew with every turn.
+    CREATE TABLE instructions (
+        session     INTEGER PRIMARY KEY,
+        messages    TEXT NOT NULL
+    ) STRICT;
+";
+
+/// Images, sounds and files, out of the messages that refer to them.
+const BLOBS: &str = "
+    -- By the SHA-256 of their bytes.
+    CREATE TABLE blobs (
+        hash        BLOB PRIMARY KEY,
+        bytes       BLOB NOT NULL
+    ) STRICT;
+    -- The entries that refer to a blob, by their place; place 0 of a log: its unfinished turns.
+    CREATE TABLE blob_uses (
+        hash        BLOB NOT NULL,
+        place       INTEGER NOT NULL,
+        PRIMARY KEY (hash, place)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX blob_uses_place ON blob_uses (place);
 ";
 
 /// The schema version that this version writes.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::rows::{self, Key, millis, select_sessions};
-use super::{lineage, trunks};
+use super::{blobs, lineage, trunks};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -73,6 +73,7 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
         "DELETE FROM turns WHERE session = ?1",
         "DELETE FROM keys WHERE session = ?1",
         "DELETE FROM carried WHERE session = ?1",
+        "DELETE FROM instructions WHERE session = ?1",
         "DELETE FROM surfaces WHERE session = ?1",
         "DELETE FROM attachments WHERE session = ?1",
         "DELETE FROM approvals WHERE session = ?1",
@@ -82,6 +83,7 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
     ] {
         conn.prepare_cached(sql)?.execute([key])?;
     }
+    blobs::release(conn, key)?;
     lineage::forget_words(conn, &rows::with_key(conn, key)?.id.to_string())?;
     trunks::leave(conn, key)
 }

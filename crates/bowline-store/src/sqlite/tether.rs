@@ -42,11 +42,11 @@ fn page(
 ) -> Result<(Vec<Logged>, Option<Seq>)> {
     let sql = match questions {
         false => {
-            "SELECT place, turn_id, message, model, status, step, created_at, kind FROM entries
+            "SELECT place, turn_id, message, model, status, step, created_at, kind, cost_usd FROM entries
              WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3"
         }
         true => {
-            "SELECT place, turn_id, message, model, status, step, created_at, kind FROM entries
+            "SELECT place, turn_id, message, model, status, step, created_at, kind, cost_usd FROM entries
              WHERE place > ?1 AND place < ?2 AND (tether_no IS NOT NULL OR kind = 0)
              ORDER BY place LIMIT ?3"
         }
@@ -82,6 +82,7 @@ fn page(
             model: row.get(3)?,
             created_at,
             step_count: row.get::<_, i64>(5)? as u64,
+            cost_usd: row.get(8)?,
             status: TurnStatus::named(row.get_ref(4)?.as_str().unwrap_or_default()),
         }));
     }

@@ -12,7 +12,7 @@ use bowline_sbp::id::Seq;
 use rusqlite::Connection;
 
 use super::rows::{Key, place};
-use super::words;
+use super::{blobs, words};
 use crate::Result;
 
 /// Deletes the row of a session; entries that forks share become a trunk.
@@ -32,6 +32,7 @@ fn prune(conn: &Connection, mut trunk: Key) -> Result<()> {
     loop {
         let shared = shared_up_to(conn, trunk)?;
         words::forget(conn, trunk, shared.unwrap_or(0))?;
+        blobs::delete_uses(conn, place(trunk, shared.unwrap_or(0)) + 1, place(trunk + 1, 0) - 1)?;
         conn.prepare_cached("DELETE FROM entries WHERE place > ?1 AND place < ?2")?
             .execute([place(trunk, shared.unwrap_or(0)), place(trunk + 1, 0)])?;
         if shared.is_some() {

@@ -79,7 +79,7 @@ pub(super) fn warn_if_missing(conn: &Connection, folder: &Path) -> rusqlite::Res
 }
 
 /// Closes the file in good order. Readers may finish first, for as long as the busy timeout.
-pub(super) fn close(conn: &Connection, gateway_stopped: bool) {
+fn close(conn: &Connection, gateway_stopped: bool) {
     let unmark = "UPDATE usage SET opened_at = NULL,
                       incomplete_since = iif(?1, NULL, incomplete_since)";
     let folded = match conn.execute(unmark, [gateway_stopped]) {
@@ -109,23 +109,50 @@ fn recorded(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     Ok(since.optional()?.flatten().and_then(|since: i64| timestamp(since).ok()))
 }
 
-/// Takes the marks off a copy that is complete, if its schema has them.
-pub(super) fn unmark(conn: &Connection) -> rusqlite::Result<()> {
+/// Marks a copy as closed, if its schema has marks. If the log of its source is missing, the copy
+/// goes on saying so.
+pub(super) fn unmark(conn: &Connection, log_is_missing: bool) -> rusqlite::Result<()> {
     let known = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'usage'";
     if conn.query_row(known, [], |row| row.get::<_, i64>(0))? > 0 {
-        conn.execute("UPDATE usage SET opened_at = NULL, incomplete_since = NULL", [])?;
+        conn.execute(
+            "UPDATE usage SET opened_at = NULL,
+                 incomplete_since = iif(?1, coalesce(opened_at, incomplete_since), incomplete_since)",
+            [log_is_missing],
+        )?;
     }
     Ok(())
 }
 
-/// Folds the log in after something was erased.
+/// Folds the log in after something was erased, and at the end.
+///
+/// SQLite refuses a checkpoint at once while another connection makes one; no busy timeout applies.
+/// So each waits for the thread of [`bring_mark_in`] first.
 #[derive(Debug, Default)]
 pub(super) struct Folding {
     pending: bool,
     put_off: Option<Instant>,
+    marking: Option<JoinHandle<()>>,
+}
+
+impl Drop for Folding {
+    /// Whoever owns the folder keeps it until nothing uses it any more.
+    fn drop(&mut self) {
+        self.wait_for_mark();
+    }
 }
 
 impl Folding {
+    /// `pending`: something may have been erased before. `marking`: the thread that brings the mark in.
+    pub(super) fn new(pending: bool, marking: JoinHandle<()>) -> Self {
+        Self { pending, put_off: None, marking: Some(marking) }
+    }
+
+    /// Closes the file in good order, at the end of the writer thread.
+    pub(super) fn close(mut self, conn: &Connection, gateway_stopped: bool) {
+        self.wait_for_mark();
+        close(conn, gateway_stopped);
+    }
+
     /// Called after each batch. `erased`: something was erased in this one.
     pub(super) fn fold_if_due(&mut self, conn: &Connection, erased: bool) {
         self.pending |= erased;
@@ -133,12 +160,20 @@ impl Folding {
         if !self.pending || rests {
             return;
         }
+        self.wait_for_mark();
         let folded = fold(conn).unwrap_or_else(|error| {
             tracing::warn!(%error, "what was erased cannot be folded in yet");
             false
         });
         self.pending = !folded;
         self.put_off = (!folded).then(Instant::now);
+    }
+
+    fn wait_for_mark(&mut self) {
+        if let Some(marking) = self.marking.take() {
+            // A panic there has been printed, and leaves no checkpoint to wait for.
+            let _ = marking.join();
+        }
     }
 }
 

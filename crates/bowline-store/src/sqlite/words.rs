@@ -259,6 +259,8 @@ fn text_of(kind: i64, message: &str) -> Option<(String, String)> {
 fn query(words: &[String]) -> String {
     let quoted = |word: &String| {
         let (word, star) = match word.strip_suffix('*') {
+            // All words with the prefix are read: a single letter would be most of the index.
+            Some(word) if word.chars().count() < 2 => (word, ""),
             Some(word) => (word, "*"),
             None => (word.as_str(), ""),
         };

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::wal::{self, Folding};
+use super::wal::Folding;
 use crate::{Error, Result, failpoint};
 
 /// The most operations in one transaction: bounds how long the first one waits for the rest.
@@ -73,12 +73,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(conn: Connection) -> std::io::Result<Self> {
+    pub(super) fn start(conn: Connection, folding: Folding) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let (failed_tx, failed) = watch::channel(None);
         let thread = std::thread::Builder::new()
             .name("bowline-writer".into())
-            .spawn(move || write_loop(&conn, waiting, &failed_tx))?;
+            .spawn(move || write_loop(&conn, waiting, &failed_tx, folding))?;
         Ok(Self { queue, failed, thread: Some(thread) })
     }
 
@@ -149,9 +149,9 @@ fn write_loop(
     conn: &Connection,
     mut waiting: mpsc::Receiver<WriterRequest>,
     failed: &watch::Sender<Option<Error>>,
+    mut folding: Folding,
 ) {
     let mut batch: Vec<Box<dyn Work>> = Vec::with_capacity(BATCH);
-    let mut folding = Folding::default();
     let mut closing = None;
     while closing.is_none()
         && let Some(first) = waiting.blocking_recv()
@@ -186,7 +186,7 @@ fn write_loop(
     waiting.close();
     // After a failed flush the log stays as it is, for the next start to recover from.
     if failed.borrow().is_none() {
-        wal::close(conn, closing.is_some());
+        folding.close(conn, closing.is_some());
     }
     if let Some(tell) = closing {
         let _ = tell.send(());
@@ -262,6 +262,8 @@ impl From<rusqlite::Error> for Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     async fn count(writer: &Writer) -> i64 {
@@ -279,7 +281,7 @@ mod tests {
     async fn g4_what_fails_half_way_is_taken_back_and_what_only_refuses_disturbs_nobody() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE t (x)").unwrap();
-        let writer = Writer::start(conn).unwrap();
+        let writer = Writer::start(conn, Folding::default()).unwrap();
         writer.run(write).await.unwrap();
         let refused = writer.run(|_| Err::<(), _>(Error::NoSession)).await;
         assert_eq!(refused, Err(Error::NoSession));
@@ -291,5 +293,29 @@ mod tests {
         assert_eq!(writer.failed().await, Error::Fatal("disk".into()));
         let after = writer.run(write).await;
         assert_eq!(after, Err(Error::Fatal("disk".into())), "nothing is acknowledged any more");
+    }
+
+    #[tokio::test]
+    async fn g16_a_close_waits_for_the_checkpoint_of_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.db");
+        let conn = Connection::open(&file).unwrap();
+        conn.execute_batch(
+            "PRAGMA journal_mode = WAL; CREATE TABLE t (x);
+                            CREATE TABLE usage (opened_at, incomplete_since, folds);",
+        )
+        .unwrap();
+        let (end, may_end) = std::sync::mpsc::channel();
+        let marking = std::thread::spawn(move || may_end.recv().unwrap());
+        let writer = Writer::start(conn, Folding::new(true, marking)).unwrap();
+        writer.run(write).await.unwrap();
+        let closed = writer.close();
+        tokio::pin!(closed);
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut closed).await;
+        assert!(early.is_err(), "another checkpoint runs, and SQLite would refuse this one");
+        end.send(()).unwrap();
+        closed.await;
+        let log = std::fs::metadata(folder.path().join("t.db-wal"));
+        assert_eq!(log.map_or(0, |log| log.len()), 0);
     }
 }

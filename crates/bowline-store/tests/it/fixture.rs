@@ -127,7 +127,8 @@ pub(crate) async fn shown(
 
 /// Everything in the log, as text.
 pub(crate) async fn texts(store: &S, id: SessionId) -> Vec<String> {
-    store.history(id).await.unwrap().iter().map(|message| message.content()).collect()
+    let log = store.history(id).await.unwrap();
+    log.entries.iter().map(|entry| entry.message.content()).collect()
 }
 
 /// All sessions, newest first.

@@ -341,6 +341,9 @@ pub(crate) fn request(text: &str) -> TurnRequest {
         agent_id: None,
         recall: false,
         remember: false,
+        caller: None,
+        history: None,
+        digest: None,
     }
 }
 
@@ -350,7 +353,15 @@ pub(crate) fn watched(text: &str) -> TurnRequest {
 }
 
 pub(crate) fn submit(turn: TurnId, request: TurnRequest, key: Option<IdempotencyKey>) -> Submit {
-    Submit { turn, request: Arc::new(request), key, resume: true, sender: None, wait: false }
+    Submit {
+        turn,
+        request: Arc::new(request),
+        key,
+        resume: true,
+        sender: None,
+        wait: false,
+        blobs: Vec::new(),
+    }
 }
 
 /// A turn that is accepted and answered in one commit.
@@ -375,6 +386,7 @@ fn answer(asked: Vec<NewEntry>, entry: NewEntry) -> Answered {
         completion: "{}".into(),
         closing: None,
         routed_to: "offline".into(),
+        left_out: None,
         failure: None,
     }
 }

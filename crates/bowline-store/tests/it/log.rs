@@ -168,7 +168,7 @@ async fn sbp_l2_14_an_advanced_turn_goes_on_after_a_crash(store: S) {
     let left = &loaded.turns[0];
     assert_eq!((left.id, left.started, left.advanced, left.attempt), (turn, true, true, 1));
     let history = store.history(live.id()).await.unwrap();
-    assert_eq!(history.len(), 2, "the model sees what was done");
+    assert_eq!(history.entries.len(), 2, "the model sees what was done");
     let mut heir = Live::of(&store, live.id()).await;
     heir.take_up().await;
     let left = store.load(live.id()).await.unwrap().unwrap().turns.remove(0);

@@ -4,6 +4,7 @@
 
 mod backends;
 mod backup;
+mod blobs;
 mod devices;
 mod fixture;
 mod forks;

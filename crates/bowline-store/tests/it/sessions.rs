@@ -117,13 +117,13 @@ async fn a_deleted_session_is_gone_with_all_it_held(store: S) {
     let id = gone.id();
     assert!(store.session(id).await.unwrap().is_none());
     assert!(store.load(id).await.unwrap().is_none());
-    assert!(store.history(id).await.unwrap().is_empty());
+    assert!(store.history(id).await.unwrap().entries.is_empty());
     assert!(store.attached(id).await.unwrap().is_empty());
     assert!(store.devices(id).await.unwrap().is_empty());
     assert!(store.approvals(id).await.unwrap().is_empty());
     assert_eq!(store.known(key("s", "k", 1)).await.unwrap(), None);
     assert!(store.unfinished(ME).await.unwrap().is_empty());
-    assert_eq!(store.history(kept).await.unwrap().len(), 2);
+    assert_eq!(store.history(kept).await.unwrap().entries.len(), 2);
 }
 
 async fn a_secret_is_made_once(store: S) {

@@ -73,7 +73,10 @@ impl Archive {
     /// Opens a backup and checks all of it.
     pub(crate) fn open(path: &Path, done: &Done) -> Result<Self, BackupError> {
         let failed = BackupError::io("read", path);
-        let mut file = File::open(path).map_err(&failed)?;
+        let mut file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => BackupError::NoFile(path.to_owned()),
+            _ => failed(error),
+        })?;
         let size = file.metadata().map_err(&failed)?.len();
         let manifest = read_manifest(&mut file)?;
         let expected = expected_size(&manifest);

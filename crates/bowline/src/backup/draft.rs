@@ -5,10 +5,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::BackupError;
+
+/// What a folder of a backup in the making has in it.
+const OURS: [&str; 3] = ["members", "archive", "lock"];
 
 /// A backup in the making. Removed when dropped.
 #[derive(Debug)]
@@ -30,6 +33,9 @@ impl BackupDraft {
         match DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(failed(error));
+            }
+            Err(_) if !is_left_over(&folder).map_err(&failed)? => {
+                return Err(BackupError::Exists(folder.clone()));
             }
             _ => {}
         }
@@ -82,8 +88,27 @@ impl BackupDraft {
 
 impl Drop for BackupDraft {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        for ours in OURS {
+            let _ = remove(&self.folder.join(ours));
+        }
+        // Fails if anything else is in it.
+        let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Whether the folder is what a backup that was killed has left: our own folder, with nothing in it
+/// that is not ours.
+fn is_left_over(folder: &Path) -> io::Result<bool> {
+    let there = fs::symlink_metadata(folder)?;
+    if !there.is_dir() || there.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(folder)? {
+        if !OURS.iter().any(|ours| entry.as_ref().is_ok_and(|entry| entry.file_name() == *ours)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Removes a file or folder; it need not exist.
@@ -108,6 +133,20 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_somebodys_own_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, partial) = (folder.path().join("b.tar"), folder.path().join("b.tar.partial"));
+        fs::create_dir(&partial).unwrap();
+        fs::write(partial.join("mine.txt"), "precious").unwrap();
+        let refused = BackupDraft::begin(&target).unwrap_err();
+        assert_eq!(refused, BackupError::Exists(partial.clone()));
+        assert_eq!(fs::read_to_string(partial.join("mine.txt")).unwrap(), "precious");
+        fs::remove_dir_all(&partial).unwrap();
+        std::os::unix::fs::symlink(folder.path(), &partial).unwrap();
+        assert_eq!(BackupDraft::begin(&target).unwrap_err(), BackupError::Exists(partial));
+    }
 
     #[test]
     fn what_a_killed_backup_left_is_removed_and_one_under_way_is_not() {

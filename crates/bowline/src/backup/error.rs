@@ -11,8 +11,12 @@ use bowline_store::sqlite::backup::CopyError;
 pub(crate) enum BackupError {
     #[error("there is no database in {}", .0.display())]
     NoData(PathBuf),
+    #[error("there is no file {}", .0.display())]
+    NoFile(PathBuf),
     #[error("there is no folder {}", .0.display())]
     NoFolder(PathBuf),
+    #[error("a restore to {} did not finish, so it is incomplete", .0.display())]
+    Restoring(PathBuf),
     #[error("{} exists already", .0.display())]
     Exists(PathBuf),
     #[error("{} is being written by another bowline", .0.display())]
@@ -64,7 +68,9 @@ impl BackupError {
                                 it is"
                     .into()
             }
+            Self::NoFile(_) => "name a file that `bowline backup create` has made".into(),
             Self::NoFolder(_) => "make it first, or choose another place".into(),
+            Self::Restoring(_) => "run `bowline backup restore` with that folder again".into(),
             Self::Exists(_) => "choose another name, or replace it with --force".into(),
             Self::Busy(_) => "wait until the other one is done, or choose another name".into(),
             Self::Full(_) => {

@@ -46,6 +46,9 @@ pub(crate) fn collect(
     draft: &BackupDraft,
     done: &Done,
 ) -> Result<Manifest, BackupError> {
+    if data.join(RESTORING).exists() {
+        return Err(BackupError::Restoring(data.to_owned()));
+    }
     let into = draft.members();
     let created_at = Timestamp::now();
     let mut members = Vec::new();

@@ -27,6 +27,20 @@ Example:
         #[arg(long)]
         json: bool,
     },
+    /// List the prompts of an MCP server, or fill one in and print it
+    #[command(after_help = "\
+Examples:
+  bowline mcp prompts tickets
+  bowline mcp prompts tickets triage id=42 | bowline chat --last")]
+    Prompts(PromptsArgs),
+    /// List the resources of an MCP server, or read one
+    #[command(after_help = "\
+A resource that is not text is written as it is: redirect it into a file.
+
+Examples:
+  bowline mcp resources files
+  bowline mcp resources files file:///home/me/notes/today.md")]
+    Resources(ResourcesArgs),
     /// Act as an MCP server for Claude Desktop and other hosts, on standard input and output
     #[command(after_help = "\
 Forwards every request to the running gateway. The MCP host starts this command: see docs/mcp.md.
@@ -46,4 +60,33 @@ Examples:
         #[arg(long, value_name = "TOKEN", hide = true)]
         token: Option<String>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PromptsArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The server's name in the gateway's configuration
+    pub(crate) server: String,
+    /// The prompt to fill in [default: list them]
+    pub(crate) prompt: Option<String>,
+    /// The prompt's arguments
+    #[arg(value_name = "NAME=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResourcesArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The server's name in the gateway's configuration
+    pub(crate) server: String,
+    /// The resource to read [default: list them]
+    pub(crate) uri: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -17,6 +17,7 @@ use crate::cli::backup::{BackupArgs, BackupCommand, Output};
 use crate::failure::{Failure, FailureKind};
 use crate::paths;
 use crate::settings::Settings;
+use crate::shell::quote_path;
 use crate::terminal::{columns, note, say, show, utc};
 
 /// How often progress is shown; a step that takes less shows none.
@@ -25,7 +26,9 @@ const EVERY: Duration = Duration::from_secs(1);
 impl From<BackupError> for Failure {
     fn from(error: BackupError) -> Self {
         let kind = match &error {
-            BackupError::NoData(_) | BackupError::NoFolder(_) => FailureKind::NotFound,
+            BackupError::NoData(_) | BackupError::NoFile(_) | BackupError::NoFolder(_) => {
+                FailureKind::NotFound
+            }
             BackupError::Exists(_)
             | BackupError::Busy(_)
             | BackupError::NotEmpty { .. }
@@ -136,7 +139,7 @@ fn restore(file: &Path, data: &Path, output: Output) -> Result<ExitCode, Failure
         _ => {
             note!("{}", summary(&archive.manifest, archive.size));
             say!("{}", data.display());
-            note!("\nstart it with `bowline up --data {}`", data.display());
+            note!("\nstart it with: bowline up --data {}", quote_path(data));
         }
     }
     Ok(ExitCode::SUCCESS)

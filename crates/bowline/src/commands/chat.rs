@@ -58,7 +58,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let tools = ChatTools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
-    let (mut input, first) = Input::open(&args).await?;
+    let first = input::given(&args).await?;
     let session = session::open(&api, &args).await?;
     let surface = Surface::connect(SurfaceConfig {
         gateway: api.url.clone(),
@@ -76,6 +76,8 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     })
     .map_err(Failure::new)?;
     let (tell, done) = mpsc::channel(CALLS);
+    let signals = StopSignals::install()?;
+    let mut input = if first.is_some() { Input::None } else { Input::open(&args)? };
     let mut view = View::new(args.json, input.keyboard().is_some());
     view.begin(session.id, session.title.as_deref(), input.is_by_person());
     let chat = Chat {
@@ -98,7 +100,7 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         oldest_shown: None,
         interrupted: false,
     };
-    chat.talk(first).await
+    chat.talk(first, signals).await
 }
 
 /// The device type and UI capabilities that the chat declares.
@@ -155,8 +157,11 @@ enum ChatStep {
 }
 
 impl Chat {
-    async fn talk(mut self, first: Option<String>) -> Result<ExitCode, Failure> {
-        let mut signals = StopSignals::install()?;
+    async fn talk(
+        mut self,
+        first: Option<String>,
+        mut signals: StopSignals,
+    ) -> Result<ExitCode, Failure> {
         if let Some(text) = first {
             self.say(text).await?;
         }
@@ -167,7 +172,7 @@ impl Chat {
                     Some(event) => self.happened(event).await,
                     None => ChatStep::Leave,
                 },
-                input = self.input.next() => self.entered(input).await?,
+                input = self.input.next() => self.entered(input?).await?,
                 Some((call_id, outcome)) = self.done.recv() => {
                     // An error means that the surface is closed; its `Closed` event says why.
                     let _ = self.surface.answer(call_id, outcome).await;
@@ -197,14 +202,14 @@ impl Chat {
 
     async fn leave(self, end: Option<CloseReason>) -> Result<ExitCode, Failure> {
         let command = self.command_for(self.id);
-        let Self { surface, mut view, input, outstanding, leave_when_answered, .. } = self;
+        let Self { surface, mut view, input, outstanding, leave_when_answered, flags, .. } = self;
         let rest = if end.is_none() { surface.detach().await } else { Vec::new() };
         rest.iter().for_each(|event| view.show(event));
         view.close();
         // The terminal is back in its normal mode before anything else is printed.
         drop(input);
         if let Some(reason) = end {
-            return Err(closed(&reason));
+            return Err(closed(&reason, &flags));
         }
         view.farewell(&command);
         match outstanding.failure() {
@@ -358,18 +363,21 @@ impl Chat {
     }
 }
 
-fn closed(reason: &CloseReason) -> Failure {
+/// `flags`: how the gateway was named on the command line.
+fn closed(reason: &CloseReason, flags: &str) -> Failure {
     let failure = Failure::new(reason);
     match reason {
         CloseReason::Forbidden => failure
             .hint("give the session's token with --token-file, or an API key with --key-file")
             .kind(FailureKind::Refused),
-        CloseReason::NotFound => {
-            failure.hint("`bowline sessions list` lists your sessions").kind(FailureKind::NotFound)
+        CloseReason::NotFound => failure
+            .hint(format!("`bowline sessions list{flags}` lists your sessions"))
+            .kind(FailureKind::NotFound),
+        CloseReason::Replaced => {
+            failure.hint(format!("attach again with `bowline chat{flags} --last`"))
         }
-        CloseReason::Replaced => failure.hint("attach again with `bowline chat --last`"),
         CloseReason::HandedOff { session, .. } => {
-            failure.hint(format!("continue with `bowline chat --session {session}`"))
+            failure.hint(format!("continue with `bowline chat{flags} --session {session}`"))
         }
         CloseReason::Protocol { .. } => {
             failure.hint("gateway and chat may be of different versions")

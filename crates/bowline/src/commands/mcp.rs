@@ -1,6 +1,8 @@
-//! `bowline mcp`: lists the MCP servers that agents use, or acts as an MCP server.
+//! `bowline mcp`: shows the MCP servers that agents use, their prompts and resources, or acts as an
+//! MCP server.
 
 mod bridge;
+mod library;
 
 use std::process::ExitCode;
 
@@ -17,6 +19,8 @@ use crate::terminal::{note, one_line, printable, say};
 pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
     match args.command {
         McpCommand::List { gateway, json } => list(&gateway, json).await,
+        McpCommand::Prompts(args) => library::prompts(args).await,
+        McpCommand::Resources(args) => library::resources(args).await,
         McpCommand::Serve { gateway, token_file, token } => {
             let token = SESSION_TOKEN.secret(token.as_deref(), token_file.as_deref())?;
             serve(&gateway, token).await
@@ -47,6 +51,10 @@ async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
         for tool in tools {
             say!("  {}", tool_line(tool));
         }
+        for tool in server["not_offered"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let text = |name: &str| one_line(tool[name].as_str().unwrap_or("-"));
+            say!("  not offered: {}: {}", text("tool"), text("why"));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -66,7 +74,7 @@ async fn serve(gateway: &GatewayArgs, token: Option<String>) -> Result<ExitCode,
     // Report an unreachable gateway at the start, on stderr, not at the first tool call.
     api.get("/healthz").await?;
     let bearer = token.or_else(|| api.key().map(str::to_owned));
-    let url = api.url.join("/mcp").map_err(Failure::new)?;
-    Bridge::new(url, bearer).map_err(Failure::new)?.run().await.map_err(Failure::new)?;
+    let bridge = Bridge::open(api.url.clone(), bearer).await.map_err(Failure::new)?;
+    bridge.run().await.map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -154,7 +154,11 @@ pub(crate) fn entry_line(entry: &Value) -> String {
         None | Some("complete") => String::new(),
         Some(status) => format!(" [{status}]"),
     };
-    format!("{}{mark}: {}", message["role"].as_str().unwrap_or("?"), printable(content.trim_end()))
+    format!(
+        "{}{mark}: {}",
+        one_line(message["role"].as_str().unwrap_or("?")),
+        printable(content.trim_end())
+    )
 }
 
 fn text<'a>(object: &'a Value, name: &str) -> &'a str {

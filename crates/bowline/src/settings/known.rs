@@ -10,7 +10,7 @@ use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 28] = [
+const EXAMPLES: [(&str, &str); 30] = [
     ("auth.api_keys", r#"["sha256:…"]"#),
     ("auth.api_keys_file", r#""/etc/bowline/keys""#),
     ("http.allowed_origins", r#"["https://app.example"]"#),
@@ -23,11 +23,13 @@ const EXAMPLES: [(&str, &str); 28] = [
     ("tools.idempotent", r#"["get_*"]"#),
     ("tools.timeouts.*", r#""60s""#),
     ("tools.policy.*", r#""ask""#),
+    ("context.tokens.*", "8192"),
     ("translate.model", r#""gpt-4o-mini""#),
     ("upstream.*.url", r#""https://host/v1""#),
     ("upstream.*.key_env", r#""OPENAI_API_KEY""#),
     ("upstream.*.key_file", r#""/etc/bowline/openai.key""#),
     ("upstream.*.models", r#"["gpt-*"]"#),
+    ("upstream.*.vision", r#"["gpt-4o*"]"#),
     ("prices.*.input", "2.5"),
     ("prices.*.output", "10.0"),
     ("mcp.servers.*.command", r#""uvx""#),

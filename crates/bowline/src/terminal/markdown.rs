@@ -406,6 +406,15 @@ mod tests {
     }
 
     #[test]
+    fn character_references_bring_no_control_characters() {
+        let text = "a&#27;]0;t&#7;b&#x9b;1m&#10;c `&#27;` [x](y&#27;z)\n\n| &#27;[2J |\n|-|\n";
+        for line in whole(text, 80) {
+            let plain = line.plain();
+            assert!(!plain.contains(char::is_control), "{plain:?}");
+        }
+    }
+
+    #[test]
     fn a_table_that_does_not_fit_is_shown_as_written() {
         let text = "|alpha beta|gamma|\n|-|-|\n|1|2|\n";
         assert_eq!(plain(whole(text, 12)), ["|alpha", "beta|gamma|", "|-|-|", "|1|2|"]);

@@ -3,6 +3,7 @@
 //! Apart, because a column is not a byte nor a character: an ideograph fills two columns, an accent
 //! none. Pure: whoever writes to the terminal asks for the escape sequences.
 
+use super::one_line;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -73,8 +74,12 @@ impl Style {
 }
 
 impl Span {
+    /// Control characters are dropped here, whatever they were decoded from: a model must not play
+    /// with the terminal.
     pub(crate) fn new(text: impl Into<String>, style: Style) -> Self {
-        Self { text: text.into(), style }
+        let text = text.into();
+        let text = if text.contains(char::is_control) { one_line(&text) } else { text };
+        Self { text, style }
     }
 }
 

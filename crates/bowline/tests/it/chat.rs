@@ -137,6 +137,12 @@ async fn what_is_piped_is_one_message_and_with_lines_one_a_line_in_order() {
     assert_eq!(gateway.log(&id).await.len(), 2);
     let (said, ..) = piped(&["--lines"], "echo A\necho B\n\necho C\n");
     assert_eq!(said, "A\nB\nC\n");
+    let mut command = chat(&gateway, &["--lines"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"echo one\n\xff\necho three\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "what cannot be read is not passed over");
     let (_, error, code) = piped(&[], " \n");
     assert!(error.contains("standard input is empty"), "{error}");
     assert_ne!(code, Some(0));

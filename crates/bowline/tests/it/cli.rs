@@ -116,9 +116,9 @@ fn a_chat_without_a_gateway_says_how_to_start_one() {
     let said = fails(&["chat", "-m", "hi", "--url", "http://127.0.0.1:1"], folder.path(), &[]);
     insta::assert_snapshot!(said, @r"
     exit code 5
-    error: no gateway at http://127.0.0.1:1/: nothing answers there
+    error: nothing listens at http://127.0.0.1:1/
 
-    hint: start one with `bowline up`, or name another with --url
+    hint: start a gateway with `bowline up`, or name another with --url
     ");
 }
 
@@ -149,8 +149,9 @@ fn help_shows_commands_and_topics() {
                        1 if a check fails.
     2     usage        The command line, a variable or the configuration file is
                        wrong. Nothing was done.
-    3     refused      A server answered and said no: a wrong key, a conflict, a
-                       limit, a token that was used.
+    3     refused      A server said no (a wrong key, a conflict, a limit, a token
+                       that was used), or a file or folder is in the way and was not
+                       replaced.
     4     not found    The named session, daemon, user or file does not exist.
     5     unreachable  A gateway, control plane, relay or daemon does not answer, or
                        its certificate is not trusted.

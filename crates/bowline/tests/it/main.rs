@@ -10,6 +10,7 @@ mod chat;
 mod chat_terminal;
 mod chat_tools;
 mod cli;
+mod clients;
 mod conformance;
 mod control_cli;
 mod disk;

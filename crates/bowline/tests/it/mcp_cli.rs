@@ -1,20 +1,13 @@
 //! `bowline mcp list` and `bowline mcp serve`, the latter with an MCP host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::clients::python;
 use crate::process::{DEADLINE, Process, bowline, session_of};
-
-fn python() -> PathBuf {
-    let python = std::env::var_os("BOWLINE_TEST_PYTHON").map(PathBuf::from).unwrap_or_else(|| {
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/python/bin/python"))
-    });
-    assert!(python.exists(), "{} is missing; `make tools` makes it", python.display());
-    python
-}
 
 /// The path of a helper program in the gateway's tests.
 fn program(name: &str) -> String {
@@ -58,6 +51,10 @@ async fn sbp_l5_06_a_host_that_starts_programs_reaches_the_gateway_by_mcp_serve(
         ["sessions_list", {}],
         ["session_read", { "session_id": "no id" }],
         ["no_such_tool", {}],
+        ["instructions"],
+        ["resources"],
+        ["templates"],
+        ["read", "bowline://sessions/none"],
     ]);
     let got = got(host(folder.path(), &[], steps)).await;
     assert_eq!(names(&got[0]), ["session_read", "session_send", "sessions_list"], "{got}");
@@ -66,6 +63,76 @@ async fn sbp_l5_06_a_host_that_starts_programs_reaches_the_gateway_by_mcp_serve(
     assert_eq!(&got[2]["structuredContent"]["sessions"][0]["session_id"], session);
     assert!(got[3]["isError"] == true && text(&got[3]).contains("cannot be read"), "{}", got[3]);
     assert!(got[4]["refused"].as_str().unwrap().contains("no such tool"), "{}", got[4]);
+    assert!(got[5].as_str().unwrap().contains("session_send"), "the gateway's: {}", got[5]);
+    let uri = format!("bowline://sessions/{}", session.as_str().unwrap());
+    assert_eq!(got[6][0]["uri"], json!(uri), "{}", got[6]);
+    assert_eq!(got[7][0]["uriTemplate"], "bowline://sessions/{session_id}", "{}", got[7]);
+    assert!(got[8]["refused"].as_str().unwrap().contains("no such session"), "{}", got[8]);
+}
+
+#[tokio::test]
+async fn a_host_whose_gateway_has_gone_is_told_that_nothing_listens_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let steps = json!([["meet", here, there], ["sessions_list", {}], ["read", "bowline://x"]]);
+    let host = tokio::spawn(got(host(folder.path(), &[], steps)));
+    let begun = Instant::now();
+    while !here.exists() {
+        assert!(begun.elapsed() < DEADLINE && !host.is_finished(), "the host does not get there");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    drop(gateway);
+    std::fs::write(there, "").unwrap();
+    let got = host.await.unwrap();
+    let told =
+        |said: &str| said.contains("nothing listens at http://") && said.contains("bowline up");
+    assert!(got[0]["isError"] == true && told(text(&got[0])), "{got}");
+    assert!(told(got[1]["refused"].as_str().unwrap()), "{got}");
+}
+
+#[tokio::test]
+async fn mcp_prompts_and_mcp_resources_list_and_print_what_a_server_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    let settings = format!(
+        "[mcp.servers.test]\ncommand = {:?}\nargs = [{:?}, 'stdio']\n",
+        python(),
+        program("mcp_server.py"),
+    );
+    std::fs::write(&config, settings).unwrap();
+    let environment = [("BOWLINE_CONFIG", config.to_str().unwrap())];
+    let _gateway = Process::start_at(folder.path(), "127.0.0.1:0", &environment);
+    let run = |command: &str| {
+        let data = folder.path();
+        let output = bowline().arg("mcp").args(command.split(' ')).arg("--data").arg(data).output();
+        said(&output.unwrap())
+    };
+    insta::assert_snapshot!(run("prompts test"), @"greet  name=…  Greets somebody.");
+    insta::assert_snapshot!(run("prompts test greet name=Ada"), @"Say hello to Ada.");
+    insta::assert_snapshot!(run("resources test"), @r"
+    note://today       text/plain  Today's note.
+    note://photo       image/png   photo
+    note://days/{day}  text/plain  on
+    ");
+    insta::assert_snapshot!(run("resources test note://today"), @"Buy milk.");
+    insta::assert_snapshot!(run("resources test note://nothing"), @"error: the MCP server `test` refused: Unknown resource: note://nothing");
+    insta::assert_snapshot!(run("prompts other"), @r"
+    error: no MCP server of that name is configured
+
+    hint: `bowline mcp list` lists the servers
+    ");
+    insta::assert_snapshot!(run("prompts test greet Ada"), @r"
+    error: `Ada` is not an argument of a prompt
+
+    hint: write NAME=VALUE
+    ");
+    let listed: Value = serde_json::from_str(&run("resources test --json")).unwrap();
+    assert_eq!(listed["resources"][0]["uri"], "note://today", "{listed}");
+    let data = folder.path();
+    let mut photo = bowline();
+    photo.args(["mcp", "resources", "test", "note://photo", "--data"]).arg(data);
+    assert_eq!(photo.output().unwrap().stdout, b"\x89PNG\r\n\x1a\n", "the bytes");
 }
 
 #[tokio::test]
@@ -124,11 +191,25 @@ fn without_a_gateway_mcp_serve_says_so_and_ends() {
         .unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
     insta::assert_snapshot!(said(&output), @r"
-    error: no gateway at http://127.0.0.1:1/: nothing answers there
+    error: nothing listens at http://127.0.0.1:1/
 
-    hint: start one with `bowline up`, or name another with --url
+    hint: start a gateway with `bowline up`, or name another with --url
     ");
 }
+
+/// A server whose only tool must run as a task.
+const TASKS: &str = r#"
+import json, sys
+tool = {"name": "long", "inputSchema": {}, "execution": {"taskSupport": "required"}}
+info = {"name": "tasks", "version": "1"}
+hello = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+answers = {"initialize": hello, "tools/list": {"tools": [tool]}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] in answers:
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": answers[asked["method"]]}
+        print(json.dumps(answer), flush=True)
+"#;
 
 #[tokio::test]
 async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
@@ -137,9 +218,11 @@ async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
     let settings = format!(
         "[mcp.servers.test]\ncommand = {:?}\nargs = [{:?}, 'stdio']\ntools = ['add', 'echo']\n\
          [mcp.servers.gone]\ncommand = '/nonexistent'\n\
-         [mcp.servers.off]\ncommand = 'x'\nenabled = false\n",
+         [mcp.servers.off]\ncommand = 'x'\nenabled = false\n\
+         [mcp.servers.tasks]\ncommand = {:?}\nargs = ['-c', {TASKS:?}]\n",
         python(),
         program("mcp_server.py"),
+        python(),
     );
     std::fs::write(&config, settings).unwrap();
     let environment = [("BOWLINE_CONFIG", config.to_str().unwrap())];
@@ -151,18 +234,21 @@ async fn mcp_list_shows_servers_how_they_are_and_what_they_have() {
     // An MCP server needs some time to start.
     let begun = std::time::Instant::now();
     let mut shown = said(&list(&[]));
-    while !shown.contains(" up ") && begun.elapsed() < crate::process::DEADLINE {
+    while shown.matches(" up ").count() < 2 && begun.elapsed() < crate::process::DEADLINE {
         shown = said(&list(&[]));
     }
     insta::assert_snapshot!(shown, @r"
     gone                      down      stdio  its program was not found; check `command`
     off                       off       stdio  not enabled
+    tasks                     up        stdio  0 tools
+      not offered: long: it needs to run as an MCP task, which this gateway does not offer
     test                      up        stdio  2 tools
       mcp_test_add                              Adds     two numbers.
       mcp_test_echo
     ");
     let listed: Value = serde_json::from_slice(&list(&["--json"]).stdout).unwrap();
-    assert_eq!(listed[2]["tools"][0]["tool"], "add", "{listed}");
+    assert_eq!(listed[3]["tools"][0]["tool"], "add", "{listed}");
+    assert_eq!(listed[2]["not_offered"][0]["tool"], "long", "{listed}");
 }
 
 #[test]

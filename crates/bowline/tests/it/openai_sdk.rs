@@ -1,8 +1,8 @@
 //! The official OpenAI Python SDK, unchanged but for `base_url`.
 
-use std::path::PathBuf;
 use std::process::Command;
 
+use crate::clients::python;
 use crate::process::Process;
 
 /// A typical user's program: plain calls, a stream read as in tutorials, a session token as the
@@ -68,13 +68,9 @@ print("all good", openai.__version__)
 
 #[tokio::test]
 async fn sbp_l1_02_the_official_python_sdk_works_with_nothing_but_another_base_url() {
-    let python = std::env::var_os("BOWLINE_TEST_PYTHON").map(PathBuf::from).unwrap_or_else(|| {
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/python/bin/python"))
-    });
-    assert!(python.exists(), "{} is missing; `make tools` makes it", python.display());
     let folder = tempfile::tempdir().unwrap();
     let gateway = Process::start(folder.path());
-    let output = Command::new(python).args(["-c", PROGRAM, &gateway.url]).output().unwrap();
+    let output = Command::new(python()).args(["-c", PROGRAM, &gateway.url]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 }

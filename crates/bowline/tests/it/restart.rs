@@ -73,6 +73,45 @@ async fn sbp_l2_13_a_turn_interrupted_by_kill_9_is_run_again_once() {
 }
 
 #[tokio::test]
+async fn g3_an_sdks_own_retry_after_kill_9_joins_the_turn_that_made_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gateway = Process::paced(folder.path(), "50ms");
+    // With an image, which must survive with its turn.
+    let mut body = turn(None, "count to 500");
+    let url = format!("data:image/png;base64,{}", "abcd".repeat(50_000));
+    let image = json!({ "type": "image_url", "image_url": { "url": url } });
+    let text = json!({ "type": "text", "text": "count to 500" });
+    body["messages"][0]["content"] = json!([text, image]);
+    let ask = |url: &str, tries: &str| {
+        let request = reqwest::Client::new().post(format!("{url}/v1/chat/completions"));
+        request.header("X-Stainless-Retry-Count", tries).json(&body).send()
+    };
+    let asked = tokio::spawn(ask(&gateway.url, "0"));
+    let session = loop {
+        let sessions = gateway.get("/v1/sessions").await;
+        if let Some(made) = sessions["sessions"].as_array().unwrap().first() {
+            break made["session_id"].as_str().unwrap().to_owned();
+        }
+    };
+    gateway.kill();
+    assert!(asked.await.unwrap().is_err());
+
+    let gateway = Process::start(folder.path());
+    assert_eq!(gateway.recovered, 1);
+    let again: Value = ask(&gateway.url, "1").await.unwrap().json().await.unwrap();
+    assert_eq!(session_of(&again), session, "{again}");
+    assert!(again["sbp"]["session_token"].is_string(), "its caller was never told the token");
+    let sessions = gateway.get("/v1/sessions").await;
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
+    let log = gateway.get(&format!("/v1/sessions/{session}/messages")).await;
+    assert_eq!(log["messages"].as_array().unwrap().len(), 2);
+    let url = log["messages"][0]["message"]["content"][1]["image_url"]["url"].as_str().unwrap();
+    let hash = url.split(':').nth(3).unwrap();
+    let read = reqwest::get(format!("{}/v1/sessions/{session}/blobs/{hash}", gateway.url)).await;
+    assert_eq!(read.unwrap().bytes().await.unwrap().len(), 150_000);
+}
+
+#[tokio::test]
 async fn g3_a_retry_after_a_crash_gives_the_same_turn() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Process::start(folder.path());

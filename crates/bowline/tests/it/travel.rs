@@ -164,6 +164,10 @@ fn check_tables(data: &Path, place: &str) -> i64 {
             "luggage of nobody",
             "SELECT count(*) FROM carried WHERE session NOT IN (SELECT key FROM sessions)",
         ),
+        (
+            "instructions of nobody",
+            "SELECT count(*) FROM instructions WHERE session NOT IN (SELECT key FROM sessions)",
+        ),
         ("turns under way", "SELECT count(*) FROM turns"),
     ] {
         assert_eq!(number(sql), 0, "{place}: {what}");

@@ -67,7 +67,15 @@ impl World {
             self.wire.extend(d.logged(turn));
         }
         let seq = self.head() + 2;
-        let live = LiveText { turn_id: id(seq), seq, attempt: 1, from: 0, text: &self.running };
+        let live = LiveText {
+            turn_id: id(seq),
+            seq,
+            attempt: 1,
+            from: 0,
+            text: &self.running,
+            step: seq,
+            model: "m",
+        };
         self.wire.extend(d.live(live));
     }
 

@@ -22,6 +22,7 @@ pub(super) fn logged(seq: Seq, content: &str) -> LoggedTurn {
         model: None,
         created_at: Timestamp::UNIX_EPOCH,
         step_count: seq,
+        cost_usd: 0.0,
         status: TurnStatus::Complete,
     }
 }
@@ -50,6 +51,7 @@ fn chunk(seq: Seq, offset: u64, delta: &str) -> ServerFrame {
         session_id: SESSION,
         seq,
         offset,
+        v0_9: None,
     }
 }
 

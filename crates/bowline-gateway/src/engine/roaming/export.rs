@@ -6,6 +6,7 @@ use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{ExportId, SessionId};
 use bowline_sbp::roaming_token::RoamingClaims;
+use bowline_sbp::tool_result::without_images;
 use bowline_store::{Entry, Error, Export, Memory, NewExport, Packed};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -30,9 +31,10 @@ impl Engine {
     ) -> Result<Exported, Failure> {
         let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
         let title = packed.session.titles.given.as_deref().map(str::to_owned);
+        let packed = self.with_blobs(packed).await?;
         let export = self.bundle(packed, ttl, label.or(title), memory).await?;
         if export.bundle.len() > self.limits.import_body {
-            return Err(Failure::new(Code::TooLarge, too_large(self.limits.import_body)));
+            return Err(too_large(self.limits.import_body));
         }
         let export = self.store.keep_export(export).await?;
         metrics::counter!("bowline_exports_total").increment(1);
@@ -56,7 +58,18 @@ impl Engine {
         })
     }
 
-    /// The bundle of a packed session, ready to be kept.
+    /// The packed session with its blobs in its messages. Images of tool results are left out: other
+    /// gateways would send our form of an image to a model that refuses it.
+    async fn with_blobs(&self, mut packed: Packed) -> Result<Packed, Failure> {
+        for entry in packed.entries.iter_mut().filter(|entry| entry.message.may_have_images()) {
+            entry.message = without_images(&entry.message).into_owned();
+        }
+        self.inline(packed.session.id, &mut packed.entries).await?;
+        Ok(packed)
+    }
+
+    /// The bundle of a packed session. That of a handoff is not kept, so it has references in place
+    /// of blobs.
     pub(super) async fn bundle(
         &self,
         packed: Packed,
@@ -141,8 +154,11 @@ pub(super) fn view(export: Export) -> ExportView {
     }
 }
 
-fn too_large(limit: usize) -> String {
-    format!("the bundle is over {limit} bytes; raise limits.import_body here and where it goes")
+pub(in crate::engine) fn too_large(limit: usize) -> Failure {
+    let why = format!(
+        "the bundle is over {limit} bytes; raise limits.import_body here and where it goes"
+    );
+    Failure::new(Code::TooLarge, why)
 }
 
 fn contents(
@@ -152,7 +168,7 @@ fn contents(
     label: Option<String>,
     now: Timestamp,
 ) -> Contents {
-    let Packed { session, entries, carried } = packed;
+    let Packed { session, entries, instruction, carried } = packed;
     let asked = entries.iter().rev().find(|entry| entry.message.role() == "user");
     let memory: Vec<_> = memories
         .into_iter()
@@ -176,6 +192,7 @@ fn contents(
             created_at: session.created_at,
             step_count: session.step_count,
             metadata: Some(session.metadata).filter(|metadata| metadata != "{}"),
+            instruction,
         },
         messages: entries.into_iter().map(message).collect(),
         memory: Some(memory).filter(|memory| !memory.is_empty()),
@@ -198,6 +215,7 @@ fn message(entry: Entry) -> MessagePart {
         created_at: entry.created_at,
         status: entry.status,
         agent_id: entry.agent_id,
+        replaces: entry.replaces,
         carried: entry.carried,
     }
 }

@@ -71,10 +71,16 @@ impl Engine {
             messages: contents.messages.len() as u64,
             memory_restored: contents.memory.is_some(),
         };
-        let mut entries = entries(contents.messages, now);
+        // Decoding and hashing many images would block the async runtime.
+        let messages = contents.messages;
+        let entries = tokio::task::spawn_blocking(move || entries(messages, now)).await;
+        let mut entries = entries.map_err(|_| internal())?;
         let told = told(&about, &contents.session.id, now);
         entries.push(ImportedEntry {
-            entry: NewEntry::message(Message::text("system", &told)),
+            entry: NewEntry {
+                instruction: contents.session.instruction,
+                ..NewEntry::message(Message::text("system", &told))
+            },
             turn_id: TurnId(Uuid::now_v7()),
             at: now,
         });
@@ -182,7 +188,8 @@ fn entries(messages: Vec<MessagePart>, now: Timestamp) -> Vec<ImportedEntry> {
             status: part.status,
             agent_id: part.agent_id,
             carried: part.carried,
-            ..NewEntry::new(part.kind, part.message)
+            replaces: part.replaces,
+            ..NewEntry::with_blobs(part.kind, part.message)
         };
         let entry = ImportedEntry { entry, turn_id, at };
         if ends {

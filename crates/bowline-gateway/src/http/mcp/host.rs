@@ -1,16 +1,19 @@
-//! The MCP server's tools: three to talk to sessions, and those of attached devices.
+//! The MCP server: three tools to talk to sessions, those of attached devices, and the sessions as
+//! resources.
 
 use std::sync::Arc;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
+    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use super::{Reach, devices, sessions};
+use super::{Reach, devices, resources, sessions};
 use crate::http::App;
 
 /// Tools on one page of a list.
@@ -18,7 +21,8 @@ const PAGE: usize = 200;
 
 const INSTRUCTIONS: &str = "Bowline keeps conversations with AI agents alive. sessions_list shows \
     them, session_send sends a message and returns the agent's answer, session_read shows what \
-    was said. The other tools run on devices that are attached right now.";
+    was said. The other tools run on devices that are attached right now. Sessions are also \
+    resources: bowline://sessions/{session_id}.";
 
 /// The gateway as an MCP server.
 #[derive(Clone)]
@@ -34,7 +38,8 @@ impl Host {
 
 impl ServerHandler for Host {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let offered = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        ServerConfig::new(offered)
             .with_server_info(Implementation::new("bowline", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
     }
@@ -85,7 +90,57 @@ impl ServerHandler for Host {
         let failed = |why| CallToolResult::error(vec![ContentBlock::text(why)]);
         Ok(answer.unwrap_or_else(failed).into())
     }
+
+    /// The SDK hands over what it cannot read: an unknown method, or wrong parameters of a known one.
+    async fn on_custom_request(
+        &self,
+        asked: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = asked.method;
+        Err(match METHODS.contains(&method.as_str()) {
+            true => {
+                ErrorData::invalid_params(format!("the parameters of {method} are wrong"), None)
+            }
+            false => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
+        })
+    }
+
+    async fn list_resources(
+        &self,
+        asked: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let cursor = asked.and_then(|asked| asked.cursor);
+        resources::list(&self.app, reach(&context)?, cursor).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _asked: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(resources::templates())
+    }
+
+    async fn read_resource(
+        &self,
+        asked: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        Ok(resources::read(&self.app, reach(&context)?, &asked.uri).await?.into())
+    }
 }
+
+/// The methods that this server has.
+const METHODS: [&str; 6] = [
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "initialize",
+];
 
 /// The access that `admit` stored in the request's extensions.
 fn reach(context: &RequestContext<RoleServer>) -> Result<&Reach, ErrorData> {

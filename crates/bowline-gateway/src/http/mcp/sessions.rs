@@ -6,7 +6,8 @@ use std::time::Duration;
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{Done, Submit, TurnRequest};
-use bowline_store::{Page, Session};
+use bowline_sbp::tool_result::without_images;
+use bowline_store::{Entry, Page, Session};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ const READ: &str = "session_read";
 const PATIENCE: u64 = 50;
 const MOST_PATIENCE: u64 = 600;
 const MOST_SESSIONS: u32 = 100;
-const MOST_MESSAGES: u32 = 200;
+pub(super) const MOST_MESSAGES: u32 = 200;
 /// The largest page of messages, in bytes; the rest is left for the next page.
 const LARGEST_PAGE: usize = 1 << 20;
 
@@ -176,6 +177,7 @@ async fn send(
         resume: true,
         sender: None,
         wait: false,
+        blobs: Vec::new(),
     };
     let (accepted, handle, after) = match (reach, asked.session_id) {
         (Reach::All, None) => {
@@ -235,32 +237,43 @@ fn answered(done: &Done) -> CallToolResult {
 async fn read(app: &App, reach: &Reach, asked: Read) -> ToolAnswer {
     let session = find(app, reach, asked.session_id).await?;
     let limit = asked.limit.unwrap_or(20).clamp(1, MOST_MESSAGES);
+    let (entries, more) = page(app, &session, asked.after, limit).await.map_err(said)?;
+    let messages: Vec<_> = entries.into_iter().map(message).collect();
+    let page = json!({ "session_id": session.id, "messages": messages, "more": more });
+    Ok(CallToolResult::structured(page))
+}
+
+/// Entries of a session, oldest first: those after a `seq`, or the newest. Whether there are more
+/// after or before them.
+pub(super) async fn page(
+    app: &App,
+    session: &Session,
+    after: Option<u64>,
+    limit: u32,
+) -> Result<(Vec<Entry>, bool), bowline_store::Error> {
     let store = &app.engine.store;
-    let entries = match asked.after {
-        Some(after) => store.entries_after(session.id, after, limit).await,
-        None => store.entries_before(session.id, session.last_seq + 1, limit).await,
+    let mut entries = match after {
+        Some(after) => store.entries_after(session.id, after, limit).await?,
+        None => store.entries_before(session.id, session.last_seq + 1, limit).await?,
     };
-    let mut entries = entries.map_err(said)?;
     // Cut to size from the end that was asked for; at least one entry is returned.
-    if asked.after.is_none() {
+    if after.is_none() {
         entries.reverse();
     }
     let mut size = 0;
     entries.retain(|entry| {
         let first = size == 0;
-        size += entry.message.as_json().len();
+        size += without_images(&entry.message).as_json().len();
         first || size <= LARGEST_PAGE
     });
-    let more = match asked.after {
+    let more = match after {
         Some(_) => entries.last().is_some_and(|last| last.seq < session.last_seq),
         None => {
             entries.reverse();
             entries.first().is_some_and(|first| first.seq > 1)
         }
     };
-    let messages: Vec<_> = entries.into_iter().map(message).collect();
-    let page = json!({ "session_id": session.id, "messages": messages, "more": more });
-    Ok(CallToolResult::structured(page))
+    Ok((entries, more))
 }
 
 /// The named session, if the caller may access it.

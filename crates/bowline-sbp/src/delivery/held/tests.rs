@@ -20,6 +20,7 @@ fn turn(seq: Seq, content: &str) -> LoggedTurn {
         model: None,
         created_at: jiff::Timestamp::UNIX_EPOCH,
         step_count: 1,
+        cost_usd: 0.0,
         status: TurnStatus::Complete,
     }
 }
@@ -39,8 +40,15 @@ fn chunk(frame: &ServerFrame) -> (u64, &str) {
 #[test]
 fn sbp_l4_03_a_translation_comes_in_chunks_and_counts_as_sent_with_the_last_frame() {
     let mut d = delivery(Mode::Chunks, 0, 0);
-    let live =
-        LiveText { turn_id: turn(2, "").turn_id, seq: 2, attempt: 1, from: 0, text: "The orig" };
+    let live = LiveText {
+        turn_id: turn(2, "").turn_id,
+        seq: 2,
+        attempt: 1,
+        from: 0,
+        text: "The orig",
+        step: 1,
+        model: "m",
+    };
     assert_eq!(d.live(live), [], "a translation needs the whole");
     d.hold(turn(2, "The original."));
     assert_eq!(d.held().unwrap().content, "The original.");

@@ -49,9 +49,12 @@ fn submit(number: u128, wait: bool) -> Submit {
         agent_id: None,
         recall: false,
         remember: false,
+        caller: None,
+        history: None,
+        digest: None,
     };
     let (turn, request) = (TurnId(Uuid::from_u128(number)), Arc::new(request));
-    Submit { turn, request, key: None, resume: false, sender: None, wait }
+    Submit { turn, request, key: None, resume: false, sender: None, wait, blobs: Vec::new() }
 }
 
 fn command(id: u64, command: Command) -> Input {
@@ -71,6 +74,7 @@ fn ended(number: u128) -> Input {
         completion: "yes".into(),
         closing: None,
         routed_to: "offline".into(),
+        left_out: None,
         failure: None,
     }));
     let turn = TurnId(Uuid::from_u128(number));

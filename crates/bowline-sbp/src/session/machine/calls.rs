@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::approvals::{Question, no};
@@ -29,6 +29,7 @@ use crate::session::live::DeviceCall;
 use crate::session::log::NewEntry;
 use crate::session::row::SnapshotKind;
 use crate::session::turn::{CALL_INTERRUPTED, PlannedCall, Replanned, Work};
+use crate::tool_result::content;
 
 /// The largest tool result of a device, in bytes.
 const LARGEST_RESULT: usize = 1 << 20;
@@ -128,15 +129,6 @@ impl Call {
 
     fn is_at(&self, epoch: u64) -> bool {
         matches!(self.state, CallState::Device { target: Some(target), .. } if target == epoch)
-    }
-}
-
-/// A result as the content of a tool message: strings as they are, the rest as JSON.
-fn as_content(result: Result<Value, String>) -> String {
-    match result {
-        Ok(Value::String(text)) => text,
-        Ok(value) => value.to_string(),
-        Err(why) => json!({ "error": why }).to_string(),
     }
 }
 
@@ -443,8 +435,8 @@ impl Machine {
             CallOf::Command(to) => return step.reply(to, Reply::Called(result)),
             CallOf::Turn(turn) => turn,
         };
-        let message = call.plan.call.result(&as_content(result));
-        self.append(turn, vec![NewEntry::new(EntryKind::Action, message)], true, now, step);
+        let message = call.plan.call.result_of(content(result, self.limits.images));
+        self.append(turn, vec![NewEntry::with_blobs(EntryKind::Action, message)], true, now, step);
         self.take_snapshot(SnapshotKind::PostAction, now);
         if let Some(acting) = self.acting(turn)
             && let super::TurnState::Acting { open, .. } = &mut acting.state

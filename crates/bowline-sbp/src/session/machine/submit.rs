@@ -131,7 +131,7 @@ impl Machine {
     }
 
     fn accept(&mut self, to: CommandId, submit: Submit, now: Now, step: &mut Step) {
-        let Submit { turn: id, request, key, resume, sender, wait } = submit;
+        let Submit { turn: id, request, key, resume, sender, wait, blobs } = submit;
         let found = Some(self.head.status).filter(|_| !std::mem::take(&mut self.making));
         if resume {
             self.move_on(Change::Resumed, now);
@@ -150,7 +150,7 @@ impl Machine {
             advanced: false,
             keyed: key.is_some(),
         };
-        step.write(Write::Accept { turn, key: key.clone() });
+        step.write(Write::Accept { turn, key: key.clone(), blobs });
         let waiters = if wait { vec![to] } else { Vec::new() };
         let turn = Turn::accepted(id, request, key, found, sender, waiters);
         self.queue.push_back(Item::Turn(Box::new(turn)));

@@ -114,9 +114,20 @@ fn submit(number: u128, origin: Origin) -> Submit {
         agent_id: None,
         recall: false,
         remember: false,
+        caller: None,
+        history: None,
+        digest: None,
     };
     let request = Arc::new(request);
-    Submit { turn: turn(number), request, key: None, resume: false, sender: None, wait: false }
+    Submit {
+        turn: turn(number),
+        request,
+        key: None,
+        resume: false,
+        sender: None,
+        wait: false,
+        blobs: Vec::new(),
+    }
 }
 
 fn waited(number: u128) -> Submit {
@@ -132,6 +143,7 @@ fn answered(text: &str) -> RoundEnd {
         completion: text.into(),
         closing: None,
         routed_to: "offline".into(),
+        left_out: None,
         failure: None,
     }))
 }

@@ -55,6 +55,7 @@ pub(super) struct Turn {
     pub(super) id: TurnId,
     pub(super) request: Arc<TurnRequest>,
     question: Option<Arc<str>>,
+    model: Arc<str>,
     pub(super) key: Option<IdempotencyKey>,
     keyed: bool,
     /// The session's status before the turn; none if the turn created the session.
@@ -101,6 +102,7 @@ impl Turn {
         Self {
             id,
             question: request.question().map(Arc::from),
+            model: Arc::from(request.model.as_str()),
             request,
             keyed: key.is_some(),
             key,
@@ -136,6 +138,7 @@ impl Turn {
             tethered: self.request.tether,
             sender: self.sender,
             question: self.question.clone(),
+            model: Arc::clone(&self.model),
         }
     }
 
@@ -157,7 +160,13 @@ impl Turn {
         let messages = &self.request.messages;
         let answered = messages.iter().rposition(|message| message.role() == "assistant");
         let new = messages.iter().skip(answered.map_or(0, |at| at + 1));
-        new.filter(|_| !self.advanced).cloned().map(NewEntry::message).collect()
+        // System messages are the session's instruction, and this turn changes nothing.
+        let new = new.filter(|message| !matches!(message.role(), "system" | "developer"));
+        // Its caller has seen them: it may send them again, and they are not new then.
+        let caller = self.request.caller;
+        let entry =
+            |message: &Message| NewEntry { caller, ..NewEntry::message(Message::clone(message)) };
+        new.filter(|_| !self.advanced).map(entry).collect()
     }
 
     /// The log entry in place of an answer.
@@ -274,7 +283,8 @@ impl Machine {
     /// Ends the turn at the front with its answer.
     fn answered(&mut self, answered: Answered, now: Now, step: &mut Step) {
         let Some(Item::Turn(turn)) = self.queue.pop_front() else { return };
-        let Answered { asked, entry, tokens, completion, closing, routed_to, failure } = answered;
+        let Answered { asked, entry, tokens, completion, closing, routed_to, left_out, failure } =
+            answered;
         let (status, cost_usd) = (entry.status, turn.spent_usd + entry.cost_usd);
         let mut entries = asked;
         entries.push(entry);
@@ -290,13 +300,15 @@ impl Machine {
             turn_id: Some(turn.id),
             seq: Some(self.head.last_seq),
             turn_status: status,
+            left_out,
             ..self.info()
         };
         let done = Done { completion, info, closing };
         // A partial answer is not replayed under the idempotency key: a retry runs the turn again.
         let result = (turn.keyed && failure.is_none()).then(|| done.to_json());
         step.write(Write::End { turn: turn.id, keyed: turn.keyed, result });
-        self.ended(*turn, failure.map_or(Ok(done), Err), step);
+        let outcome = failure.map_or(Ok(done), |failure| Err(failure.after_storing()));
+        self.ended(*turn, outcome, step);
         self.start_next(now, step);
     }
 
@@ -315,6 +327,7 @@ impl Machine {
             turn_id: None,
             seq: None,
             turn_status: TurnStatus::Complete,
+            left_out: None,
         }
     }
 
@@ -338,7 +351,7 @@ impl Machine {
         entries.push(turn.note(note, status));
         self.append(turn.id, entries, false, now, step);
         step.write(Write::End { turn: turn.id, keyed: turn.keyed, result: None });
-        self.ended(turn, Err(failure), step);
+        self.ended(turn, Err(failure.after_storing()), step);
     }
 
     /// [`Machine::give_up`] for a turn that was never run: the messages come from its request.

@@ -15,7 +15,7 @@ use super::store::session_id;
 
 /// Small, so that schedules reach them.
 const LIMITS: SessionLimits =
-    SessionLimits { waiting_turns: 3, surfaces: 2, calls: 3, attempts: 2 };
+    SessionLimits { waiting_turns: 3, surfaces: 2, calls: 3, attempts: 2, images: 1 << 20 };
 /// The most inputs in one commit.
 const BATCH: usize = 6;
 

@@ -68,6 +68,7 @@ impl Round {
             completion: text,
             closing: None,
             routed_to: "offline".into(),
+            left_out: None,
             failure,
         }
     }

@@ -72,7 +72,10 @@ pub(super) fn submit(turn: TurnId, origin: Origin, key: Option<IdempotencyKey>) 
         agent_id: None,
         recall: false,
         remember: false,
+        caller: None,
+        history: None,
+        digest: None,
     };
     let request = Arc::new(request);
-    Submit { turn, request, key, resume: false, sender: None, wait: false }
+    Submit { turn, request, key, resume: false, sender: None, wait: false, blobs: Vec::new() }
 }

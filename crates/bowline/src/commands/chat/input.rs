@@ -27,45 +27,25 @@ pub(super) enum InputEvent {
 }
 
 impl Input {
-    /// The input, and the message that was given at once: by --message, or piped.
-    pub(super) async fn open(args: &ChatArgs) -> Result<(Self, Option<String>), Failure> {
-        let unreadable = |error: std::io::Error| {
-            Failure::new(format!("cannot read standard input: {error}"))
-                .hint("give the message with --message")
-        };
-        if let Some(message) = &args.message {
-            return Ok((Input::None, Some(message.clone())));
-        }
+    /// Where messages come from, if none was [`given`]. Enters the raw mode of a terminal: call it
+    /// when nothing else has to be waited for.
+    pub(super) fn open(args: &ChatArgs) -> Result<Self, Failure> {
         let by_person = std::io::stdin().is_terminal();
         if by_person && !args.json && !args.lines && can_redraw() {
-            let keyboard = Keyboard::open().map_err(unreadable)?;
-            return Ok((Input::Keyboard(Box::new(keyboard)), None));
+            let keyboard = Keyboard::open().map_err(|error| unreadable(&error))?;
+            return Ok(Input::Keyboard(Box::new(keyboard)));
         }
-        if by_person || args.lines {
-            let lines = BufReader::new(tokio::io::stdin()).lines();
-            return Ok((Input::Lines { lines, by_person }, None));
-        }
-        let mut bytes = Vec::new();
-        tokio::io::stdin().take(PIPED).read_to_end(&mut bytes).await.map_err(unreadable)?;
-        let text = String::from_utf8(bytes).map_err(|_| {
-            Failure::new("standard input is not text in UTF-8")
-                .hint("pipe a text, not a binary file")
-        })?;
-        match text.trim() {
-            "" => Err(Failure::new("there is no message: standard input is empty")
-                .hint("run it in a terminal to talk, or give a message with --message")),
-            _ => Ok((Input::None, Some(text.trim_end().to_owned()))),
-        }
+        Ok(Input::Lines { lines: BufReader::new(tokio::io::stdin()).lines(), by_person })
     }
 
     /// The next input; never, if there is none. Cancel-safe.
-    pub(super) async fn next(&mut self) -> InputEvent {
+    pub(super) async fn next(&mut self) -> Result<InputEvent, Failure> {
         match self {
-            Input::Keyboard(keyboard) => InputEvent::User(keyboard.next().await),
-            Input::Lines { lines, .. } => match lines.next_line().await {
-                Ok(Some(line)) => InputEvent::Line(line),
-                Ok(None) | Err(_) => InputEvent::End,
-            },
+            Input::Keyboard(keyboard) => Ok(InputEvent::User(keyboard.next().await)),
+            Input::Lines { lines, .. } => {
+                let line = lines.next_line().await.map_err(|error| unreadable(&error))?;
+                Ok(line.map_or(InputEvent::End, InputEvent::Line))
+            }
             Input::None => std::future::pending().await,
         }
     }
@@ -85,4 +65,30 @@ impl Input {
     pub(super) fn is_by_person(&self) -> bool {
         matches!(self, Input::Keyboard(_) | Input::Lines { by_person: true, .. })
     }
+}
+
+/// The message that was given at once: by --message, or piped without --lines.
+pub(super) async fn given(args: &ChatArgs) -> Result<Option<String>, Failure> {
+    if let Some(message) = &args.message {
+        return Ok(Some(message.clone()));
+    }
+    if args.lines || std::io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    let read = tokio::io::stdin().take(PIPED).read_to_end(&mut bytes).await;
+    read.map_err(|error| unreadable(&error))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Failure::new("standard input is not text in UTF-8").hint("pipe a text, not a binary file")
+    })?;
+    match text.trim() {
+        "" => Err(Failure::new("there is no message: standard input is empty")
+            .hint("run it in a terminal to talk, or give a message with --message")),
+        _ => Ok(Some(text.trim_end().to_owned())),
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot read standard input: {error}"))
+        .hint("pipe text in UTF-8, or give the message with --message")
 }

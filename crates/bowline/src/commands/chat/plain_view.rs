@@ -117,7 +117,8 @@ impl PlainView {
     /// Prints a notice of the program on stderr.
     pub(super) fn note(&mut self, text: &str) {
         self.end_line();
-        note!("· {text}");
+        // It may quote an upstream or another device.
+        note!("· {}", printable(text));
     }
 
     pub(super) fn end_line(&mut self) {

@@ -1,7 +1,8 @@
 //! An MCP server on stdin and stdout that forwards every request to the gateway's `/mcp`.
 //!
-//! Has no tools of its own: the host gets the gateway's tools. After a restart of the gateway the
-//! next request reconnects; only the request that found the connection broken fails, with an error.
+//! Has nothing of its own: the host gets the gateway's instructions, tools and resources. After a
+//! restart of the gateway the next request reconnects; only the request that found the connection
+//! broken fails, with an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,9 @@ use std::time::Duration;
 use bowline_net::outbound;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-    ContentBlock, Implementation, ListToolsResult, PaginatedRequestParams, ResultType,
-    ServerCapabilities, ServerConfig,
+    ContentBlock, Implementation, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ResultType, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::{RequestContext, RunningService, ServiceError};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -27,16 +29,29 @@ const CONNECT: Duration = Duration::from_secs(10);
 type Connection = Arc<RunningService<RoleClient, ClientConfig>>;
 
 pub(super) struct Bridge {
+    /// The gateway.
     url: Url,
     bearer: Option<String>,
     http: reqwest::Client,
     connection: Mutex<Option<Connection>>,
+    /// What the gateway said of itself when this command started.
+    info: ServerConfig,
 }
 
 impl Bridge {
-    pub(super) fn new(url: Url, bearer: Option<String>) -> Result<Self, reqwest::Error> {
+    /// Connects to the gateway at `url`.
+    pub(super) async fn open(url: Url, bearer: Option<String>) -> Result<Self, String> {
         let http = outbound::client(&url).connect_timeout(CONNECT);
-        Ok(Self { url, bearer, http: http.build()?, connection: Mutex::default() })
+        let http = http.build().map_err(|error| error.to_string())?;
+        let info = ServerConfig::new(ServerCapabilities::default());
+        let mut bridge = Self { url, bearer, http, connection: Mutex::default(), info };
+        let gateway = bridge.connected().await?;
+        if let Some(theirs) = gateway.peer_info() {
+            bridge.info = ServerConfig::new(theirs.capabilities.clone())
+                .with_server_info(Implementation::new("bowline", env!("CARGO_PKG_VERSION")));
+            bridge.info.instructions = theirs.instructions.clone();
+        }
+        Ok(bridge)
     }
 
     /// Serves until the host closes stdin.
@@ -51,7 +66,8 @@ impl Bridge {
         if let Some(up) = &*connection {
             return Ok(Arc::clone(up));
         }
-        let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
+        let url = self.url.join("/mcp").map_err(|error| error.to_string())?;
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
         if let Some(bearer) = &self.bearer {
             config = config.auth_header(bearer);
         }
@@ -63,15 +79,39 @@ impl Bridge {
             Ok(Err(error)) if error.is_authorization_required() => {
                 return Err("the gateway requires an API key: set BOWLINE_API_KEY".into());
             }
-            _ => return Err(self.away()),
+            _ => return Err(self.away().await),
         };
         up.set_response_cache_config(ClientCacheConfig::disabled()).await;
         *connection = Some(Arc::clone(&up));
         Ok(up)
     }
 
-    fn away(&self) -> String {
-        format!("the gateway at {} does not answer; is it running?", self.url)
+    /// Why the gateway did not answer.
+    async fn away(&self) -> String {
+        let url = &self.url;
+        let asked = self.http.get(url.clone()).timeout(CONNECT).send().await;
+        match asked {
+            Err(error) if outbound::is_closed_port(&error) => {
+                format!("nothing listens at {url}; start the gateway with `bowline up`")
+            }
+            Ok(_) if self.is_refused().await => {
+                format!(
+                    "the gateway at {url} refuses the API key; set BOWLINE_API_KEY to one of its keys, \
+                     or to a session's token"
+                )
+            }
+            _ => format!("the gateway at {url} does not answer; check it with `bowline doctor`"),
+        }
+    }
+
+    /// Whether the gateway answers and does not accept the key.
+    async fn is_refused(&self) -> bool {
+        let Ok(url) = self.url.join("/mcp") else { return false };
+        let mut asked = self.http.post(url).timeout(CONNECT).body("{}");
+        if let Some(bearer) = &self.bearer {
+            asked = asked.bearer_auth(bearer);
+        }
+        asked.send().await.is_ok_and(|answer| matches!(answer.status().as_u16(), 401 | 403))
     }
 
     /// The error text for the host. Drops a broken connection, so that the next request reconnects.
@@ -80,16 +120,35 @@ impl Bridge {
             ServiceError::McpError(error) => Err(error),
             _ => {
                 self.connection.lock().await.take();
-                Ok(self.away())
+                Ok(self.away().await)
             }
+        }
+    }
+
+    /// Asks the gateway for something that is not a tool call.
+    async fn ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(&Connection) -> Result<T, ServiceError>,
+    ) -> Result<T, ErrorData> {
+        let away = |why: String| ErrorData::internal_error(why, None);
+        let gateway = self.connected().await.map_err(away)?;
+        match ask(&gateway).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(away(self.lost(error).await?)),
         }
     }
 }
 
+/// The host's cursor, without the metadata of its request.
+fn page(asked: Option<PaginatedRequestParams>) -> Option<PaginatedRequestParams> {
+    asked.map(|asked| PaginatedRequestParams::default().with_cursor(asked.cursor))
+}
+
+// Every list is a new result, not the gateway's: its version-dependent fields must match the host's
+// protocol version.
 impl ServerHandler for Bridge {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new("bowline", env!("CARGO_PKG_VERSION")))
+        self.info.clone()
     }
 
     async fn list_tools(
@@ -97,18 +156,46 @@ impl ServerHandler for Bridge {
         asked: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let away = |why: String| ErrorData::internal_error(why, None);
-        let gateway = self.connected().await.map_err(away)?;
-        let asked = asked.map(|asked| PaginatedRequestParams::default().with_cursor(asked.cursor));
-        match gateway.list_tools(asked).await {
-            // A new result, not theirs: its version-dependent fields must match the host's protocol
-            // version, not the gateway's.
-            Ok(theirs) => {
-                let mut listed = ListToolsResult::with_all_items(theirs.tools);
-                listed.next_cursor = theirs.next_cursor;
-                Ok(listed)
+        let theirs = self.ask(async |gateway| gateway.list_tools(page(asked)).await).await?;
+        let mut listed = ListToolsResult::with_all_items(theirs.tools);
+        listed.next_cursor = theirs.next_cursor;
+        Ok(listed)
+    }
+
+    async fn list_resources(
+        &self,
+        asked: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let theirs = self.ask(async |gateway| gateway.list_resources(page(asked)).await).await?;
+        let mut listed = ListResourcesResult::with_all_items(theirs.resources);
+        listed.next_cursor = theirs.next_cursor;
+        Ok(listed)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        asked: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let ask = async |gateway: &Connection| gateway.list_resource_templates(page(asked)).await;
+        let theirs = self.ask(ask).await?;
+        let mut listed = ListResourceTemplatesResult::with_all_items(theirs.resource_templates);
+        listed.next_cursor = theirs.next_cursor;
+        Ok(listed)
+    }
+
+    async fn read_resource(
+        &self,
+        asked: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let asked = ReadResourceRequestParams::new(asked.uri);
+        match self.ask(async |gateway| gateway.read_resource_once(asked).await).await? {
+            ReadResourceResponse::Complete(theirs) => {
+                Ok(ReadResourceResult::new(theirs.contents).into())
             }
-            Err(error) => Err(away(self.lost(error).await?)),
+            other => Ok(other),
         }
     }
 
@@ -131,7 +218,7 @@ impl ServerHandler for Bridge {
         };
         match answer {
             Ok(CallToolResponse::Complete(mut result)) => {
-                // As in `list_tools`: this field depends on the host's protocol version.
+                // As with lists: this field depends on the host's protocol version.
                 result.result_type = Some(ResultType::COMPLETE);
                 Ok(result.into())
             }

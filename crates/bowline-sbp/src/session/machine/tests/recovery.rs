@@ -108,3 +108,14 @@ fn sbp_l2_13_restarts_do_not_count_while_a_person_is_asked() {
         assert_eq!(bench.machine.turns() == 1, goes_on, "{state:?}: {step:?}");
     }
 }
+
+#[test]
+fn sbp_l1_11_what_a_turn_without_an_answer_asked_is_known_as_its_callers() {
+    let caller = Some(crate::context::CallerTag(7));
+    let request = TurnRequest { caller, ..(*submit(1, Origin::Http).request).clone() };
+    let started = TurnRow { attempt: 2, request: request.to_json(), ..row(1, Origin::Http) };
+    let (_, step) = Bench::loading(Loaded { turns: vec![started], ..loaded() });
+    let Write::Append { entries, .. } = &step.writes[0] else { panic!("{:?}", step.writes) };
+    assert_eq!(entries[0].entry.kind, EntryKind::Message);
+    assert_eq!(entries[0].entry.caller, caller);
+}

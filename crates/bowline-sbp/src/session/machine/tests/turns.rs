@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::UpstreamError;
 use crate::lifecycle::Change;
 use crate::session::{NewSession, PlannedCall, Refusal, TokenHash, Work};
 
@@ -208,25 +209,44 @@ fn a_deleted_session_tells_all_who_wait() {
     assert!(bench.machine.live().gone);
 }
 
-#[test]
-fn a_turn_that_is_cancelled_while_its_tools_run_asks_the_model_nothing_more() {
-    let mut bench = Bench::new();
-    bench.said(1);
+/// A round that calls one tool.
+fn one_call(work: Work) -> RoundEnd {
     let call = crate::completion::ToolCall {
         id: "c".into(),
         name: "search".into(),
         arguments: "{}".into(),
     };
-    let calls = vec![PlannedCall {
-        id: Uuid::from_u128(5),
-        n: 0,
-        call,
-        work: Work::Task { tool: "search".into(), input: serde_json::Value::Null },
-        permission: None,
-        again: true,
-    }];
+    let id = Uuid::from_u128(5);
+    let calls = vec![PlannedCall { id, n: 0, call, work, permission: None, again: true }];
     let (entries, tokens) = (Vec::new(), Tokens::default());
-    bench.round_ended(1, 0, RoundEnd::Calls { entries, calls, cost_usd: 0.0, tokens, then: None });
+    RoundEnd::Calls { entries, calls, cost_usd: 0.0, tokens, then: None }
+}
+
+#[test]
+fn g4_a_refusal_after_tools_ran_is_not_told_as_if_nothing_was_stored() {
+    let refused = || {
+        let said = UpstreamError { status: 400, ..UpstreamError::default() };
+        let mut failure = Failure::new(Code::InvalidRequest, "too long");
+        failure.upstream = Some(Box::new(said));
+        RoundEnd::Refused { asked: Vec::new(), failure, note: "note".into() }
+    };
+    let told = |step: Step| step.outcome().as_ref().unwrap_err().http_status();
+    let mut bench = Bench::new();
+    bench.submit(1);
+    assert_eq!(told(bench.round_ended(1, 0, refused())), 400);
+    bench.submit(2);
+    bench.round_ended(2, 0, one_call(Work::Known(Ok(serde_json::Value::Null))));
+    let step = bench.round_ended(2, 1, refused());
+    assert_eq!(step.names(), ["append", "end"]);
+    assert_eq!(told(step), 502);
+}
+
+#[test]
+fn a_turn_that_is_cancelled_while_its_tools_run_asks_the_model_nothing_more() {
+    let mut bench = Bench::new();
+    bench.said(1);
+    let work = Work::Task { tool: "search".into(), input: serde_json::Value::Null };
+    bench.round_ended(1, 0, one_call(work));
     let step = bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
     assert_eq!(step.starts(), [(turn(1), 1, 1)]);
     let last = step.effects.iter().rposition(|effect| *effect == stopped(1)).unwrap();

@@ -12,7 +12,7 @@ impl Store {
             return self.breaks(format!("{} after the session was deleted", write.name()));
         }
         match write {
-            Write::Accept { turn, key } => self.accept(rows, turn, key.as_ref()),
+            Write::Accept { turn, key, .. } => self.accept(rows, turn, key.as_ref()),
             Write::Start { turn, attempt } => self.start(rows, *turn, *attempt),
             Write::Append { entries, advances } => self.append(rows, entries, *advances),
             Write::End { turn, keyed, result } => {
