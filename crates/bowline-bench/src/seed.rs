@@ -33,6 +33,7 @@ pub(crate) async fn sessions(folder: &Path, turns: &[usize]) -> Result<Vec<Door>
             id,
             token_hash: hash_token(&token),
             listed: true,
+            user: bowline_sbp::access::OWNER,
             agent_id: AgentId::fallback(),
             metadata: "{}".into(),
             at: Timestamp::now(),

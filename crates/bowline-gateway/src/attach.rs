@@ -21,6 +21,7 @@ mod held;
 mod inputs;
 mod notices;
 mod pump;
+mod rights;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,10 +30,10 @@ use std::time::{Duration, Instant};
 use axum::Extension;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use bowline_net::Peer;
 use bowline_net::backoff::{Backoff, Retry};
+use bowline_sbp::access::Action;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
 use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
@@ -47,14 +48,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::authenticate::{Authenticated, REVOKED, authenticate, forbidden, not_found};
+use self::authenticate::{Authenticated, REVOKED, REVOKED_KEY, authenticate, forbidden, not_found};
 use self::backlog::Backlog;
 use self::confirm::Confirming;
 use self::inputs::{Answered, Inputs};
 use self::notices::Notices;
+use self::rights::Rights;
 use crate::auth::Credentials;
 use crate::clock;
-use crate::http::{ApiError, App, credentials};
+use crate::http::{ApiError, App};
 use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
 use crate::socket::{READ_BUFFER, Received, Socket, SocketEnd, WRITE_BATCH};
 use crate::translate::{self, PassEnd, Translator};
@@ -73,7 +75,7 @@ pub(crate) async fn upgrade(
     State(app): State<Arc<App>>,
     Extension(Peer { place, .. }): Extension<Peer>,
     Path(session_id): Path<String>,
-    headers: HeaderMap,
+    credentials: Credentials,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match upgrade {
@@ -84,7 +86,6 @@ pub(crate) async fn upgrade(
         }
     };
     let largest = app.engine.limits.surface_message;
-    let credentials = credentials(&headers);
     let tracker = app.surfaces.clone();
     upgrade
         .read_buffer_size(READ_BUFFER)
@@ -138,6 +139,8 @@ struct Arrived {
     pending: u64,
     backlog: Option<Backlog>,
     translator: Option<Box<Translator>>,
+    rights: Box<Rights>,
+    keys: watch::Receiver<u64>,
 }
 
 /// Authenticates and attaches the surface, then sends `SESSION_ATTACHED`.
@@ -147,7 +150,9 @@ async fn arrive(
     path: String,
     credentials: Credentials,
 ) -> Result<Box<Arrived>, SocketEnd> {
-    let Authenticated { arrival, frame, device } =
+    // Before it is looked at, so that no later revocation is missed.
+    let keys = app.engine.users.watch();
+    let Authenticated { arrival, frame, device, rights } =
         authenticate(app, socket, &path, &credentials).await?;
     let session_id = arrival.session.id;
     let handle = app.sessions.handle(session_id);
@@ -155,7 +160,9 @@ async fn arrive(
     // The backlog is read while the attachment is committed.
     let backlog = (arrival.pending > 0)
         .then(|| Backlog::after(Arc::clone(store), session_id, arrival.cursor, frame.join));
-    let tools = frame.surface.mcp_tools.iter().filter(|tool| app.engine.tools.allows(&tool.name));
+    // A surface that may only look offers nothing.
+    let tools = frame.surface.mcp_tools.iter().filter(|_| rights.may(Action::Talk));
+    let tools = tools.filter(|tool| app.engine.tools.allows(&tool.name));
     let attach = Attach {
         socket: Uuid::new_v4(),
         edge: app.sessions.me(),
@@ -200,6 +207,8 @@ async fn arrive(
         pending,
         backlog,
         translator,
+        rights,
+        keys,
     }))
 }
 
@@ -323,6 +332,10 @@ struct SurfaceTask<'a> {
     asked: HashSet<TurnId>,
     /// `None` for most surfaces: no model rewrites their turns.
     translator: Option<Box<Translator>>,
+    /// What its credential may do in this session.
+    rights: Box<Rights>,
+    /// Tells when keys and users have changed.
+    keys: watch::Receiver<u64>,
 }
 
 impl<'a> SurfaceTask<'a> {
@@ -336,6 +349,8 @@ impl<'a> SurfaceTask<'a> {
             pending,
             backlog,
             translator,
+            rights,
+            keys,
         } = arrived;
         let attached = &attachment.attached;
         let session_id = handle.id();
@@ -372,6 +387,8 @@ impl<'a> SurfaceTask<'a> {
             notices: Notices::new(attached.epoch, joined),
             asked: HashSet::new(),
             translator,
+            rights,
+            keys,
         }
     }
 
@@ -418,6 +435,10 @@ impl<'a> SurfaceTask<'a> {
                         }
                     }
                 }
+                changed = self.keys.changed() => match changed {
+                Ok(()) if self.rights.still_hold(self.app, self.session_id).await => Ok(()),
+                    _ => Err(forbidden(REVOKED_KEY)),
+                },
                 () = self.app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
             };
             if let Err(end) = step {
@@ -445,6 +466,9 @@ impl<'a> SurfaceTask<'a> {
             }
             Received::Frame(frame) => frame,
         };
+        if let Some(refused) = self.rights.refusal(&frame, self.session_id) {
+            return self.socket.send(&refused).await;
+        }
         match frame {
             ClientFrame::Detach => Err(SocketEnd::Bare(Close::Normal)),
             ClientFrame::Ping if self.confirming.pinged() => self.answer_pings(1).await,

@@ -1,16 +1,22 @@
-//! Authentication and authorisation.
+//! What opens: the owner's keys, and tokens of sessions and devices.
 //!
-//! A session's token opens that session, an API key opens everything. Without keys the gateway is
-//! open, and serves loopback only. Tokens and keys are compared as hashes, in constant time, and
-//! never stored or printed.
+//! A session's token opens that session. The keys of the configuration, and the key in the data
+//! folder, are the owner's; users' keys are in `engine::identity`. Without keys and users the gateway
+//! is open, and serves loopback only. Tokens and keys are compared as hashes, in constant time, and never
+//! stored or printed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_sbp::access::{Credential, Scope};
 use bowline_sbp::id::SessionId;
 use bowline_store::{Session, TokenHash};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+use crate::config::Loopback;
 
 /// The prefix of session tokens that the gateway makes; a bearer with it names a session.
 pub const TOKEN_PREFIX: &str = "sbt_";
@@ -27,6 +33,10 @@ const TOKEN_BYTES: usize = 16 + 32;
 pub struct Credentials {
     pub bearer: Option<String>,
     pub session_token: Option<String>,
+    /// The request came from this machine. Only then does the key in the data folder count.
+    pub from_loopback: bool,
+    /// A proxy passed it on: who sent it is not on this machine, whatever the connection says.
+    pub is_forwarded: bool,
 }
 
 impl Credentials {
@@ -47,17 +57,37 @@ impl std::fmt::Debug for Credentials {
 }
 
 /// Why a request is denied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
     /// It has no credentials.
     Missing,
     /// Its credentials are wrong.
     Wrong,
+    /// It has none, and came through a proxy: that the gateway is open was not meant for it.
+    Forwarded,
+    /// Its key lacks this scope.
+    Scope(Scope),
+    /// Its key is not for this agent or model.
+    NotFor(&'static str),
+    /// There is no such session, or not for this user.
+    NoSession,
+    /// The store failed before it was known.
+    Store(bowline_store::Error),
+}
+
+impl From<bowline_store::Error> for Denied {
+    fn from(error: bowline_store::Error) -> Self {
+        Denied::Store(error)
+    }
 }
 
 /// The gateway's keys, as hashes, and the secret behind its session tokens.
-#[derive(Clone)]
 pub struct Access {
+    /// Whoever shows nothing may use what is the owner's.
+    open: AtomicBool,
+    loopback: Loopback,
+    /// Nobody wrote down that it is open to others.
+    only_here: bool,
     keys: Vec<[u8; 32]>,
     /// The key of the machine's owner, from a file in the data folder.
     local: Option<[u8; 32]>,
@@ -89,54 +119,64 @@ impl Access {
             .iter()
             .enumerate()
             .map(|(n, key)| key_hash(n + 1, key))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { keys, local: local.map(sha256), token_secret })
+            .collect::<Result<Vec<_>, _>>()?;
+        let open = AtomicBool::new(keys.is_empty());
+        let loopback = Loopback::Auto;
+        let local = local.map(sha256);
+        Ok(Self { open, loopback, only_here: true, keys, local, token_secret })
+    }
+
+    /// The same, if the configuration says whether loopback is open. `insecure`: all addresses are.
+    #[must_use]
+    pub fn with_loopback(self, loopback: Loopback, insecure: bool) -> Self {
+        let open = match loopback {
+            Loopback::Auto => self.is_open(),
+            Loopback::Open => true,
+            Loopback::Closed => false,
+        };
+        let only_here = loopback != Loopback::Open && !insecure;
+        Self { open: AtomicBool::new(open), loopback, only_here, ..self }
     }
 
     /// Whether no key is needed.
     pub fn is_open(&self) -> bool {
-        self.keys.is_empty()
+        self.open.load(Ordering::Acquire)
     }
 
-    /// May the caller create and list sessions, and use pass-through?
-    pub fn may_use(&self, credentials: &Credentials) -> Result<(), Denied> {
-        match &credentials.bearer {
-            _ if self.is_open() => Ok(()),
-            None => Err(Denied::Missing),
-            Some(bearer) if self.is_key(bearer) => Ok(()),
-            Some(_) => Err(Denied::Wrong),
-        }
-    }
-
-    /// May the caller read and change this session?
-    pub fn may_use_session(
-        &self,
-        credentials: &Credentials,
-        session: &Session,
-    ) -> Result<(), Denied> {
-        // A session token must be right even where none is needed: a wrong one was meant for
-        // another session.
-        if let Some(token) = &credentials.session_token {
-            return if opens(token, session) { Ok(()) } else { Err(Denied::Wrong) };
-        }
-        match &credentials.bearer {
-            Some(bearer) if self.is_key(bearer) || opens(bearer, session) => Ok(()),
-            _ if self.is_open() => Ok(()),
-            None => Err(Denied::Missing),
-            Some(_) => Err(Denied::Wrong),
+    /// Whether the gateway is open to who came so.
+    pub(crate) fn is_open_to(&self, shown: &Credentials) -> Result<bool, Denied> {
+        match self.is_open() {
+            true if self.only_here && shown.is_forwarded => Err(Denied::Forwarded),
+            is_open => Ok(is_open),
         }
     }
 
-    /// May a surface attach? With the session's token in its first frame, or with a key or token on
-    /// the upgrade request. Credentials are required even if the gateway is open.
-    pub fn may_attach(&self, token: &str, credentials: &Credentials, session: &Session) -> bool {
-        if !token.is_empty() {
-            return opens(token, session) || self.is_key(token);
+    /// From now on a key or token is needed, unless the configuration says otherwise.
+    pub(crate) fn close(&self) {
+        self.open.store(self.loopback == Loopback::Open, Ordering::Release);
+    }
+
+    /// The credential behind one of the owner's keys; `None` if it is none. `here`: it was shown from
+    /// this machine.
+    pub(crate) fn owners_key(&self, shown: &str, here: bool) -> Option<Credential> {
+        let shown = sha256(shown);
+        // No early exit: the time must not reveal which key matched.
+        let mut configured = 0;
+        for key in &self.keys {
+            configured |= key.ct_eq(&shown).unwrap_u8();
         }
-        [&credentials.bearer, &credentials.session_token]
-            .into_iter()
-            .flatten()
-            .any(|credentials| opens(credentials, session) || self.is_key(credentials))
+        let local = self.local.map_or(0, |key| key.ct_eq(&shown).unwrap_u8());
+        match (configured, local) {
+            (1, _) => Some(Credential::configured()),
+            (_, 1) if here => Some(Credential::local()),
+            _ => None,
+        }
+    }
+
+    /// Whether this is a key and not a token, right or wrong: one of the owner's, or in the form of a
+    /// user's.
+    pub(crate) fn is_key(&self, shown: &str) -> bool {
+        shown.starts_with("bk_") || self.owners_key(shown, true).is_some()
     }
 
     /// The token that the gateway makes for a session: the session's id and a MAC of it. Derived,
@@ -157,17 +197,6 @@ impl Access {
     pub fn known_token(&self, session: &Session) -> Option<String> {
         Some(self.token_for(session.id)).filter(|token| opens(token, session))
     }
-
-    /// Whether this is one of the gateway's keys.
-    pub(crate) fn is_key(&self, credentials: &str) -> bool {
-        let credentials = sha256(credentials);
-        // No early exit: the time must not reveal which key matched.
-        let mut found = 0;
-        for key in self.keys.iter().chain(&self.local) {
-            found |= key.ct_eq(&credentials).unwrap_u8();
-        }
-        found == 1
-    }
 }
 
 /// A token for one device of a session. Random, unlike a session's token: it is returned once, and
@@ -180,7 +209,7 @@ pub(crate) fn new_device_token(id: SessionId) -> Option<String> {
 }
 
 /// Whether this looks like a device's own token.
-fn is_device_token(credentials: &str) -> bool {
+pub(crate) fn is_device_token(credentials: &str) -> bool {
     credentials.starts_with(DEVICE_PREFIX)
 }
 
@@ -235,6 +264,7 @@ mod tests {
             id: SessionId(uuid::Uuid::nil()),
             token_hash: hash_token(token),
             listed: false,
+            user: bowline_sbp::access::OWNER,
             agent_id: AgentId::fallback(),
             metadata: "{}".into(),
             at: Timestamp::UNIX_EPOCH,
@@ -247,52 +277,23 @@ mod tests {
         Access::new(&keys, Some("the-local-key-of-this-machine"), [7; 32]).unwrap()
     }
 
-    fn bearer(text: &str) -> Credentials {
-        Credentials { bearer: Some(text.into()), session_token: None }
-    }
-
-    fn token(text: &str) -> Credentials {
-        Credentials { bearer: None, session_token: Some(text.into()) }
-    }
-
     #[test]
-    fn without_keys_everything_is_open_but_a_wrong_token_is_wrong() {
-        let open = access(&[]);
-        assert_eq!(open.may_use(&Credentials::default()), Ok(()));
-        assert_eq!(open.may_use_session(&bearer("sk-anything"), &session("t")), Ok(()));
-        assert_eq!(open.may_use_session(&token("t"), &session("t")), Ok(()));
-        assert_eq!(open.may_use_session(&token("x"), &session("t")), Err(Denied::Wrong));
-    }
-
-    #[test]
-    fn with_keys_a_key_opens_all_and_a_token_its_session() {
+    fn keys_are_the_owners_and_the_local_one_counts_only_from_here() {
         let closed = access(&[KEY]);
-        assert_eq!(closed.may_use(&Credentials::default()), Err(Denied::Missing));
-        assert_eq!(closed.may_use(&bearer("wrong")), Err(Denied::Wrong));
-        assert_eq!(closed.may_use(&bearer(KEY)), Ok(()));
-        assert_eq!(closed.may_use(&bearer("the-local-key-of-this-machine")), Ok(()));
-        for right in [bearer(KEY), bearer("t"), token("t")] {
-            assert_eq!(closed.may_use_session(&right, &session("t")), Ok(()));
-        }
-        let nothing = Credentials::default();
-        assert_eq!(closed.may_use_session(&nothing, &session("t")), Err(Denied::Missing));
-        assert_eq!(closed.may_use_session(&bearer("x"), &session("t")), Err(Denied::Wrong));
+        assert!(!closed.is_open() && access(&[]).is_open());
+        assert_eq!(closed.owners_key(KEY, false), Some(Credential::configured()));
+        assert_eq!(closed.owners_key("wrong", true), None);
+        let local = "the-local-key-of-this-machine";
+        assert_eq!(closed.owners_key(local, true), Some(Credential::local()));
+        assert_eq!(closed.owners_key(local, false), None);
+        let open = access(&[]);
+        open.close();
+        assert!(!open.is_open());
     }
 
     #[test]
-    fn sbp_l2_03_a_surface_always_shows_something() {
-        for access in [access(&[]), access(&[KEY])] {
-            let nothing = Credentials::default();
-            assert!(access.may_attach("t", &nothing, &session("t")));
-            assert!(!access.may_attach("x", &nothing, &session("t")));
-            assert!(!access.may_attach("", &nothing, &session("t")));
-            assert!(access.may_attach("", &bearer("the-local-key-of-this-machine"), &session("t")));
-            assert!(!access.may_attach(
-                "x",
-                &bearer("the-local-key-of-this-machine"),
-                &session("t")
-            ));
-        }
+    fn a_token_opens_its_session() {
+        assert!(opens("t", &session("t")) && !opens("x", &session("t")));
     }
 
     #[test]
@@ -317,7 +318,8 @@ mod tests {
     #[test]
     fn keys_may_be_given_as_hashes_and_weak_ones_are_refused() {
         let hex: String = sha256(KEY).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(access(&[&format!("sha256:{hex}")]).may_use(&bearer(KEY)), Ok(()));
+        let hashed = access(&[&format!("sha256:{hex}")]);
+        assert_eq!(hashed.owners_key(KEY, false), Some(Credential::configured()));
         let refused = |key: &str| Access::new(&[key.to_owned()], None, [0; 32]).unwrap_err();
         assert_eq!(refused("short"), BadKey::Short(1));
         assert_eq!(refused("sha256:zz"), BadKey::Hash(1));
@@ -326,7 +328,8 @@ mod tests {
 
     #[test]
     fn nothing_secret_is_in_debug_output() {
-        let credentials = format!("{:?} {:?}", access(&[KEY]), bearer(KEY));
+        let shown = Credentials { bearer: Some(KEY.into()), ..Credentials::default() };
+        let credentials = format!("{:?} {shown:?}", access(&[KEY]));
         assert!(!credentials.contains(KEY) && !credentials.contains("local-key"), "{credentials}");
     }
 }

@@ -59,6 +59,7 @@ pub struct Config {
     pub wire_version: WireVersion,
     pub sessions: SessionsConfig,
     pub auth: Auth,
+    pub access: AccessConfig,
     pub http: Http,
     pub offline: Offline,
     pub memory: Memory,
@@ -84,6 +85,7 @@ impl Default for Config {
             wire_version: WireVersion::default(),
             sessions: SessionsConfig::default(),
             auth: Auth::default(),
+            access: AccessConfig::default(),
             http: Http::default(),
             offline: Offline::default(),
             memory: Memory::default(),
@@ -153,6 +155,24 @@ impl std::fmt::Debug for Auth {
             .field("api_keys_file", &self.api_keys_file)
             .finish()
     }
+}
+
+/// Whether callers on the gateway's own machine need a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessConfig {
+    pub loopback: Loopback,
+}
+
+/// `auto`: they need none while no API key is configured and no user was ever added. `open`: they
+/// never need one. `closed`: they always do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loopback {
+    #[default]
+    Auto,
+    Open,
+    Closed,
 }
 
 /// Allowed web origins, host names and proxies.

@@ -6,6 +6,7 @@ mod blobs;
 mod calls;
 mod fitting;
 mod generate;
+mod identity;
 mod recall;
 mod roaming;
 mod round;
@@ -21,6 +22,7 @@ use bowline_store::{Error, Session, Store};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::calls::planned_for_host;
+pub(crate) use self::identity::{Identity, NewKey, UserKeys};
 pub(crate) use self::recall::words;
 pub(crate) use self::roaming::{Handoff, Keyring, Source};
 use crate::auth::{self, Access, hash_token};
@@ -36,6 +38,7 @@ pub(crate) struct Engine {
     pub models: Models,
     pub mcp: Servers,
     pub access: Access,
+    pub users: UserKeys,
     pub limits: Limits,
     pub keys: Keyring,
     memory: Remember,
@@ -62,6 +65,7 @@ impl Engine {
             models,
             mcp,
             access,
+            users: UserKeys::new(),
             limits: config.limits.clone(),
             keys,
             memory: config.memory.remember,

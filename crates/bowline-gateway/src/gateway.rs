@@ -37,6 +37,8 @@ const INDEX_EVERY: Duration = Duration::from_secs(60);
 /// How many steps at once, and the pause after them: turns come first.
 const INDEX_STEPS: u32 = 4;
 const INDEX_PAUSE: Duration = Duration::from_millis(200);
+/// How often the last uses of keys are recorded.
+const USES_EVERY: Duration = Duration::from_secs(60);
 /// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -86,7 +88,6 @@ pub struct Gateway {
     task: JoinHandle<()>,
     store: Arc<dyn Store>,
     upstreams: Vec<(String, String)>,
-    open: bool,
 }
 
 impl Gateway {
@@ -109,7 +110,13 @@ impl Gateway {
         let mut fresh = [0; 32];
         getrandom::fill(&mut fresh).expect("the operating system gives random bytes");
         let token_secret = store.secret("session-tokens", fresh).await?;
+        let loopback = config.access.loopback;
         let access = Access::new(&keys, local_key, token_secret)?;
+        let access = access.with_loopback(loopback, config.insecure);
+        // A user beside the owner, even a disabled one, closes it.
+        if store.users().await?.len() > 1 {
+            access.close();
+        }
         let keys = Keyring::load(&*store).await?;
         let models = Models::new(&config)?;
         let translation = Translation::new(&config.translate, &models)?;
@@ -124,7 +131,6 @@ impl Gateway {
         let (address, is_tls) = (door.address(), door.is_tls());
 
         let stop = CancellationToken::new();
-        let open = access.is_open();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
         let engine =
             Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
@@ -147,6 +153,7 @@ impl Gateway {
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
         tokio::spawn(keep_index(Arc::clone(&store), stop.clone()));
+        tokio::spawn(keep_uses(Arc::clone(&engine), stop.clone()));
 
         let app = Arc::new(App {
             engine,
@@ -163,7 +170,7 @@ impl Gateway {
         let router = router::router(Arc::clone(&app), guard);
         app.ready.store(true, Ordering::Release);
         let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
-        Ok(Self { address, is_tls, app, recovered, stop, task, store, upstreams, open })
+        Ok(Self { address, is_tls, app, recovered, stop, task, store, upstreams })
     }
 
     /// Where it listens.
@@ -188,7 +195,7 @@ impl Gateway {
 
     /// Whether it needs no API key.
     pub fn is_open(&self) -> bool {
-        self.open
+        self.app.engine.access.is_open()
     }
 
     /// What it holds for its clients now.
@@ -228,6 +235,25 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(3600)) => {}
             () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Records about once a minute when keys were used last.
+async fn keep_uses(engine: Arc<Engine>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(USES_EVERY) => {}
+            () = stop.cancelled() => {}
+        }
+        let used = engine.users.take_used();
+        if !used.is_empty()
+            && let Err(error) = engine.store.keys_used(used).await
+        {
+            tracing::warn!(%error, "cannot record when keys were used");
+        }
+        if stop.is_cancelled() {
+            return;
         }
     }
 }

@@ -31,6 +31,7 @@ mod sse;
 pub(crate) mod stateful;
 pub(crate) mod surfaces;
 mod upload;
+pub(crate) mod users;
 mod view;
 
 pub(crate) use self::body::credentials;
@@ -41,8 +42,9 @@ pub use self::origins::BadOrigins;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use bowline_sbp::access::Action;
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::id::{AgentId, SessionId, UserId};
 use bowline_sbp::session::Submit;
 use bowline_store::Session;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -76,29 +78,21 @@ impl App {
     /// Creates a session with its first turn.
     async fn first_turn(
         &self,
+        user: UserId,
         agent_id: AgentId,
         submit: Submit,
     ) -> Result<(Accepted, SessionId), Failure> {
         let token_hash = |id| hash_token(&self.engine.access.token_for(id));
-        self.sessions.first_turn(agent_id, token_hash, submit).await
+        self.sessions.first_turn(user, agent_id, token_hash, submit).await
     }
 }
 
-/// The session, if it exists and the caller may use it. Callers without access to the gateway do
-/// not learn whether it exists.
+/// The session, if it exists and the caller may do that in it. Others do not learn whether it exists.
 async fn find(
     engine: &Engine,
     id: SessionId,
     credentials: &Credentials,
+    action: Action,
 ) -> Result<Session, ApiError> {
-    match engine.store.session(id).await? {
-        Some(session) => {
-            engine.access.may_use_session(credentials, &session)?;
-            Ok(session)
-        }
-        None => {
-            engine.access.may_use(credentials)?;
-            Err(ApiError::no_session())
-        }
-    }
+    Ok(engine.allow_in(credentials, id, action).await?.0)
 }

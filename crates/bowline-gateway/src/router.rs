@@ -7,13 +7,13 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{any, delete, get, patch, post};
+use axum::routing::{any, delete, get, patch, post, put};
 
 use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
     App, approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
-    sessions, spec, stateful, surfaces,
+    sessions, spec, stateful, surfaces, users,
 };
 use crate::{attach, meters};
 
@@ -34,7 +34,9 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/exports/{export_id}/bundle", get(roaming::bundle))
         .route("/handoff", post(roaming::handoff))
         .route("/fork", post(roaming::fork))
-        .route("/lineage", get(roaming::lineage));
+        .route("/lineage", get(roaming::lineage))
+        .route("/shares", get(users::shares))
+        .route("/shares/{user}", put(users::share).delete(users::unshare));
     let memory =
         get(memory::list).put(memory::replace).post(memory::add).delete(memory::forget_all);
     let mut router = Router::new();
@@ -65,6 +67,10 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/agents/{agent_id}/memory/{memory_id}", delete(memory::forget))
         .route("/v1/sbp/token/{token}", get(roaming::inspect))
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
+        .route("/v1/users", get(users::list).post(users::add))
+        .route("/v1/users/{name}", patch(users::patch))
+        .route("/v1/keys", get(users::keys).post(users::make_key))
+        .route("/v1/keys/{id}", delete(users::revoke))
         .route("/v1/mcp/servers", get(mcp::servers))
         .route("/v1/mcp/servers/{server}/prompts", get(mcp::library::prompts))
         .route("/v1/mcp/servers/{server}/prompts/{prompt}", post(mcp::library::prompt))

@@ -3,10 +3,12 @@
 mod devices;
 mod names;
 mod roaming;
+mod users;
 
 pub use devices::*;
 pub use names::*;
 pub use roaming::*;
+pub use users::*;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Ids of sessions, turns, snapshots, exports, memories, approvals and agents; log positions.
+//! Ids of sessions, turns, snapshots, exports, users, memories, approvals and agents; log positions.
 //!
 //! Newtypes, so that a turn id can never be passed where a session id is meant.
 
@@ -71,6 +71,10 @@ uuid_id!(
 uuid_id!(
     /// One export of a session as a bundle.
     ExportId
+);
+uuid_id!(
+    /// A person who uses the gateway.
+    UserId
 );
 uuid_id!(
     /// One memory of an agent.

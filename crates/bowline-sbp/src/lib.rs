@@ -3,6 +3,7 @@
 //! Everything here is a value or a pure function: no sockets, no clock, no randomness. Servers,
 //! clients and tests share these types, so a wire detail is written down once.
 
+pub mod access;
 pub mod api;
 pub mod approval;
 pub mod blob;

@@ -20,6 +20,10 @@ pub enum Error {
     Consumed,
     #[error("an agent can have at most {0} memories")]
     MemoryFull(u32),
+    #[error("another user has that name")]
+    NameTaken,
+    #[error("there can be at most {1} {0}")]
+    TooMany(&'static str, u32),
     #[error(transparent)]
     Illegal(#[from] IllegalChange),
     /// Nothing was stored; a retry may succeed.
@@ -42,8 +46,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::NoSession => Code::SessionNotFound,
-            Error::TokenTaken | Error::Illegal(_) => Code::SessionConflict,
-            Error::NoStep(_) | Error::MemoryFull(_) => Code::InvalidRequest,
+            Error::TokenTaken | Error::Illegal(_) | Error::NameTaken => Code::SessionConflict,
+            Error::NoStep(_) | Error::MemoryFull(_) | Error::TooMany(..) => Code::InvalidRequest,
             Error::NoExport => Code::TokenInvalid,
             Error::Consumed => Code::TokenConsumed,
             Error::KeyReused => Code::KeyReused,

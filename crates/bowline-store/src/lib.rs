@@ -15,7 +15,9 @@ mod search;
 mod session;
 pub mod sqlite;
 mod store;
+mod user;
 
+pub use bowline_sbp::access::CredentialId;
 pub use bowline_sbp::message::EntryKind;
 pub use bowline_sbp::session::{
     Commit, CommitError, DeviceRow, IdempotencyKey, Loaded, NewEntry, NewSession, ReplicaId,
@@ -23,7 +25,7 @@ pub use bowline_sbp::session::{
 };
 pub use entry::Entry;
 pub use error::{Error, OpenError};
-pub use memory::{Memory, MemoryKind, NewMemory, TurnMemories};
+pub use memory::{Memory, MemoryKind, MemoryOwner, NewMemory, TurnMemories};
 pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,
@@ -32,7 +34,8 @@ pub use search::Hit;
 pub use session::{Arrival, Created, Page, Session};
 pub use store::{
     Approvals, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store, Tether,
-    Upkeep,
+    Upkeep, Users,
 };
+pub use user::{SharedSession, User, UserKey};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,7 +1,14 @@
 //! An agent's memory across sessions: short texts, found by full-text search.
 
-use bowline_sbp::id::{MemoryId, SessionId};
+use bowline_sbp::id::{AgentId, MemoryId, SessionId, UserId};
 use jiff::Timestamp;
+
+/// Whose memories: the same name of an agent is another agent for each user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryOwner {
+    pub user: UserId,
+    pub agent: AgentId,
+}
 
 /// The kind of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

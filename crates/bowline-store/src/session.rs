@@ -1,6 +1,6 @@
 //! A session's row: agent, status, log position, delivery cursor.
 
-use bowline_sbp::id::{AgentId, Seq, SessionId};
+use bowline_sbp::id::{AgentId, Seq, SessionId, UserId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{NewSession, Snapshot, TokenHash};
 use bowline_sbp::surface::SurfaceContext;
@@ -20,6 +20,8 @@ pub struct Created {
 pub struct Session {
     pub id: SessionId,
     pub token_hash: TokenHash,
+    /// Whose it is.
+    pub user: UserId,
     pub agent_id: AgentId,
     pub status: Status,
     pub step_count: u64,
@@ -52,6 +54,7 @@ impl Session {
         Self {
             id: new.id,
             token_hash: new.token_hash,
+            user: new.user,
             agent_id: new.agent_id.clone(),
             status,
             step_count: 0,
@@ -85,6 +88,8 @@ pub struct Arrival {
 /// A page of a newest-first list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
+    /// Whose sessions.
+    pub user: UserId,
     /// Only sessions older than this one.
     pub before: Option<SessionId>,
     pub limit: u32,

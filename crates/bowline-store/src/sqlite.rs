@@ -24,6 +24,7 @@ mod signing;
 mod tether;
 mod titles;
 mod trunks;
+mod users;
 mod wal;
 mod words;
 mod writer;
@@ -34,12 +35,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::blob::{Blob, BlobRef};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
+use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -56,8 +58,9 @@ pub use self::wal::incomplete_since;
 use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
-    Log, Memories, Memory, NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page,
-    Result, Roaming, Search, Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
+    Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, OpenError,
+    Packed, Page, Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, Tether,
+    TurnMemories, Upkeep, User, UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -224,8 +227,8 @@ impl Sessions for Sqlite {
         self.readers.ask(move |conn| sessions::list(conn, &page)).await
     }
 
-    async fn named(&self, text: String) -> Result<Vec<Session>> {
-        self.readers.ask(move |conn| titles::named(conn, &text)).await
+    async fn named(&self, user: UserId, text: String) -> Result<Vec<Session>> {
+        self.readers.ask(move |conn| titles::named(conn, user, &text)).await
     }
 
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>> {
@@ -357,10 +360,10 @@ impl Search for Sqlite {
         }
     }
 
-    async fn search(&self, words: Vec<String>, limit: u32) -> Result<Vec<Hit>> {
+    async fn search(&self, user: UserId, words: Vec<String>, limit: u32) -> Result<Vec<Hit>> {
         // A search of a large index takes long: one at a time, so that other reads go on.
         let _one = self.searching.lock().await;
-        self.readers.ask(move |conn| words::search(conn, &words, limit)).await
+        self.readers.ask(move |conn| words::search(conn, user, &words, limit)).await
     }
 }
 
@@ -409,7 +412,7 @@ impl Roaming for Sqlite {
 impl Memories for Sqlite {
     async fn remember(
         &self,
-        agent: AgentId,
+        agent: MemoryOwner,
         memories: Vec<NewMemory>,
         instead: bool,
     ) -> Result<Vec<Memory>> {
@@ -421,28 +424,80 @@ impl Memories for Sqlite {
 
     async fn memories(
         &self,
-        agent: AgentId,
+        agent: MemoryOwner,
         before: Option<MemoryId>,
         limit: u32,
     ) -> Result<Vec<Memory>> {
         self.readers.ask(move |conn| memory::list(conn, &agent, before, limit)).await
     }
 
-    async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>> {
+    async fn recall(
+        &self,
+        agent: MemoryOwner,
+        words: Vec<String>,
+        limit: u32,
+    ) -> Result<Vec<Memory>> {
         self.readers.ask(move |conn| memory::recall(conn, &agent, &words, limit)).await
     }
 
     async fn memories_for_turn(
         &self,
-        agent: AgentId,
+        agent: MemoryOwner,
         words: Vec<String>,
         limit: u32,
     ) -> Result<TurnMemories> {
         self.readers.ask(move |conn| memory::for_turn(conn, &agent, &words, limit)).await
     }
 
-    async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64> {
+    async fn forget(&self, agent: MemoryOwner, memory: Option<MemoryId>) -> Result<u64> {
         self.writer.erase(move |conn| memory::forget(conn, &agent, memory)).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Users for Sqlite {
+    async fn add_user(&self, user: User) -> Result<()> {
+        self.writer.run(move |conn| users::add(conn, &user)).await
+    }
+
+    async fn users(&self) -> Result<Vec<User>> {
+        self.readers.ask(users::list).await
+    }
+
+    async fn disable_user(&self, user: UserId, at: Option<Timestamp>) -> Result<Option<User>> {
+        self.writer.run(move |conn| users::disable(conn, user, at)).await
+    }
+
+    async fn add_key(&self, key: UserKey) -> Result<()> {
+        self.writer.run(move |conn| users::add_key(conn, &key)).await
+    }
+
+    async fn keys(&self, user: Option<UserId>) -> Result<Vec<UserKey>> {
+        self.readers.ask(move |conn| users::keys(conn, user)).await
+    }
+
+    async fn key(&self, id: CredentialId) -> Result<Option<(UserKey, User)>> {
+        self.readers.ask(move |conn| users::key(conn, &id)).await
+    }
+
+    async fn revoke_key(&self, id: CredentialId, at: Timestamp) -> Result<bool> {
+        self.writer.run(move |conn| users::revoke(conn, &id, at)).await
+    }
+
+    async fn keys_used(&self, keys: Vec<(CredentialId, Timestamp)>) -> Result<()> {
+        self.writer.run(move |conn| users::used(conn, &keys)).await
+    }
+
+    async fn share(&self, session: SessionId, user: UserId, share: Option<Share>) -> Result<()> {
+        self.writer.run(move |conn| users::share(conn, session, user, share)).await
+    }
+
+    async fn shares(&self, session: SessionId) -> Result<Vec<SharedSession>> {
+        self.readers.ask(move |conn| users::shares(conn, session)).await
+    }
+
+    async fn shared_with(&self, session: SessionId, user: UserId) -> Result<Option<Share>> {
+        self.readers.ask(move |conn| users::shared_with(conn, session, user)).await
     }
 }
 

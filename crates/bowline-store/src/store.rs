@@ -6,12 +6,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::blob::{Blob, BlobRef};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
+use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -20,8 +21,9 @@ use bowline_sbp::session::{
 use jiff::Timestamp;
 
 use crate::{
-    Arrival, Created, Derived, Edge, Entry, Export, Family, Hit, Memory, NewExport, NewFork,
-    NewImport, NewMemory, Packed, Page, Result, Session, TurnMemories,
+    Arrival, Created, Derived, Edge, Entry, Export, Family, Hit, Memory, MemoryOwner, NewExport,
+    NewFork, NewImport, NewMemory, Packed, Page, Result, Session, SharedSession, TurnMemories,
+    User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -40,12 +42,13 @@ pub trait Sessions: Send + Sync {
     /// The session with that token, if the session is [`listed`](NewSession::listed).
     async fn session_by_token(&self, token: TokenHash) -> Result<Option<Session>>;
 
-    /// Sessions, newest first.
+    /// Sessions of a user, and those that are shared with it, newest first.
     async fn sessions(&self, page: Page) -> Result<Vec<Session>>;
 
-    /// The sessions that a text names, newest first: by the whole id, else by the beginning of the
-    /// id (four digits or more), else by the whole title, else by its beginning.
-    async fn named(&self, text: String) -> Result<Vec<Session>>;
+    /// The sessions of a user, or shared with it, that a text names, newest first: by the whole id,
+    /// else by the beginning of the id (four digits or more), else by the whole title, else by its
+    /// beginning.
+    async fn named(&self, user: UserId, text: String) -> Result<Vec<Session>>;
 
     /// The surfaces that are attached to a session, oldest first.
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>>;
@@ -141,7 +144,8 @@ pub trait Search: Send + Sync {
 
     /// The indexed messages that contain all words, at most a few of each session: the newest
     /// session first, and of each the newest message first. `word*` finds all words that begin so.
-    async fn search(&self, words: Vec<String>, limit: u32) -> Result<Vec<Hit>>;
+    /// Only in sessions of that user, and those that are shared with it.
+    async fn search(&self, user: UserId, words: Vec<String>, limit: u32) -> Result<Vec<Hit>>;
 }
 
 /// Export, import, fork and lineage of sessions.
@@ -183,7 +187,7 @@ pub trait Memories: Send + Sync {
     /// including those that were stored before.
     async fn remember(
         &self,
-        agent: AgentId,
+        agent: MemoryOwner,
         memories: Vec<NewMemory>,
         instead: bool,
     ) -> Result<Vec<Memory>>;
@@ -191,25 +195,66 @@ pub trait Memories: Send + Sync {
     /// The memories of an agent, newest first, older than `before`.
     async fn memories(
         &self,
-        agent: AgentId,
+        agent: MemoryOwner,
         before: Option<MemoryId>,
         limit: u32,
     ) -> Result<Vec<Memory>>;
 
     /// Full-text search in the memories of an agent, best match first.
-    async fn recall(&self, agent: AgentId, words: Vec<String>, limit: u32) -> Result<Vec<Memory>>;
+    async fn recall(
+        &self,
+        agent: MemoryOwner,
+        words: Vec<String>,
+        limit: u32,
+    ) -> Result<Vec<Memory>>;
 
     /// The memories of an agent for one turn, read in one transaction; at most `limit` of each
     /// kind.
     async fn memories_for_turn(
         &self,
-        agent: AgentId,
+        agent: MemoryOwner,
         words: Vec<String>,
         limit: u32,
     ) -> Result<TurnMemories>;
 
     /// Deletes one memory of an agent, or all. Returns their number.
-    async fn forget(&self, agent: AgentId, memory: Option<MemoryId>) -> Result<u64>;
+    async fn forget(&self, agent: MemoryOwner, memory: Option<MemoryId>) -> Result<u64>;
+}
+
+/// Users, their keys, and sessions that they share.
+#[async_trait::async_trait]
+pub trait Users: Send + Sync {
+    async fn add_user(&self, user: User) -> Result<()>;
+
+    /// All users, the owner first.
+    async fn users(&self) -> Result<Vec<User>>;
+
+    /// Disables a user from that time on, or enables it again. Returns the user as it is now. The
+    /// owner is never disabled.
+    async fn disable_user(&self, user: UserId, at: Option<Timestamp>) -> Result<Option<User>>;
+
+    async fn add_key(&self, key: UserKey) -> Result<()>;
+
+    /// The keys of a user, or of all users, newest first.
+    async fn keys(&self, user: Option<UserId>) -> Result<Vec<UserKey>>;
+
+    /// The key of that id, whether it is valid or not, and its user.
+    async fn key(&self, id: CredentialId) -> Result<Option<(UserKey, User)>>;
+
+    /// Revokes a key. Returns whether there was one that was not revoked before.
+    async fn revoke_key(&self, id: CredentialId, at: Timestamp) -> Result<bool>;
+
+    /// Records when keys were used last.
+    async fn keys_used(&self, keys: Vec<(CredentialId, Timestamp)>) -> Result<()>;
+
+    /// Shares a session with a user; `None`: no more.
+    async fn share(&self, session: SessionId, user: UserId, share: Option<Share>) -> Result<()>;
+
+    /// With whom a session is shared.
+    async fn shares(&self, session: SessionId) -> Result<Vec<SharedSession>>;
+
+    /// How a session is shared with a user.
+    async fn shared_with(&self, session: SessionId, user: UserId) -> Result<Option<Share>>;
 }
 
 /// Secrets of the installation.
@@ -263,6 +308,7 @@ pub trait Store:
     + Search
     + Roaming
     + Memories
+    + Users
     + Secrets
     + Upkeep
     + std::fmt::Debug
@@ -280,6 +326,7 @@ impl<T> Store for T where
         + Search
         + Roaming
         + Memories
+        + Users
         + Secrets
         + Upkeep
         + std::fmt::Debug

@@ -1,5 +1,6 @@
 //! Command-line arguments of every command (clap).
 
+pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod control;
 pub(crate) mod mcp;
@@ -7,6 +8,7 @@ pub(crate) mod relay;
 pub(crate) mod relay_ends;
 pub(crate) mod roaming;
 pub(crate) mod tls;
+pub(crate) mod users;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -84,8 +86,12 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Check a data folder and the gateway that runs there, upstreams, key files and the relay's files
     Doctor(DoctorArgs),
-    /// Create an API key, or rotate the key that signs roaming tokens
-    Keys(KeysArgs),
+    /// List the tool calls that wait for a yes or no, and decide on them
+    Approvals(approvals::ApprovalsArgs),
+    /// Add, list and disable users; share sessions with them
+    Users(users::UsersArgs),
+    /// Create, list and revoke API keys, or rotate the key that signs roaming tokens
+    Keys(users::KeysArgs),
     /// Benchmark the gateway and the relay against bare servers in the same run
     Bench(BenchArgs),
     /// Print completions for a shell
@@ -412,32 +418,6 @@ pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct KeysArgs {
-    #[command(subcommand)]
-    pub(crate) command: KeysCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum KeysCommand {
-    /// Create a random API key and print it with its line for the configuration file
-    #[command(after_help = "Example:\n  bowline keys new")]
-    New {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Sign roaming tokens with a new key; tokens already issued stay valid until they expire
-    #[command(after_help = "Example:\n  bowline keys rotate")]
-    Rotate {
-        #[command(flatten)]
-        gateway: GatewayArgs,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 #[derive(Debug, Args)]

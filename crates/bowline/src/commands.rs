@@ -1,5 +1,6 @@
 //! One module per command.
 
+pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod chat;
@@ -23,3 +24,4 @@ pub(crate) mod mcp;
 pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod sessions;
+pub(crate) mod users;

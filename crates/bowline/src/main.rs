@@ -84,6 +84,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Backup(args) => commands::backup::run(args),
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
+        Command::Approvals(args) => commands::approvals::run(args).await,
+        Command::Users(args) => commands::users::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,
         Command::Bench(args) => commands::bench::run(args).await,
         Command::Completions { shell } => Ok(commands::completions::run(shell)),

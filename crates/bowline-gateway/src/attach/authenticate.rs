@@ -3,17 +3,21 @@
 //! A surface presents the session's token, an API key, or the device's own token, which opens this
 //! session only.
 
+use bowline_sbp::access::{Action, Credential, Verdict};
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame};
 use bowline_sbp::id::SessionId;
-use bowline_store::{Arrival, TokenHash};
+use bowline_store::{Arrival, Session, TokenHash};
 
-use crate::auth::{Credentials, hash_token};
+use super::rights::Rights;
+use crate::auth::{Credentials, hash_token, opens};
 use crate::clock;
+use crate::engine::Identity;
 use crate::http::App;
 use crate::socket::{Received, Socket, SocketEnd};
 
 pub(super) const REVOKED: &str = "this device's access was revoked or has expired";
+pub(super) const REVOKED_KEY: &str = "the key was revoked, or the session is no longer shared";
 
 /// A surface that may attach.
 pub(super) struct Authenticated {
@@ -21,6 +25,8 @@ pub(super) struct Authenticated {
     pub(super) frame: AttachFrame,
     /// The device's own token, if that is what opened the session.
     pub(super) device: Option<TokenHash>,
+    /// What it may do.
+    pub(super) rights: Box<Rights>,
 }
 
 pub(super) async fn authenticate(
@@ -63,24 +69,65 @@ pub(super) async fn authenticate(
     let try_again = |_| SocketEnd::Bare(Close::TryAgain);
     let mut arrival = found.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     let session = &arrival.session;
-    let (device, name) =
-        match app.engine.access.may_attach(&frame.session_token, credentials, session) {
-            true => (None, frame.surface.surface_id.clone()),
-            false => {
-                let token = credentials.device_token(&frame.session_token).map(hash_token);
-                let token =
-                    token.ok_or_else(|| forbidden("session_token does not open this session"))?;
-                let name = store.device_of(session.id, token, clock::now()).await;
-                let name = name.map_err(try_again)?.ok_or_else(|| forbidden(REVOKED))?;
-                (Some(token), Some(name))
-            }
-        };
+    let (identity, device) = Box::pin(shown(app, &frame, credentials, session)).await?;
+    let relation = app.engine.relation(Some(session), session.id, &identity).await;
+    let relation = relation.map_err(|_| SocketEnd::Bare(Close::TryAgain))?;
+    let rights = Box::new(Rights { credential: identity.credential, relation });
+    match rights.verdict(Action::ReadSession) {
+        Verdict::Allowed => {}
+        Verdict::NotFound => return Err(not_found(path)),
+        Verdict::Forbidden => return Err(forbidden("this needs a key with the scope `read`")),
+    }
+    let (device, name) = match device {
+        Some((token, name)) => (Some(token), Some(name)),
+        None => (None, frame.surface.surface_id.clone()),
+    };
     // A named device has a cursor of its own.
     if name.is_some() {
         let named = store.arrival(session.id, name).await;
         arrival = named.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     }
-    Ok(Authenticated { arrival, frame, device })
+    Ok(Authenticated { arrival, frame, device, rights })
+}
+
+/// Who attaches: by the session's token in the first frame, or a key or token on the upgrade request.
+/// Credentials are required even if the gateway is open. For a device's own token, also its hash and
+/// the device's name.
+async fn shown(
+    app: &App,
+    frame: &AttachFrame,
+    credentials: &Credentials,
+    session: &Session,
+) -> Result<(Identity, Option<(TokenHash, String)>), SocketEnd> {
+    let try_again = |_| SocketEnd::Bare(Close::TryAgain);
+    let in_frame = Some(&frame.session_token).filter(|token| !token.is_empty());
+    let on_upgrade = [&credentials.bearer, &credentials.session_token].into_iter().flatten();
+    let on_upgrade = on_upgrade.filter(|_| in_frame.is_none());
+    for text in in_frame.into_iter().chain(on_upgrade) {
+        if opens(text, session) {
+            // A person's own key beside it may do more: approve.
+            let beside = credentials.bearer.as_ref().filter(|_| in_frame.is_some());
+            if let Some(bearer) = beside
+                && let Ok(Some(identity)) =
+                    app.engine.by_key(bearer, credentials.from_loopback).await
+                && identity.user() == session.user
+                && identity.check_own(Action::ReadSession)
+            {
+                return Ok((identity, None));
+            }
+            return Ok((Identity::of_session(session), None));
+        }
+        let key = app.engine.by_key(text, credentials.from_loopback).await;
+        if let Some(identity) = key.map_err(|_| SocketEnd::Bare(Close::TryAgain))? {
+            return Ok((identity, None));
+        }
+    }
+    let token = credentials.device_token(&frame.session_token).map(hash_token);
+    let token = token.ok_or_else(|| forbidden("session_token does not open this session"))?;
+    let name = app.engine.store.device_of(session.id, token, clock::now()).await;
+    let name = name.map_err(try_again)?.ok_or_else(|| forbidden(REVOKED))?;
+    let identity = Identity::of(Credential::of_device(session.id, session.user));
+    Ok((identity, Some((token, name))))
 }
 
 pub(super) fn forbidden(detail: &str) -> SocketEnd {

@@ -14,7 +14,7 @@ use bowline_sbp::id::{ApprovalId, MemoryId, Seq, SessionId, TurnId};
 use bowline_sbp::session::{
     CALL_INTERRUPTED, HandOff, Packed, Permission, PlannedCall, Replanned, Work,
 };
-use bowline_store::{MemoryKind, NewMemory};
+use bowline_store::{MemoryKind, MemoryOwner, NewMemory};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -112,7 +112,8 @@ impl Engine {
         };
         // A full memory is reported to the model as the result of the call; it does not fail the
         // turn.
-        let kept = self.store.remember(job.agent_id, vec![memory], false).await;
+        let of = MemoryOwner { user: job.user, agent: job.agent_id };
+        let kept = self.store.remember(of, vec![memory], false).await;
         kept.map_err(|error| Failure::from(error).message)?;
         Ok(json!({"remembered": true}))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bowline_sbp::message::Message;
-use bowline_store::{Memory, MemoryKind, TurnMemories};
+use bowline_store::{Memory, MemoryKind, MemoryOwner, TurnMemories};
 
 use super::round::Round;
 use crate::model::REMEMBERED;
@@ -34,9 +34,10 @@ impl Round<'_> {
 
     async fn look_through_memory(&self) -> bowline_store::Result<Vec<Message>> {
         let (store, agent) = (&self.engine.store, self.agent());
+        let of = MemoryOwner { user: self.job.user, agent: agent.clone() };
         let question = self.request.question();
         let words = question.as_deref().map(words).unwrap_or_default();
-        let found = store.memories_for_turn(agent.clone(), words, MOST_MEMORIES).await?;
+        let found = store.memories_for_turn(of, words, MOST_MEMORIES).await?;
         let TurnMemories { rules, matching, newest } = found;
         let mut notes: Vec<_> = note(RULES, rules.into_iter()).into_iter().collect();
         if question.is_some() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use bowline_sbp::access::Action;
 use bowline_sbp::api::{ApprovalList, Decision};
 use bowline_sbp::approval::{Approval, ApprovalState as Stands};
 use bowline_sbp::error::Code;
@@ -15,6 +15,7 @@ use bowline_sbp::session::{Command, Reply};
 use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
+use crate::auth::Credentials;
 use crate::clock;
 use crate::session::refused;
 
@@ -28,9 +29,9 @@ type Api<T> = Result<T, ApiError>;
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Named(id): Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<ApprovalList>> {
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::ReadSession).await?;
     let mut approvals = app.engine.store.approvals(id).await?;
     // An expired approval is still `pending` in the store if its session has no actor.
     let now = clock::now();
@@ -54,11 +55,11 @@ pub(crate) async fn list(
 pub(crate) async fn decide(
     State(app): State<Arc<App>>,
     Path((id, approval)): Path<(String, String)>,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<Json<Approval>> {
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::Decide).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let Decision { approved } = body::json(&bytes)?;
     let unknown = || {

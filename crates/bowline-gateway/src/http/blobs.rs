@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use bowline_sbp::access::Action;
 use bowline_sbp::blob::Blob;
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::Code;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 
 use super::error::ApiError;
 use super::{App, body, find};
+use crate::auth::Credentials;
 
 /// Messages of this size and more are read on another thread: hashing megabytes would block the
 /// async runtime.
@@ -81,13 +83,13 @@ fn all_taken_out(messages: Vec<Message>) -> (Vec<Message>, Vec<Blob>) {
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     path: Result<Path<(String, String)>, PathRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Result<Response, ApiError> {
     let unknown =
         || ApiError::new(Code::NotFound, "no message of this session refers to that blob");
     let Path((id, hash)) = path.map_err(|_| unknown())?;
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::ReadSession).await?;
     let cid: Cid = hash.parse().map_err(|_| unknown())?;
     let bytes = app.engine.blob(id, cid).await?;
     // A type that a caller chose could be a page with scripts: the message says what it is.

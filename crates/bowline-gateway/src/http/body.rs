@@ -1,10 +1,15 @@
 //! Request bodies: read within limits, and split into fields without changing a byte.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
+use bowline_net::Peer;
 use bowline_net::body::BodyError;
+use bowline_net::loopback::is_loopback;
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::SessionId;
@@ -19,6 +24,9 @@ use super::error::ApiError;
 use crate::auth::Credentials;
 use crate::limits::Limits;
 use crate::model::LONGEST_NAME;
+
+/// Headers by which proxies say for whom they call.
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
 
 pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
 
@@ -89,16 +97,28 @@ fn is_list(json: &[u8]) -> bool {
     json.trim_ascii_start().starts_with(b"[")
 }
 
-/// The API key and session token in a request's headers.
-pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
+/// The API key and session token of a request.
+impl<S: Sync> FromRequestParts<S> for Credentials {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(credentials(&parts.headers, parts.extensions.get()))
+    }
+}
+
+/// The API key and session token in a request's headers, and whether it came from this machine.
+pub(crate) fn credentials(headers: &HeaderMap, peer: Option<&Peer>) -> Credentials {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(axum::http::header::AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
     });
+    let is_forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
     Credentials {
         bearer: bearer.filter(|token| !token.is_empty()),
         session_token: text(SESSION_TOKEN).filter(|t| !t.is_empty()).map(str::to_owned),
+        from_loopback: !is_forwarded && peer.is_some_and(|peer| is_loopback(peer.address)),
+        is_forwarded,
     }
 }
 

@@ -9,7 +9,7 @@ use bowline_store::Session;
 
 use super::error::ApiError;
 use crate::auth::{Credentials, Denied, SHORTEST_TOKEN, TOKEN_PREFIX, sha256};
-use crate::engine::Engine;
+use crate::engine::{Engine, Identity};
 
 /// Names the agent that takes the turn (SBP-L1-05).
 pub(super) const AGENT_ID: &str = "x-agent-id";
@@ -17,6 +17,8 @@ pub(super) const AGENT_ID: &str = "x-agent-id";
 /// The caller, as identified by the request's headers.
 pub(super) struct Caller {
     pub(super) credentials: Credentials,
+    /// Who asks at the gateway; an error if the credentials are only for a session.
+    identity: Result<Identity, Denied>,
     /// The session that its token opens.
     pub(super) session: Option<Box<Session>>,
     /// The token came as a bearer key. An SDK cannot send `sbp`, so this also resumes a suspended
@@ -37,21 +39,32 @@ impl Caller {
             Some(token) => engine.session_by_token(token).await?,
         };
         match session {
-            Some(session) => Ok(Self { credentials, session: Some(Box::new(session)), as_bearer }),
+            Some(session) => {
+                let identity = engine.identify(&credentials).await;
+                let session = Some(Box::new(session));
+                Ok(Self { credentials, identity, session, as_bearer })
+            }
             // What looked like a token may be the key of another service; an open gateway accepts
             // any key.
             None if as_bearer && !credentials.session_token.as_deref().is_some_and(is_ours) => {
-                let bearer = credentials.bearer.or(credentials.session_token);
-                let credentials = Credentials { bearer, session_token: None };
-                engine.access.may_use(&credentials)?;
-                Ok(Self { credentials, session: None, as_bearer })
+                let bearer = credentials.bearer.clone().or(credentials.session_token.clone());
+                let credentials = Credentials { bearer, session_token: None, ..credentials };
+                let identity = Ok(engine.identify(&credentials).await?);
+                Ok(Self { credentials, identity, session: None, as_bearer })
             }
             // An API key may create a session, even with an unknown session token beside it.
-            None => match engine.access.may_use(&credentials) {
-                Ok(()) if !as_bearer => Ok(Self { credentials, session: None, as_bearer }),
+            None => match engine.identify(&credentials).await {
+                Ok(identity) if !as_bearer => {
+                    Ok(Self { credentials, identity: Ok(identity), session: None, as_bearer })
+                }
                 _ => Err(Denied::Wrong.into()),
             },
         }
+    }
+
+    /// Who asks at the gateway.
+    pub(super) fn identity(&self) -> Result<&Identity, Denied> {
+        self.identity.as_ref().map_err(Clone::clone)
     }
 }
 

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bowline_net::Peer;
+use bowline_sbp::access::Action;
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, TurnId};
@@ -26,6 +27,7 @@ use super::retries::{self, Unanswered};
 use super::{App, blobs, passthrough};
 use crate::auth::{Credentials, Denied};
 use crate::config::SessionMode;
+use crate::engine::Identity;
 use crate::session::Accepted;
 
 /// Run a turn and store it.
@@ -79,7 +81,7 @@ async fn complete(
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
     // Before the body is read: unauthenticated callers must not make the gateway buffer anything.
-    let caller = Caller::identify(engine, body::credentials(headers)).await;
+    let caller = Caller::identify(engine, body::credentials(headers, Some(peer))).await;
     let caller = caller.map_err(ApiError::before_the_body)?;
     let bytes = body::read_chat(body, &engine.limits).await?;
     let chat = ChatBody::read_within(&bytes, &engine.limits)?;
@@ -87,7 +89,9 @@ async fn complete(
         || chat.has("sbp")
         || caller.credentials.session_token.is_some();
     if !tracked {
-        engine.access.may_use(&caller.credentials)?;
+        let identity = caller.identity()?;
+        identity.check(Action::UseModels)?;
+        identity.check_model(&chat.model()?)?;
         return passthrough::pass(engine, chat, bytes.clone(), path).await;
     }
     // Boxed: it would make the future of every pass-through request larger.
@@ -117,13 +121,19 @@ async fn take_turn(
             return Ok(response);
         }
     }
-    let target = target(app, &options, caller, agent.clone()).await?;
-    // Another agent's memories must not be opened by this session's token: an API key is required.
+    let (target, identity) = target(app, &options, caller, agent.clone()).await?;
+    // Another agent's memories must not be opened by this session's token: they are the user's.
     if let Target::Existing { session, .. } = &target
         && agent.as_ref().is_some_and(|agent| *agent != session.agent_id)
     {
-        engine.access.may_use(&credentials)?;
+        let as_user = if identity.is_of_user() { Ok(()) } else { Err(Denied::Wrong) };
+        let as_user = as_user.and_then(|()| identity.check(Action::ReadMemory));
+        if identity.user() != session.user || as_user.is_err() {
+            engine.allow(&credentials, Action::ReadMemory).await?;
+        }
     }
+    agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
+    identity.check_model(&chat.model()?)?;
     let turn = TurnId(Uuid::now_v7());
     let unanswered = digest.map(|request| Unanswered::arrived(&app.sessions, peer, request, turn));
     let key = idempotency_key(headers, &options, &credentials, &target, bytes)?;
@@ -160,12 +170,15 @@ async fn take_turn(
     let submitted = async {
         Ok::<_, Failure>(match target {
             Target::New { agent_id } => {
-                let (accepted, id) = app.first_turn(agent_id, submit).await?;
+                let (accepted, id) = app.first_turn(identity.user(), agent_id, submit).await?;
                 (accepted, app.sessions.handle(id), Some(engine.access.token_for(id)), true)
             }
             Target::Existing { session, resume } => {
                 let handle = app.sessions.handle(session.id);
-                let token = engine.access.known_token(&session).or(credentials.session_token);
+                // Whoever it is shared with does not get its token.
+                let own = identity.user() == session.user;
+                let token = own.then(|| engine.access.known_token(&session)).flatten();
+                let token = token.or(credentials.session_token);
                 (handle.submit(Submit { resume, ..submit }).await?, handle, token, false)
             }
         })
@@ -198,33 +211,38 @@ enum Target {
     Existing { session: Box<Session>, resume: bool },
 }
 
-/// Which session the request is for (SBP-L1-05, SBP-L1-06, SBP-L2-15).
+/// Which session the request is for (SBP-L1-05, SBP-L1-06, SBP-L2-15), and who asks.
 async fn target(
     app: &App,
     options: &SbpOptions,
     caller: Caller,
     agent: Option<AgentId>,
-) -> Result<Target, ApiError> {
+) -> Result<(Target, Identity), ApiError> {
     let engine = &app.engine;
-    let Caller { credentials, session, as_bearer } = caller;
+    let make = |agent_id: Option<AgentId>| -> Result<(Target, Identity), ApiError> {
+        let identity = caller.identity()?.clone();
+        identity.check(Action::CreateSession)?;
+        let agent_id = agent_id.unwrap_or_else(AgentId::fallback);
+        identity.check_agent(&agent_id)?;
+        Ok((Target::New { agent_id }, identity))
+    };
     if options.force_new_session {
-        engine.access.may_use(&credentials)?;
-        let earlier = session.map(|session| session.agent_id);
-        let agent_id = agent.or(earlier).unwrap_or_else(AgentId::fallback);
-        return Ok(Target::New { agent_id });
+        let earlier = caller.session.as_ref().map(|session| session.agent_id.clone());
+        return make(agent.or(earlier));
     }
     if let Some(id) = &options.session_id {
         let id = body::session_id(id)?;
-        let session = Box::new(super::find(engine, id, &credentials).await?);
-        return Ok(Target::Existing { session, resume: true });
+        let found = engine.allow_in(&caller.credentials, id, Action::Talk).await?;
+        let (session, identity) = (Box::new(found.0), found.1);
+        return Ok((Target::Existing { session, resume: true }, identity));
     }
-    match (session, &credentials.session_token) {
-        (Some(session), _) => Ok(Target::Existing { session, resume: as_bearer }),
-        (None, Some(_)) => Err(Denied::Wrong.into()),
-        (None, None) => {
-            engine.access.may_use(&credentials)?;
-            Ok(Target::New { agent_id: agent.unwrap_or_else(AgentId::fallback) })
+    match (&caller.session, &caller.credentials.session_token) {
+        (Some(session), _) => {
+            let (session, identity) = (session.clone(), Identity::of_session(session));
+            Ok((Target::Existing { session, resume: caller.as_bearer }, identity))
         }
+        (None, Some(_)) => Err(Denied::Wrong.into()),
+        (None, None) => make(agent),
     }
 }
 

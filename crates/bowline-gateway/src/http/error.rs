@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bowline_sbp::access::Scope;
 use bowline_sbp::api::{ErrorBody, ErrorDetail};
 use bowline_sbp::error::{Code, Failure, UpstreamError};
 
@@ -153,6 +154,31 @@ impl From<Denied> for ApiError {
             }
             Denied::Wrong => Self::new(Code::Forbidden, "that key or token does not open this")
                 .detail("check that it belongs to this session and this gateway"),
+            Denied::Forwarded => Self::new(
+                Code::Forbidden,
+                "this came through a proxy, and the gateway is open only to its own machine",
+            )
+            .detail(
+                "whoever reaches the proxy would be let in: set auth.api_keys or add a user, or say \
+                 access.loopback = \"open\" if that is meant",
+            ),
+            Denied::Scope(scope) => {
+                Self::new(Code::Forbidden, format!("this needs the scope `{scope}`")).detail(
+                    match scope {
+                        Scope::Admin => {
+                            "use a key with that scope, or on the gateway's machine the \
+                                         key in local.key of its data folder"
+                        }
+                        _ => "use a key that was made with that scope",
+                    },
+                )
+            }
+            Denied::NotFor(what) => {
+                Self::new(Code::Forbidden, format!("that key is not for this {what}"))
+                    .detail("use another key, or have one made for it")
+            }
+            Denied::NoSession => Self::no_session(),
+            Denied::Store(error) => error.into(),
         }
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, header};
 use axum::response::{IntoResponse, Response};
+use bowline_sbp::access::Action;
 use bowline_sbp::error::Code;
 
 use super::caller::Caller;
@@ -15,7 +17,7 @@ use super::named_model::{Format, ModelField};
 use super::upload::Upload;
 use super::{App, credentials};
 use crate::auth::Denied;
-use crate::engine::Engine;
+use crate::engine::{Engine, Identity};
 use crate::meters;
 use crate::model::{Forward, Model, Upstream};
 
@@ -82,21 +84,22 @@ async fn by_model(app: &App, request: Request, path: &str) -> Result<Response, A
     let engine = &app.engine;
     let (head, body) = request.into_parts();
     // Before the body is read: strangers must not make the gateway buffer anything.
-    authorise(engine, &head.headers).await.map_err(ApiError::before_the_body)?;
+    let identity = authorise(engine, &head).await.map_err(ApiError::before_the_body)?;
     let mut upload = Upload::new(&head.headers, body, &engine.limits)?;
     let model = named_model(&Format::of(&head.headers), &mut upload, engine).await?;
+    model.iter().try_for_each(|model| identity.check_model(model))?;
     let upstream = upstream(engine, model.as_deref(), path)?;
     send(upstream, Method::POST, path, None, &head.headers, Some(upload)).await
 }
 
 /// May the caller use pass-through? As for completions without a session.
-pub(super) async fn authorise(engine: &Engine, headers: &HeaderMap) -> Result<(), ApiError> {
-    let caller = Caller::identify(engine, credentials(headers)).await?;
-    engine.access.may_use(&caller.credentials).map_err(|denied| match caller.session {
-        // A session's token is for its session.
-        Some(_) => Denied::Wrong.into(),
-        None => denied.into(),
-    })
+pub(super) async fn authorise(engine: &Engine, head: &Parts) -> Result<Identity, ApiError> {
+    let credentials = credentials(&head.headers, head.extensions.get());
+    let caller = Caller::identify(engine, credentials).await?;
+    // A session's token is for its session.
+    let identity = caller.identity().map_err(|_| Denied::Wrong)?;
+    identity.check(Action::UseModels)?;
+    Ok(identity.clone())
 }
 
 /// The model that the request names. Reads no further than needed, and never more than a completion

@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method};
+use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use bowline_sbp::access::{Action, Credential};
 use bowline_store::Session;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -29,14 +30,14 @@ use super::caller::token_as_session;
 use super::error::ApiError;
 use super::{App, body};
 use crate::auth::{Credentials, Denied, TOKEN_PREFIX};
-use crate::engine::Engine;
+use crate::engine::{Engine, Identity};
 use crate::mcp::Health;
 
-/// What a caller may access: with an API key (or at an open gateway) all sessions, with a session's
+/// What a caller may access: with a key (or at an open gateway) what is its user's, with a session's
 /// token that session.
 #[derive(Debug, Clone)]
 enum Reach {
-    All,
+    User(Identity),
     One(Box<Session>),
 }
 
@@ -45,17 +46,31 @@ impl Reach {
         let as_bearer = credentials.session_token.is_none();
         let credentials = token_as_session(engine, credentials);
         let Some(token) = &credentials.session_token else {
-            engine.access.may_use(&credentials)?;
-            return Ok(Reach::All);
+            return Ok(Reach::User(engine.allow(&credentials, Action::SpeakMcp).await?));
         };
         match engine.session_by_token(token).await? {
             Some(session) => Ok(Reach::One(Box::new(session))),
             // An open gateway needs no key, so an unknown bearer is ignored.
-            None if as_bearer && engine.access.is_open() && !token.starts_with(TOKEN_PREFIX) => {
-                Ok(Reach::All)
+            None if as_bearer
+                && engine.access.is_open_to(&credentials)?
+                && !token.starts_with(TOKEN_PREFIX) =>
+            {
+                Ok(Reach::User(Identity::of(Credential::open())))
             }
             None => Err(Denied::Wrong.into()),
         }
+    }
+
+    fn identity(&self) -> Identity {
+        match self {
+            Reach::User(identity) => identity.clone(),
+            Reach::One(session) => Identity::of_session(session),
+        }
+    }
+
+    /// Whether the caller may do that at the gateway. The error is a text for the host.
+    fn check(&self, action: Action) -> Result<(), String> {
+        self.identity().check(action).map_err(|denied| ApiError::from(denied).message().to_owned())
     }
 }
 
@@ -78,7 +93,11 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
 /// Authenticates the request, and reads its body within the usual limits (G11).
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let admitted = async {
-        let reach = Reach::of(&app.engine, body::credentials(request.headers())).await?;
+        let reach = Reach::of(
+            &app.engine,
+            body::credentials(request.headers(), request.extensions().get()),
+        )
+        .await?;
         let (mut parts, body) = request.into_parts();
         let limits = &app.engine.limits;
         let name = "limits.request_body";
@@ -106,8 +125,8 @@ async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 )]
 pub(crate) async fn servers(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Result<Json<Health>, ApiError> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    app.engine.allow(&credentials, Action::UseServers).await?;
     Ok(Json(app.engine.mcp.health().await))
 }

@@ -6,18 +6,20 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use bowline_sbp::access::Action;
 use bowline_sbp::api::{MemoryList, MemoryView, NewMemories};
 use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::{AgentId, MemoryId};
-use bowline_store::{Memory, MemoryKind, NewMemory};
+use bowline_store::{Memory, MemoryKind, MemoryOwner, NewMemory};
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::error::ApiError;
 use super::sessions::bad_query;
 use super::{App, body};
+use crate::auth::Credentials;
 use crate::clock;
 use crate::engine::words;
 
@@ -46,9 +48,9 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Path(agent): Path<String>,
     which: Result<Query<Which>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<MemoryList>> {
-    let agent = agent_of(&app, &agent, &headers)?;
+    let agent = agent_of(&app, &agent, &credentials, Action::ReadMemory).await?;
     let Query(which) = which.map_err(bad_query)?;
     let limit = which.limit.unwrap_or(PAGE).clamp(1, 1000);
     let store = &app.engine.store;
@@ -59,7 +61,7 @@ pub(crate) async fn list(
             store.memories(agent.clone(), before, limit).await?
         }
     };
-    Ok(Json(view(agent, found)))
+    Ok(Json(view(agent.agent, found)))
 }
 
 /// Replace all memories of an agent.
@@ -70,10 +72,10 @@ pub(crate) async fn list(
 pub(crate) async fn replace(
     app: State<Arc<App>>,
     agent: Path<String>,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<Json<MemoryList>> {
-    write(app, agent, headers, body, true).await
+    write(app, agent, credentials, body, true).await
 }
 
 /// Add memories to an agent. A memory with the same text is not added twice.
@@ -84,20 +86,20 @@ pub(crate) async fn replace(
 pub(crate) async fn add(
     app: State<Arc<App>>,
     agent: Path<String>,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<Json<MemoryList>> {
-    write(app, agent, headers, body, false).await
+    write(app, agent, credentials, body, false).await
 }
 
 async fn write(
     State(app): State<Arc<App>>,
     Path(agent): Path<String>,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
     instead: bool,
 ) -> Api<Json<MemoryList>> {
-    let agent = agent_of(&app, &agent, &headers)?;
+    let agent = agent_of(&app, &agent, &credentials, Action::WriteMemory).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let asked: NewMemories = body::json(&bytes)?;
     let at = clock::now();
@@ -114,7 +116,7 @@ async fn write(
     });
     let new = new.collect::<Api<_>>()?;
     let written = app.engine.store.remember(agent.clone(), new, instead).await?;
-    Ok(Json(view(agent, written)))
+    Ok(Json(view(agent.agent, written)))
 }
 
 /// Delete all memories of an agent.
@@ -125,9 +127,9 @@ async fn write(
 pub(crate) async fn forget_all(
     State(app): State<Arc<App>>,
     Path(agent): Path<String>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<StatusCode> {
-    let agent = agent_of(&app, &agent, &headers)?;
+    let agent = agent_of(&app, &agent, &credentials, Action::WriteMemory).await?;
     app.engine.store.forget(agent, None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -143,22 +145,29 @@ pub(crate) async fn forget_all(
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,
     Path((agent, memory)): Path<(String, String)>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<StatusCode> {
-    let agent = agent_of(&app, &agent, &headers)?;
+    let agent = agent_of(&app, &agent, &credentials, Action::WriteMemory).await?;
     match app.engine.store.forget(agent, Some(memory_id(&memory)?)).await? {
         0 => Err(ApiError::new(Code::NotFound, "the agent has no such memory")),
         _ => Ok(StatusCode::NO_CONTENT),
     }
 }
 
-/// An agent's memories are shared by its sessions, so a session token is not enough: this requires
-/// an API key, unless the gateway is open.
-fn agent_of(app: &App, agent: &str, headers: &HeaderMap) -> Api<AgentId> {
-    app.engine.access.may_use(&body::credentials(headers))?;
-    agent
-        .parse()
-        .map_err(|error| ApiError::new(Code::InvalidRequest, format!("{error}")).param("agent_id"))
+/// Whose memories: the same agent is another one for each user. Its memories are shared by all of the
+/// user's sessions, so a session token is not enough.
+async fn agent_of(
+    app: &App,
+    agent: &str,
+    credentials: &Credentials,
+    action: Action,
+) -> Api<MemoryOwner> {
+    let identity = app.engine.allow(credentials, action).await?;
+    let agent: AgentId = agent.parse().map_err(|error| {
+        ApiError::new(Code::InvalidRequest, format!("{error}")).param("agent_id")
+    })?;
+    identity.check_agent(&agent)?;
+    Ok(MemoryOwner { user: identity.user(), agent })
 }
 
 fn memory_id(text: &str) -> Api<MemoryId> {

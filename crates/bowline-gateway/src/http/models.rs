@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use bowline_sbp::access::Action;
 use bowline_sbp::error::Code;
 use serde_json::{Value, json};
 
+use super::App;
 use super::caller::Caller;
 use super::error::ApiError;
-use super::{App, credentials};
+use crate::auth::Credentials;
 
 /// Every model of every upstream that a request may name, and the built-in agent.
 #[utoipa::path(get, path = "/v1/models", tag = "turns", responses((status = 200, body = Object)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Result<Json<Value>, ApiError> {
-    may_list(&app, &headers).await?;
+    may_list(&app, credentials).await?;
     Ok(Json(json!({ "object": "list", "data": app.engine.models.list().await })))
 }
 
@@ -33,10 +34,10 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
+    credentials: Credentials,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    may_list(&app, &headers).await?;
+    may_list(&app, credentials).await?;
     let models = app.engine.models.list().await;
     let found = models.into_iter().find(|model| model["id"] == id.as_str());
     found.map(Json).ok_or_else(|| {
@@ -50,10 +51,10 @@ pub(crate) async fn show(
 
 /// Who may list models: whoever may call one, with a key or a session's token. SDKs list them with the
 /// key that they have.
-async fn may_list(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
-    let caller = Caller::identify(&app.engine, credentials(headers)).await?;
+async fn may_list(app: &App, credentials: Credentials) -> Result<(), ApiError> {
+    let caller = Caller::identify(&app.engine, credentials).await?;
     match caller.session {
         Some(_) => Ok(()),
-        None => Ok(app.engine.access.may_use(&caller.credentials)?),
+        None => Ok(caller.identity()?.check(Action::UseModels)?),
     }
 }

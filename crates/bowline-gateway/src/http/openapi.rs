@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 
 use super::{
     approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search, sessions,
-    spec, surfaces,
+    spec, surfaces, users,
 };
 
 #[derive(OpenApi)]
@@ -54,6 +54,15 @@ use super::{
         roaming::fork,
         roaming::lineage,
         roaming::rotate,
+        users::add,
+        users::list,
+        users::patch,
+        users::make_key,
+        users::keys,
+        users::revoke,
+        users::shares,
+        users::share,
+        users::unshare,
         spec::schema,
         spec::example,
         memory::list,

@@ -32,7 +32,7 @@ pub(super) fn digest(
     if headers.contains_key(KEY_HEADER) || options.client_turn_id.is_some() {
         return None;
     }
-    let Credentials { bearer, session_token } = credentials;
+    let Credentials { bearer, session_token, .. } = credentials;
     let part = |secret: &Option<String>| secret.clone().unwrap_or_default().into_bytes();
     let agent = headers.get(AGENT_ID).map(HeaderValue::as_bytes).unwrap_or_default();
     Some(RequestDigest::of(&[&part(bearer), &part(session_token), agent, body]))

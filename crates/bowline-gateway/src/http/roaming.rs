@@ -9,6 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bowline_pyjson::Value;
+use bowline_sbp::access::{Action, Scope};
 use bowline_sbp::api::{
     ExportList, ExportRequest, Exported, ForkRequest, Forked, HandedOff, HandoffRequest, Imported,
     KeyRotated, Lineage, TokenView,
@@ -25,6 +26,7 @@ use super::error::ApiError;
 use super::idempotency::{named_key, new_scope};
 use super::sessions::Named;
 use super::{App, body, find};
+use crate::auth::Credentials;
 use crate::engine::{Handoff, Source};
 
 type Api<T> = Result<T, ApiError>;
@@ -49,12 +51,11 @@ const LONGEST_REASON: usize = 500;
 pub(crate) async fn export(
     State(app): State<Arc<App>>,
     Named(id): Named,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<Exported>)> {
     let engine = &app.engine;
-    let credentials = body::credentials(&headers);
-    find(engine, id, &credentials).await?;
+    let (_, identity) = engine.allow_in(&credentials, id, Action::TakeAway).await?;
     let asked: ExportRequest = body::json(&body::read(body, &engine.limits).await?)?;
     let ttl = asked.ttl_seconds.unwrap_or(USUAL_TTL);
     if !(SHORTEST_TTL..=LONGEST_TTL).contains(&ttl) {
@@ -63,9 +64,9 @@ pub(crate) async fn export(
     }
     let label = text("label", asked.label, LONGEST_LABEL)?;
     let ttl = SignedDuration::from_secs(ttl.into());
-    // The agent's memories of other sessions are included only for callers with an API key.
-    let exported =
-        engine.export(id, ttl, label, engine.access.may_use(&credentials).is_ok()).await?;
+    // The agent's memories of other sessions are the user's, not the session's.
+    let memory = identity.is_of_user() && identity.has(Scope::Read);
+    let exported = engine.export(id, ttl, label, memory).await?;
     Ok((StatusCode::CREATED, Json(exported)))
 }
 
@@ -87,11 +88,11 @@ pub(crate) async fn export(
 pub(crate) async fn import(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<Imported>)> {
     let engine = &app.engine;
-    let credentials = body::credentials(&headers);
-    engine.access.may_use(&credentials)?;
+    let identity = engine.allow(&credentials, Action::ImportSession).await?;
     let limits = &engine.limits;
     let bytes = body::read_within(body, limits.import_body, "limits.import_body", limits).await?;
     // Reading and hashing a long history would block the async runtime.
@@ -102,7 +103,8 @@ pub(crate) async fn import(
     let (asked, hash) = asked.await.map_err(|_| ApiError::internal())??;
     let key = named_key(&headers, None, new_scope(&credentials), hash)?;
     let agent = asked.agent.map(|agent| agent_id(&app, &agent, "target_agent_id")).transpose()?;
-    let imported = engine.import(asked.source, agent, asked.reuse, key).await?;
+    agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
+    let imported = engine.import(identity.user(), asked.source, agent, asked.reuse, key).await?;
     Ok((StatusCode::CREATED, Json(imported)))
 }
 
@@ -162,10 +164,10 @@ pub(crate) async fn inspect(
 pub(crate) async fn exports(
     State(app): State<Arc<App>>,
     Named(id): Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<ExportList>> {
-    find(&app.engine, id, &body::credentials(&headers)).await?;
-    Ok(Json(app.engine.exports(id).await?))
+    let (session, _) = app.engine.allow_in(&credentials, id, Action::TakeAway).await?;
+    Ok(Json(app.engine.exports(id, session.user).await?))
 }
 
 /// Download the bundle of an export as a file (an extension of this gateway).
@@ -176,12 +178,12 @@ pub(crate) async fn exports(
 pub(crate) async fn bundle(
     State(app): State<Arc<App>>,
     names: Result<Path<(String, String)>, PathRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Response> {
     // A path that is not UTF-8 is an invalid id.
     let (id, export) = names.map(|Path(names)| names).unwrap_or_default();
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::TakeAway).await?;
     let export: ExportId = export
         .parse()
         .map_err(|_| ApiError::new(Code::InvalidUuid, "the export id is not a UUID"))?;
@@ -204,20 +206,21 @@ pub(crate) async fn handoff(
     State(app): State<Arc<App>>,
     Named(id): Named,
     headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<HandedOff>)> {
     let engine = &app.engine;
-    let credentials = body::credentials(&headers);
-    find(engine, id, &credentials).await?;
+    let (_, identity) = engine.allow_in(&credentials, id, Action::TakeAway).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: HandoffRequest = body::json(&bytes)?;
     let handoff = Handoff {
         to_agent: agent_id(&app, &asked.to_agent_id, "to_agent_id")?,
         message: text("handoff_message", asked.handoff_message, LONGEST_HANDOFF_MESSAGE)?,
         reason: text("reason", asked.reason, LONGEST_REASON)?,
-        // The agent's memories of other sessions are included only for callers with an API key.
-        memory: engine.access.may_use(&credentials).is_ok(),
+        // The agent's memories of other sessions are the user's, not the session's.
+        memory: identity.is_of_user() && identity.has(Scope::Read),
     };
+    identity.check_agent(&handoff.to_agent)?;
     let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
     Ok((StatusCode::CREATED, Json(engine.hand_off(&app.sessions.handle(id), handoff, key).await?)))
 }
@@ -233,10 +236,11 @@ pub(crate) async fn fork(
     State(app): State<Arc<App>>,
     Named(id): Named,
     headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<Forked>)> {
     let engine = &app.engine;
-    find(engine, id, &body::credentials(&headers)).await?;
+    find(engine, id, &credentials, Action::TakeAway).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: ForkRequest = body::json(&bytes)?;
     let label = text("label", asked.label, LONGEST_LABEL)?;
@@ -252,12 +256,11 @@ pub(crate) async fn fork(
 pub(crate) async fn lineage(
     State(app): State<Arc<App>>,
     Named(id): Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<Lineage>> {
-    let credentials = body::credentials(&headers);
-    find(&app.engine, id, &credentials).await?;
-    let all = app.engine.access.may_use(&credentials).is_ok();
-    Ok(Json(app.engine.lineage(id, all).await?))
+    let (session, identity) = app.engine.allow_in(&credentials, id, Action::ReadSession).await?;
+    let all = identity.is_of_user() && identity.user() == session.user;
+    Ok(Json(app.engine.lineage(&session, all).await?))
 }
 
 /// Rotate the signing key of roaming tokens. Tokens signed before stay valid until they expire.
@@ -267,9 +270,9 @@ pub(crate) async fn lineage(
 )]
 pub(crate) async fn rotate(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<KeyRotated>> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    app.engine.allow(&credentials, Action::Operate).await?;
     Ok(Json(app.engine.keys.rotate(&*app.engine.store).await?))
 }
 

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use bowline_sbp::access::Action;
 use bowline_sbp::api::{SearchHit, SearchResults};
 use bowline_sbp::error::Code;
 use bowline_store::Hit;
 use serde::Deserialize;
 
+use super::App;
 use super::error::ApiError;
 use super::sessions::bad_query;
-use super::{App, body};
+use crate::auth::Credentials;
 
 /// The most words of one search.
 const MOST_WORDS: usize = 32;
@@ -42,9 +43,9 @@ pub(crate) struct SearchQuery {
 pub(crate) async fn search(
     State(app): State<Arc<App>>,
     query: Result<Query<SearchQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Result<Json<SearchResults>, ApiError> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    let user = app.engine.allow(&credentials, Action::ListSessions).await?.user();
     let Query(query) = query.map_err(bad_query)?;
     let words: Vec<_> = query.q.iter().flat_map(|q| q.split_whitespace()).collect();
     if words.is_empty() || words.len() > MOST_WORDS {
@@ -58,7 +59,7 @@ pub(crate) async fn search(
     });
     let limit = query.limit.unwrap_or(20).clamp(1, 100);
     let words = words.into_iter().map(str::to_owned).collect();
-    let hits = store.search(words, limit).await?;
+    let hits = store.search(user, words, limit).await?;
     Ok(Json(SearchResults { hits: hits.into_iter().map(view).collect(), complete }))
 }
 

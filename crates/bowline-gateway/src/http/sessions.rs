@@ -8,6 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
+use bowline_sbp::access::Action;
 use bowline_sbp::api::{
     CancelTurns, Cancelled, CreateSession, MessageList, MessageView, SessionCreated, SessionList,
     SessionPatch, SessionView, StatusPatch, TurnList, TurnView,
@@ -31,7 +32,7 @@ use super::caller::agent;
 use super::error::ApiError;
 use super::idempotency::{named_key, new_scope};
 use super::view::view;
-use crate::auth::{SHORTEST_TOKEN, hash_token};
+use crate::auth::{Credentials, SHORTEST_TOKEN, hash_token};
 use crate::clock;
 use crate::session::refused;
 
@@ -52,17 +53,18 @@ type Api<T> = Result<T, ApiError>;
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<SessionCreated>)> {
     let engine = &app.engine;
-    let credentials = body::credentials(&headers);
-    engine.access.may_use(&credentials)?;
+    let identity = engine.allow(&credentials, Action::CreateSession).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: CreateSession = body::json(&bytes)?;
     let in_body = asked.agent_id.as_deref().map(str::parse::<AgentId>).transpose();
     let in_body = in_body
         .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("agent_id"))?;
     let agent_id = in_body.or(agent(&headers)?).unwrap_or_else(AgentId::fallback);
+    identity.check_agent(&agent_id)?;
     let own_token = asked.session_token.map(check_token).transpose()?;
     let metadata = serde_json::to_string(&asked.metadata.unwrap_or_default())
         .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("metadata"))?;
@@ -76,6 +78,7 @@ pub(crate) async fn create(
         id,
         token_hash: hash_token(&token),
         listed: own_token.is_some(),
+        user: identity.user(),
         agent_id,
         metadata,
         at: clock::now(),
@@ -121,9 +124,9 @@ pub(super) fn bad_query(rejection: QueryRejection) -> ApiError {
     ApiError::new(Code::InvalidRequest, rejection.body_text())
 }
 
-/// The session, if it exists and the caller may see it.
-async fn allowed(app: &App, headers: &HeaderMap, Named(id): Named) -> Api<Session> {
-    super::find(&app.engine, id, &body::credentials(headers)).await
+/// The session, if it exists and the caller may do that in it.
+async fn allowed(app: &App, shown: &Credentials, Named(id): Named, action: Action) -> Api<Session> {
+    super::find(&app.engine, id, shown, action).await
 }
 
 /// Get a session.
@@ -135,9 +138,9 @@ async fn allowed(app: &App, headers: &HeaderMap, Named(id): Named) -> Api<Sessio
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     id: Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<SessionView>> {
-    let session = allowed(&app, &headers, id).await?;
+    let session = allowed(&app, &credentials, id, Action::ReadSession).await?;
     Ok(Json(view(&app, session)))
 }
 
@@ -165,18 +168,19 @@ pub(crate) struct ListQuery {
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     query: Result<Query<ListQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<SessionList>> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    let user = app.engine.allow(&credentials, Action::ListSessions).await?.user();
     let Query(query) = query.map_err(bad_query)?;
     if let Some(text) = query.named {
-        let sessions = app.engine.store.named(text).await?;
+        let sessions = app.engine.store.named(user, text).await?;
         let sessions = sessions.into_iter().map(|session| view(&app, session)).collect();
         return Ok(Json(SessionList { sessions, next: None }));
     }
     let limit = query.limit.unwrap_or(50).clamp(1, 200);
     let status = query.status.as_deref().map(str::parse).transpose();
     let page = Page {
+        user,
         before: query.before.as_deref().map(body::session_id).transpose()?,
         // One more than asked for tells whether there is a next page.
         limit: limit + 1,
@@ -202,10 +206,10 @@ pub(crate) async fn list(
 pub(crate) async fn rename(
     State(app): State<Arc<App>>,
     id: Named,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<Json<SessionView>> {
-    let session = allowed(&app, &headers, id).await?;
+    let session = allowed(&app, &credentials, id, Action::ChangeSession).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let title = title::given(&body::json::<SessionPatch>(&bytes)?.title)
         .map_err(|error| ApiError::new(Code::InvalidRequest, error.to_string()).param("title"))?;
@@ -222,9 +226,9 @@ pub(crate) async fn rename(
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     id: Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<StatusCode> {
-    let session = allowed(&app, &headers, id).await?;
+    let session = allowed(&app, &credentials, id, Action::DeleteSession).await?;
     app.sessions.handle(session.id).done(Command::Delete).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -239,10 +243,10 @@ pub(crate) async fn delete(
 pub(crate) async fn patch_status(
     State(app): State<Arc<App>>,
     id: Named,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<Json<SessionView>> {
-    let session = allowed(&app, &headers, id).await?;
+    let session = allowed(&app, &credentials, id, Action::ChangeSession).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let change = match body::json::<StatusPatch>(&bytes)?.status {
         Status::Suspended => Change::Suspend,
@@ -274,10 +278,10 @@ async fn changed(app: &App, id: SessionId) -> Api<Json<SessionView>> {
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     id: Named,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<Json<Cancelled>> {
-    let session_id = allowed(&app, &headers, id).await?.id;
+    let session_id = allowed(&app, &credentials, id, Action::Talk).await?.id;
     let asked: Option<CancelTurns> = body::json(&body::read(body, &app.engine.limits).await?)?;
     let CancelTurns { turns } = asked.unwrap_or_default();
     let nothing = Cancelled { session_id, cancelled: false, turn_id: None, turns: Vec::new() };
@@ -308,9 +312,9 @@ pub(crate) async fn cancel(
 pub(crate) async fn turns(
     State(app): State<Arc<App>>,
     id: Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<TurnList>> {
-    let session_id = allowed(&app, &headers, id).await?.id;
+    let session_id = allowed(&app, &credentials, id, Action::ReadSession).await?.id;
     let live = app.sessions.look_at(session_id);
     let view = |turn: &LiveTurn| TurnView {
         turn_id: turn.id,
@@ -344,9 +348,9 @@ pub(crate) async fn messages(
     State(app): State<Arc<App>>,
     id: Named,
     query: Result<Query<MessagesQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<MessageList>> {
-    let session = allowed(&app, &headers, id).await?;
+    let session = allowed(&app, &credentials, id, Action::ReadSession).await?;
     let Query(query) = query.map_err(bad_query)?;
     let limit = query.limit.unwrap_or(100).clamp(1, 500);
     let store = &app.engine.store;

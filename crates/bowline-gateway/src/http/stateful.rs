@@ -24,7 +24,7 @@ pub(crate) async fn pass(
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
     let (head, body) = request.into_parts();
-    authorise(engine, &head.headers).await?;
+    authorise(engine, &head).await?;
     let path = head.uri.path();
     let prefix = allowed_prefix(path)?;
     let upstream = engine.models.stateful(prefix).ok_or_else(|| {

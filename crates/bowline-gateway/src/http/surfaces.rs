@@ -7,7 +7,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use bowline_sbp::access::Action;
 use bowline_sbp::api::{NewSurface, SurfaceList, SurfaceToken, SurfaceView};
 use bowline_sbp::error::Code;
 use bowline_sbp::session::{Command, DeviceChange, Refusal, Reply};
@@ -17,6 +18,7 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
+use crate::auth::Credentials;
 use crate::session::refused;
 use crate::{auth, clock};
 
@@ -34,9 +36,9 @@ type Api<T> = Result<T, ApiError>;
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Named(id): Named,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<Json<SurfaceList>> {
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::ReadSession).await?;
     let here = app.engine.store.attached(id).await?;
     let here: HashSet<_> =
         here.into_iter().filter_map(|attached| attached.context.surface_id).collect();
@@ -67,10 +69,10 @@ pub(crate) async fn list(
 pub(crate) async fn add(
     State(app): State<Arc<App>>,
     Named(id): Named,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<SurfaceToken>)> {
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::ManageDevices).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let NewSurface { surface_id, expires_in } = match bytes.is_empty() {
         true => NewSurface::default(),
@@ -109,10 +111,10 @@ pub(crate) async fn add(
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,
     Path((id, surface)): Path<(String, String)>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<StatusCode> {
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &body::credentials(&headers)).await?;
+    find(&app.engine, id, &credentials, Action::ManageDevices).await?;
     let change = Command::Device(DeviceChange::Forget { surface_id: surface });
     match app.sessions.handle(id).call(change).await? {
         Reply::Refused(Refusal::NoDevice) => {

@@ -92,6 +92,7 @@ impl Driver {
         let work = self.work(turn, attempt);
         let job = RoundJob {
             session: machine.id(),
+            user: machine.user(),
             agent_id: machine.agent_id().clone(),
             turn,
             round,
@@ -132,6 +133,7 @@ impl Driver {
         self.calls.insert(call, cancel.clone());
         let job = CallJob {
             session: machine.id(),
+            user: machine.user(),
             agent_id: agent.unwrap_or_else(|| machine.agent_id().clone()),
             tool,
             input,

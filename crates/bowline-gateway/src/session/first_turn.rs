@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbp::error::{Code, Failure};
-use bowline_sbp::id::{AgentId, SessionId};
+use bowline_sbp::id::{AgentId, SessionId, UserId};
 use bowline_sbp::session::{Done, NewSession, Refusal, Submit, TokenHash};
 use uuid::Uuid;
 
@@ -20,6 +20,7 @@ impl LiveSessions {
     /// Creates a session with its first turn. A repeated idempotency key gets the same session.
     pub(crate) async fn first_turn(
         self: &Arc<Self>,
+        user: UserId,
         agent_id: AgentId,
         token_hash: impl Fn(SessionId) -> TokenHash,
         submit: Submit,
@@ -37,6 +38,7 @@ impl LiveSessions {
                 id,
                 token_hash: token_hash(id),
                 listed: false,
+                user,
                 agent_id: agent_id.clone(),
                 metadata: "{}".into(),
                 at: clock::now(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Fence, LiveState, NewSession, ReplicaId, SessionLimits};
 use bowline_store::Store;
@@ -291,6 +292,7 @@ impl Live {
     /// The empty state, before the session is loaded.
     pub(super) fn none() -> Self {
         let state = LiveState {
+            user: OWNER,
             status: bowline_sbp::lifecycle::Status::Idle,
             head: 0,
             step_count: 0,

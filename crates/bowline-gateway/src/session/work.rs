@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bowline_sbp::completion::Assembly;
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
+use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId, UserId};
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{HandOff, LiveSurface, Packed, Replanned, RoundEnd, TurnRequest};
 use serde_json::Value;
@@ -20,6 +20,8 @@ use super::text::TextBuffer;
 #[derive(Debug)]
 pub(crate) struct RoundJob {
     pub(crate) session: SessionId,
+    /// Whose session it is.
+    pub(crate) user: UserId,
     pub(crate) agent_id: AgentId,
     pub(crate) turn: TurnId,
     pub(crate) round: u32,
@@ -80,6 +82,8 @@ pub(crate) struct RoundReport {
 #[derive(Debug)]
 pub(crate) struct CallJob {
     pub(crate) session: SessionId,
+    /// Whose session it is.
+    pub(crate) user: UserId,
     /// The agent that takes the turn.
     pub(crate) agent_id: AgentId,
     pub(crate) tool: String,

@@ -33,6 +33,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// The same session, opened with the key of the machine's owner, who may approve.
+    pub(crate) fn as_owner(&self) -> Self {
+        Self { token: LOCAL_KEY.into(), ..self.clone() }
+    }
+
     /// The session of a response, from its `sbp` object.
     pub(crate) fn of(answer: &Value) -> Self {
         let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
@@ -147,6 +152,11 @@ impl Bench {
     pub(crate) async fn chat_text(&self, text: &str) -> Answer {
         let request = self.http.post(self.url("/v1/chat/completions"));
         answer(request.header("content-type", "application/json").body(text.to_owned())).await
+    }
+
+    /// With the key of the machine's owner.
+    pub(crate) async fn post_as_owner(&self, path: &str, body: Value) -> Answer {
+        answer(self.http.post(self.url(path)).bearer_auth(LOCAL_KEY).json(&body)).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {

@@ -6,12 +6,13 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::blob::{Blob, BlobRef};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, Seq, SessionId};
+use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
 use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -20,8 +21,9 @@ use bowline_sbp::session::{
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
-    Log, Memories, Memory, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming,
-    Search, Secrets, Session, Sessions, Tether, TurnMemories, Upkeep,
+    Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page,
+    Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, Tether, TurnMemories,
+    Upkeep, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -152,7 +154,7 @@ fails_when_told! {
     }
     Search {
         index(steps: u32) -> bool;
-        search(words: Vec<String>, limit: u32) -> Vec<Hit>;
+        search(user: UserId, words: Vec<String>, limit: u32) -> Vec<Hit>;
     }
     Roaming {
         pack(id: SessionId) -> Option<Packed>;
@@ -165,11 +167,24 @@ fails_when_told! {
         family(session: String, most: u32) -> Family;
     }
     Memories {
-        remember(agent: AgentId, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
-        memories(agent: AgentId, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
-        recall(agent: AgentId, words: Vec<String>, limit: u32) -> Vec<Memory>;
-        memories_for_turn(agent: AgentId, words: Vec<String>, limit: u32) -> TurnMemories;
-        forget(agent: AgentId, memory: Option<MemoryId>) -> u64;
+        remember(agent: MemoryOwner, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
+        memories(agent: MemoryOwner, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
+        recall(agent: MemoryOwner, words: Vec<String>, limit: u32) -> Vec<Memory>;
+        memories_for_turn(agent: MemoryOwner, words: Vec<String>, limit: u32) -> TurnMemories;
+        forget(agent: MemoryOwner, memory: Option<MemoryId>) -> u64;
+    }
+    Users {
+        add_user(user: User) -> ();
+        users() -> Vec<User>;
+        disable_user(user: UserId, at: Option<Timestamp>) -> Option<User>;
+        add_key(key: UserKey) -> ();
+        keys(user: Option<UserId>) -> Vec<UserKey>;
+        key(id: CredentialId) -> Option<(UserKey, User)>;
+        revoke_key(id: CredentialId, at: Timestamp) -> bool;
+        keys_used(keys: Vec<(CredentialId, Timestamp)>) -> ();
+        share(session: SessionId, user: UserId, share: Option<Share>) -> ();
+        shares(session: SessionId) -> Vec<SharedSession>;
+        shared_with(session: SessionId, user: UserId) -> Option<Share>;
     }
     Secrets {
         secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
@@ -201,8 +216,8 @@ impl Sessions for Failing {
         self.store.sessions(page).await
     }
 
-    async fn named(&self, text: String) -> Result<Vec<Session>> {
-        self.store.named(text).await
+    async fn named(&self, user: UserId, text: String) -> Result<Vec<Session>> {
+        self.store.named(user, text).await
     }
 
     async fn attached(&self, id: SessionId) -> Result<Vec<AttachmentRow>> {

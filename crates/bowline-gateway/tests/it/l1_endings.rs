@@ -279,6 +279,7 @@ async fn left(
         id,
         token_hash,
         listed: true,
+        user: bowline_sbp::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::now(),

@@ -153,6 +153,7 @@ async fn interrupted(attempts: u32) -> (Arc<Sqlite>, tempfile::TempDir, Session)
         id,
         token_hash: TokenHash([1; 32]),
         listed: true,
+        user: bowline_sbp::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::now(),

@@ -388,6 +388,7 @@ async fn sbp_l2_18_recovery_runs_the_turns_that_were_left_in_their_order() {
         id,
         token_hash: TokenHash([1; 32]),
         listed: true,
+        user: bowline_sbp::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::now(),

@@ -360,7 +360,7 @@ async fn sbp_l2_20_an_approval_is_answered_on_any_surface_and_the_others_are_tol
     let session = bench.session().await;
     let camera = json!({ "surface_id": "camera", "mcp_tools": ["camera"] });
     let (mut camera, _) = attach(&bench, &session, camera, json!({ "join": true })).await;
-    let (mut desk, _) = join(&bench, &session, "desk").await;
+    let (mut desk, _) = join(&bench, &session.as_owner(), "desk").await;
     let (mut third, _) = join(&bench, &session, "third").await;
     let asked = bench.say(&session, "call surface tool camera with {}");
     let people = async {

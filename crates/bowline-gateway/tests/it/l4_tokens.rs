@@ -34,7 +34,17 @@ async fn sbp_l4_05_a_devices_token_attaches_that_device_and_opens_nothing_else()
     let shown = [("x-session-token", token.as_str().unwrap())];
     let one = format!("/v1/sessions/{}", session.id);
     for path in [one.clone(), format!("{one}/messages"), format!("{one}/surfaces")] {
-        let refused = bench.call(Method::GET, &path, &shown, &Value::Null).await;
+        let read = bench.call(Method::GET, &path, &shown, &Value::Null).await;
+        assert_eq!(read.status, 200, "{path}");
+    }
+    for (method, path) in [
+        (Method::DELETE, one.clone()),
+        (Method::PATCH, one.clone()),
+        (Method::POST, format!("{one}/surfaces")),
+        (Method::POST, format!("{one}/export")),
+        (Method::GET, format!("{one}/exports")),
+    ] {
+        let refused = bench.call(method, &path, &shown, &Value::Null).await;
         assert_eq!(refused.status, 403, "{path}");
     }
     let other = bench.session().await;

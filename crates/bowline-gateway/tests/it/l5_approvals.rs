@@ -16,7 +16,7 @@ fn asks(config: &mut Config) {
 }
 
 async fn phone_of(bench: &Bench, session: &Session) -> (Phone, Value) {
-    bench.attach_as(session, json!({ "mcp_tools": ["camera", "gps"] })).await
+    bench.attach_as(&session.as_owner(), json!({ "mcp_tools": ["camera", "gps"] })).await
 }
 
 async fn frame(phone: &mut Phone, kind: &str) -> Value {
@@ -45,7 +45,8 @@ async fn sbp_l5_01_a_tool_that_asks_waits_for_a_yes_from_anywhere() {
         assert_eq!(asked["tool_input"], json!({ "mode": "photo" }));
         let listed = bench.get(&format!("/v1/sessions/{}/approvals", session.id)).await;
         assert_eq!(listed.body["approvals"][0]["approval_id"], asked["approval_id"]);
-        let decided = bench.post(&path(&session, &asked), json!({ "approved": true })).await;
+        let decided =
+            bench.post_as_owner(&path(&session, &asked), json!({ "approved": true })).await;
         assert_eq!(decided.status, 200, "{}", decided.text);
         // Both come, in no order.
         let mut told = [phone.next().await, phone.next().await];
@@ -61,10 +62,10 @@ async fn sbp_l5_01_a_tool_that_asks_waits_for_a_yes_from_anywhere() {
     };
     let (said, (_phone, asked)) = tokio::join!(bench.say(&session, CAMERA), device);
     assert_eq!(said.content(), "The tool answered: a cat");
-    let again = bench.post(&path(&session, &asked), json!({ "approved": false })).await;
+    let again = bench.post_as_owner(&path(&session, &asked), json!({ "approved": false })).await;
     assert_eq!(again.refusal(), (409, "SBP_SESSION_CONFLICT"), "the first verdict counts");
     let other = bench.session().await;
-    let strange = bench.post(&path(&other, &asked), json!({ "approved": true })).await;
+    let strange = bench.post_as_owner(&path(&other, &asked), json!({ "approved": true })).await;
     assert_eq!(strange.status, 404);
 }
 
@@ -103,7 +104,7 @@ async fn sbp_l5_01_silence_is_a_no() {
     assert!(said.content().contains("nobody agreed"), "{}", said.content());
     let resolved = frame(&mut phone, "APPROVAL_RESOLVED").await;
     assert_eq!(resolved["state"], "expired");
-    let late = bench.post(&path(&session, &resolved), json!({ "approved": true })).await;
+    let late = bench.post_as_owner(&path(&session, &resolved), json!({ "approved": true })).await;
     assert_eq!(late.status, 409);
 }
 
@@ -153,7 +154,7 @@ async fn sbp_l2_14_a_question_outlives_restarts_and_the_call_is_made_once() {
         assert_eq!(again["approval_id"], asked["approval_id"]);
     }
     bench = bench.reopened_with(asks).await;
-    let decided = bench.post(&path(&session, &asked), json!({ "approved": true })).await;
+    let decided = bench.post_as_owner(&path(&session, &asked), json!({ "approved": true })).await;
     assert_eq!(decided.status, 200, "{}", decided.text);
     // The device comes after the yes, and in time.
     let (mut phone, _) = phone_of(&bench, &session).await;
@@ -224,7 +225,7 @@ async fn sbp_l5_03_a_device_that_comes_back_in_time_gets_the_same_call_again() {
         let first = frame(&mut phone, "TOOL_CALL").await;
         drop(phone);
         // One without the tool is not asked.
-        let (desk, _) = bench.attach_as(&session, json!({})).await;
+        let (desk, _) = bench.attach_as(&session.as_owner(), json!({})).await;
         drop(desk);
         let (mut phone, _) = phone_of(&bench, &session).await;
         let second = frame(&mut phone, "TOOL_CALL").await;

@@ -73,6 +73,7 @@ mod steering;
 mod upstream;
 mod upstream_errors;
 mod upstreams;
+mod users;
 mod websocket;
 mod websocket_utf8;
 mod written;

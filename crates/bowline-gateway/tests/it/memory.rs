@@ -264,6 +264,7 @@ pub(crate) async fn killed_while_acting(
         id,
         token_hash: TokenHash([1; 32]),
         listed: true,
+        user: bowline_sbp::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::now(),

@@ -204,7 +204,7 @@ async fn a_view_counts_the_approvals_that_wait() {
         assert_eq!((&seen["approvals_pending"], &seen["turn_running"]), (&json!(1), &json!(true)));
         let id = asked["approval_id"].as_str().unwrap();
         let path = format!("/v1/sessions/{}/approvals/{id}", session.id);
-        bench.post(&path, json!({ "approved": false })).await;
+        bench.post_as_owner(&path, json!({ "approved": false })).await;
     };
     tokio::join!(bench.say(&session, "call surface tool camera with {}"), device);
     assert_eq!(bench.show(&session).await["approvals_pending"], 0);

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bowline_gateway::config::Loopback;
 use bowline_gateway::config::mcp::McpServerConfig;
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{ApprovalId, TurnId};
@@ -14,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::bench::{Bench, Session, answer, eventually, plain, turn};
+use crate::bench::{Bench, LOCAL_KEY, Session, answer, eventually, plain, turn};
 use crate::images;
 use crate::l2_delivery::message;
 use crate::upstream::{MockUpstream, Piece};
@@ -60,7 +61,7 @@ async fn metrics_count_and_name_nobody() {
 }
 
 /// Method and path of every operation in the OpenAPI document.
-fn documented(document: &Value) -> Vec<(Method, String)> {
+pub(crate) fn documented(document: &Value) -> Vec<(Method, String)> {
     let paths = document["paths"].as_object().unwrap().iter();
     let mut all = Vec::new();
     for (path, methods) in paths {
@@ -96,12 +97,17 @@ async fn every_documented_address_is_served() {
         McpServerConfig { enabled: false, command: Some("x".into()), ..McpServerConfig::default() };
     let bench = Bench::with(|config| {
         config.mcp.servers.insert("off".into(), off);
+        // Users do not close it.
+        config.access.loopback = Loopback::Open;
     })
     .await;
     let document = bench.get("/openapi.json").await;
     assert_eq!(document.status, 200);
     let documented = documented(&document.body);
     assert!(documented.len() >= 13, "{documented:?}");
+    let key = bench.post_as_owner("/v1/keys", json!({ "name": "laptop" })).await;
+    let key = key.body["id"].as_str().unwrap().to_owned();
+    bench.post_as_owner("/v1/users", json!({ "name": "ada" })).await;
     for (method, path) in documented {
         let session = bench.session().await;
         let approval = asked_in(&bench, &session).await;
@@ -112,6 +118,8 @@ async fn every_documented_address_is_served() {
         let image = images::send(&bench, &session).await;
         let exported = |name: &str| exported.body[name].as_str().unwrap().to_owned();
         let address = path
+            .replace("/v1/users/{name}", "/v1/users/ada")
+            .replace("/v1/keys/{id}", &format!("/v1/keys/{key}"))
             .replace("{id}", &session.id)
             .replace("{surface_id}", "phone")
             .replace("{approval_id}", &approval)
@@ -121,11 +129,14 @@ async fn every_documented_address_is_served() {
             .replace("{agent_id}", "a")
             .replace("{server}", "off")
             .replace("{prompt}", "p")
+            .replace("{user}", "ada")
             .replace("{name}", "export.json")
             .replace("{model}", "bowline/offline")
             .replace("{memory_id}", memory["id"].as_str().unwrap());
         assert!(!address.contains('{'), "a parameter this test does not know: {path}");
-        let said = bench.call(method.clone(), &address, &[], &Value::Null).await;
+        let bearer = format!("Bearer {LOCAL_KEY}");
+        let owner = [("authorization", bearer.as_str())];
+        let said = bench.call(method.clone(), &address, &owner, &Value::Null).await;
         assert!(said.status != 404 && said.status != 405, "{method} {path}: {}", said.text);
     }
 }

@@ -27,7 +27,7 @@ async fn sbp_l5_01_a_verdict_that_could_not_be_written_counts_as_soon_as_it_can(
     let (bench, disk) = on_a_bad_disk_with(&upstream, asks).await;
     let session = bench.session().await;
     let camera = json!({ "surface_id": "phone", "mcp_tools": ["camera"] });
-    let (mut phone, _) = bench.attach_as(&session, camera).await;
+    let (mut phone, _) = bench.attach_as(&session.as_owner(), camera).await;
     let device = async {
         let asked = frame(&mut phone, "APPROVAL_REQUEST").await;
         disk.refuse(Some("step_approval"));

@@ -264,7 +264,9 @@ async fn sbp_l3_02_tokens_outlive_the_key_that_signed_them() {
     let session = bench.session_with(1).await;
     let kid = |token: &str| text(&parts(token)[0]["kid"]);
     let old = bench.token_of(&session).await;
-    let rotated = bench.post("/v1/sbp/keys/rotate", json!({})).await;
+    let refused = bench.post("/v1/sbp/keys/rotate", json!({})).await;
+    assert_eq!(refused.refusal(), (403, "SBP_FORBIDDEN"), "not by whoever comes: {}", refused.text);
+    let rotated = bench.post_as_owner("/v1/sbp/keys/rotate", json!({})).await;
     assert_eq!(rotated.status, 200, "{}", rotated.text);
     assert_eq!(rotated.body["known_keys"], json!([kid(&old)]));
     let new = bench.token_of(&session).await;

@@ -8,7 +8,7 @@ use super::log::Placed;
 use super::row::{AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, TurnRow};
 use crate::approval;
 use crate::blob::Blob;
-use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
+use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId, UserId};
 
 /// One running gateway process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -143,6 +143,7 @@ pub enum CommitError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     pub id: SessionId,
+    pub user: UserId,
     pub agent_id: AgentId,
     pub head: Head,
     pub fence: Fence,

@@ -11,13 +11,15 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::approval::Approval;
-use crate::id::{AgentId, Seq, SessionId, TurnId};
+use crate::id::{AgentId, Seq, SessionId, TurnId, UserId};
 use crate::lifecycle::Status;
 use crate::surface::{SurfaceContext, SurfaceTool};
 
 /// A session at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LiveState {
+    /// Whose session it is.
+    pub user: UserId,
     pub status: Status,
     /// The newest log position.
     pub head: Seq,

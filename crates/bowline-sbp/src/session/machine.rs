@@ -37,7 +37,7 @@ use super::log::{NewEntry, Placed};
 use super::request::TurnRequest;
 use super::row::{DeviceRow, Head, NewSession, Snapshot, SnapshotKind};
 use super::turn::Outcome;
-use crate::id::{AgentId, SessionId, SnapshotId, TurnId};
+use crate::id::{AgentId, SessionId, SnapshotId, TurnId, UserId};
 use crate::lifecycle::{Change, Status};
 use crate::message::EntryKind;
 
@@ -94,6 +94,7 @@ impl Step {
 #[derive(Debug, Clone)]
 pub struct Machine {
     id: SessionId,
+    user: UserId,
     agent_id: AgentId,
     limits: SessionLimits,
     head: Head,
@@ -116,12 +117,19 @@ impl Machine {
     /// A session that its first turn will create.
     pub fn make(new: &NewSession, limits: SessionLimits) -> Self {
         let head = Head::new(Status::Idle, new.at);
-        Self { making: true, ..Self::empty(new.id, new.agent_id.clone(), head, limits) }
+        Self { making: true, ..Self::empty(new.id, new.user, new.agent_id.clone(), head, limits) }
     }
 
-    fn empty(id: SessionId, agent_id: AgentId, head: Head, limits: SessionLimits) -> Self {
+    fn empty(
+        id: SessionId,
+        user: UserId,
+        agent_id: AgentId,
+        head: Head,
+        limits: SessionLimits,
+    ) -> Self {
         Self {
             id,
+            user,
             agent_id,
             limits,
             head,
@@ -259,6 +267,11 @@ impl Machine {
         self.id
     }
 
+    /// Whose session it is.
+    pub fn user(&self) -> UserId {
+        self.user
+    }
+
     pub fn agent_id(&self) -> &AgentId {
         &self.agent_id
     }
@@ -297,6 +310,7 @@ impl Machine {
     /// The observable state, for watchers.
     pub fn live(&self) -> LiveState {
         LiveState {
+            user: self.user,
             status: self.head.status,
             head: self.head.last_seq,
             step_count: self.head.step_count,

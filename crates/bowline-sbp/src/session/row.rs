@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::ReplicaId;
 use crate::approval::Approval;
-use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId};
+use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId, UserId};
 use crate::lifecycle::Status;
 use crate::surface::SurfaceContext;
 use crate::title::Titles;
@@ -28,6 +28,8 @@ pub struct NewSession {
     /// Whether the session can be looked up by its token alone. A token that contains its session
     /// id needs no index entry, which costs more than the rest of a new session.
     pub listed: bool,
+    /// Whose it is.
+    pub user: UserId,
     pub agent_id: AgentId,
     /// A JSON object.
     pub metadata: String,

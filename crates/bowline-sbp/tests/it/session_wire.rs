@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::blob::Blob;
@@ -363,6 +364,7 @@ fn the_live_state_survives_the_way_to_its_watchers() {
         deadline,
     };
     let live = LiveState {
+        user: OWNER,
         status: Status::Running,
         head: 9,
         step_count: 4,

@@ -16,6 +16,7 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
         id: handoff.id,
         token_hash: handoff.token_hash,
         listed: false,
+        user: session.user,
         agent_id: handoff.to_agent.clone(),
         metadata: session.metadata,
         at: *at,

@@ -43,6 +43,7 @@ pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
     };
     Ok(Some(Loaded {
         id,
+        user: session.user,
         agent_id: session.agent_id,
         head,
         fence,

@@ -1,10 +1,10 @@
 //! Memories of agents, with full-text search (FTS5).
 
-use bowline_sbp::id::{AgentId, MemoryId, SessionId};
+use bowline_sbp::id::{MemoryId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, millis};
-use crate::{Error, Memory, MemoryKind, NewMemory, Result, TurnMemories};
+use crate::{Error, Memory, MemoryKind, MemoryOwner, NewMemory, Result, TurnMemories};
 
 /// The most memories of one agent.
 const MOST: u32 = 10_000;
@@ -12,80 +12,84 @@ const MOST: u32 = 10_000;
 /// Adds memories. Checks the limit before it writes: if not all fit, none is added.
 pub(super) fn remember(
     conn: &Connection,
-    agent: &AgentId,
+    of: &MemoryOwner,
     memories: &[NewMemory],
 ) -> Result<Vec<Memory>> {
     let mut new = 0;
     for memory in memories {
-        new += usize::from(!is_known(conn, agent, memory)?);
+        new += usize::from(!is_known(conn, of, memory)?);
     }
-    if new > room(conn, agent)? {
+    if new > room(conn, of)? {
         return Err(Error::MemoryFull(MOST));
     }
-    memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
+    memories.iter().map(|memory| remember_one(conn, of, memory)).collect()
 }
 
 /// Adds as many memories as fit: an import must not fail because its agent has too many.
 pub(super) fn remember_what_fits(
     conn: &Connection,
-    agent: &AgentId,
+    of: &MemoryOwner,
     memories: &[NewMemory],
 ) -> Result<()> {
-    let mut room = room(conn, agent)?;
+    let mut room = room(conn, of)?;
     for memory in memories {
-        if is_known(conn, agent, memory)? {
+        if is_known(conn, of, memory)? {
             continue;
         }
         if room == 0 {
             break;
         }
         room -= 1;
-        remember_one(conn, agent, memory)?;
+        remember_one(conn, of, memory)?;
     }
     Ok(())
 }
 
-fn room(conn: &Connection, agent: &AgentId) -> Result<usize> {
+fn room(conn: &Connection, of: &MemoryOwner) -> Result<usize> {
     let known: u32 = conn
-        .prepare_cached("SELECT count(*) FROM memories WHERE agent_id = ?1")?
-        .query_row([agent.as_str()], |row| row.get(0))?;
+        .prepare_cached("SELECT count(*) FROM memories WHERE agent_id = ?1 AND user = ?2")?
+        .query_row(params![of.agent.as_str(), of.user.as_bytes()], |row| row.get(0))?;
     Ok(MOST.saturating_sub(known) as usize)
 }
 
-fn is_known(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<bool> {
-    let mut known = conn
-        .prepare_cached("SELECT 1 FROM memories WHERE agent_id = ?1 AND kind = ?2 AND text = ?3")?;
-    Ok(known.exists(params![agent.as_str(), memory.kind.as_str(), memory.text])?)
+fn is_known(conn: &Connection, of: &MemoryOwner, memory: &NewMemory) -> Result<bool> {
+    let mut known = conn.prepare_cached(
+        "SELECT 1 FROM memories WHERE agent_id = ?1 AND kind = ?2 AND text = ?3 AND user = ?4",
+    )?;
+    let (agent, user) = (of.agent.as_str(), of.user.as_bytes());
+    Ok(known.exists(params![agent, memory.kind.as_str(), memory.text, user])?)
 }
 
 /// Replaces all memories of the agent.
 pub(super) fn replace(
     conn: &Connection,
-    agent: &AgentId,
+    of: &MemoryOwner,
     memories: &[NewMemory],
 ) -> Result<Vec<Memory>> {
     if memories.len() > MOST as usize {
         return Err(Error::MemoryFull(MOST));
     }
-    forget(conn, agent, None)?;
-    memories.iter().map(|memory| remember_one(conn, agent, memory)).collect()
+    forget(conn, of, None)?;
+    memories.iter().map(|memory| remember_one(conn, of, memory)).collect()
 }
 
-fn remember_one(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Result<Memory> {
+fn remember_one(conn: &Connection, of: &MemoryOwner, memory: &NewMemory) -> Result<Memory> {
     conn.prepare_cached(
-        "INSERT INTO memories (id, agent_id, kind, text, session_id, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (agent_id, kind, text) DO NOTHING",
+        "INSERT INTO memories (id, agent_id, kind, text, session_id, created_at, user)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (agent_id, kind, text, user) DO NOTHING",
     )?
     .execute(params![
         memory.id.as_bytes(),
-        agent.as_str(),
+        of.agent.as_str(),
         memory.kind.as_str(),
         memory.text,
         memory.session_id.as_ref().map(SessionId::as_bytes),
         millis(memory.at),
+        of.user.as_bytes(),
     ])?;
-    let rest = "m WHERE agent_id = ?1 AND kind = ?2 AND text = ?3";
-    let found = select(conn, rest, params![agent.as_str(), memory.kind.as_str(), memory.text])?;
+    let rest = "m WHERE agent_id = ?1 AND kind = ?2 AND text = ?3 AND user = ?4";
+    let (agent, user) = (of.agent.as_str(), of.user.as_bytes());
+    let found = select(conn, rest, params![agent, memory.kind.as_str(), memory.text, user])?;
     found
         .into_iter()
         .next()
@@ -94,25 +98,25 @@ fn remember_one(conn: &Connection, agent: &AgentId, memory: &NewMemory) -> Resul
 
 pub(super) fn list(
     conn: &Connection,
-    agent: &AgentId,
+    of: &MemoryOwner,
     before: Option<MemoryId>,
     limit: u32,
 ) -> Result<Vec<Memory>> {
     let before: i64 = match before {
         None => i64::MAX,
         Some(id) => conn
-            .prepare_cached("SELECT number FROM memories WHERE id = ?1")?
-            .query_row([id.as_bytes()], |row| row.get(0))
+            .prepare_cached("SELECT number FROM memories WHERE id = ?1 AND user = ?2")?
+            .query_row(params![id.as_bytes(), of.user.as_bytes()], |row| row.get(0))
             .optional()?
             .unwrap_or(0),
     };
-    let rest = "m WHERE agent_id = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3";
-    select(conn, rest, params![agent.as_str(), before, limit])
+    let rest = "m WHERE agent_id = ?1 AND user = ?4 AND number < ?2 ORDER BY number DESC LIMIT ?3";
+    select(conn, rest, params![of.agent.as_str(), before, limit, of.user.as_bytes()])
 }
 
 pub(super) fn recall(
     conn: &Connection,
-    agent: &AgentId,
+    of: &MemoryOwner,
     words: &[String],
     limit: u32,
 ) -> Result<Vec<Memory>> {
@@ -124,38 +128,45 @@ pub(super) fn recall(
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     // The agent is part of the query, so that other agents' memories are not ranked.
     let search =
-        format!("agent_id : {} AND text : ({})", quoted(agent.as_str()), words.join(" OR "));
+        format!("agent_id : {} AND text : ({})", quoted(of.agent.as_str()), words.join(" OR "));
     let rest = "m JOIN memory_words w ON w.rowid = m.number
-                WHERE memory_words MATCH ?2 AND m.agent_id = ?1
+                WHERE memory_words MATCH ?2 AND m.agent_id = ?1 AND m.user = ?4
                 ORDER BY bm25(memory_words, 1.0, 0.0) LIMIT ?3";
-    select(conn, rest, params![agent.as_str(), search, limit])
+    select(conn, rest, params![of.agent.as_str(), search, limit, of.user.as_bytes()])
 }
 
 /// The memories for one turn.
 pub(super) fn for_turn(
     conn: &Connection,
-    agent: &AgentId,
+    of: &MemoryOwner,
     words: &[String],
     limit: u32,
 ) -> Result<TurnMemories> {
-    let newest = list(conn, agent, None, limit)?;
+    let newest = list(conn, of, None, limit)?;
     // Most agents have no memories, and a search is not free.
     if newest.is_empty() {
         return Ok(TurnMemories::default());
     }
     let kind = MemoryKind::Procedural.as_str();
-    let rest = "m WHERE agent_id = ?1 AND kind = ?2 ORDER BY number LIMIT ?3";
+    let rest = "m WHERE agent_id = ?1 AND kind = ?2 AND user = ?4 ORDER BY number LIMIT ?3";
+    let (agent, user) = (of.agent.as_str(), of.user.as_bytes());
     Ok(TurnMemories {
-        rules: select(conn, rest, params![agent.as_str(), kind, limit])?,
-        matching: recall(conn, agent, words, limit)?,
+        rules: select(conn, rest, params![agent, kind, limit, user])?,
+        matching: recall(conn, of, words, limit)?,
         newest,
     })
 }
 
-pub(super) fn forget(conn: &Connection, agent: &AgentId, memory: Option<MemoryId>) -> Result<u64> {
+pub(super) fn forget(conn: &Connection, of: &MemoryOwner, memory: Option<MemoryId>) -> Result<u64> {
     let forgotten = conn
-        .prepare_cached("DELETE FROM memories WHERE agent_id = ?1 AND (?2 IS NULL OR id = ?2)")?
-        .execute(params![agent.as_str(), memory.as_ref().map(MemoryId::as_bytes)])?;
+        .prepare_cached(
+            "DELETE FROM memories WHERE agent_id = ?1 AND user = ?3 AND (?2 IS NULL OR id = ?2)",
+        )?
+        .execute(params![
+            of.agent.as_str(),
+            memory.as_ref().map(MemoryId::as_bytes),
+            of.user.as_bytes()
+        ])?;
     Ok(forgotten as u64)
 }
 

@@ -13,8 +13,8 @@ use super::sessions::{self, Known};
 use super::{exports, history, lineage, memory, titles};
 use crate::failpoint;
 use crate::{
-    Derived, Edge, EdgeKind, Error, IdempotencyKey, NewFork, NewImport, NewSession, Result,
-    SnapshotKind,
+    Derived, Edge, EdgeKind, Error, IdempotencyKey, MemoryOwner, NewFork, NewImport, NewSession,
+    Result, SnapshotKind,
 };
 
 /// A position in a log and its step count.
@@ -53,7 +53,8 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
             .execute(params![key, payload])?;
     }
     failpoint::pass("carried");
-    memory::remember_what_fits(conn, &new.agent_id, &import.memories)?;
+    let of = MemoryOwner { user: new.user, agent: new.agent_id.clone() };
+    memory::remember_what_fits(conn, &of, &import.memories)?;
     failpoint::pass("memories");
     if let Some(export) = used_up {
         exports::use_up(conn, export, new.id, new.at)?;
@@ -83,6 +84,7 @@ pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {
         id: fork.id,
         token_hash: fork.token_hash,
         listed: false,
+        user: session.user,
         agent_id: session.agent_id,
         metadata: session.metadata,
         at: fork.at,

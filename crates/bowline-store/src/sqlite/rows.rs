@@ -1,7 +1,7 @@
 //! Converts rows to values and back.
 
 use bowline_sbp::frame::TurnStatus;
-use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{Seq, SessionId, SnapshotId, TurnId, UserId};
 use bowline_sbp::message::Message;
 use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::title::Titles;
@@ -44,7 +44,7 @@ macro_rules! select_sessions {
             "updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, ",
             "attach_epoch, (SELECT context FROM attachments WHERE session = key ORDER BY epoch ",
             "DESC LIMIT 1), snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, ",
-            "handed_to, tether_last, title, auto_title FROM sessions ",
+            "handed_to, tether_last, title, auto_title, user FROM sessions ",
             $rest
         )
     };
@@ -102,6 +102,7 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
     let session = Session {
         id: SessionId::from_bytes(row.get(1)?),
         token_hash: TokenHash(row.get(2)?),
+        user: UserId::from_bytes(row.get(23)?),
         agent_id: row
             .get_ref(3)?
             .as_str()

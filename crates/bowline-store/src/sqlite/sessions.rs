@@ -1,11 +1,12 @@
 //! Creates, finds and deletes sessions; idempotency keys.
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::lifecycle::Status;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::rows::{self, Key, millis, select_sessions};
-use super::{blobs, lineage, trunks};
+use super::{blobs, lineage, trunks, users};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -29,8 +30,8 @@ pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Res
     let inserted = conn
         .prepare_cached(
             "INSERT INTO sessions
-         (id, token_hash, token_listed, agent_id, status, metadata, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+         (id, token_hash, token_listed, agent_id, status, metadata, created_at, updated_at, user)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)",
         )?
         .execute(params![
             new.id.as_bytes(),
@@ -40,6 +41,7 @@ pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Res
             status.as_str(),
             new.metadata,
             millis(new.at),
+            new.user.as_bytes(),
         ]);
     match inserted {
         Ok(_) => Ok(conn.last_insert_rowid()),
@@ -54,16 +56,29 @@ pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Res
 pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {
     let before = match page.before {
         None => i64::MAX,
-        Some(id) => rows::key_of(conn, id)?.ok_or(Error::NoSession)?,
+        // Where another user's session is in the list is nobody else's business.
+        Some(id) => match rows::session(conn, id)? {
+            Some((key, session)) if users::sees(conn, key, session.user, page.user)? => key,
+            _ => return Err(Error::NoSession),
+        },
     };
     let status = page.status.map(Status::as_str);
-    let found = rows::sessions(
-        conn,
-        select_sessions!(
-            "WHERE key < ?1 AND (?2 IS NULL OR status = ?2) ORDER BY key DESC LIMIT ?3"
+    // Most sessions are the owner's: they are found in order. Those of others are few, by index.
+    let sql = match page.user == OWNER {
+        true => select_sessions!(
+            "WHERE key < ?1 AND (?2 IS NULL OR status = ?2) AND (user = ?4 OR EXISTS
+             (SELECT 1 FROM shares WHERE shares.session = key AND shares.user = ?4))
+             ORDER BY key DESC LIMIT ?3"
         ),
-        params![before, status, page.limit],
-    )?;
+        false => select_sessions!(
+            "WHERE key IN (SELECT key FROM sessions WHERE user = ?4
+                               AND user <> x'00000000000000000000000000000000'
+                           UNION SELECT session FROM shares WHERE shares.user = ?4)
+             AND key < ?1 AND (?2 IS NULL OR status = ?2) ORDER BY key DESC LIMIT ?3"
+        ),
+    };
+    let found =
+        rows::sessions(conn, sql, params![before, status, page.limit, page.user.as_bytes()])?;
     Ok(found.into_iter().map(|(_, session)| session).collect())
 }
 
@@ -77,6 +92,7 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
         "DELETE FROM surfaces WHERE session = ?1",
         "DELETE FROM attachments WHERE session = ?1",
         "DELETE FROM approvals WHERE session = ?1",
+        "DELETE FROM shares WHERE session = ?1",
         "UPDATE exports SET label = NULL WHERE session_id = (SELECT id FROM sessions WHERE key = ?1)",
         "DELETE FROM bundles WHERE export IN (SELECT number FROM exports
          WHERE session_id = (SELECT id FROM sessions WHERE key = ?1))",

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use bowline_sbp::id::SessionId;
+use bowline_sbp::id::{SessionId, UserId};
 use bowline_sbp::title::{self, Titles};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::history;
 use super::rows::{self, Key, select_sessions};
+use super::{history, users};
 use crate::{Error, Result, Session};
 
 /// The most sessions that one text names: more are of no help to who asked.
 const MOST_NAMED: usize = 50;
+/// The most sessions with one prefix of an id that are looked at: others may be other users'.
+const MOST_LOOKED_AT: usize = 10_000;
 /// The shortest prefix of an id, in hexadecimal digits.
 const SHORTEST_PREFIX: usize = 4;
 /// How many of the first entries a migration looks at, and how many at once.
@@ -28,22 +30,35 @@ pub(super) fn write(conn: &Connection, key: Key, titles: &Titles) -> Result<()> 
 
 /// The sessions that a text names, newest first: by the whole id, else by the beginning of the id,
 /// else by the whole title, else by its beginning. Upper and lower case are the same.
-pub(super) fn named(conn: &Connection, text: &str) -> Result<Vec<Session>> {
+pub(super) fn named(conn: &Connection, user: UserId, text: &str) -> Result<Vec<Session>> {
     if let Ok(id) = text.parse::<SessionId>() {
-        return Ok(rows::session(conn, id)?.map(|(_, session)| session).into_iter().collect());
+        let found = rows::session(conn, id)?.into_iter().collect();
+        return seen_by(conn, user, found);
     }
     if let Some((first, last)) = ids_with_prefix(text) {
         let found = rows::sessions(
             conn,
             select_sessions!("WHERE id BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"),
-            params![first.as_bytes(), last.as_bytes(), MOST_NAMED as i64],
+            params![first.as_bytes(), last.as_bytes(), MOST_LOOKED_AT as i64],
         )?;
+        let found = seen_by(conn, user, found)?;
         if !found.is_empty() {
-            return Ok(found.into_iter().map(|(_, session)| session).collect());
+            return Ok(found);
         }
     }
-    let keys = titled(conn, text)?;
+    let keys = titled(conn, user, text)?;
     keys.into_iter().map(|key| rows::with_key(conn, key)).collect()
+}
+
+/// Those that the user sees.
+fn seen_by(conn: &Connection, user: UserId, all: Vec<(Key, Session)>) -> Result<Vec<Session>> {
+    let mut seen = Vec::new();
+    for (key, session) in all {
+        if users::sees(conn, key, session.user, user)? {
+            seen.push(session);
+        }
+    }
+    Ok(seen)
 }
 
 /// The first and the last id with that prefix; none if it is too short or not hexadecimal.
@@ -62,16 +77,18 @@ fn ids_with_prefix(text: &str) -> Option<(SessionId, SessionId)> {
 
 /// Sessions whose title is that text; if there is none, whose title begins with it. Reads all
 /// titles: an index would cost every new session, and SQLite folds the case of ASCII alone.
-fn titled(conn: &Connection, text: &str) -> Result<Vec<Key>> {
+fn titled(conn: &Connection, user: UserId, text: &str) -> Result<Vec<Key>> {
     let wanted = folded(text);
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
     let mut statement = conn.prepare_cached(
         "SELECT key, coalesce(title, auto_title) FROM sessions
-         WHERE title IS NOT NULL OR auto_title IS NOT NULL ORDER BY key DESC",
+         WHERE (title IS NOT NULL OR auto_title IS NOT NULL) AND (user = ?1 OR EXISTS
+             (SELECT 1 FROM shares WHERE shares.session = key AND shares.user = ?1))
+         ORDER BY key DESC",
     )?;
-    let mut rows = statement.query([])?;
+    let mut rows = statement.query([user.as_bytes()])?;
     let (mut equal, mut longer) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next()? {
         let title = folded(row.get_ref(1)?.as_str().unwrap_or_default());

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use bowline_sbp::id::{Seq, SessionId};
+use bowline_sbp::id::{Seq, SessionId, UserId};
 use bowline_sbp::message::said;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -32,6 +32,8 @@ const PAGES_AT_ONCE: i64 = 64;
 const HITS_OF_ONE: usize = 3;
 /// The most matching messages that one search looks at.
 const LOOKED_AT: usize = 20_000;
+/// How many times more, with those of other users.
+const OTHERS: usize = 10;
 /// A snippet's length in words, and how many bytes of a message are looked through for it.
 const SNIPPET_WORDS: i64 = 24;
 const SNIPPET_FROM: usize = 256 << 10;
@@ -149,19 +151,26 @@ pub(super) fn purge_copy(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Messages that contain all words: the newest session first, the newest message first.
-pub(super) fn search(conn: &Connection, words: &[String], limit: u32) -> Result<Vec<Hit>> {
+pub(super) fn search(
+    conn: &Connection,
+    user: UserId,
+    words: &[String],
+    limit: u32,
+) -> Result<Vec<Hit>> {
     let query = query(words);
     if query.is_empty() {
         return Ok(Vec::new());
     }
-    let mut owners = Owners::default();
+    let (sessions, others, hits) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut owners = Owners { user, sessions, others, hits, seen: 0 };
     let (mut hits, mut texts) = (Vec::new(), Vec::new());
     let mut matching = conn.prepare_cached(
         "SELECT rowid FROM entry_words WHERE entry_words MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
     )?;
-    let mut rows = matching.query(params![query, LOOKED_AT as i64])?;
+    // Other users' entries are passed over and cost little.
+    let mut rows = matching.query(params![query, (OTHERS * LOOKED_AT) as i64])?;
     while let Some(row) = rows.next()? {
-        if hits.len() >= limit as usize {
+        if hits.len() >= limit as usize || owners.seen >= LOOKED_AT {
             break;
         }
         let place: i64 = row.get(0)?;
@@ -178,10 +187,16 @@ pub(super) fn search(conn: &Connection, words: &[String], limit: u32) -> Result<
 }
 
 /// The sessions that hits belong to, and how many hits each has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Owners {
+    /// Only sessions that this user sees.
+    user: UserId,
     sessions: HashMap<Key, (SessionId, Option<String>)>,
+    /// Those that it does not see.
+    others: HashMap<Key, Sight>,
     hits: HashMap<Key, usize>,
+    /// How many entries of sessions that it sees were looked at.
+    seen: usize,
 }
 
 impl Owners {
@@ -193,32 +208,55 @@ impl Owners {
     ) -> Result<Option<(SessionId, Option<String>)>> {
         let log = place >> 32;
         let owner = match self.look_up(conn, log)? {
-            true => log,
-            false => match sharing(conn, log, seq_of(place))? {
-                Some(fork) if self.look_up(conn, fork)? => fork,
+            Sight::Seen => log,
+            Sight::Foreign => return Ok(None),
+            Sight::Deleted => match sharing(conn, log, seq_of(place))? {
+                Some(fork) if self.look_up(conn, fork)? == Sight::Seen => fork,
                 _ => return Ok(None),
             },
         };
+        self.seen += 1;
         let hits = self.hits.entry(owner).or_default();
         *hits += 1;
         Ok((*hits <= HITS_OF_ONE).then(|| self.sessions.get(&owner).cloned()).flatten())
     }
 
-    /// Whether there is such a session.
-    fn look_up(&mut self, conn: &Connection, key: Key) -> Result<bool> {
+    fn look_up(&mut self, conn: &Connection, key: Key) -> Result<Sight> {
         if self.sessions.contains_key(&key) {
-            return Ok(true);
+            return Ok(Sight::Seen);
+        }
+        if let Some(known) = self.others.get(&key) {
+            return Ok(*known);
         }
         let mut statement = conn.prepare_cached(
-            "SELECT id, coalesce(title, auto_title) FROM sessions WHERE key = ?1",
+            "SELECT id, coalesce(title, auto_title), user = ?2 OR EXISTS
+                 (SELECT 1 FROM shares WHERE session = ?1 AND shares.user = ?2)
+             FROM sessions WHERE key = ?1",
         )?;
-        let found = statement.query_row([key], |row| {
-            Ok((SessionId::from_bytes(row.get(0)?), row.get::<_, Option<String>>(1)?))
+        let found = statement.query_row(params![key, self.user.as_bytes()], |row| {
+            let session = (SessionId::from_bytes(row.get(0)?), row.get::<_, Option<String>>(1)?);
+            Ok((session, row.get::<_, bool>(2)?))
         });
-        let Some(found) = found.optional()? else { return Ok(false) };
-        self.sessions.insert(key, found);
-        Ok(true)
+        let sight = match found.optional()? {
+            Some((session, true)) => {
+                self.sessions.insert(key, session);
+                return Ok(Sight::Seen);
+            }
+            Some((_, false)) => Sight::Foreign,
+            None => Sight::Deleted,
+        };
+        self.others.insert(key, sight);
+        Ok(sight)
     }
+}
+
+/// What a log is to the user who searches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Seen,
+    Foreign,
+    /// Its session is deleted; forks may still share entries.
+    Deleted,
 }
 
 /// The oldest session that shares this entry of a deleted one.

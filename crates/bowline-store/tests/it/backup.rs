@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::blob::Blob;
 use bowline_sbp::id::AgentId;
 use bowline_store::sqlite::backup::{self, CopyError};
 use bowline_store::sqlite::{FILE, RESTORING, Sqlite, incomplete_since};
-use bowline_store::{MemoryKind, NewMemory, OpenError};
+use bowline_store::{MemoryKind, MemoryOwner, NewMemory, OpenError};
 use rusqlite::Connection;
 
 use crate::blobs::submit_image;
@@ -124,7 +125,7 @@ async fn a_damaged_database_is_found() {
 async fn g23_what_was_erased_is_in_no_file_and_no_later_copy() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let agent = AgentId::fallback();
+    let agent = MemoryOwner { user: OWNER, agent: AgentId::fallback() };
     let memory = |text: &str| NewMemory {
         id: bowline_sbp::id::MemoryId(uuid::Uuid::now_v7()),
         kind: MemoryKind::Semantic,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, TurnId};
@@ -42,6 +43,7 @@ pub(crate) fn new_session() -> NewSession {
         id: SessionId(id),
         token_hash: TokenHash(token),
         listed: true,
+        user: bowline_sbp::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: at(),
@@ -133,7 +135,7 @@ pub(crate) async fn texts(store: &S, id: SessionId) -> Vec<String> {
 
 /// All sessions, newest first.
 pub(crate) async fn all_sessions(store: &S) -> Vec<SessionId> {
-    let all = Page { before: None, limit: 1000, status: None };
+    let all = Page { user: OWNER, before: None, limit: 1000, status: None };
     store.sessions(all).await.unwrap().iter().map(|session| session.id).collect()
 }
 

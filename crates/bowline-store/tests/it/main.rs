@@ -24,3 +24,4 @@ mod sqlite;
 mod tether;
 mod titles;
 mod upkeep;
+mod users;

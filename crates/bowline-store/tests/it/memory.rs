@@ -1,7 +1,8 @@
 //! Contract of every backend: an agent's memory.
 
-use bowline_sbp::id::{AgentId, MemoryId};
-use bowline_store::{Error, MemoryKind, NewMemory};
+use bowline_sbp::access::OWNER;
+use bowline_sbp::id::MemoryId;
+use bowline_store::{Error, MemoryKind, MemoryOwner, NewMemory};
 use uuid::Uuid;
 
 use crate::backends::backends;
@@ -14,8 +15,8 @@ backends! {
     sbp_l1_12_a_turn_gets_rules_what_matches_and_the_newest
 }
 
-fn agent(name: &str) -> AgentId {
-    name.parse().unwrap()
+fn agent(name: &str) -> MemoryOwner {
+    MemoryOwner { user: OWNER, agent: name.parse().unwrap() }
 }
 
 fn fact(text: &str) -> NewMemory {

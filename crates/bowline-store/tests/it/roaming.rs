@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::id::{ExportId, MemoryId, SessionId};
 use bowline_sbp::lifecycle::Status;
 use bowline_store::{
-    EdgeKind, Error, Family, Member, MemoryKind, NewImport, NewMemory, SnapshotKind, Tokens,
+    EdgeKind, Error, Family, Member, MemoryKind, MemoryOwner, NewImport, NewMemory, SnapshotKind,
+    Tokens,
 };
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -101,7 +103,8 @@ async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
     let import = async |memories| {
         let export = exported(&store).await;
         let import = NewImport { memories, ..using_up(export) };
-        store.import(import).await.unwrap().session.agent_id
+        let session = store.import(import).await.unwrap().session;
+        MemoryOwner { user: session.user, agent: session.agent_id }
     };
     let agent = import(vec![fact(1), fact(2)]).await;
     let count = async || store.memories(agent.clone(), None, 20_000).await.unwrap().len();
@@ -159,7 +162,7 @@ async fn sbp_l3_06_of_many_imports_one_wins(store: S) {
         let imported = store.export(export).await.unwrap().unwrap().0.imported;
         assert_eq!(winners, [imported.unwrap().1]);
     }
-    let all = bowline_store::Page { before: None, limit: 1000, status: None };
+    let all = bowline_store::Page { user: OWNER, before: None, limit: 1000, status: None };
     assert_eq!(store.sessions(all).await.unwrap().len(), 6, "the losers left nothing");
 }
 

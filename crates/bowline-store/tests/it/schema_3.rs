@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{Done, Effect, TurnRequest};
 use bowline_store::sqlite::{FILE, Sqlite};
-use bowline_store::{EdgeKind, IdempotencyKey, MemoryKind, Page, Session, TokenHash};
+use bowline_store::{EdgeKind, IdempotencyKey, MemoryKind, MemoryOwner, Page, Session, TokenHash};
 use rusqlite::types::Value;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -81,7 +82,7 @@ struct Found {
 
 impl Found {
     async fn read(store: &S) -> Self {
-        let all = Page { before: None, limit: 99, status: None };
+        let all = Page { user: OWNER, before: None, limit: 99, status: None };
         let all: [Session; 11] = store.sessions(all).await.unwrap().try_into().unwrap();
         let [attached, asks, completed, trunk_fork, successor, handed, idle, own, rest @ ..] = all;
         let [fork, imported, talk] = rest;
@@ -333,6 +334,7 @@ impl Found {
 
 async fn memories_are_there(store: &S) {
     for agent in [AgentId::fallback(), "traveller".parse().unwrap()] {
+        let agent = MemoryOwner { user: OWNER, agent };
         let memories = store.memories(agent.clone(), None, 99).await.unwrap();
         let mut seen: Vec<_> = memories.iter().map(|m| (&*m.text, m.kind)).collect();
         seen.sort_by_key(|(text, _)| *text);

@@ -28,7 +28,7 @@ async fn hits(store: &S, words: &str) -> Vec<Hit> {
 
 async fn found(store: &S, words: &str, limit: u32) -> Vec<Hit> {
     let words = words.split_whitespace().map(str::to_owned).collect();
-    store.search(words, limit).await.unwrap()
+    store.search(bowline_sbp::access::OWNER, words, limit).await.unwrap()
 }
 
 /// Sessions and positions of the hits.

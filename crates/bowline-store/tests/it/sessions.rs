@@ -1,5 +1,6 @@
 //! Contract of every backend: creating, finding, listing, suspending, ending and deleting sessions.
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::session::{Command, Refusal, Reply, Submit};
 use bowline_store::{CommitError, Error, NewSession, Page};
@@ -94,7 +95,7 @@ async fn lists_are_newest_first_and_paged(store: S) {
     }
     change_status(&store, ids[1], Change::Complete).await;
     ids.reverse();
-    let page = |before, limit, status| Page { before, limit, status };
+    let page = |before, limit, status| Page { user: OWNER, before, limit, status };
     let list = async |page| -> Vec<_> {
         store.sessions(page).await.unwrap().iter().map(|s| s.id).collect()
     };

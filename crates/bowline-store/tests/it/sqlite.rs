@@ -391,5 +391,8 @@ async fn nothing_is_indexed_while_deleted_words_are_merged_away() {
     assert!(!store.index(1000).await.unwrap(), "a new segment would start the merge anew");
     assert!(store.purge_words(100).await.unwrap());
     assert!(store.index(1000).await.unwrap());
-    assert_eq!(store.search(vec!["xylophone".into()], 5).await.unwrap().len(), 2);
+    assert_eq!(
+        store.search(bowline_sbp::access::OWNER, vec!["xylophone".into()], 5).await.unwrap().len(),
+        2
+    );
 }

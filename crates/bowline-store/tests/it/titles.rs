@@ -29,7 +29,13 @@ async fn rename(live: &mut Live, title: &str) {
 }
 
 async fn named(store: &S, text: &str) -> Vec<SessionId> {
-    store.named(text.into()).await.unwrap().iter().map(|session| session.id).collect()
+    store
+        .named(bowline_sbp::access::OWNER, text.into())
+        .await
+        .unwrap()
+        .iter()
+        .map(|session| session.id)
+        .collect()
 }
 
 /// A session called so.

@@ -1,22 +1,46 @@
-//! `bowline keys`: creates an API key with its line for the configuration file, or rotates the key
-//! that signs roaming tokens.
+//! `bowline keys`: creates, lists and revokes users' keys, creates one for the configuration file, or
+//! rotates the key that signs roaming tokens.
 
 use std::process::ExitCode;
 
+use bowline_sbp::api::{KeyList, KeyView, MakeKey};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::export::show;
+use super::users::segment;
 use crate::api::Api;
-use crate::cli::{KeysArgs, KeysCommand};
+use crate::cli::users::{KeysArgs, KeysCommand, NewKeyArgs};
 use crate::failure::Failure;
 use crate::local::random_secret;
-use crate::terminal::say;
+use crate::terminal::{note, one_line, say, table, utc};
 
 pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
     match args.command {
-        KeysCommand::New { json } => Ok(new(json)),
+        KeysCommand::New(args) if args.user.is_some() => of_user(args).await,
+        KeysCommand::New(args) => Ok(new(args.json)),
+        KeysCommand::List { gateway, user, json } => {
+            let path = match &user {
+                Some(user) => format!("/v1/keys?user={}", segment(user)),
+                None => "/v1/keys".to_owned(),
+            };
+            let list = Api::new(&gateway)?.call(Method::GET, &path, None).await?;
+            match json {
+                true => say!("{list}"),
+                false => show_keys(list)?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        KeysCommand::Revoke { gateway, id, json } => {
+            let path = format!("/v1/keys/{}", segment(&id));
+            Api::new(&gateway)?.call(Method::DELETE, &path, None).await?;
+            match json {
+                true => say!("{}", json!({ "id": id, "revoked": true })),
+                false => note!("the key {} opens nothing any more", one_line(&id)),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         KeysCommand::Rotate { gateway, json } => {
             let made = Api::new(&gateway)?.call(Method::POST, "/v1/sbp/keys/rotate", None).await?;
             let line = format!(
@@ -27,6 +51,54 @@ pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
             Ok(show(&made, json, &[line]))
         }
     }
+}
+
+/// Has the running gateway make a key. Only the key is on stdout, so that scripts can read it.
+async fn of_user(args: NewKeyArgs) -> Result<ExitCode, Failure> {
+    let asked = MakeKey {
+        user: args.user,
+        name: args.name,
+        scopes: args.scopes,
+        agents: args.agents,
+        models: args.models,
+        expires_in: args.expires.map(|life| life.as_secs().max(1)),
+    };
+    let asked = serde_json::to_value(asked).map_err(Failure::new)?;
+    let made = Api::new(&args.gateway)?.call(Method::POST, "/v1/keys", Some(asked)).await?;
+    if args.json {
+        say!("{made}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    note!("save it: it is shown only now");
+    say!("{}", made["key"].as_str().unwrap_or_default());
+    note!("it works at once; revoke it with `bowline keys revoke {}`", text(&made, "id"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(value: &Value, name: &str) -> String {
+    one_line(value[name].as_str().unwrap_or_default())
+}
+
+fn show_keys(list: Value) -> Result<(), Failure> {
+    let list: KeyList = serde_json::from_value(list).map_err(Failure::new)?;
+    if list.keys.is_empty() {
+        note!("no keys of users; `bowline keys new --user owner --name laptop` makes one");
+        return Ok(());
+    }
+    let time = |at: Option<jiff::Timestamp>| at.map_or_else(|| "-".to_owned(), utc);
+    let row = |key: &KeyView| {
+        let until = match (key.revoked_at, key.expires_at) {
+            (Some(at), _) => format!("revoked {}", utc(at)),
+            (None, until) => time(until),
+        };
+        let name = one_line(&key.name);
+        let user = one_line(&key.user);
+        [key.id.to_string(), user, name, key.scopes.to_string(), time(key.last_used_at), until]
+    };
+    let rows: Vec<_> = list.keys.iter().map(row).collect();
+    let headings = ["id", "user", "name", "scopes", "last used", "valid until"];
+    say!("{}", table(headings, &rows).trim_end());
+    Ok(())
 }
 
 fn new(json: bool) -> ExitCode {

@@ -64,7 +64,8 @@ fn only_tests_count_as_tests() {
 }
 
 /// The promises of `docs/guarantees.md`; the numbers between are of what does not exist yet.
-const PROMISES: [u8; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 23];
+const PROMISES: [u8; 22] =
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 23];
 
 /// All requirement ids: those of the specification texts, and those of `docs/guarantees.md`.
 fn required() -> BTreeSet<String> {

@@ -34,4 +34,5 @@ mod terminal;
 mod tls;
 mod travel;
 mod up;
+mod users_cli;
 mod with_control;

@@ -4,10 +4,10 @@ use bowline_sbp::api::{ExportList, ExportView, Exported, TokenView};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
-use bowline_sbp::id::{ExportId, SessionId};
+use bowline_sbp::id::{ExportId, SessionId, UserId};
 use bowline_sbp::roaming_token::RoamingClaims;
 use bowline_sbp::tool_result::without_images;
-use bowline_store::{Entry, Error, Export, Memory, NewExport, Packed};
+use bowline_store::{Entry, Error, Export, Memory, MemoryOwner, NewExport, Packed, Session};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -79,7 +79,9 @@ impl Engine {
     ) -> Result<NewExport, Failure> {
         let memories = match memory {
             true => {
-                self.store.memories(packed.session.agent_id.clone(), None, ALL_MEMORIES).await?
+                let Session { user, agent_id: agent, .. } = &packed.session;
+                let of = MemoryOwner { user: *user, agent: agent.clone() };
+                self.store.memories(of, None, ALL_MEMORIES).await?
             }
             false => Vec::new(),
         };
@@ -135,9 +137,27 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn exports(&self, session_id: SessionId) -> Result<ExportList, Failure> {
-        let exports = self.store.exports(session_id).await?;
-        Ok(ExportList { session_id, exports: exports.into_iter().map(view).collect() })
+    /// The session's exports. Where another user imported one, only that it was imported is told.
+    pub(crate) async fn exports(
+        &self,
+        session_id: SessionId,
+        user: UserId,
+    ) -> Result<ExportList, Failure> {
+        let mut exports: Vec<_> =
+            self.store.exports(session_id).await?.into_iter().map(view).collect();
+        for export in &mut exports {
+            if let Some(imported) = export.import_session_id
+                && !self.is_of(imported, user).await?
+            {
+                export.import_session_id = None;
+            }
+        }
+        Ok(ExportList { session_id, exports })
+    }
+
+    /// Whether a session is that user's. A deleted one is nobody's.
+    pub(super) async fn is_of(&self, id: SessionId, user: UserId) -> Result<bool, Failure> {
+        Ok(self.store.session(id).await?.is_some_and(|session| session.user == user))
     }
 }
 

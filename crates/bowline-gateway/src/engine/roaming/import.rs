@@ -5,7 +5,7 @@ use bowline_sbp::api::{Imported, Provenance};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, OpenError};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId, UserId};
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::title;
 use bowline_store::{
@@ -41,6 +41,7 @@ impl Engine {
     /// fork (SBP-L3-07).
     pub(crate) async fn import(
         &self,
+        user: UserId,
         source: Source,
         agent: Option<AgentId>,
         reuse: bool,
@@ -99,6 +100,7 @@ impl Engine {
                 id,
                 token_hash: hash_token(&self.access.token_for(id)),
                 listed: false,
+                user,
                 agent_id,
                 metadata: contents.session.metadata.unwrap_or_else(|| "{}".into()),
                 at: now,

@@ -1,29 +1,27 @@
 //! The lineage of a session across exports, imports, forks and handoffs, and what each session and
 //! each branch has cost (SBP-L3-12).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bowline_sbp::api::{BranchCost, Lineage, LineageEdge, SessionCost};
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::SessionId;
-use bowline_store::{Edge, EdgeKind, Member};
+use bowline_sbp::id::UserId;
+use bowline_store::{Edge, EdgeKind, Family, Member, Session};
 
 use super::super::Engine;
-use super::export::view;
 
 /// The most related sessions in one response.
 const MOST_RELATIVES: u32 = 10_000;
 
 impl Engine {
-    /// `all`: the caller may also see what related sessions cost.
-    pub(crate) async fn lineage(
-        &self,
-        session_id: SessionId,
-        all: bool,
-    ) -> Result<Lineage, Failure> {
+    /// `all`: the caller may also see what related sessions cost. Sessions of other users, and what
+    /// came from them, are left out (G20).
+    pub(crate) async fn lineage(&self, session: &Session, all: bool) -> Result<Lineage, Failure> {
+        let session_id = session.id;
         let me = session_id.to_string();
         let family = self.store.family(me.clone(), MOST_RELATIVES).await?;
-        let exports = self.store.exports(session_id).await?;
+        let family = self.visible(family, session.user).await?;
+        let exports = self.exports(session_id, session.user).await?.exports;
         let of = |kind: EdgeKind, outgoing: bool| -> Vec<LineageEdge> {
             let mine = |edge: &&Edge| {
                 edge.kind == kind && me == *if outgoing { &edge.origin } else { &edge.session }
@@ -39,7 +37,7 @@ impl Engine {
         }
         Ok(Lineage {
             session_id,
-            exports: exports.into_iter().map(view).collect(),
+            exports,
             outgoing_handoffs: of(EdgeKind::Handoff, true),
             incoming_handoffs: of(EdgeKind::Handoff, false),
             forks: of(EdgeKind::Fork, true),
@@ -48,6 +46,32 @@ impl Engine {
             tree: family.edges.into_iter().map(edge).collect(),
             sessions,
         })
+    }
+}
+
+impl Engine {
+    /// The family without sessions of other users. Of one that they imported from, the id stays: it is
+    /// in the bundle.
+    async fn visible(&self, mut family: Family, user: UserId) -> Result<Family, Failure> {
+        let mut foreign = HashSet::new();
+        for member in &family.members {
+            // Others than those of this gateway have no cost.
+            if member.spent.is_some()
+                && let Ok(id) = member.session.parse()
+                && !self.is_of(id, user).await?
+            {
+                foreign.insert(member.session.clone());
+            }
+        }
+        family.edges.retain(|edge| !foreign.contains(&edge.session));
+        let named: HashSet<_> = family.edges.iter().map(|edge| edge.origin.clone()).collect();
+        family
+            .members
+            .retain(|member| !foreign.contains(&member.session) || named.contains(&member.session));
+        for member in family.members.iter_mut().filter(|m| foreign.contains(&m.session)) {
+            member.spent = None;
+        }
+        Ok(family)
     }
 }
 

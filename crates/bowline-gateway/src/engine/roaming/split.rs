@@ -7,7 +7,9 @@ use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::LONGEST_TTL;
 use bowline_sbp::session::{Command, HandOff, Packed, Refusal, Reply};
 use bowline_sbp::title;
-use bowline_store::{Derived, Error, IdempotencyKey, Memory, NewEntry, NewFork, failpoint};
+use bowline_store::{
+    Derived, Error, IdempotencyKey, Memory, MemoryOwner, NewEntry, NewFork, failpoint,
+};
 use jiff::SignedDuration;
 use serde_json::json;
 use uuid::Uuid;
@@ -153,7 +155,10 @@ impl Engine {
         packed.entries.retain(|entry| entry.seq <= last_seq);
         let from_agent = packed.session.agent_id.clone();
         let memories = match handoff.memory {
-            true => self.store.memories(from_agent.clone(), None, ALL_MEMORIES).await?,
+            true => {
+                let of = MemoryOwner { user: packed.session.user, agent: from_agent.clone() };
+                self.store.memories(of, None, ALL_MEMORIES).await?
+            }
             false => Vec::new(),
         };
         let ttl = SignedDuration::from_secs(i64::from(LONGEST_TTL));

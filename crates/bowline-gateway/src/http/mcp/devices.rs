@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bowline_sbp::access::Action;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::LiveState;
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool, description};
@@ -39,9 +40,10 @@ pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
             let state = sessions.look_at(session.id);
             state.iter().flat_map(|state| of("surface", session.id, state)).collect()
         }
-        Reach::All => {
+        Reach::User(identity) if identity.check_own(Action::CallDevice) => {
             let mut all = sessions.look_at_all();
-            all.retain(|(_, state)| state.surfaces.iter().any(|surface| !surface.tools.is_empty()));
+            let has_tools = |state: &LiveState| state.surfaces.iter().any(|s| !s.tools.is_empty());
+            all.retain(|(_, state)| state.user == identity.user() && has_tools(state));
             all.sort_by_key(|(session, _)| *session);
             let mut taken = HashSet::new();
             let tools = all.iter().flat_map(|(session, state)| {
@@ -52,6 +54,7 @@ pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
             });
             tools.collect()
         }
+        Reach::User(_) => Vec::new(),
     }
 }
 

@@ -7,12 +7,13 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::HeaderMap;
+use bowline_sbp::access::Action;
 use bowline_sbp::error::Code;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::auth::Credentials;
 use crate::http::sessions::bad_query;
 use crate::http::{ApiError, App, body};
 use crate::mcp::{LibraryPage, List};
@@ -67,9 +68,9 @@ pub(crate) async fn prompts(
     app: State<Arc<App>>,
     server: Path<String>,
     query: Result<Query<PageQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<LibraryPage> {
-    list(app, server, query, headers, List::Prompts).await
+    list(app, server, query, credentials, List::Prompts).await
 }
 
 /// List the resources of an MCP server.
@@ -82,9 +83,9 @@ pub(crate) async fn resources(
     app: State<Arc<App>>,
     server: Path<String>,
     query: Result<Query<PageQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<LibraryPage> {
-    list(app, server, query, headers, List::Resources).await
+    list(app, server, query, credentials, List::Resources).await
 }
 
 /// List the resource templates of an MCP server.
@@ -97,19 +98,19 @@ pub(crate) async fn templates(
     app: State<Arc<App>>,
     server: Path<String>,
     query: Result<Query<PageQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<LibraryPage> {
-    list(app, server, query, headers, List::Templates).await
+    list(app, server, query, credentials, List::Templates).await
 }
 
 async fn list(
     State(app): State<Arc<App>>,
     Path(server): Path<String>,
     query: Result<Query<PageQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
     list: List,
 ) -> Api<LibraryPage> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    app.engine.allow(&credentials, Action::UseServers).await?;
     let Query(query) = query.map_err(bad_query)?;
     Ok(Json(app.engine.mcp.list(&server, list, query.cursor).await?))
 }
@@ -123,10 +124,10 @@ async fn list(
 pub(crate) async fn prompt(
     State(app): State<Arc<App>>,
     Path((server, prompt)): Path<(String, String)>,
-    headers: HeaderMap,
+    credentials: Credentials,
     body: Body,
 ) -> Api<PromptView> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    app.engine.allow(&credentials, Action::UseServers).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
     let PromptRequest { arguments } = body::json(&bytes)?;
     let found = app.engine.mcp.prompt(&server, &prompt, arguments).await?;
@@ -144,9 +145,9 @@ pub(crate) async fn resource(
     State(app): State<Arc<App>>,
     Path(server): Path<String>,
     query: Result<Query<ReadQuery>, QueryRejection>,
-    headers: HeaderMap,
+    credentials: Credentials,
 ) -> Api<ResourceView> {
-    app.engine.access.may_use(&body::credentials(&headers))?;
+    app.engine.allow(&credentials, Action::UseServers).await?;
     let Query(query) = query.map_err(bad_query)?;
     let missing = || ApiError::new(Code::InvalidRequest, "`uri` is missing").param("uri");
     let uri = query.uri.ok_or_else(missing)?;

@@ -4,6 +4,7 @@
 //! Only what the caller's credential may see is listed and read. A session that it may not see is
 //! answered like one that does not exist (G20).
 
+use bowline_sbp::access::Action;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::message::EntryKind;
 use bowline_store::{Entry, Page, Session};
@@ -34,12 +35,15 @@ pub(super) async fn list(
 ) -> Result<ListResourcesResult, ErrorData> {
     let (sessions, next) = match reach {
         Reach::One(session) => (vec![(**session).clone()], None),
-        Reach::All => {
+        Reach::User(identity) => {
+            reach
+                .check(Action::ListSessions)
+                .map_err(|why| ErrorData::invalid_params(why, None))?;
             let before = cursor.map(|cursor| cursor.parse::<SessionId>()).transpose();
             let before = before.map_err(|_| {
                 ErrorData::invalid_params("the cursor is not one of this list", None)
             })?;
-            let page = Page { before, limit: PAGE + 1, status: None };
+            let page = Page { user: identity.user(), before, limit: PAGE + 1, status: None };
             let mut sessions = app.engine.store.sessions(page).await.map_err(failed)?;
             let more = sessions.len() > PAGE as usize;
             sessions.truncate(PAGE as usize);
@@ -98,7 +102,9 @@ pub(super) async fn read(
     let session = match reach {
         Reach::One(session) if session.id == id => (**session).clone(),
         Reach::One(_) => return Err(unknown()),
-        Reach::All => app.engine.store.session(id).await.map_err(failed)?.ok_or_else(unknown)?,
+        Reach::User(_) => sessions::find(app, reach, Some(id), Action::ReadSession)
+            .await
+            .map_err(|_| unknown())?,
     };
     let page = sessions::page(app, &session, None, sessions::MOST_MESSAGES);
     let (entries, more) = page.await.map_err(failed)?;

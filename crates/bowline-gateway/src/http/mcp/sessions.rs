@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_sbp::access::Action;
 use bowline_sbp::id::{AgentId, SessionId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{Done, Submit, TurnRequest};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Reach;
+use crate::auth::Denied;
 use crate::http::sessions::message;
 use crate::http::view::view;
 use crate::http::{ApiError, App};
@@ -35,7 +37,7 @@ const LARGEST_PAGE: usize = 1 << 20;
 pub(super) fn tools(reach: &Reach) -> Vec<Tool> {
     let needed: &[&str] = match reach {
         Reach::One(_) => &[],
-        Reach::All => &["session_id"],
+        Reach::User(_) => &["session_id"],
     };
     let id =
         json!({"type": "string", "description": "The session's id, as sessions_list shows it"});
@@ -145,10 +147,12 @@ async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
         let view = view(app, (**session).clone());
         return Ok(CallToolResult::structured(json!({ "sessions": [view], "next": null })));
     }
+    reach.check(Action::ListSessions)?;
     let limit = asked.limit.unwrap_or(20).clamp(1, MOST_SESSIONS);
     let status = asked.status.as_deref().map(str::parse).transpose();
     let status = status.map_err(|error| format!("{error}"))?;
-    let page = Page { before: asked.before, limit: limit + 1, status };
+    let user = reach.identity().user();
+    let page = Page { user, before: asked.before, limit: limit + 1, status };
     let mut sessions = app.engine.store.sessions(page).await.map_err(said)?;
     let more = sessions.len() > limit as usize;
     sessions.truncate(limit as usize);
@@ -168,6 +172,8 @@ async fn send(
     }
     let model = asked.model.unwrap_or_else(|| app.default_model.clone());
     app.engine.models.route(&model).map_err(|failure| failure.message)?;
+    let identity = reach.identity();
+    identity.check_model(&model).map_err(|denied| ApiError::from(denied).message().to_owned())?;
     // The host may have timed out before the turn ends; the outcome is in the log.
     let request = TurnRequest::message(model, Message::text("user", &asked.text));
     let submit = Submit {
@@ -180,13 +186,17 @@ async fn send(
         blobs: Vec::new(),
     };
     let (accepted, handle, after) = match (reach, asked.session_id) {
-        (Reach::All, None) => {
-            let opened = app.first_turn(AgentId::fallback(), submit).await;
+        (Reach::User(_), None) => {
+            reach.check(Action::CreateSession)?;
+            let agent = AgentId::fallback();
+            let fits = identity.check_agent(&agent);
+            fits.map_err(|denied| ApiError::from(denied).message().to_owned())?;
+            let opened = app.first_turn(identity.user(), agent, submit).await;
             let (accepted, id) = opened.map_err(|failure| failure.message)?;
             (accepted, app.sessions.handle(id), 0)
         }
         (_, id) => {
-            let session = find(app, reach, id).await?;
+            let session = find(app, reach, id, Action::Talk).await?;
             let handle = app.sessions.handle(session.id);
             let accepted = handle.submit(submit).await.map_err(|failure| failure.message)?;
             (accepted, handle, session.last_seq)
@@ -235,7 +245,7 @@ fn answered(done: &Done) -> CallToolResult {
 }
 
 async fn read(app: &App, reach: &Reach, asked: Read) -> ToolAnswer {
-    let session = find(app, reach, asked.session_id).await?;
+    let session = find(app, reach, asked.session_id, Action::ReadSession).await?;
     let limit = asked.limit.unwrap_or(20).clamp(1, MOST_MESSAGES);
     let (entries, more) = page(app, &session, asked.after, limit).await.map_err(said)?;
     let messages: Vec<_> = entries.into_iter().map(message).collect();
@@ -276,17 +286,26 @@ pub(super) async fn page(
     Ok((entries, more))
 }
 
-/// The named session, if the caller may access it.
-async fn find(app: &App, reach: &Reach, id: Option<SessionId>) -> Result<Session, String> {
+/// The named session, if the caller may do that in it.
+pub(super) async fn find(
+    app: &App,
+    reach: &Reach,
+    id: Option<SessionId>,
+    action: Action,
+) -> Result<Session, String> {
     match (reach, id) {
         (Reach::One(session), None) => Ok((**session).clone()),
         (Reach::One(session), Some(id)) if session.id == id => Ok((**session).clone()),
         // Does not reveal whether the session exists.
         (Reach::One(_), Some(_)) => Err("this token does not open that session".into()),
-        (Reach::All, None) => Err("`session_id` is missing; sessions_list shows them".into()),
-        (Reach::All, Some(id)) => {
+        (Reach::User(_), None) => Err("`session_id` is missing; sessions_list shows them".into()),
+        (Reach::User(identity), Some(id)) => {
             let session = app.engine.store.session(id).await.map_err(said)?;
-            session.ok_or_else(|| "there is no such session here".to_owned())
+            let found = app.engine.check_in(session, id, identity.clone(), action).await;
+            found.map(|(session, _)| session).map_err(|denied| match denied {
+                Denied::NoSession => "there is no such session here".to_owned(),
+                denied => ApiError::from(denied).message().to_owned(),
+            })
         }
     }
 }

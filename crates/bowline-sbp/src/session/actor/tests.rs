@@ -22,6 +22,7 @@ fn me() -> ReplicaId {
 fn loaded(turns: Vec<TurnRow>) -> Loaded {
     Loaded {
         id: SessionId(Uuid::nil()),
+        user: crate::access::OWNER,
         agent_id: AgentId::fallback(),
         head: Head::new(Status::Idle, Timestamp::UNIX_EPOCH),
         fence: 4,
@@ -194,6 +195,7 @@ fn a_session_is_made_by_its_first_commit_and_only_by_that() {
         id: SessionId(Uuid::nil()),
         token_hash: TokenHash([0; 32]),
         listed: false,
+        user: crate::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::UNIX_EPOCH,

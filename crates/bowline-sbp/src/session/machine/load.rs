@@ -20,7 +20,7 @@ impl Machine {
     /// The session from its rows, and the recovery step to commit first.
     pub fn load(loaded: Loaded, limits: SessionLimits, now: Now) -> (Self, Step) {
         let mut step = Step::default();
-        let mut machine = Self::empty(loaded.id, loaded.agent_id, loaded.head, limits);
+        let mut machine = Self::empty(loaded.id, loaded.user, loaded.agent_id, loaded.head, limits);
         machine.devices = Arc::new(loaded.devices);
         machine.asked = loaded.asked.into_iter().map(|row| Question::new(row, now)).collect();
         // Attachments end with their owner: the surfaces reconnect.

@@ -156,6 +156,7 @@ fn refused() -> RoundEnd {
 fn loaded() -> Loaded {
     Loaded {
         id: SessionId(Uuid::nil()),
+        user: crate::access::OWNER,
         agent_id: AgentId::fallback(),
         head: Head::new(Status::Idle, Timestamp::UNIX_EPOCH),
         fence: 1,

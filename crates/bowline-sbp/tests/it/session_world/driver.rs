@@ -272,6 +272,7 @@ fn new_session() -> NewSession {
         id: session_id(),
         token_hash: TokenHash([1; 32]),
         listed: false,
+        user: bowline_sbp::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::UNIX_EPOCH,

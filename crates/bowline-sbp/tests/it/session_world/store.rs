@@ -5,6 +5,7 @@ mod writes;
 
 use std::collections::BTreeSet;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Status;
@@ -103,6 +104,7 @@ impl Store {
         };
         Some(Loaded {
             id: session_id(),
+            user: OWNER,
             agent_id: AgentId::fallback(),
             head: rows.head.clone(),
             fence: rows.fence,

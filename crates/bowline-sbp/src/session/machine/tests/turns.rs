@@ -109,6 +109,7 @@ fn making() -> Bench {
         id: SessionId(Uuid::nil()),
         token_hash: TokenHash([0; 32]),
         listed: false,
+        user: crate::access::OWNER,
         agent_id: AgentId::fallback(),
         metadata: "{}".into(),
         at: Timestamp::UNIX_EPOCH,

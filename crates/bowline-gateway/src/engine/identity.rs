@@ -1,0 +1,219 @@
+//! Who is asking: from what a request shows to a checked credential, and from that to a verdict.
+//!
+//! The rules are in [`bowline_sbp::access`]; here is only what it takes to ask them: the owner's keys,
+//! users' keys, tokens of sessions and devices, and whose a session is.
+
+mod user_keys;
+
+use std::sync::Arc;
+
+use bowline_sbp::access::{Action, Credential, CredentialKind, Relation, Scope, Verdict, may};
+use bowline_sbp::id::{AgentId, SessionId, UserId};
+use bowline_store::{Session, UserKey};
+
+pub(crate) use self::user_keys::{NewKey, UserKeys};
+use super::Engine;
+use crate::auth::{self, Credentials, Denied, hash_token};
+use crate::clock;
+use crate::config::matches;
+
+/// Who is asking.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) credential: Credential,
+    /// The user's key that was shown, if it was one.
+    key: Option<Arc<UserKey>>,
+}
+
+impl Identity {
+    pub(crate) fn of(credential: Credential) -> Self {
+        Self { credential, key: None }
+    }
+
+    pub(crate) fn of_session(session: &Session) -> Self {
+        Self::of(Credential::of_session(session.id, session.user))
+    }
+
+    pub(crate) fn user(&self) -> UserId {
+        self.credential.user
+    }
+
+    pub(crate) fn has(&self, scope: Scope) -> bool {
+        self.credential.scopes.has(scope)
+    }
+
+    /// Whether it stands for its user everywhere, and not for one session.
+    pub(crate) fn is_of_user(&self) -> bool {
+        self.credential.only().is_none()
+    }
+
+    /// Whether its key may be used for that agent.
+    pub(crate) fn check_agent(&self, agent: &AgentId) -> Result<(), Denied> {
+        fits(self.key.as_deref().map(|key| &key.agents), agent.as_str(), "agent")
+    }
+
+    /// Whether its key may be used for that model.
+    pub(crate) fn check_model(&self, model: &str) -> Result<(), Denied> {
+        fits(self.key.as_deref().map(|key| &key.models), model, "model")
+    }
+
+    /// The verdict on an action at the gateway.
+    pub(crate) fn check(&self, action: Action) -> Result<(), Denied> {
+        match may(&self.credential, action, Relation::Own) {
+            Verdict::Allowed => Ok(()),
+            Verdict::NotFound | Verdict::Forbidden => Err(self.denied(action)),
+        }
+    }
+
+    /// Whether it may do that in all of its user's own sessions.
+    pub(crate) fn check_own(&self, action: Action) -> bool {
+        may(&self.credential, action, Relation::Own) == Verdict::Allowed
+    }
+
+    fn denied(&self, action: Action) -> Denied {
+        match action.scope() {
+            Some(scope) if self.is_of_user() && !self.has(scope) => Denied::Scope(scope),
+            _ => Denied::Wrong,
+        }
+    }
+}
+
+fn fits(patterns: Option<&Vec<String>>, name: &str, what: &'static str) -> Result<(), Denied> {
+    let fits =
+        |all: &Vec<String>| all.is_empty() || all.iter().any(|pattern| matches(pattern, name));
+    if patterns.is_none_or(fits) { Ok(()) } else { Err(Denied::NotFor(what)) }
+}
+
+impl Engine {
+    /// The identity behind a key: the owner's, or a user's. `None`: it is no key.
+    pub(crate) async fn by_key(&self, shown: &str, here: bool) -> Result<Option<Identity>, Denied> {
+        if let Some(credential) = self.access.owners_key(shown, here) {
+            return Ok(Some(Identity::of(credential)));
+        }
+        let found = self.users.check(&*self.store, shown).await?;
+        Ok(found.map(|(credential, key)| Identity { credential, key: Some(key) }))
+    }
+
+    /// Who asks for something at the gateway. A session's token is for its session: it does not count
+    /// here.
+    pub(crate) async fn identify(&self, shown: &Credentials) -> Result<Identity, Denied> {
+        let key = match &shown.bearer {
+            Some(bearer) => self.by_key(bearer, shown.from_loopback).await?,
+            None => None,
+        };
+        match key {
+            Some(key) => Ok(key),
+            None if self.access.is_open_to(shown)? => Ok(Identity::of(Credential::open())),
+            None if shown.bearer.is_none() => Err(Denied::Missing),
+            None => Err(Denied::Wrong),
+        }
+    }
+
+    /// Who asks, if they may do that at the gateway.
+    pub(crate) async fn allow(
+        &self,
+        shown: &Credentials,
+        action: Action,
+    ) -> Result<Identity, Denied> {
+        let identity = self.identify(shown).await?;
+        identity.check(action)?;
+        Ok(identity)
+    }
+
+    /// A session, if it exists and they may do that in it. Who may not see it does not learn whether
+    /// it exists (G20).
+    pub(crate) async fn allow_in(
+        &self,
+        shown: &Credentials,
+        id: SessionId,
+        action: Action,
+    ) -> Result<(Session, Identity), Denied> {
+        let session = self.store.session(id).await?;
+        let identity = match self.by_token(shown, session.as_ref(), id).await? {
+            Some(identity) => identity,
+            None => self.identify(shown).await?,
+        };
+        self.check_in(session, id, identity, action).await
+    }
+
+    /// The same for somebody who was identified before.
+    pub(crate) async fn check_in(
+        &self,
+        session: Option<Session>,
+        id: SessionId,
+        identity: Identity,
+        action: Action,
+    ) -> Result<(Session, Identity), Denied> {
+        let relation = self.relation(session.as_ref(), id, &identity).await?;
+        match (may(&identity.credential, action, relation), session) {
+            (Verdict::Allowed, Some(session)) => {
+                identity.check_agent(&session.agent_id)?;
+                Ok((session, identity))
+            }
+            (Verdict::Forbidden, _) => Err(identity.denied(action)),
+            (Verdict::Allowed | Verdict::NotFound, _) => Err(Denied::NoSession),
+        }
+    }
+
+    /// What a session is to somebody. What is not there takes as long as what is another user's.
+    pub(crate) async fn relation(
+        &self,
+        session: Option<&Session>,
+        id: SessionId,
+        identity: &Identity,
+    ) -> Result<Relation, Denied> {
+        let user = identity.user();
+        if session.is_some_and(|session| session.user == user)
+            && identity.credential.only().is_none_or(|only| only == id)
+        {
+            return Ok(Relation::Own);
+        }
+        let shared = self.store.shared_with(id, user).await?;
+        Ok(shared.map_or(Relation::Foreign, Relation::SharedWith))
+    }
+
+    /// The token of this session or of one of its devices, if that is what was shown.
+    async fn by_token(
+        &self,
+        shown: &Credentials,
+        session: Option<&Session>,
+        id: SessionId,
+    ) -> Result<Option<Identity>, Denied> {
+        let opens = |token: &String| session.filter(|session| auth::opens(token, session));
+        // A session token must be right even where none is needed: a wrong one was meant for another
+        // session.
+        if let Some(token) = &shown.session_token {
+            if let Some(session) = opens(token) {
+                return Ok(Some(Identity::of_session(session)));
+            }
+            return self.by_device(token, session, id).await?.map(Some).ok_or(Denied::Wrong);
+        }
+        let Some(bearer) = &shown.bearer else { return Ok(None) };
+        match opens(bearer) {
+            Some(session) => Ok(Some(Identity::of_session(session))),
+            None => self.by_device(bearer, session, id).await,
+        }
+    }
+
+    /// The device of this session that has that token.
+    pub(crate) async fn by_device(
+        &self,
+        token: &str,
+        session: Option<&Session>,
+        id: SessionId,
+    ) -> Result<Option<Identity>, Denied> {
+        let Some(session) = session.filter(|_| auth::is_device_token(token)) else {
+            return Ok(None);
+        };
+        let device = self.store.device_of(id, hash_token(token), clock::now()).await?;
+        Ok(device.map(|_| Identity::of(Credential::of_device(id, session.user))))
+    }
+
+    /// Whether a key that was shown before still opens what it did.
+    pub(crate) async fn is_valid(&self, credential: &Credential) -> bool {
+        match &credential.kind {
+            CredentialKind::Key(id) => self.users.is_valid(&*self.store, id).await,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Users' keys: `bk_<id>.<secret>`.
+//!
+//! A key is looked up by its id and compared by the hash of its secret, in constant time. What was
+//! looked up is remembered for a moment: a revocation counts at once in this process, and within
+//! [`FRESH`] in others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_sbp::access::{Credential, CredentialId, CredentialKind};
+use bowline_store::{Store, User, UserKey};
+use jiff::Timestamp;
+use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
+
+use crate::auth::{Denied, hash_token};
+use crate::clock;
+
+/// How a user's key begins.
+pub(crate) const PREFIX: &str = "bk_";
+/// How long a key that was looked up is believed.
+const FRESH: Duration = Duration::from_secs(1);
+/// The most keys that are remembered.
+const MOST: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct UserKeys {
+    known: Mutex<HashMap<CredentialId, Known>>,
+    used: Mutex<HashMap<CredentialId, Timestamp>>,
+    /// Counts changes of keys and users.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    key: Arc<UserKey>,
+    user: User,
+    since: Instant,
+}
+
+/// A key that was just made: the only time its secret is known.
+#[derive(Debug)]
+pub(crate) struct NewKey {
+    pub(crate) id: CredentialId,
+    pub(crate) secret: String,
+}
+
+impl NewKey {
+    /// `None` if the operating system gives no random bytes.
+    pub(crate) fn make() -> Option<Self> {
+        let (mut id, mut secret) = ([0; 8], [0; 32]);
+        getrandom::fill(&mut id).ok()?;
+        getrandom::fill(&mut secret).ok()?;
+        let id = CredentialId::from_bytes(id);
+        Some(Self { id, secret: URL_SAFE_NO_PAD.encode(secret) })
+    }
+
+    /// As its user shows it.
+    pub(crate) fn text(&self) -> String {
+        format!("{PREFIX}{}.{}", self.id, self.secret)
+    }
+}
+
+/// The two parts of a user's key; `None` if it is something else.
+fn parts(shown: &str) -> Option<(CredentialId, &str)> {
+    let (id, secret) = shown.strip_prefix(PREFIX)?.split_once('.')?;
+    Some((id.parse().ok()?, secret))
+}
+
+impl UserKeys {
+    pub(crate) fn new() -> Self {
+        Self { known: Mutex::default(), used: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+
+    /// The credential behind a key that was shown, if it is valid.
+    pub(super) async fn check(
+        &self,
+        store: &dyn Store,
+        shown: &str,
+    ) -> Result<Option<(Credential, Arc<UserKey>)>, Denied> {
+        let Some((id, secret)) = parts(shown) else { return Ok(None) };
+        let Some(known) = self.look_up(store, &id).await? else { return Ok(None) };
+        let Known { key, user, .. } = known;
+        let is_right: bool = hash_token(secret).0.ct_eq(&key.secret.0).into();
+        let now = clock::now();
+        if !is_right || !key.is_valid(now) || user.disabled_at.is_some() {
+            return Ok(None);
+        }
+        locked(&self.used).insert(id.clone(), now);
+        let scopes = key.scopes.both(user.role.most());
+        Ok(Some((Credential { kind: CredentialKind::Key(id), user: user.id, scopes }, key)))
+    }
+
+    /// Whether a key that was right still opens anything.
+    pub(super) async fn is_valid(&self, store: &dyn Store, id: &CredentialId) -> bool {
+        match self.look_up(store, id).await {
+            Ok(Some(known)) => known.key.is_valid(clock::now()) && known.user.disabled_at.is_none(),
+            Ok(None) => false,
+            // While the store cannot be read, nobody is cut off.
+            Err(_) => true,
+        }
+    }
+
+    async fn look_up(&self, store: &dyn Store, id: &CredentialId) -> Result<Option<Known>, Denied> {
+        let known = locked(&self.known).get(id).cloned();
+        if let Some(known) = known.filter(|known| known.since.elapsed() < FRESH) {
+            return Ok(Some(known));
+        }
+        let (before, since) = (*self.changes.borrow(), Instant::now());
+        let Some((key, user)) = store.key(id.clone()).await? else { return Ok(None) };
+        let known = Known { key: Arc::new(key), user, since };
+        let mut all = locked(&self.known);
+        if all.len() >= MOST {
+            all.clear();
+        }
+        // Something may have changed while it was read.
+        if before == *self.changes.borrow() {
+            all.insert(id.clone(), known.clone());
+        }
+        Ok(Some(known))
+    }
+
+    /// A key or user was changed.
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+        locked(&self.known).clear();
+    }
+
+    /// Tells of changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// When keys were used since the last call.
+    pub(crate) fn take_used(&self) -> Vec<(CredentialId, Timestamp)> {
+        std::mem::take(&mut *locked(&self.used)).into_iter().collect()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_an_id_and_a_secret() {
+        let made = NewKey::make().unwrap();
+        let text = made.text();
+        assert_eq!(parts(&text), Some((made.id.clone(), made.secret.as_str())));
+        assert!(made.secret.len() >= 43, "256 bits");
+        for wrong in
+            ["bk_", "bk_x.y", &text[3..], &text.replace('.', "-"), "sbt_0001ab03040506ff.x"]
+        {
+            assert_eq!(parts(wrong), None, "{wrong}");
+        }
+    }
+}
