@@ -33,7 +33,6 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use bowline_net::Peer;
 use bowline_net::backoff::{Backoff, Retry};
-use bowline_sbp::access::Action;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
 use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
@@ -160,8 +159,8 @@ async fn arrive(
     // The backlog is read while the attachment is committed.
     let backlog = (arrival.pending > 0)
         .then(|| Backlog::after(Arc::clone(store), session_id, arrival.cursor, frame.join));
-    // A surface that may only look offers nothing.
-    let tools = frame.surface.mcp_tools.iter().filter(|_| rights.may(Action::Talk));
+    // The agent acts for the session's user, so only on devices of theirs.
+    let tools = frame.surface.mcp_tools.iter().filter(|_| rights.is_own());
     let tools = tools.filter(|tool| app.engine.tools.allows(&tool.name));
     let attach = Attach {
         socket: Uuid::new_v4(),
@@ -336,6 +335,8 @@ struct SurfaceTask<'a> {
     rights: Box<Rights>,
     /// Tells when keys and users have changed.
     keys: watch::Receiver<u64>,
+    /// They have, and what that means is not known yet.
+    unchecked: bool,
 }
 
 impl<'a> SurfaceTask<'a> {
@@ -361,14 +362,14 @@ impl<'a> SurfaceTask<'a> {
             app,
             socket,
             confirming: Confirming::new(handle.clone(), attached.epoch),
-            inputs: Inputs::new(handle.clone(), attached.epoch),
+            inputs: Inputs::new(handle.clone(), attached.epoch, rights.is_own()),
             handle,
             reporter: attachment.reporter(),
             watched: attachment.live.clone(),
             session_id,
             epoch: attached.epoch,
             joined,
-            until: attached.until,
+            until: [attached.until, rights.identity.expires_at()].into_iter().flatten().min(),
             pending,
             delivery: Delivery::new(session_id, mode, attached.cursor, attached.head)
                 .in_form(attached.context.form())
@@ -389,6 +390,7 @@ impl<'a> SurfaceTask<'a> {
             translator,
             rights,
             keys,
+            unchecked: false,
         }
     }
 
@@ -431,18 +433,36 @@ impl<'a> SurfaceTask<'a> {
                             // Reading the log at every ping covers a wake-up that was lost between
                             // replicas.
                             look_at_log = true;
-                            self.ask_for_life().await
+                            match self.check_rights().await {
+                                Ok(()) => self.ask_for_life().await,
+                                end => end,
+                            }
                         }
                     }
                 }
-                changed = self.keys.changed() => match changed {
-                Ok(()) if self.rights.still_hold(self.app, self.session_id).await => Ok(()),
-                    _ => Err(forbidden(REVOKED_KEY)),
-                },
+                Ok(()) = self.keys.changed() => {
+                    self.unchecked = true;
+                    self.check_rights().await
+                }
                 () = self.app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
             };
             if let Err(end) = step {
                 return end;
+            }
+        }
+    }
+
+    /// Ends the connection if its credential may not be attached any more. A key may be revoked by
+    /// another process: so this is asked now and then, too.
+    async fn check_rights(&mut self) -> Result<(), SocketEnd> {
+        if !self.unchecked && self.rights.is_own() && self.rights.is_by_token() {
+            return Ok(());
+        }
+        match self.rights.still_hold(self.app, self.session_id).await {
+            Some(false) => Err(forbidden(REVOKED_KEY)),
+            held => {
+                self.unchecked = held.is_none();
+                Ok(())
             }
         }
     }
@@ -458,7 +478,8 @@ impl<'a> SurfaceTask<'a> {
         let frame = match received {
             Received::Gone(end) => return Err(end),
             Received::Pong(payload) => {
-                self.confirming.reached(self.delivery.pong(&payload));
+                let reached = self.delivery.pong(&payload);
+                self.confirm(reached);
                 return Ok(());
             }
             Received::Unreadable(detail) => {
@@ -474,7 +495,8 @@ impl<'a> SurfaceTask<'a> {
             ClientFrame::Ping if self.confirming.pinged() => self.answer_pings(1).await,
             ClientFrame::Ping => Ok(()),
             ClientFrame::Ack { seq } => {
-                self.confirming.reached(self.delivery.ack(seq));
+                let reached = self.delivery.ack(seq);
+                self.confirm(reached);
                 Ok(())
             }
             ClientFrame::UserMessage(message) => match self.inputs.push(message) {
@@ -496,6 +518,14 @@ impl<'a> SurfaceTask<'a> {
             }
             // A repeated attach changes nothing (SBP-L2-16).
             ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),
+        }
+    }
+
+    /// What a surface of the session's user has got is delivered. What others have got is not: the
+    /// user may not have seen it.
+    fn confirm(&mut self, reached: Option<u64>) {
+        if self.rights.is_own() {
+            self.confirming.reached(reached);
         }
     }
 

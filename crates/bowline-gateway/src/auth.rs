@@ -213,9 +213,18 @@ pub(crate) fn is_device_token(credentials: &str) -> bool {
     credentials.starts_with(DEVICE_PREFIX)
 }
 
+/// The session that a device's token names. This does not check the token.
+pub(crate) fn named_by_device(token: &str) -> Option<SessionId> {
+    named_in(token.strip_prefix(DEVICE_PREFIX)?)
+}
+
 /// The session that a token names. This does not check the token.
 pub(crate) fn named_by(token: &str) -> Option<SessionId> {
-    let bytes = URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN_PREFIX)?).ok()?;
+    named_in(token.strip_prefix(TOKEN_PREFIX)?)
+}
+
+fn named_in(token: &str) -> Option<SessionId> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
     let bytes: [u8; TOKEN_BYTES] = bytes.try_into().ok()?;
     Some(SessionId::from_bytes(*bytes.first_chunk()?))
 }

@@ -25,7 +25,7 @@ pub(crate) use self::calls::planned_for_host;
 pub(crate) use self::identity::{Identity, NewKey, UserKeys};
 pub(crate) use self::recall::words;
 pub(crate) use self::roaming::{Handoff, Keyring, Source};
-use crate::auth::{self, Access, hash_token};
+use crate::auth::{self, Access, Denied, hash_token};
 use crate::config::{self, Config, Remember};
 use crate::limits::Limits;
 use crate::mcp::Servers;
@@ -83,9 +83,21 @@ impl Engine {
             && let Some(session) = self.store.session(id).await?
             && auth::opens(token, &session)
         {
-            return Ok(Some(session));
+            return self.if_enabled(session).await;
         }
-        Ok(self.store.session_by_token(hash_token(token)).await?)
+        match self.store.session_by_token(hash_token(token)).await? {
+            Some(session) => self.if_enabled(session).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The session, unless its user is disabled.
+    async fn if_enabled(&self, session: Session) -> Result<Option<Session>, Failure> {
+        match self.by_session_token(&session).await {
+            Ok(_) => Ok(Some(session)),
+            Err(Denied::Store(error)) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Whether sessions may be assigned to this agent.

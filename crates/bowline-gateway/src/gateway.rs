@@ -86,6 +86,7 @@ pub struct Gateway {
     recovered: u64,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    uses: JoinHandle<()>,
     store: Arc<dyn Store>,
     upstreams: Vec<(String, String)>,
 }
@@ -153,7 +154,7 @@ impl Gateway {
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
         tokio::spawn(keep_index(Arc::clone(&store), stop.clone()));
-        tokio::spawn(keep_uses(Arc::clone(&engine), stop.clone()));
+        let uses = tokio::spawn(keep_uses(Arc::clone(&engine), stop.clone()));
 
         let app = Arc::new(App {
             engine,
@@ -170,7 +171,7 @@ impl Gateway {
         let router = router::router(Arc::clone(&app), guard);
         app.ready.store(true, Ordering::Release);
         let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
-        Ok(Self { address, is_tls, app, recovered, stop, task, store, upstreams })
+        Ok(Self { address, is_tls, app, recovered, stop, task, uses, store, upstreams })
     }
 
     /// Where it listens.
@@ -213,6 +214,7 @@ impl Gateway {
     pub async fn stop(self) {
         self.stop.cancel();
         let _ = self.task.await;
+        let _ = self.uses.await;
     }
 }
 

@@ -11,7 +11,7 @@ mod table;
 
 pub use self::credential::{Credential, CredentialId, CredentialKind, Role, Share};
 pub use self::scope::{Scope, Scopes, UnknownScope};
-pub use self::table::{Action, Relation, Verdict, may};
+pub use self::table::{Action, Authorization, Relation, may};
 
 use crate::id::UserId;
 use uuid::Uuid;

@@ -403,8 +403,8 @@ impl Roaming for Sqlite {
         self.writer.run(move |conn| roaming::fork(conn, fork)).await
     }
 
-    async fn family(&self, session: String, most: u32) -> Result<Family> {
-        self.readers.ask(move |conn| lineage::family(conn, session, most)).await
+    async fn family(&self, session: String, user: UserId, most: u32) -> Result<Family> {
+        self.readers.ask(move |conn| lineage::family(conn, session, user, most)).await
     }
 }
 

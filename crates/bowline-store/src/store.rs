@@ -176,8 +176,8 @@ pub trait Roaming: Send + Sync {
     async fn fork(&self, fork: NewFork) -> Result<Derived>;
 
     /// The lineage tree of a session: its ancestors, descendants and their relatives; at most the
-    /// `most` nearest sessions.
-    async fn family(&self, session: String, most: u32) -> Result<Family>;
+    /// `most` nearest sessions. Only as far as they are that user's.
+    async fn family(&self, session: String, user: UserId, most: u32) -> Result<Family>;
 }
 
 /// The memories of agents.

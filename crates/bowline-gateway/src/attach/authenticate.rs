@@ -3,14 +3,14 @@
 //! A surface presents the session's token, an API key, or the device's own token, which opens this
 //! session only.
 
-use bowline_sbp::access::{Action, Credential, Verdict};
+use bowline_sbp::access::{Action, Authorization, Credential};
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame};
-use bowline_sbp::id::SessionId;
+use bowline_sbp::id::{SessionId, UserId};
 use bowline_store::{Arrival, Session, TokenHash};
 
 use super::rights::Rights;
-use crate::auth::{Credentials, hash_token, opens};
+use crate::auth::{Credentials, Denied, hash_token, opens};
 use crate::clock;
 use crate::engine::Identity;
 use crate::http::App;
@@ -55,7 +55,7 @@ pub(super) async fn authenticate(
         }
     };
     let (first, found) = tokio::join!(first, found);
-    let frame = match first? {
+    let mut frame = match first? {
         Err(_) => return Err(protocol("no ATTACH_SESSION came in time")),
         Ok(Received::Frame(ClientFrame::Attach(attach))) => attach,
         Ok(Received::Frame(_)) => return Err(protocol("the first frame must be ATTACH_SESSION")),
@@ -72,11 +72,21 @@ pub(super) async fn authenticate(
     let (identity, device) = Box::pin(shown(app, &frame, credentials, session)).await?;
     let relation = app.engine.relation(Some(session), session.id, &identity).await;
     let relation = relation.map_err(|_| SocketEnd::Bare(Close::TryAgain))?;
-    let rights = Box::new(Rights { credential: identity.credential, relation });
-    match rights.verdict(Action::ReadSession) {
-        Verdict::Allowed => {}
-        Verdict::NotFound => return Err(not_found(path)),
-        Verdict::Forbidden => return Err(forbidden("this needs a key with the scope `read`")),
+    let rights = Box::new(Rights { identity, relation });
+    match rights.verdict(Action::Attach) {
+        Authorization::Allowed => {}
+        Authorization::NotFound => return Err(not_found(path)),
+        Authorization::Forbidden => {
+            let why = "attaching needs the scopes `turns` and `read`, and a session that is one's own \
+                       or shared to talk";
+            return Err(forbidden(why));
+        }
+    }
+    if rights.identity.check_agent(&session.agent_id).is_err() {
+        return Err(forbidden("that key is not for this agent"));
+    }
+    if !rights.is_own() {
+        beside(&mut frame, rights.identity.user());
     }
     let (device, name) = match device {
         Some((token, name)) => (Some(token), Some(name)),
@@ -88,6 +98,15 @@ pub(super) async fn authenticate(
         arrival = named.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     }
     Ok(Authenticated { arrival, frame, device, rights })
+}
+
+/// Whoever a session is shared with stays beside its user's surfaces: it takes over nothing, and has
+/// no device of theirs.
+fn beside(frame: &mut AttachFrame, user: UserId) {
+    frame.join = true;
+    frame.take_over = false;
+    let user = &user.0.simple().to_string()[24..];
+    frame.surface.surface_id = frame.surface.surface_id.take().map(|name| format!("{user}/{name}"));
 }
 
 /// Who attaches: by the session's token in the first frame, or a key or token on the upgrade request.
@@ -111,11 +130,16 @@ async fn shown(
                 && let Ok(Some(identity)) =
                     app.engine.by_key(bearer, credentials.from_loopback).await
                 && identity.user() == session.user
-                && identity.check_own(Action::ReadSession)
+                && identity.check_own(Action::Attach)
             {
                 return Ok((identity, None));
             }
-            return Ok((Identity::of_session(session), None));
+            let identity = app.engine.by_session_token(session).await;
+            return match identity {
+                Ok(identity) => Ok((identity, None)),
+                Err(Denied::Store(_)) => Err(SocketEnd::Bare(Close::TryAgain)),
+                Err(_) => Err(forbidden(REVOKED)),
+            };
         }
         let key = app.engine.by_key(text, credentials.from_loopback).await;
         if let Some(identity) = key.map_err(|_| SocketEnd::Bare(Close::TryAgain))? {
@@ -126,6 +150,7 @@ async fn shown(
     let token = token.ok_or_else(|| forbidden("session_token does not open this session"))?;
     let name = app.engine.store.device_of(session.id, token, clock::now()).await;
     let name = name.map_err(try_again)?.ok_or_else(|| forbidden(REVOKED))?;
+    app.engine.by_session_token(session).await.map_err(|_| forbidden(REVOKED))?;
     let identity = Identity::of(Credential::of_device(session.id, session.user));
     Ok((identity, Some((token, name))))
 }

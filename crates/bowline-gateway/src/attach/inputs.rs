@@ -31,6 +31,8 @@ const MOST_BYTES: usize = 1 << 20;
 pub(super) struct Inputs {
     handle: SessionHandle,
     epoch: u64,
+    /// The surface is of the session's user.
+    is_own: bool,
     parked: VecDeque<UserMessage>,
     bytes: usize,
     flight: Option<Flight>,
@@ -59,10 +61,11 @@ pub(super) struct Answered {
 }
 
 impl Inputs {
-    pub(super) fn new(handle: SessionHandle, epoch: u64) -> Self {
+    pub(super) fn new(handle: SessionHandle, epoch: u64, is_own: bool) -> Self {
         Self {
             handle,
             epoch,
+            is_own,
             parked: VecDeque::new(),
             bytes: 0,
             flight: None,
@@ -178,7 +181,9 @@ impl Inputs {
         };
         let message = Message::read(body).expect("the message was just made with a role");
         let (message, blobs) = take_out(message);
-        let request = TurnRequest::message(model, message);
+        let mut request = TurnRequest::message(model, message);
+        // What others say in a shared session does not read its user's memories.
+        request.recall &= self.is_own;
         Submit {
             turn: TurnId(Uuid::now_v7()),
             request: request.into(),

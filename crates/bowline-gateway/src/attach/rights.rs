@@ -1,8 +1,8 @@
 //! What a surface's credential may do in its session, frame by frame.
 
-use bowline_sbp::access::{Action, Credential, Relation, Verdict, may};
+use bowline_sbp::access::{Action, Authorization, Relation, may};
 use bowline_sbp::error::Code;
-use bowline_sbp::frame::{ClientFrame, ServerFrame};
+use bowline_sbp::frame::{ClientFrame, ServerFrame, UserMessage};
 use bowline_sbp::id::SessionId;
 
 use crate::engine::Identity;
@@ -10,7 +10,7 @@ use crate::http::App;
 
 #[derive(Debug)]
 pub(super) struct Rights {
-    pub(super) credential: Credential,
+    pub(super) identity: Identity,
     /// What the session is to the credential's user.
     pub(super) relation: Relation,
 }
@@ -32,50 +32,65 @@ pub(super) fn action(frame: &ClientFrame) -> Option<Action> {
 }
 
 impl Rights {
-    pub(super) fn verdict(&self, action: Action) -> Verdict {
-        may(&self.credential, action, self.relation)
+    pub(super) fn verdict(&self, action: Action) -> Authorization {
+        may(&self.identity.credential, action, self.relation)
+    }
+
+    /// Whether the session is its user's own.
+    pub(super) fn is_own(&self) -> bool {
+        self.relation == Relation::Own
+    }
+
+    /// Whether it showed a token, which ends only with its session, its device or its user.
+    pub(super) fn is_by_token(&self) -> bool {
+        !self.identity.is_of_user()
     }
 
     pub(super) fn may(&self, action: Action) -> bool {
-        self.verdict(action) == Verdict::Allowed
+        self.verdict(action) == Authorization::Allowed
     }
 
     /// The frame that refuses this one; `None` if it is allowed.
     pub(super) fn refusal(&self, frame: &ClientFrame, session: SessionId) -> Option<ServerFrame> {
+        if let ClientFrame::UserMessage(message) = frame
+            && let Some(model) = &message.model
+            && self.identity.check_model(model).is_err()
+        {
+            return Some(failed(message, session, "that key is not for this model"));
+        }
         let action = action(frame).filter(|action| !self.may(*action))?;
         let detail = match action {
             Action::Decide => {
                 "a decision needs a key with the scope `approve`; tokens of sessions and devices do \
                  not have it"
             }
-            _ => "this surface may read and not talk",
+            _ => "the session is not shared for talking any more",
         };
         Some(match frame {
-            ClientFrame::UserMessage(message) => ServerFrame::TurnFailed {
-                client_turn_id: Some(message.client_turn_id.clone()),
-                turn_id: None,
-                session_id: session,
-                code: Code::Forbidden.as_str().into(),
-                message: detail.into(),
-            },
+            ClientFrame::UserMessage(message) => failed(message, session, detail),
             _ => ServerFrame::ProtocolError { detail: detail.into() },
         })
     }
 
-    /// Whether the credential may still see the session, now that keys, users or shares changed.
-    pub(super) async fn still_hold(&mut self, app: &App, session: SessionId) -> bool {
-        if !app.engine.is_valid(&self.credential).await {
-            return false;
+    /// Whether it may still be attached, now that keys, users or shares may have changed. `None` if
+    /// that cannot be known right now.
+    pub(super) async fn still_hold(&mut self, app: &App, session: SessionId) -> Option<bool> {
+        if !app.engine.is_valid(&self.identity.credential).await {
+            return Some(false);
         }
-        if self.relation == Relation::Own {
-            return true;
+        if !self.is_own() {
+            self.relation = app.engine.relation(None, session, &self.identity).await.ok()?;
         }
-        let identity = Identity::of(self.credential.clone());
-        match app.engine.relation(None, session, &identity).await {
-            Ok(relation) => self.relation = relation,
-            // While the store cannot be read, nobody is cut off.
-            Err(_) => return true,
-        }
-        self.may(Action::ReadSession)
+        Some(self.may(Action::Attach))
+    }
+}
+
+fn failed(message: &UserMessage, session: SessionId, why: &str) -> ServerFrame {
+    ServerFrame::TurnFailed {
+        client_turn_id: Some(message.client_turn_id.clone()),
+        turn_id: None,
+        session_id: session,
+        code: Code::Forbidden.as_str().into(),
+        message: why.into(),
     }
 }

@@ -7,10 +7,16 @@ mod user_keys;
 
 use std::sync::Arc;
 
-use bowline_sbp::access::{Action, Credential, CredentialKind, Relation, Scope, Verdict, may};
+use bowline_sbp::access::{
+    Action, Authorization, Credential, CredentialKind, Relation, Scope, may,
+};
+use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, SessionId, UserId};
 use bowline_store::{Session, UserKey};
+use jiff::Timestamp;
+use uuid::Uuid;
 
+use self::user_keys::is_user_key;
 pub(crate) use self::user_keys::{NewKey, UserKeys};
 use super::Engine;
 use crate::auth::{self, Credentials, Denied, hash_token};
@@ -42,6 +48,38 @@ impl Identity {
         self.credential.scopes.has(scope)
     }
 
+    /// Whether its key is only for some agents or models.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.key.as_deref().is_some_and(|key| !key.agents.is_empty() || !key.models.is_empty())
+    }
+
+    /// Whether its key is only for some models.
+    pub(crate) fn has_model_limits(&self) -> bool {
+        self.key.as_deref().is_some_and(|key| !key.models.is_empty())
+    }
+
+    /// Until when it is valid.
+    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
+        self.key.as_deref().and_then(|key| key.expires_at)
+    }
+
+    /// Whether it may be given tokens of sessions that are made from its own: a session's token makes
+    /// others of its kind.
+    pub(crate) fn may_hand_out_tokens(&self) -> bool {
+        !self.is_of_user() || self.holds_all_of_a_token()
+    }
+
+    /// Whether it may be given the token of a session: who gets it may do no more by it.
+    pub(crate) fn may_hold_token_of(&self, session: &Session) -> bool {
+        self.user() == session.user && self.holds_all_of_a_token()
+    }
+
+    /// Whether it may do all that the token of a session of its own may.
+    pub(crate) fn holds_all_of_a_token(&self) -> bool {
+        let token = Credential::of_session(SessionId(Uuid::nil()), self.user()).scopes;
+        self.credential.scopes.both(token) == token && !self.is_limited()
+    }
+
     /// Whether it stands for its user everywhere, and not for one session.
     pub(crate) fn is_of_user(&self) -> bool {
         self.credential.only().is_none()
@@ -60,19 +98,19 @@ impl Identity {
     /// The verdict on an action at the gateway.
     pub(crate) fn check(&self, action: Action) -> Result<(), Denied> {
         match may(&self.credential, action, Relation::Own) {
-            Verdict::Allowed => Ok(()),
-            Verdict::NotFound | Verdict::Forbidden => Err(self.denied(action)),
+            Authorization::Allowed => Ok(()),
+            Authorization::NotFound | Authorization::Forbidden => Err(self.denied(action)),
         }
     }
 
     /// Whether it may do that in all of its user's own sessions.
     pub(crate) fn check_own(&self, action: Action) -> bool {
-        may(&self.credential, action, Relation::Own) == Verdict::Allowed
+        may(&self.credential, action, Relation::Own) == Authorization::Allowed
     }
 
     fn denied(&self, action: Action) -> Denied {
-        match action.scope() {
-            Some(scope) if self.is_of_user() && !self.has(scope) => Denied::Scope(scope),
+        match action.scopes().iter().find(|scope| !self.has(*scope)) {
+            Some(scope) if self.is_of_user() => Denied::Scope(scope),
             _ => Denied::Wrong,
         }
     }
@@ -103,6 +141,8 @@ impl Engine {
         };
         match key {
             Some(key) => Ok(key),
+            // Who shows a key means to be somebody.
+            None if shown.bearer.as_deref().is_some_and(is_user_key) => Err(Denied::Wrong),
             None if self.access.is_open_to(shown)? => Ok(Identity::of(Credential::open())),
             None if shown.bearer.is_none() => Err(Denied::Missing),
             None => Err(Denied::Wrong),
@@ -146,12 +186,12 @@ impl Engine {
     ) -> Result<(Session, Identity), Denied> {
         let relation = self.relation(session.as_ref(), id, &identity).await?;
         match (may(&identity.credential, action, relation), session) {
-            (Verdict::Allowed, Some(session)) => {
+            (Authorization::Allowed, Some(session)) => {
                 identity.check_agent(&session.agent_id)?;
                 Ok((session, identity))
             }
-            (Verdict::Forbidden, _) => Err(identity.denied(action)),
-            (Verdict::Allowed | Verdict::NotFound, _) => Err(Denied::NoSession),
+            (Authorization::Forbidden, _) => Err(identity.denied(action)),
+            (Authorization::Allowed | Authorization::NotFound, _) => Err(Denied::NoSession),
         }
     }
 
@@ -172,6 +212,14 @@ impl Engine {
         Ok(shared.map_or(Relation::Foreign, Relation::SharedWith))
     }
 
+    /// Who shows the token of a session. Nobody, if its user is disabled.
+    pub(crate) async fn by_session_token(&self, session: &Session) -> Result<Identity, Denied> {
+        match self.users.is_disabled(&*self.store, session.user).await? {
+            true => Err(Denied::Wrong),
+            false => Ok(Identity::of_session(session)),
+        }
+    }
+
     /// The token of this session or of one of its devices, if that is what was shown.
     async fn by_token(
         &self,
@@ -184,13 +232,13 @@ impl Engine {
         // session.
         if let Some(token) = &shown.session_token {
             if let Some(session) = opens(token) {
-                return Ok(Some(Identity::of_session(session)));
+                return self.by_session_token(session).await.map(Some);
             }
             return self.by_device(token, session, id).await?.map(Some).ok_or(Denied::Wrong);
         }
         let Some(bearer) = &shown.bearer else { return Ok(None) };
         match opens(bearer) {
-            Some(session) => Ok(Some(Identity::of_session(session))),
+            Some(session) => self.by_session_token(session).await.map(Some),
             None => self.by_device(bearer, session, id).await,
         }
     }
@@ -206,14 +254,42 @@ impl Engine {
             return Ok(None);
         };
         let device = self.store.device_of(id, hash_token(token), clock::now()).await?;
-        Ok(device.map(|_| Identity::of(Credential::of_device(id, session.user))))
+        if device.is_none() {
+            return Ok(None);
+        }
+        self.by_session_token(session).await?;
+        Ok(Some(Identity::of(Credential::of_device(id, session.user))))
+    }
+
+    /// The session that a session's or a device's own token opens, and who shows it.
+    pub(crate) async fn opened_by(
+        &self,
+        token: &str,
+    ) -> Result<Option<(Session, Identity)>, Failure> {
+        if let Some(id) = auth::named_by_device(token) {
+            let session = self.store.session(id).await?;
+            let identity = match self.by_device(token, session.as_ref(), id).await {
+                Err(Denied::Store(error)) => return Err(error.into()),
+                identity => identity.unwrap_or_default(),
+            };
+            return Ok(session.zip(identity));
+        }
+        let session = self.session_by_token(token).await?;
+        Ok(session.map(|session| {
+            let identity = Identity::of_session(&session);
+            (session, identity)
+        }))
     }
 
     /// Whether a key that was shown before still opens what it did.
     pub(crate) async fn is_valid(&self, credential: &Credential) -> bool {
         match &credential.kind {
             CredentialKind::Key(id) => self.users.is_valid(&*self.store, id).await,
-            _ => true,
+            CredentialKind::Session(_) | CredentialKind::Device(_) => {
+                let disabled = self.users.is_disabled(&*self.store, credential.user).await;
+                !disabled.unwrap_or(false)
+            }
+            CredentialKind::Open | CredentialKind::Local | CredentialKind::Configured => true,
         }
     }
 }

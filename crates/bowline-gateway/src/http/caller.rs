@@ -19,8 +19,8 @@ pub(super) struct Caller {
     pub(super) credentials: Credentials,
     /// Who asks at the gateway; an error if the credentials are only for a session.
     identity: Result<Identity, Denied>,
-    /// The session that its token opens.
-    pub(super) session: Option<Box<Session>>,
+    /// The session that its token opens, and who shows that token.
+    pub(super) session: Option<Box<(Session, Identity)>>,
     /// The token came as a bearer key. An SDK cannot send `sbp`, so this also resumes a suspended
     /// session (SBP-L2-15).
     pub(super) as_bearer: bool,
@@ -36,7 +36,7 @@ impl Caller {
         let credentials = token_as_session(engine, credentials);
         let session = match &credentials.session_token {
             None => None,
-            Some(token) => engine.session_by_token(token).await?,
+            Some(token) => engine.opened_by(token).await?,
         };
         match session {
             Some(session) => {

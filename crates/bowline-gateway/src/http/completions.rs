@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bowline_net::Peer;
-use bowline_sbp::access::Action;
+use bowline_sbp::access::{Action, CredentialKind};
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, TurnId};
@@ -27,8 +27,8 @@ use super::retries::{self, Unanswered};
 use super::{App, blobs, passthrough};
 use crate::auth::{Credentials, Denied};
 use crate::config::SessionMode;
-use crate::engine::Identity;
-use crate::session::Accepted;
+use crate::engine::{Engine, Identity};
+use crate::session::{Accepted, Earlier};
 
 /// Run a turn and store it.
 ///
@@ -111,29 +111,40 @@ async fn take_turn(
     let options = chat.sbp()?;
     let agent = agent(headers)?;
     let credentials = caller.credentials.clone();
-    let digest = retries::digest(headers, &options, &credentials, bytes);
-    if let Some(request) = digest
-        && let Some(earlier) = retries::earlier(app, headers, request)
-    {
-        let form = (chat.stream(), chat.is_prompt());
-        let joined = Box::pin(retries::join(app, peer, request, earlier, form)).await?;
-        if let Some(response) = joined {
-            return Ok(response);
-        }
-    }
     let (target, identity) = target(app, &options, caller, agent.clone()).await?;
-    // Another agent's memories must not be opened by this session's token: they are the user's.
+    // Another agent's memories must not be opened by this session's token: they are its user's.
     if let Target::Existing { session, .. } = &target
-        && agent.as_ref().is_some_and(|agent| *agent != session.agent_id)
+        && let Some(agent) = agent.as_ref().filter(|agent| **agent != session.agent_id)
     {
-        let as_user = if identity.is_of_user() { Ok(()) } else { Err(Denied::Wrong) };
-        let as_user = as_user.and_then(|()| identity.check(Action::ReadMemory));
-        if identity.user() != session.user || as_user.is_err() {
-            engine.allow(&credentials, Action::ReadMemory).await?;
+        let as_user = match identity.is_of_user() {
+            true => identity.clone(),
+            false => engine.identify(&credentials).await?,
+        };
+        as_user.check(Action::ReadMemory)?;
+        as_user.check_agent(agent)?;
+        if as_user.user() != session.user {
+            return Err(Denied::Wrong.into());
         }
     }
     agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
     identity.check_model(&chat.model()?)?;
+    let digest = retries::digest(headers, &options, &credentials, bytes);
+    if let Some(request) = digest
+        && let Some(earlier) = retries::earlier(app, headers, request)
+        && target.may_be(&earlier)
+    {
+        let form = (chat.stream(), chat.is_prompt());
+        let token = |session: &Session| token_for(engine, &identity, &credentials, session);
+        let joined = Box::pin(retries::join(app, peer, request, earlier, form, token)).await?;
+        if let Some(response) = joined {
+            return Ok(response);
+        }
+    }
+    // What others say in a shared session neither reads nor writes its user's memories.
+    let is_own = match &target {
+        Target::New { .. } => true,
+        Target::Existing { session, .. } => session.user == identity.user(),
+    };
     let turn = TurnId(Uuid::now_v7());
     let unanswered = digest.map(|request| Unanswered::arrived(&app.sessions, peer, request, turn));
     let key = idempotency_key(headers, &options, &credentials, &target, bytes)?;
@@ -148,8 +159,8 @@ async fn take_turn(
         tether: options.tether,
         origin: Origin::Http,
         agent_id: agent.filter(|_| matches!(target, Target::Existing { .. })),
-        recall: options.recalls(),
-        remember: options.memory_retrieval == Some(true),
+        recall: options.recalls() && is_own,
+        remember: options.memory_retrieval == Some(true) && is_own,
         caller: Some(caller_tag(headers, &credentials)),
         history: options.history,
         digest,
@@ -171,14 +182,13 @@ async fn take_turn(
         Ok::<_, Failure>(match target {
             Target::New { agent_id } => {
                 let (accepted, id) = app.first_turn(identity.user(), agent_id, submit).await?;
-                (accepted, app.sessions.handle(id), Some(engine.access.token_for(id)), true)
+                let token = engine.access.token_for(id);
+                let token = Some(token).filter(|_| identity.holds_all_of_a_token());
+                (accepted, app.sessions.handle(id), token, true)
             }
             Target::Existing { session, resume } => {
                 let handle = app.sessions.handle(session.id);
-                // Whoever it is shared with does not get its token.
-                let own = identity.user() == session.user;
-                let token = own.then(|| engine.access.known_token(&session)).flatten();
-                let token = token.or(credentials.session_token);
+                let token = token_for(engine, &identity, &credentials, &session);
                 (handle.submit(Submit { resume, ..submit }).await?, handle, token, false)
             }
         })
@@ -203,12 +213,35 @@ async fn take_turn(
     Ok(with_token(response, token))
 }
 
+/// The token of a session for the response: only for who may do as much anyway, or showed it.
+fn token_for(
+    engine: &Engine,
+    identity: &Identity,
+    credentials: &Credentials,
+    session: &Session,
+) -> Option<String> {
+    let shown = matches!(identity.credential.kind, CredentialKind::Session(_));
+    let holds = identity.may_hold_token_of(session) || shown;
+    let known = engine.access.known_token(session).filter(|_| holds);
+    known.or_else(|| credentials.session_token.clone().filter(|_| shown))
+}
+
 /// The session that a turn goes to.
 enum Target {
     /// A new one.
     New { agent_id: AgentId },
     /// An existing one; with `resume`, also if it is suspended.
     Existing { session: Box<Session>, resume: bool },
+}
+
+impl Target {
+    /// Whether an earlier try of the request was for the same session.
+    fn may_be(&self, earlier: &Earlier) -> bool {
+        match self {
+            Target::New { .. } => earlier.made,
+            Target::Existing { session, .. } => session.id == earlier.session,
+        }
+    }
 }
 
 /// Which session the request is for (SBP-L1-05, SBP-L1-06, SBP-L2-15), and who asks.
@@ -227,7 +260,7 @@ async fn target(
         Ok((Target::New { agent_id }, identity))
     };
     if options.force_new_session {
-        let earlier = caller.session.as_ref().map(|session| session.agent_id.clone());
+        let earlier = caller.session.as_ref().map(|known| known.0.agent_id.clone());
         return make(agent.or(earlier));
     }
     if let Some(id) = &options.session_id {
@@ -237,9 +270,10 @@ async fn target(
         return Ok((Target::Existing { session, resume: true }, identity));
     }
     match (&caller.session, &caller.credentials.session_token) {
-        (Some(session), _) => {
-            let (session, identity) = (session.clone(), Identity::of_session(session));
-            Ok((Target::Existing { session, resume: caller.as_bearer }, identity))
+        (Some(known), _) => {
+            let (session, identity) = (**known).clone();
+            let target = Target::Existing { session: Box::new(session), resume: caller.as_bearer };
+            Ok((target, identity))
         }
         (None, Some(_)) => Err(Denied::Wrong.into()),
         (None, None) => make(agent),

@@ -87,7 +87,11 @@ async fn by_model(app: &App, request: Request, path: &str) -> Result<Response, A
     let identity = authorise(engine, &head).await.map_err(ApiError::before_the_body)?;
     let mut upload = Upload::new(&head.headers, body, &engine.limits)?;
     let model = named_model(&Format::of(&head.headers), &mut upload, engine).await?;
-    model.iter().try_for_each(|model| identity.check_model(model))?;
+    match &model {
+        Some(model) => identity.check_model(model)?,
+        None if identity.has_model_limits() => return Err(Denied::NotFor("model").into()),
+        None => {}
+    }
     let upstream = upstream(engine, model.as_deref(), path)?;
     send(upstream, Method::POST, path, None, &head.headers, Some(upload)).await
 }

@@ -8,6 +8,7 @@ use bowline_net::Peer;
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::id::TurnId;
 use bowline_sbp::session::{Outcome, RequestDigest};
+use bowline_store::Session;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +52,7 @@ pub(super) async fn join(
     request: RequestDigest,
     earlier: Earlier,
     (stream, is_prompt): (bool, bool),
+    token: impl Fn(&Session) -> Option<String>,
 ) -> Result<Option<Response>, ApiError> {
     let Earlier { session, turn, made, outcome } = earlier;
     let engine = &app.engine;
@@ -62,7 +64,7 @@ pub(super) async fn join(
             None => return Ok(None),
         },
     };
-    let token = engine.access.known_token(&stored);
+    let token = token(&stored);
     let form = AnswerForm { stream, is_prompt, token: token.clone().filter(|_| made) };
     let unanswered = Unanswered::joined(&app.sessions, peer, request, turn);
     Ok(Some(with_token(answered(accepted, form, Some(unanswered)).await?, token)))

@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use super::error::ApiError;
 use super::idempotency::{named_key, new_scope};
 use super::sessions::Named;
-use super::{App, body, find};
+use super::{App, body};
 use crate::auth::Credentials;
 use crate::engine::{Handoff, Source};
 
@@ -104,7 +104,7 @@ pub(crate) async fn import(
     let key = named_key(&headers, None, new_scope(&credentials), hash)?;
     let agent = asked.agent.map(|agent| agent_id(&app, &agent, "target_agent_id")).transpose()?;
     agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
-    let imported = engine.import(identity.user(), asked.source, agent, asked.reuse, key).await?;
+    let imported = engine.import(&identity, asked.source, agent, asked.reuse, key).await?;
     Ok((StatusCode::CREATED, Json(imported)))
 }
 
@@ -183,11 +183,13 @@ pub(crate) async fn bundle(
     // A path that is not UTF-8 is an invalid id.
     let (id, export) = names.map(|Path(names)| names).unwrap_or_default();
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &credentials, Action::TakeAway).await?;
+    let (_, identity) = app.engine.allow_in(&credentials, id, Action::TakeAway).await?;
     let export: ExportId = export
         .parse()
         .map_err(|_| ApiError::new(Code::InvalidUuid, "the export id is not a UUID"))?;
-    let bundle = app.engine.bundle_of(id, export).await?;
+    // Memories of other sessions are the user's, not the session's.
+    let with_memory = identity.is_of_user() && identity.has(Scope::Read);
+    let bundle = app.engine.bundle_of(id, export, with_memory).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], bundle).into_response())
 }
 
@@ -222,7 +224,12 @@ pub(crate) async fn handoff(
     };
     identity.check_agent(&handoff.to_agent)?;
     let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
-    Ok((StatusCode::CREATED, Json(engine.hand_off(&app.sessions.handle(id), handoff, key).await?)))
+    let mut handed = engine.hand_off(&app.sessions.handle(id), handoff, key).await?;
+    if !identity.may_hand_out_tokens() {
+        handed.session_token.clear();
+        handed.new_session_token.clear();
+    }
+    Ok((StatusCode::CREATED, Json(handed)))
 }
 
 /// Fork a session.
@@ -240,12 +247,17 @@ pub(crate) async fn fork(
     body: Body,
 ) -> Api<(StatusCode, Json<Forked>)> {
     let engine = &app.engine;
-    find(engine, id, &credentials, Action::TakeAway).await?;
+    let (_, identity) = engine.allow_in(&credentials, id, Action::TakeAway).await?;
     let bytes = body::read(body, &engine.limits).await?;
     let asked: ForkRequest = body::json(&bytes)?;
     let label = text("label", asked.label, LONGEST_LABEL)?;
     let key = session_key(&headers, "fork", &id.to_string(), &bytes)?;
-    Ok((StatusCode::CREATED, Json(engine.fork(id, label, asked.at_step, key).await?)))
+    let mut forked = engine.fork(id, label, asked.at_step, key).await?;
+    if !identity.may_hand_out_tokens() {
+        forked.session_token.clear();
+        forked.fork_session_token.clear();
+    }
+    Ok((StatusCode::CREATED, Json(forked)))
 }
 
 /// Get a session's lineage: its origin, exports, forks and handoffs.
@@ -259,7 +271,7 @@ pub(crate) async fn lineage(
     credentials: Credentials,
 ) -> Api<Json<Lineage>> {
     let (session, identity) = app.engine.allow_in(&credentials, id, Action::ReadSession).await?;
-    let all = identity.is_of_user() && identity.user() == session.user;
+    let all = identity.is_of_user() && identity.user() == session.user && !identity.is_limited();
     Ok(Json(app.engine.lineage(&session, all).await?))
 }
 

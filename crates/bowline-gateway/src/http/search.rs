@@ -15,6 +15,7 @@ use super::App;
 use super::error::ApiError;
 use super::sessions::bad_query;
 use crate::auth::Credentials;
+use crate::engine::Identity;
 
 /// The most words of one search.
 const MOST_WORDS: usize = 32;
@@ -45,7 +46,7 @@ pub(crate) async fn search(
     query: Result<Query<SearchQuery>, QueryRejection>,
     credentials: Credentials,
 ) -> Result<Json<SearchResults>, ApiError> {
-    let user = app.engine.allow(&credentials, Action::ListSessions).await?.user();
+    let identity = app.engine.allow(&credentials, Action::ListSessions).await?;
     let Query(query) = query.map_err(bad_query)?;
     let words: Vec<_> = query.q.iter().flat_map(|q| q.split_whitespace()).collect();
     if words.is_empty() || words.len() > MOST_WORDS {
@@ -59,8 +60,24 @@ pub(crate) async fn search(
     });
     let limit = query.limit.unwrap_or(20).clamp(1, 100);
     let words = words.into_iter().map(str::to_owned).collect();
-    let hits = store.search(user, words, limit).await?;
+    let hits = store.search(identity.user(), words, limit).await?;
+    let hits = for_key(&app, &identity, hits).await?;
     Ok(Json(SearchResults { hits: hits.into_iter().map(view).collect(), complete }))
+}
+
+/// Those in sessions of agents that the caller's key is for.
+async fn for_key(app: &App, identity: &Identity, hits: Vec<Hit>) -> Result<Vec<Hit>, ApiError> {
+    if !identity.is_limited() {
+        return Ok(hits);
+    }
+    let mut kept = Vec::new();
+    for hit in hits {
+        let session = app.engine.store.session(hit.session).await?;
+        if session.is_some_and(|session| identity.check_agent(&session.agent_id).is_ok()) {
+            kept.push(hit);
+        }
+    }
+    Ok(kept)
 }
 
 fn view(hit: Hit) -> SearchHit {

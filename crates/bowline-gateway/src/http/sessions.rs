@@ -66,13 +66,13 @@ pub(crate) async fn create(
     let agent_id = in_body.or(agent(&headers)?).unwrap_or_else(AgentId::fallback);
     identity.check_agent(&agent_id)?;
     let own_token = asked.session_token.map(check_token).transpose()?;
+    let id = SessionId(Uuid::now_v7());
     let metadata = serde_json::to_string(&asked.metadata.unwrap_or_default())
         .map_err(|e| ApiError::new(Code::InvalidRequest, e.to_string()).param("metadata"))?;
     if metadata.len() > LARGEST_METADATA {
         let message = format!("`metadata` is over {LARGEST_METADATA} bytes");
         return Err(ApiError::new(Code::InvalidRequest, message).param("metadata"));
     }
-    let id = SessionId(Uuid::now_v7());
     let token = own_token.clone().unwrap_or_else(|| engine.access.token_for(id));
     let new = NewSession {
         id,
@@ -84,11 +84,21 @@ pub(crate) async fn create(
         at: clock::now(),
     };
     let key = named_key(&headers, None, new_scope(&credentials), Sha256::digest(&bytes).into())?;
+    // A token may do more than a key with fewer scopes.
+    let session = Session::made(&new, Status::Idle);
+    let holds_token = identity.may_hold_token_of(&session);
+    if own_token.is_some() && !holds_token {
+        let message = "a key with fewer scopes than a session's token cannot choose the token";
+        return Err(ApiError::new(Code::Forbidden, message).param("session_token"));
+    }
     let session = engine.store.create_session(new, key).await?.session;
     metrics::counter!("bowline_sessions_created_total").increment(1);
     let created = SessionCreated {
         session_id: session.id,
-        session_token: own_token.unwrap_or_else(|| engine.access.token_for(session.id)),
+        session_token: match holds_token {
+            true => own_token.unwrap_or_else(|| engine.access.token_for(session.id)),
+            false => String::new(),
+        },
         agent_id: session.agent_id,
         status: Status::Idle,
         step_count: 0,
@@ -170,11 +180,13 @@ pub(crate) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
     credentials: Credentials,
 ) -> Api<Json<SessionList>> {
-    let user = app.engine.allow(&credentials, Action::ListSessions).await?.user();
+    let identity = app.engine.allow(&credentials, Action::ListSessions).await?;
+    let user = identity.user();
+    let is_for = |session: &Session| identity.check_agent(&session.agent_id).is_ok();
     let Query(query) = query.map_err(bad_query)?;
     if let Some(text) = query.named {
-        let sessions = app.engine.store.named(user, text).await?;
-        let sessions = sessions.into_iter().map(|session| view(&app, session)).collect();
+        let sessions = app.engine.store.named(user, text).await?.into_iter().filter(is_for);
+        let sessions = sessions.map(|session| view(&app, session)).collect();
         return Ok(Json(SessionList { sessions, next: None }));
     }
     let limit = query.limit.unwrap_or(50).clamp(1, 200);
@@ -192,7 +204,8 @@ pub(crate) async fn list(
     let more = sessions.len() > limit as usize;
     sessions.truncate(limit as usize);
     let next = sessions.last().map(|session| session.id).filter(|_| more);
-    let sessions = sessions.into_iter().map(|session| view(&app, session)).collect();
+    let sessions = sessions.into_iter().filter(is_for);
+    let sessions = sessions.map(|session| view(&app, session)).collect();
     Ok(Json(SessionList { sessions, next }))
 }
 

@@ -15,6 +15,7 @@ use super::App;
 use super::error::ApiError;
 use super::forward::{authorise, send};
 use super::upload::Upload;
+use crate::auth::Denied;
 use crate::config::STATEFUL_PATHS;
 
 /// Any request to such a path or below it.
@@ -24,7 +25,10 @@ pub(crate) async fn pass(
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
     let (head, body) = request.into_parts();
-    authorise(engine, &head).await?;
+    // Which models are used there is not known.
+    if authorise(engine, &head).await?.has_model_limits() {
+        return Err(Denied::NotFor("path").into());
+    }
     let path = head.uri.path();
     let prefix = allowed_prefix(path)?;
     let upstream = engine.models.stateful(prefix).ok_or_else(|| {

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::sessions::{Named, bad_query};
 use super::{App, body, find};
-use crate::auth::{Credentials, hash_token};
+use crate::auth::{Credentials, Denied, hash_token};
 use crate::clock;
 use crate::engine::NewKey;
 
@@ -54,9 +54,8 @@ pub(crate) async fn add(
         created_at: clock::now(),
         disabled_at: None,
     };
-    // Closed before it is stored: nobody comes in between.
-    engine.access.close();
     engine.store.add_user(user.clone()).await?;
+    engine.access.close();
     engine.users.changed();
     Ok((StatusCode::CREATED, Json(view(user))))
 }
@@ -241,9 +240,13 @@ pub(crate) async fn share(
     body: Body,
 ) -> Api<Json<ShareView>> {
     let id = body::session_id(&id)?;
-    let session = find(&app.engine, id, &credentials, Action::ShareSession).await?;
+    let (session, identity) = app.engine.allow_in(&credentials, id, Action::ShareSession).await?;
     let asked: ShareRequest = body::json(&body::read(body, &app.engine.limits).await?)?;
     let user = named(&app, &user).await?;
+    // Nobody gives what they do not have.
+    if let Some(scope) = asked.scope.scopes().iter().find(|scope| !identity.has(*scope)) {
+        return Err(Denied::Scope(scope).into());
+    }
     if user.id == session.user {
         return Err(ApiError::new(Code::InvalidRequest, "the session is that user's own"));
     }

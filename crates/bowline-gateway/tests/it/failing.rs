@@ -164,7 +164,7 @@ fails_when_told! {
         import(import: NewImport) -> Derived;
         made_under(key: IdempotencyKey) -> Option<(Derived, Edge)>;
         fork(fork: NewFork) -> Derived;
-        family(session: String, most: u32) -> Family;
+        family(session: String, user: UserId, most: u32) -> Family;
     }
     Memories {
         remember(agent: MemoryOwner, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;

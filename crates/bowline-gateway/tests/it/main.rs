@@ -74,6 +74,7 @@ mod upstream;
 mod upstream_errors;
 mod upstreams;
 mod users;
+mod users_random;
 mod websocket;
 mod websocket_utf8;
 mod written;

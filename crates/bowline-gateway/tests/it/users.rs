@@ -1,16 +1,21 @@
 //! Users, their keys, and what belongs to whom (G20).
 
+use std::sync::Arc;
+
 use bowline_gateway::config::Loopback;
 use bowline_sbp::access::{
     Action, Credential, CredentialId, CredentialKind, OWNER, Relation, Scope,
 };
-use bowline_sbp::access::{Scopes, Share, Verdict, may};
+use bowline_sbp::access::{Authorization, Scopes, Share, may};
 use bowline_sbp::id::UserId;
+use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::bench::{Answer, Bench, LOCAL_KEY, Session, eventually, list, plain, turn};
+use crate::bench::{
+    Answer, Bench, DEADLINE, LOCAL_KEY, Session, eventually, hello, list, plain, turn,
+};
 use crate::operations::documented;
 
 /// A user with a key.
@@ -87,6 +92,18 @@ async fn g20_the_first_user_closes_loopback_and_disabling_never_opens_it() {
     assert_eq!(owner.status, 422, "{}", owner.text);
 }
 
+/// The folder of a gateway that has stopped: its last tasks may still have it for a moment.
+async fn reopened(folder: &std::path::Path) -> Arc<Sqlite> {
+    let begun = std::time::Instant::now();
+    loop {
+        match Sqlite::open(folder) {
+            Ok(store) => return Arc::new(store),
+            Err(error) => assert!(begun.elapsed() < DEADLINE, "{error}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn g20_a_gateway_with_users_is_closed_after_a_restart_and_the_configuration_decides() {
     let bench = Bench::start().await;
@@ -94,16 +111,13 @@ async fn g20_a_gateway_with_users_is_closed_after_a_restart_and_the_configuratio
     let Bench { gateway, store, folder, .. } = bench;
     gateway.stop().await;
     drop(store);
-    let open = |folder: &std::path::Path| {
-        std::sync::Arc::new(bowline_store::sqlite::Sqlite::open(folder).unwrap())
-    };
-    let bench = Bench::on(open(folder.path()), folder, |_| {}).await;
+    let bench = Bench::on(reopened(folder.path()).await, folder, |_| {}).await;
     assert!(!bench.gateway.is_open());
     assert_eq!(bench.get("/v1/sessions").await.status, 401);
     let Bench { gateway, store, folder, .. } = bench;
     gateway.stop().await;
     drop(store);
-    let bench = Bench::on(open(folder.path()), folder, |config| {
+    let bench = Bench::on(reopened(folder.path()).await, folder, |config| {
         config.access.loopback = Loopback::Open;
     })
     .await;
@@ -230,29 +244,55 @@ async fn g20_a_shared_session_gives_what_its_scope_says() {
     let seen = get(&bench, &bob.key, "/v1/sessions").await;
     assert_eq!(seen.body["sessions"][0]["session_id"], hers.id.as_str());
     assert_eq!(talk().await.refusal(), (403, "SBP_FORBIDDEN"));
-    // A surface that only reads follows, and is refused when it talks.
-    let tools = json!({ "mcp_tools": ["camera"] });
-    let (mut phone, welcome) = bench.attach_as(&by_bob, tools).await;
-    assert_eq!(welcome["mcp_tools_registered"], json!([]));
-    let message = json!({ "type": "USER_MESSAGE", "content": "hi", "client_turn_id": "1" });
-    phone.send(message.clone()).await;
-    let refused = phone.until("TURN_FAILED").await.pop().unwrap();
-    assert_eq!(refused["code"], "SBP_FORBIDDEN", "{refused}");
-    call(&bench, &ada.key, Method::POST, "/v1/chat/completions", turn(&hers, "m", "echo x")).await;
-    phone.until("TURN_COMPLETE").await;
+    // It is read over HTTP: who attaches takes part.
+    let mut phone = bench.socket(&hers.id).await;
+    phone.send(hello(&by_bob, json!({}))).await;
+    assert_eq!(phone.next().await["type"], "FORBIDDEN");
+    assert_eq!(phone.closed().await, 4003);
     share(&bench, &ada.key, &hers, "bob", "talk").await;
     let said = talk().await;
     assert_eq!(said.status, 200, "{}", said.text);
     assert!(said.body["sbp"]["session_token"].is_null(), "not the session's token");
     assert_eq!(said.header("x-session-token"), "");
-    // The surface may talk, too, once it knows.
-    loop {
-        phone.send(message.clone()).await;
-        let frames = [phone.next().await, phone.next().await];
-        if frames.iter().any(|frame| frame["type"] == "TURN_ACCEPTED") {
-            break;
-        }
+    // A surface of his stays beside hers, offers no tools, and confirms nothing for her.
+    let (mut hers_phone, _) = bench.attach_as(&hers, json!({ "surface_id": "pixel" })).await;
+    let mut phone = bench.socket(&hers.id).await;
+    let mut attach = hello(&by_bob, json!({ "surface_id": "pixel", "mcp_tools": ["camera"] }));
+    attach["take_over"] = json!(true);
+    phone.send(attach).await;
+    let welcome = phone.next().await;
+    assert_eq!(
+        (&welcome["type"], &welcome["mcp_tools_registered"]),
+        (&json!("SESSION_ATTACHED"), &json!([]))
+    );
+    assert_ne!(welcome["surface_id"], "pixel", "not her device");
+    phone.send(json!({ "type": "USER_MESSAGE", "content": "echo x", "client_turn_id": "1" })).await;
+    phone.until("TURN_COMPLETE").await;
+    hers_phone.until("TURN_COMPLETE").await;
+    // The same request again is no way to the token either.
+    let body = turn(&hers, "m", "echo again");
+    for count in ["0", "1"] {
+        let bearer = format!("Bearer {}", bob.key);
+        let headers = [("authorization", bearer.as_str()), ("x-stainless-retry-count", count)];
+        let said = bench.call(Method::POST, "/v1/chat/completions", &headers, &body).await;
+        assert_eq!((said.status, said.header("x-session-token")), (200, ""), "{}", said.text);
     }
+    // Her memories are not his: neither those of this agent nor of another one.
+    let memory = json!({ "memories": [{ "text": "the zebra is called Zoe" }] });
+    for agent in ["default", "banker"] {
+        let path = format!("/v1/agents/{agent}/memory");
+        call(&bench, &ada.key, Method::POST, &path, memory.clone()).await;
+    }
+    let mut asked = turn(&hers, "m", "what do you remember about the zebra?");
+    asked["sbp"]["memory_retrieval"] = json!(true);
+    let said = call(&bench, &bob.key, Method::POST, "/v1/chat/completions", asked.clone()).await;
+    assert!(!said.text.contains("Zoe"), "{}", said.text);
+    let bearer = format!("Bearer {}", bob.key);
+    let headers = [("authorization", bearer.as_str()), ("x-agent-id", "banker")];
+    let said = bench.call(Method::POST, "/v1/chat/completions", &headers, &asked).await;
+    assert_eq!(said.refusal(), (403, "SBP_FORBIDDEN"), "{}", said.text);
+    let lineage = get(&bench, &bob.key, &format!("/v1/sessions/{}/lineage", hers.id)).await;
+    assert_eq!(lineage.body["tree"], json!([]));
     let shares = get(&bench, &ada.key, &format!("/v1/sessions/{}/shares", hers.id)).await;
     assert_eq!(shares.body["shares"], json!([{ "user": "bob", "scope": "talk" }]));
     // And back: it is gone for him.
@@ -286,6 +326,87 @@ async fn g20_a_key_is_for_its_agents_and_models() {
             assert_eq!(said.status, status, "{model}: {}", said.text);
         }
     }
+}
+
+#[tokio::test]
+async fn g20_a_key_gets_no_token_that_may_do_more() {
+    let bench = Bench::start().await;
+    let ada = person(&bench, "ada").await;
+    let full = session_of(&bench, &ada.key).await;
+    assert!(full.token.starts_with("sbt_"));
+    let talks = key(&bench, "ada", json!({ "scopes": ["turns"] })).await;
+    let takes = key(&bench, "ada", json!({ "scopes": ["export"] })).await;
+    let made = session_of(&bench, &talks.key).await;
+    assert_eq!(made.token, "");
+    let said =
+        call(&bench, &talks.key, Method::POST, "/v1/chat/completions", turn(&full, "m", "echo a"));
+    let said = said.await;
+    assert_eq!((said.status, said.header("x-session-token")), (200, ""), "{}", said.text);
+    let one = format!("/v1/sessions/{}", full.id);
+    for (key, path, body) in [
+        (&talks.key, format!("{one}/surfaces"), json!({})),
+        (&talks.key, "/v1/sessions".to_owned(), json!({ "session_token": "x".repeat(40) })),
+    ] {
+        let refused = call(&bench, key, Method::POST, &path, body).await;
+        assert_eq!(refused.refusal(), (403, "SBP_FORBIDDEN"), "{path}: {}", refused.text);
+    }
+    add_user(&bench, "bob").await;
+    let shares = format!("{one}/shares/bob");
+    for (scope, status) in [("read", 403), ("talk", 403)] {
+        let said = call(&bench, &talks.key, Method::PUT, &shares, json!({ "scope": scope })).await;
+        assert_eq!(said.status, status, "{scope}: {}", said.text);
+    }
+    let forked = call(&bench, &takes.key, Method::POST, &format!("{one}/fork"), json!({})).await;
+    assert_eq!(
+        (forked.status, &forked.body["session_token"]),
+        (201, &json!("")),
+        "{}",
+        forked.text
+    );
+    // A token is not for the user's memory, also where it is in an older bundle.
+    let memory = json!({ "memories": [{ "text": "a secret" }] });
+    call(&bench, &ada.key, Method::POST, "/v1/agents/default/memory", memory).await;
+    let exported = call(&bench, &ada.key, Method::POST, &format!("{one}/export"), json!({})).await;
+    let id = exported.body["export_id"].as_str().unwrap();
+    let bundle = format!("{one}/exports/{id}/bundle");
+    for (shown, status) in [(&full.token, 403), (&takes.key, 403), (&ada.key, 200)] {
+        let said = get(&bench, shown, &bundle).await;
+        assert_eq!(said.status, status, "{}", said.text);
+    }
+}
+
+#[tokio::test]
+async fn g20_a_disabled_users_tokens_open_nothing() {
+    let bench = Bench::start().await;
+    let ada = person(&bench, "ada").await;
+    let session = session_of(&bench, &ada.key).await;
+    let (mut phone, _) = bench.attach(&session).await;
+    let one = format!("/v1/sessions/{}", session.id);
+    assert_eq!(get(&bench, &session.token, &one).await.status, 200);
+    let disabled = json!({ "disabled": true });
+    call(&bench, LOCAL_KEY, Method::PATCH, "/v1/users/ada", disabled).await;
+    phone.until("FORBIDDEN").await;
+    assert_eq!(phone.closed().await, 4003);
+    assert_eq!(get(&bench, &session.token, &one).await.status, 403);
+    let chat = plain("m", "echo x");
+    let said = call(&bench, &session.token, Method::POST, "/v1/chat/completions", chat).await;
+    assert_eq!(said.status, 403, "{}", said.text);
+}
+
+#[tokio::test]
+async fn g20_a_wrong_key_is_nobody_also_where_the_gateway_is_open() {
+    let bench = Bench::with(|config| config.access.loopback = Loopback::Open).await;
+    let ada = person(&bench, "ada").await;
+    let path = format!("/v1/keys/{}", ada.id);
+    call(&bench, LOCAL_KEY, Method::DELETE, &path, Value::Null).await;
+    assert_eq!(get(&bench, &ada.key, "/v1/sessions").await.status, 403);
+    let chat = plain("m", "echo x");
+    let said = call(&bench, &ada.key, Method::POST, "/v1/chat/completions", chat).await;
+    assert_eq!(said.status, 403, "{}", said.text);
+    // A user that could not be added closes nothing.
+    let open = Bench::start().await;
+    assert_eq!(open.post_as_owner("/v1/users", json!({ "name": "owner" })).await.status, 409);
+    assert_eq!(open.get("/v1/sessions").await.status, 200);
 }
 
 #[tokio::test]
@@ -460,9 +581,9 @@ async fn g20_every_route_asks_the_table() {
             };
             let said = call(&bench, &bearer, method.clone(), &address, body).await;
             let got = match (said.status, said.body["error"]["code"].as_str()) {
-                (401 | 403, _) => Verdict::Forbidden,
-                (404, Some("SBP_SESSION_NOT_FOUND")) => Verdict::NotFound,
-                _ => Verdict::Allowed,
+                (401 | 403, _) => Authorization::Forbidden,
+                (404, Some("SBP_SESSION_NOT_FOUND")) => Authorization::NotFound,
+                _ => Authorization::Allowed,
             };
             assert_eq!(got, expected, "{method} {path} by {name} with {with:?}: {}", said.text);
             checked += 1;

@@ -187,6 +187,15 @@ impl Share {
         }
     }
 
+    /// The scopes that somebody uses it with.
+    pub fn scopes(self) -> Scopes {
+        match self {
+            Share::Read => Scopes::of(&[Scope::Read]),
+            Share::Talk => Scopes::of(&[Scope::Read, Scope::Turns]),
+            Share::Approve => Scopes::of(&[Scope::Read, Scope::Turns, Scope::Approve]),
+        }
+    }
+
     pub fn named(text: &str) -> Option<Self> {
         Share::ALL.into_iter().find(|share| share.as_str() == text)
     }

@@ -1,7 +1,7 @@
 //! The table: for each action the scope that it takes, and who beside the session's own user may do it.
 
 use super::credential::{Credential, CredentialKind, Share};
-use super::scope::Scope;
+use super::scope::{Scope, Scopes};
 
 /// What a request or a frame does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,8 +26,10 @@ pub enum Action {
 
     // In a session.
     ReadSession,
-    /// Take and cancel turns; attach.
+    /// Take and cancel turns.
     Talk,
+    /// Take part as a surface: it resumes the session, and what it confirms counts as delivered.
+    Attach,
     /// Rename, end, suspend and resume.
     ChangeSession,
     DeleteSession,
@@ -44,7 +46,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub const ALL: [Action; 19] = [
+    pub const ALL: [Action; 20] = [
         Action::UseModels,
         Action::CreateSession,
         Action::ListSessions,
@@ -57,6 +59,7 @@ impl Action {
         Action::ManageUsers,
         Action::ReadSession,
         Action::Talk,
+        Action::Attach,
         Action::ChangeSession,
         Action::DeleteSession,
         Action::ManageDevices,
@@ -66,36 +69,39 @@ impl Action {
         Action::ShareSession,
     ];
 
-    /// The scope that it takes, and whether the token of a session has it in that session.
-    fn row(self) -> (Option<Scope>, Tokens, Shared) {
-        use {Scope as S, Shared as With, Tokens as T};
+    /// The scopes that it takes, all of them; the tokens of a session with which it may be done; and how
+    /// the session must be shared for it to be done by others.
+    fn row(self) -> (&'static [Scope], Tokens, NeededShare) {
+        use {NeededShare as With, Scope as S, Tokens as T};
         match self {
-            Action::UseModels => (Some(S::Turns), T::No, With::Nobody),
-            Action::CreateSession => (Some(S::Turns), T::No, With::Nobody),
-            Action::ListSessions => (Some(S::Read), T::No, With::Nobody),
-            Action::ImportSession => (Some(S::Turns), T::No, With::Nobody),
-            Action::ReadMemory => (Some(S::Read), T::No, With::Nobody),
-            Action::WriteMemory => (Some(S::Turns), T::No, With::Nobody),
-            Action::UseServers => (Some(S::Tools), T::No, With::Nobody),
-            Action::SpeakMcp => (None, T::Session, With::Nobody),
-            Action::Operate => (Some(S::Admin), T::No, With::Nobody),
-            Action::ManageUsers => (Some(S::Admin), T::No, With::Nobody),
+            Action::UseModels => (&[S::Turns], T::No, With::Nobody),
+            Action::CreateSession => (&[S::Turns], T::No, With::Nobody),
+            Action::ListSessions => (&[S::Read], T::No, With::Nobody),
+            Action::ImportSession => (&[S::Turns], T::No, With::Nobody),
+            Action::ReadMemory => (&[S::Read], T::No, With::Nobody),
+            Action::WriteMemory => (&[S::Turns], T::No, With::Nobody),
+            Action::UseServers => (&[S::Tools], T::No, With::Nobody),
+            Action::SpeakMcp => (&[], T::Session, With::Nobody),
+            Action::Operate => (&[S::Admin], T::No, With::Nobody),
+            Action::ManageUsers => (&[S::Admin], T::No, With::Nobody),
 
-            Action::ReadSession => (Some(S::Read), T::Device, With::AtLeast(Share::Read)),
-            Action::Talk => (Some(S::Turns), T::Device, With::AtLeast(Share::Talk)),
-            Action::ChangeSession => (Some(S::Turns), T::Session, With::Nobody),
-            Action::DeleteSession => (Some(S::Turns), T::Session, With::Nobody),
-            Action::ManageDevices => (Some(S::Turns), T::Session, With::Nobody),
-            Action::Decide => (Some(S::Approve), T::No, With::AtLeast(Share::Approve)),
-            Action::CallDevice => (Some(S::Tools), T::Session, With::Nobody),
-            Action::TakeAway => (Some(S::Export), T::Session, With::Nobody),
-            Action::ShareSession => (Some(S::Turns), T::No, With::Nobody),
+            Action::ReadSession => (&[S::Read], T::Device, With::AtLeast(Share::Read)),
+            Action::Talk => (&[S::Turns], T::Device, With::AtLeast(Share::Talk)),
+            Action::Attach => (&[S::Turns, S::Read], T::Device, With::AtLeast(Share::Talk)),
+            Action::ChangeSession => (&[S::Turns], T::Session, With::Nobody),
+            Action::DeleteSession => (&[S::Turns], T::Session, With::Nobody),
+            // The token that is made reads, too.
+            Action::ManageDevices => (&[S::Turns, S::Read], T::Session, With::Nobody),
+            Action::Decide => (&[S::Approve], T::No, With::AtLeast(Share::Approve)),
+            Action::CallDevice => (&[S::Tools], T::Session, With::Nobody),
+            Action::TakeAway => (&[S::Export], T::Session, With::Nobody),
+            Action::ShareSession => (&[S::Turns], T::No, With::Nobody),
         }
     }
 
-    /// The scope that it takes, if any.
-    pub fn scope(self) -> Option<Scope> {
-        self.row().0
+    /// The scopes that it takes, all of them.
+    pub fn scopes(self) -> Scopes {
+        Scopes::of(self.row().0)
     }
 
     /// Whether it is done in a session.
@@ -104,6 +110,7 @@ impl Action {
             self,
             Action::ReadSession
                 | Action::Talk
+                | Action::Attach
                 | Action::ChangeSession
                 | Action::DeleteSession
                 | Action::ManageDevices
@@ -126,7 +133,7 @@ enum Tokens {
 
 /// With whom a session must be shared for an action by another user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shared {
+enum NeededShare {
     Nobody,
     AtLeast(Share),
 }
@@ -141,7 +148,7 @@ pub enum Relation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Authorization {
     Allowed,
     /// As if it were not there.
     NotFound,
@@ -151,9 +158,9 @@ pub enum Verdict {
 
 /// Whether a credential may do that. `relation`: what the session is to the credential's user; ignored
 /// where there is none. The session of a token is the one that it is for: another one is foreign to it.
-pub fn may(credential: &Credential, action: Action, relation: Relation) -> Verdict {
-    let (scope, tokens, shared) = action.row();
-    let has_scope = scope.is_none_or(|scope| credential.scopes.has(scope));
+pub fn may(credential: &Credential, action: Action, relation: Relation) -> Authorization {
+    let (scopes, tokens, shared) = action.row();
+    let has_scope = scopes.iter().all(|scope| credential.scopes.has(*scope));
     let by_token = match credential.kind {
         CredentialKind::Session(_) => tokens >= Tokens::Session,
         CredentialKind::Device(_) => tokens >= Tokens::Device,
@@ -162,17 +169,19 @@ pub fn may(credential: &Credential, action: Action, relation: Relation) -> Verdi
         | CredentialKind::Configured
         | CredentialKind::Key(_) => true,
     };
-    let allowed = |is_allowed: bool| if is_allowed { Verdict::Allowed } else { Verdict::Forbidden };
+    let allowed = |is_allowed: bool| {
+        if is_allowed { Authorization::Allowed } else { Authorization::Forbidden }
+    };
     if !action.is_in_session() {
         return allowed(has_scope && by_token);
     }
     match (relation, shared) {
-        (Relation::Foreign, _) => Verdict::NotFound,
+        (Relation::Foreign, _) => Authorization::NotFound,
         (Relation::Own, _) => allowed(has_scope && by_token),
         // A token is the session's own.
-        (Relation::SharedWith(_), _) if credential.only().is_some() => Verdict::NotFound,
-        (Relation::SharedWith(_), Shared::Nobody) => Verdict::Forbidden,
-        (Relation::SharedWith(share), Shared::AtLeast(least)) => {
+        (Relation::SharedWith(_), _) if credential.only().is_some() => Authorization::NotFound,
+        (Relation::SharedWith(_), NeededShare::Nobody) => Authorization::Forbidden,
+        (Relation::SharedWith(share), NeededShare::AtLeast(least)) => {
             allowed(has_scope && share >= least)
         }
     }
@@ -180,7 +189,6 @@ pub fn may(credential: &Credential, action: Action, relation: Relation) -> Verdi
 
 #[cfg(test)]
 mod tests {
-    use super::super::scope::Scopes;
     use super::super::{CredentialId, OWNER};
     use super::*;
     use crate::id::{SessionId, UserId};
@@ -214,7 +222,7 @@ mod tests {
         for credential in &all {
             for action in Action::ALL.into_iter().filter(|action| action.is_in_session()) {
                 let verdict = may(credential, action, Relation::Foreign);
-                assert_eq!(verdict, Verdict::NotFound, "{credential:?} {action:?}");
+                assert_eq!(verdict, Authorization::NotFound, "{credential:?} {action:?}");
             }
         }
     }
@@ -222,11 +230,17 @@ mod tests {
     #[test]
     fn g20_every_action_takes_its_scope_and_no_other() {
         for action in Action::ALL {
-            let (scope, ..) = action.row();
-            let Some(scope) = scope else { continue };
-            assert_eq!(may(&key(&[scope]), action, Relation::Own), Verdict::Allowed, "{action:?}");
-            let others: Vec<_> = Scope::ALL.into_iter().filter(|other| *other != scope).collect();
-            assert_eq!(may(&key(&others), action, Relation::Own), Verdict::Forbidden, "{action:?}");
+            let (scopes, ..) = action.row();
+            assert_eq!(
+                may(&key(scopes), action, Relation::Own),
+                Authorization::Allowed,
+                "{action:?}"
+            );
+            for scope in scopes {
+                let others: Vec<_> = Scope::ALL.into_iter().filter(|o| o != scope).collect();
+                let verdict = may(&key(&others), action, Relation::Own);
+                assert_eq!(verdict, Authorization::Forbidden, "{action:?} without {scope}");
+            }
         }
     }
 
@@ -236,6 +250,7 @@ mod tests {
         for (action, expected) in [
             (Action::ReadSession, [true, true, true]),
             (Action::Talk, [false, true, true]),
+            (Action::Attach, [false, true, true]),
             (Action::Decide, [false, false, true]),
             (Action::ChangeSession, [false; 3]),
             (Action::DeleteSession, [false; 3]),
@@ -244,12 +259,13 @@ mod tests {
             (Action::TakeAway, [false; 3]),
             (Action::ShareSession, [false; 3]),
         ] {
-            let given = Share::ALL
-                .map(|share| may(&all, action, Relation::SharedWith(share)) == Verdict::Allowed);
+            let given = Share::ALL.map(|share| {
+                may(&all, action, Relation::SharedWith(share)) == Authorization::Allowed
+            });
             assert_eq!(given, expected, "{action:?}");
             // Nobody who may not see a shared session is told so: it is shared.
             let read_only = may(&key(&[]), action, Relation::SharedWith(Share::Approve));
-            assert_eq!(read_only, Verdict::Forbidden);
+            assert_eq!(read_only, Authorization::Forbidden);
         }
     }
 
@@ -262,12 +278,18 @@ mod tests {
             key(&[Scope::Turns, Scope::Read, Scope::Tools, Scope::Export, Scope::Admin]),
         ] {
             for relation in RELATIONS {
-                assert_ne!(may(&credential, Action::Decide, relation), Verdict::Allowed);
+                assert_ne!(may(&credential, Action::Decide, relation), Authorization::Allowed);
             }
         }
         // A person at their own terminal may.
-        assert_eq!(may(&Credential::local(), Action::Decide, Relation::Own), Verdict::Allowed);
-        assert_eq!(may(&key(&[Scope::Approve]), Action::Decide, Relation::Own), Verdict::Allowed);
+        assert_eq!(
+            may(&Credential::local(), Action::Decide, Relation::Own),
+            Authorization::Allowed
+        );
+        assert_eq!(
+            may(&key(&[Scope::Approve]), Action::Decide, Relation::Own),
+            Authorization::Allowed
+        );
     }
 
     #[test]
@@ -276,13 +298,13 @@ mod tests {
         let device = Credential::of_device(SESSION, OWNER);
         for action in Action::ALL.into_iter().filter(|action| !action.is_in_session()) {
             let speaks = action == Action::SpeakMcp;
-            let expected = if speaks { Verdict::Allowed } else { Verdict::Forbidden };
+            let expected = if speaks { Authorization::Allowed } else { Authorization::Forbidden };
             assert_eq!(may(&session, action, Relation::Own), expected, "{action:?}");
-            assert_eq!(may(&device, action, Relation::Own), Verdict::Forbidden, "{action:?}");
+            assert_eq!(may(&device, action, Relation::Own), Authorization::Forbidden, "{action:?}");
         }
         for relation in RELATIONS.into_iter().filter(|relation| *relation != Relation::Own) {
             for action in Action::ALL.into_iter().filter(|action| action.is_in_session()) {
-                assert_eq!(may(&session, action, relation), Verdict::NotFound, "{action:?}");
+                assert_eq!(may(&session, action, relation), Authorization::NotFound, "{action:?}");
             }
         }
     }
@@ -290,9 +312,9 @@ mod tests {
     #[test]
     fn g20_an_open_gateway_is_not_managed_by_whoever_comes() {
         for action in [Action::Operate, Action::ManageUsers] {
-            assert_eq!(may(&Credential::open(), action, Relation::Own), Verdict::Forbidden);
-            assert_eq!(may(&Credential::local(), action, Relation::Own), Verdict::Allowed);
-            assert_eq!(may(&key(&[Scope::Admin]), action, Relation::Own), Verdict::Allowed);
+            assert_eq!(may(&Credential::open(), action, Relation::Own), Authorization::Forbidden);
+            assert_eq!(may(&Credential::local(), action, Relation::Own), Authorization::Allowed);
+            assert_eq!(may(&key(&[Scope::Admin]), action, Relation::Own), Authorization::Allowed);
         }
     }
 }

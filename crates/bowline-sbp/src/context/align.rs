@@ -19,7 +19,7 @@ mod words;
 use std::ops::Range;
 
 use self::equal::equal;
-use self::words::{Question, Questions, WordSet, is_short};
+use self::words::{QuestionText, Questions, WordSet, is_short};
 use super::{Key, is_assistant};
 use crate::id::TurnId;
 use crate::message::Message;
@@ -74,7 +74,7 @@ const LOOKED_AT: usize = 64;
 fn contained(log: &[Side<'_>], sent: &[Side<'_>]) -> Vec<Option<usize>> {
     let questions = |side: &[Side<'_>]| {
         let all = side.iter().enumerate().filter(|(_, side)| is_question(side.message));
-        all.map(|(at, side)| (at, side.own, Question::of(side.message))).collect::<Vec<_>>()
+        all.map(|(at, side)| (at, side.own, QuestionText::of(side.message))).collect::<Vec<_>>()
     };
     let mut partner = vec![None; sent.len()];
     let known = questions(log);

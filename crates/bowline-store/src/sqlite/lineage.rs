@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use bowline_sbp::id::{ExportId, SessionId};
+use bowline_sbp::id::{ExportId, SessionId, UserId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, millis};
 use crate::{Edge, EdgeKind, Family, Member, Result, Tokens};
 
-pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
+/// `user`: whose session the edge leads to.
+pub(super) fn add(conn: &Connection, edge: &Edge, user: UserId) -> Result<()> {
     conn.prepare_cached(
-        "INSERT INTO edges (kind, origin, session, export_id, detail, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO edges (kind, origin, session, export_id, detail, created_at, user)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
         edge.kind.as_str(),
@@ -20,6 +21,7 @@ pub(super) fn add(conn: &Connection, edge: &Edge) -> Result<()> {
         edge.export_id.as_ref().map(ExportId::as_bytes),
         edge.detail,
         millis(edge.at),
+        user.as_bytes(),
     ])?;
     Ok(())
 }
@@ -40,20 +42,27 @@ pub(super) fn birth(conn: &Connection, session: &str) -> Result<Option<Edge>> {
     Ok(found.into_iter().next().map(|(_, edge)| edge))
 }
 
-/// The lineage tree of the session: its nearest relatives, at most `most`.
-pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Family> {
+/// The lineage tree of the session: its nearest relatives, at most `most`. Only edges that lead to
+/// sessions of that user are followed.
+pub(super) fn family(
+    conn: &Connection,
+    session: String,
+    user: UserId,
+    most: u32,
+) -> Result<Family> {
+    let user = *user.as_bytes();
     let mut members = HashSet::from([session.clone()]);
-    let mut found = vec![spent_in(conn, &session)?];
+    let mut found = vec![spent_in(conn, &session, &user)?];
     let mut to_visit = VecDeque::from([session]);
     let mut edges = BTreeMap::new();
     let mut cut = false;
     while let Some(member) = to_visit.pop_front() {
-        let mut near = select(conn, "WHERE session = ?1", [&member])?;
+        let mut near = select(conn, "WHERE session = ?1 AND user = ?2", params![member, user])?;
         // At the limit only edges between known sessions are missing, and each of those is found
         // from its target session.
         if !cut {
-            let some = "WHERE origin = ?1 ORDER BY number LIMIT ?2";
-            near.append(&mut select(conn, some, params![member, i64::from(most) + 1])?);
+            let some = "WHERE origin = ?1 AND user = ?3 ORDER BY number LIMIT ?2";
+            near.append(&mut select(conn, some, params![member, i64::from(most) + 1, user])?);
         }
         for (number, edge) in near {
             let other = if edge.origin == member { &edge.session } else { &edge.origin };
@@ -63,7 +72,7 @@ pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Fa
                     continue;
                 }
                 members.insert(other.clone());
-                found.push(spent_in(conn, other)?);
+                found.push(spent_in(conn, other, &user)?);
                 to_visit.push_back(other.clone());
             }
             edges.insert(number, edge);
@@ -72,15 +81,16 @@ pub(super) fn family(conn: &Connection, session: String, most: u32) -> Result<Fa
     Ok(Family { edges: edges.into_values().collect(), cut, members: found })
 }
 
-/// A session and its cost, if it is stored here.
-fn spent_in(conn: &Connection, session: &str) -> Result<Member> {
+/// A session and its cost, if it is stored here and that user's.
+fn spent_in(conn: &Connection, session: &str, user: &[u8; 16]) -> Result<Member> {
     let spent = match session.parse::<SessionId>() {
         Err(_) => None,
         Ok(id) => conn
             .prepare_cached(
-                "SELECT spent_usd, prompt_tokens, completion_tokens FROM sessions WHERE id = ?1",
+                "SELECT spent_usd, prompt_tokens, completion_tokens FROM sessions
+                 WHERE id = ?1 AND user = ?2",
             )?
-            .query_row([id.as_bytes()], |row| {
+            .query_row(params![id.as_bytes(), user], |row| {
                 let number = |at| row.get::<_, i64>(at).map(|number| number as u64);
                 Ok((row.get(0)?, Tokens { prompt: number(1)?, completion: number(2)? }))
             })

@@ -158,7 +158,7 @@ pub(super) fn derived(
     edge: &Edge,
     name: Option<&IdempotencyKey>,
 ) -> Result<Derived> {
-    lineage::add(conn, edge)?;
+    lineage::add(conn, edge, rows::with_key(conn, key)?.user)?;
     failpoint::pass("edge");
     if let Some(name) = name {
         let kept: Kept = (point, edge.export_id);

@@ -444,6 +444,9 @@ const USERS: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX shares_user ON shares (user);
 
+    -- Whose session the edge leads to.
+    ALTER TABLE edges ADD COLUMN user BLOB NOT NULL DEFAULT x'00000000000000000000000000000000';
+
     ALTER TABLE memories ADD COLUMN user BLOB NOT NULL DEFAULT x'00000000000000000000000000000000';
     DROP INDEX memories_agent;
     CREATE UNIQUE INDEX memories_agent ON memories (agent_id, kind, text, user);

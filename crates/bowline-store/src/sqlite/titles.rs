@@ -12,8 +12,6 @@ use crate::{Error, Result, Session};
 
 /// The most sessions that one text names: more are of no help to who asked.
 const MOST_NAMED: usize = 50;
-/// The most sessions with one prefix of an id that are looked at: others may be other users'.
-const MOST_LOOKED_AT: usize = 10_000;
 /// The shortest prefix of an id, in hexadecimal digits.
 const SHORTEST_PREFIX: usize = 4;
 /// How many of the first entries a migration looks at, and how many at once.
@@ -32,33 +30,29 @@ pub(super) fn write(conn: &Connection, key: Key, titles: &Titles) -> Result<()> 
 /// else by the whole title, else by its beginning. Upper and lower case are the same.
 pub(super) fn named(conn: &Connection, user: UserId, text: &str) -> Result<Vec<Session>> {
     if let Ok(id) = text.parse::<SessionId>() {
-        let found = rows::session(conn, id)?.into_iter().collect();
-        return seen_by(conn, user, found);
+        return match rows::session(conn, id)? {
+            Some((key, session)) if users::sees(conn, key, session.user, user)? => {
+                Ok(vec![session])
+            }
+            _ => Ok(Vec::new()),
+        };
     }
     if let Some((first, last)) = ids_with_prefix(text) {
         let found = rows::sessions(
             conn,
-            select_sessions!("WHERE id BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"),
-            params![first.as_bytes(), last.as_bytes(), MOST_LOOKED_AT as i64],
+            select_sessions!(
+                "WHERE id BETWEEN ?1 AND ?2 AND (user = ?4 OR EXISTS
+                 (SELECT 1 FROM shares WHERE shares.session = key AND shares.user = ?4))
+                 ORDER BY key DESC LIMIT ?3"
+            ),
+            params![first.as_bytes(), last.as_bytes(), MOST_NAMED as i64, user.as_bytes()],
         )?;
-        let found = seen_by(conn, user, found)?;
         if !found.is_empty() {
-            return Ok(found);
+            return Ok(found.into_iter().map(|(_, session)| session).collect());
         }
     }
     let keys = titled(conn, user, text)?;
     keys.into_iter().map(|key| rows::with_key(conn, key)).collect()
-}
-
-/// Those that the user sees.
-fn seen_by(conn: &Connection, user: UserId, all: Vec<(Key, Session)>) -> Result<Vec<Session>> {
-    let mut seen = Vec::new();
-    for (key, session) in all {
-        if users::sees(conn, key, session.user, user)? {
-            seen.push(session);
-        }
-    }
-    Ok(seen)
 }
 
 /// The first and the last id with that prefix; none if it is too short or not hexadecimal.

@@ -47,6 +47,15 @@ pub(crate) async fn submit_image(live: &mut Live, blob: &Blob, with_bytes: bool)
     live.ask(Command::Submit(submit)).await.unwrap();
 }
 
+/// The same as a turn that leaves no trace if the model refuses it.
+async fn submit_watched_image(live: &mut Live, blob: &Blob) {
+    let mut watched = watched("");
+    watched.messages = vec![showing("user", blob)];
+    let mut submit = submit(new_turn(), watched, None);
+    submit.blobs.push(blob.clone());
+    live.ask(Command::Submit(submit)).await.unwrap();
+}
+
 async fn reads(store: &S, id: SessionId, blob: &Blob) -> bool {
     let found = store.blobs(id, vec![blob.cid, image(99).cid]).await.unwrap();
     assert!(found.is_empty() || found == [blob.clone()]);
@@ -74,11 +83,7 @@ async fn g4_a_blob_is_there_from_the_acceptance_of_its_turn_on(store: S) {
 async fn a_blob_of_a_turn_that_leaves_no_trace_is_deleted(store: S) {
     let mut live = Live::new(&store).await;
     let blob = image(1);
-    let mut watched = watched("");
-    watched.messages = vec![showing("user", &blob)];
-    let mut submit = submit(new_turn(), watched, None);
-    submit.blobs.push(blob.clone());
-    live.ask(Command::Submit(submit)).await.unwrap();
+    submit_watched_image(&mut live, &blob).await;
     live.refuse().await;
     assert_eq!(live.stored().await.last_seq, 0);
     assert!(!reads(&store, live.id(), &blob).await);
@@ -91,11 +96,7 @@ async fn a_blob_of_a_turn_that_leaves_no_trace_is_deleted(store: S) {
 async fn a_blob_of_a_turn_that_leaves_no_trace_is_deleted_with_the_turn_behind_it(store: S) {
     let mut live = Live::new(&store).await;
     let blob = image(1);
-    let mut watched = watched("");
-    watched.messages = vec![showing("user", &blob)];
-    let mut submit = submit(new_turn(), watched, None);
-    submit.blobs.push(blob.clone());
-    live.ask(Command::Submit(submit)).await.unwrap();
+    submit_watched_image(&mut live, &blob).await;
     // Without an image.
     live.submit("behind it").await;
     live.refuse().await;

@@ -161,7 +161,10 @@ async fn g8_a_session_that_moved_on_is_not_handed_over(store: S) {
     assert_eq!((unchanged.status, unchanged.handed_to), (Status::Running, None));
     assert!(store.session(early.id).await.unwrap().is_none());
     assert!(store.export(early.export_id).await.unwrap().is_none());
-    assert_eq!(store.family(early.id.to_string(), 9).await.unwrap().edges, []);
+    assert_eq!(
+        store.family(early.id.to_string(), bowline_sbp::access::OWNER, 9).await.unwrap().edges,
+        []
+    );
     assert_eq!(store.known(key("s", "k", 1)).await.unwrap(), None);
     take_turn(&store, source.id, "and here").await;
 }

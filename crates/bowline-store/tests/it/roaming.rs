@@ -200,7 +200,7 @@ async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
 }
 
 async fn family(store: &S, of: &str, most: u32) -> Family {
-    store.family(of.to_owned(), most).await.unwrap()
+    store.family(of.to_owned(), OWNER, most).await.unwrap()
 }
 
 async fn sbp_l3_12_a_family_is_found_from_every_member(store: S) {

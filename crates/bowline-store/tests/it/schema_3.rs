@@ -281,7 +281,7 @@ impl Found {
         assert_eq!(handed[0].imported.map(|(_, by)| by), Some(self.successor.id));
 
         let kinds = async |of: SessionId| -> Vec<(EdgeKind, String, String)> {
-            let family = store.family(of.to_string(), 99).await.unwrap();
+            let family = store.family(of.to_string(), OWNER, 99).await.unwrap();
             family.edges.into_iter().map(|edge| (edge.kind, edge.origin, edge.session)).collect()
         };
         let edge =
@@ -292,7 +292,7 @@ impl Found {
         ];
         assert_eq!(kinds(self.fork.id).await, travels);
         // The cost of each session, in thousandths; imported turns are not counted again.
-        let family = store.family(self.talk.id.to_string(), 99).await.unwrap();
+        let family = store.family(self.talk.id.to_string(), OWNER, 99).await.unwrap();
         let spent = |member: &Session| {
             let id = member.id.to_string();
             let found = family.members.iter().find(|other| other.session == id).unwrap();

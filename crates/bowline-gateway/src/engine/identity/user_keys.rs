@@ -4,13 +4,14 @@
 //! looked up is remembered for a moment: a revocation counts at once in this process, and within
 //! [`FRESH`] in others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_sbp::access::{Credential, CredentialId, CredentialKind};
+use bowline_sbp::access::{Credential, CredentialId, CredentialKind, OWNER};
+use bowline_sbp::id::UserId;
 use bowline_store::{Store, User, UserKey};
 use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
@@ -28,14 +29,16 @@ const MOST: usize = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct UserKeys {
-    known: Mutex<HashMap<CredentialId, Known>>,
+    known: Mutex<HashMap<CredentialId, CachedKey>>,
     used: Mutex<HashMap<CredentialId, Timestamp>>,
+    /// The disabled users, and since when that is known.
+    disabled: Mutex<Option<(Instant, HashSet<UserId>)>>,
     /// Counts changes of keys and users.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedKey {
     key: Arc<UserKey>,
     user: User,
     since: Instant,
@@ -64,6 +67,11 @@ impl NewKey {
     }
 }
 
+/// Whether something has the form of a user's key.
+pub(super) fn is_user_key(shown: &str) -> bool {
+    shown.starts_with(PREFIX)
+}
+
 /// The two parts of a user's key; `None` if it is something else.
 fn parts(shown: &str) -> Option<(CredentialId, &str)> {
     let (id, secret) = shown.strip_prefix(PREFIX)?.split_once('.')?;
@@ -72,7 +80,12 @@ fn parts(shown: &str) -> Option<(CredentialId, &str)> {
 
 impl UserKeys {
     pub(crate) fn new() -> Self {
-        Self { known: Mutex::default(), used: Mutex::default(), changes: watch::Sender::new(0) }
+        Self {
+            known: Mutex::default(),
+            used: Mutex::default(),
+            disabled: Mutex::default(),
+            changes: watch::Sender::new(0),
+        }
     }
 
     /// The credential behind a key that was shown, if it is valid.
@@ -83,7 +96,7 @@ impl UserKeys {
     ) -> Result<Option<(Credential, Arc<UserKey>)>, Denied> {
         let Some((id, secret)) = parts(shown) else { return Ok(None) };
         let Some(known) = self.look_up(store, &id).await? else { return Ok(None) };
-        let Known { key, user, .. } = known;
+        let CachedKey { key, user, .. } = known;
         let is_right: bool = hash_token(secret).0.ct_eq(&key.secret.0).into();
         let now = clock::now();
         if !is_right || !key.is_valid(now) || user.disabled_at.is_some() {
@@ -104,14 +117,18 @@ impl UserKeys {
         }
     }
 
-    async fn look_up(&self, store: &dyn Store, id: &CredentialId) -> Result<Option<Known>, Denied> {
+    async fn look_up(
+        &self,
+        store: &dyn Store,
+        id: &CredentialId,
+    ) -> Result<Option<CachedKey>, Denied> {
         let known = locked(&self.known).get(id).cloned();
         if let Some(known) = known.filter(|known| known.since.elapsed() < FRESH) {
             return Ok(Some(known));
         }
         let (before, since) = (*self.changes.borrow(), Instant::now());
         let Some((key, user)) = store.key(id.clone()).await? else { return Ok(None) };
-        let known = Known { key: Arc::new(key), user, since };
+        let known = CachedKey { key: Arc::new(key), user, since };
         let mut all = locked(&self.known);
         if all.len() >= MOST {
             all.clear();
@@ -123,10 +140,39 @@ impl UserKeys {
         Ok(Some(known))
     }
 
+    /// Whether a user is disabled.
+    pub(super) async fn is_disabled(
+        &self,
+        store: &dyn Store,
+        user: UserId,
+    ) -> Result<bool, Denied> {
+        // The owner never is, and most gateways have nobody else.
+        if user == OWNER {
+            return Ok(false);
+        }
+        let known = |all: &Option<(Instant, HashSet<UserId>)>| {
+            let (since, disabled) = all.as_ref()?;
+            (since.elapsed() < FRESH).then(|| disabled.contains(&user))
+        };
+        if let Some(is_disabled) = known(&locked(&self.disabled)) {
+            return Ok(is_disabled);
+        }
+        let (before, since) = (*self.changes.borrow(), Instant::now());
+        let users = store.users().await?.into_iter();
+        let disabled: HashSet<_> =
+            users.filter(|user| user.disabled_at.is_some()).map(|user| user.id).collect();
+        let is_disabled = disabled.contains(&user);
+        if before == *self.changes.borrow() {
+            *locked(&self.disabled) = Some((since, disabled));
+        }
+        Ok(is_disabled)
+    }
+
     /// A key or user was changed.
     pub(crate) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
         locked(&self.known).clear();
+        *locked(&self.disabled) = None;
     }
 
     /// Tells of changes.

@@ -125,15 +125,37 @@ impl Engine {
         })
     }
 
-    /// The bundle of one of the session's exports, as a file. This does not consume its token.
+    /// The bundle of one of the session's exports, as a file. This does not consume its token. One with
+    /// the agent's memories only if the caller may have them.
     pub(crate) async fn bundle_of(
         &self,
         session: SessionId,
         export: ExportId,
+        with_memory: bool,
     ) -> Result<Vec<u8>, Failure> {
-        match self.store.export(export).await? {
-            Some((export, Some(bundle))) if export.session_id == session => Ok(bundle),
-            _ => Err(Failure::new(Code::NotFound, "the session has no such bundle, or it expired")),
+        let bundle = match self.store.export(export).await? {
+            Some((export, Some(bundle))) if export.session_id == session => bundle,
+            _ => {
+                let message = "the session has no such bundle, or it expired";
+                return Err(Failure::new(Code::NotFound, message));
+            }
+        };
+        if with_memory {
+            return Ok(bundle);
+        }
+        // Parsing a long history would block the async runtime.
+        let read = tokio::task::spawn_blocking(move || {
+            let text = std::str::from_utf8(&bundle).unwrap_or_default();
+            let opened = Contents::open(text).map(|(contents, _)| contents.memory.is_some());
+            (opened.unwrap_or(true), bundle)
+        });
+        match read.await.map_err(|_| internal())? {
+            (false, bundle) => Ok(bundle),
+            (true, _) => {
+                let message = "this bundle has the agent's memory: that takes a key of its user, \
+                               with the scope `read`";
+                Err(Failure::new(Code::Forbidden, message))
+            }
         }
     }
 

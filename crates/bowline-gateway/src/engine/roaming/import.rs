@@ -4,8 +4,8 @@
 use bowline_sbp::api::{Imported, Provenance};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, OpenError};
 use bowline_sbp::cid::Cid;
-use bowline_sbp::error::Failure;
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId, UserId};
+use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::title;
 use bowline_store::{
@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::super::{Engine, internal};
+use super::super::{Engine, Identity, internal};
 use crate::auth::hash_token;
 use crate::clock;
 
@@ -41,7 +41,7 @@ impl Engine {
     /// fork (SBP-L3-07).
     pub(crate) async fn import(
         &self,
-        user: UserId,
+        identity: &Identity,
         source: Source,
         agent: Option<AgentId>,
         reuse: bool,
@@ -52,7 +52,7 @@ impl Engine {
         if let Some(key) = &key
             && let Some((made, edge)) = self.store.made_under(key.clone()).await?
         {
-            return self.imported(made, &edge);
+            return self.imported(made, &edge, identity);
         }
         let consume = matches!(source, Source::Token(_)) && !reuse;
         let checked = self.check(source, consume && key.is_none()).await?;
@@ -61,6 +61,10 @@ impl Engine {
         let id = SessionId(Uuid::now_v7());
         let own = || contents.session.agent.parse().ok().filter(|own| self.knows(own));
         let agent_id = agent.or_else(own).unwrap_or_else(AgentId::fallback);
+        if identity.check_agent(&agent_id).is_err() {
+            let message = format!("that key is not for the agent {}", agent_id.as_str());
+            return Err(Failure::new(Code::Forbidden, message));
+        }
         let title = contents.label.as_deref().and_then(|label| title::given(label).ok().flatten());
         let about = About {
             label: contents.label,
@@ -100,7 +104,7 @@ impl Engine {
                 id,
                 token_hash: hash_token(&self.access.token_for(id)),
                 listed: false,
-                user,
+                user: identity.user(),
                 agent_id,
                 metadata: contents.session.metadata.unwrap_or_else(|| "{}".into()),
                 at: now,
@@ -122,19 +126,27 @@ impl Engine {
         let made = self.store.import(import).await?;
         failpoint::pass_as("import", "answer");
         metrics::counter!("bowline_imports_total").increment(1);
-        self.imported(made, &edge)
+        self.imported(made, &edge, identity)
     }
 
     /// The response, made from stored data: with an idempotency key it may be repeated much later
     /// (G3).
-    fn imported(&self, made: Derived, edge: &Edge) -> Result<Imported, Failure> {
+    fn imported(
+        &self,
+        made: Derived,
+        edge: &Edge,
+        identity: &Identity,
+    ) -> Result<Imported, Failure> {
         let Derived { session, point: (_, step_count), .. } = made;
         // The key belongs to another operation, or the session's contents were erased.
         let about: About = serde_json::from_str(&edge.detail).map_err(|_| Error::KeyReused)?;
         Ok(Imported {
             session_id: session.id,
             new_session_id: session.id,
-            session_token: self.access.token_for(session.id),
+            session_token: match identity.may_hand_out_tokens() {
+                true => self.access.token_for(session.id),
+                false => String::new(),
+            },
             agent_id: session.agent_id,
             step_count,
             message_count: about.messages,

@@ -1,12 +1,11 @@
 //! The lineage of a session across exports, imports, forks and handoffs, and what each session and
 //! each branch has cost (SBP-L3-12).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bowline_sbp::api::{BranchCost, Lineage, LineageEdge, SessionCost};
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::UserId;
-use bowline_store::{Edge, EdgeKind, Family, Member, Session};
+use bowline_store::{Edge, EdgeKind, Member, Session};
 
 use super::super::Engine;
 
@@ -14,14 +13,21 @@ use super::super::Engine;
 const MOST_RELATIVES: u32 = 10_000;
 
 impl Engine {
-    /// `all`: the caller may also see what related sessions cost. Sessions of other users, and what
-    /// came from them, are left out (G20).
+    /// `all`: the caller may see its user's other sessions. Others learn nothing but that it is there.
+    /// Sessions of other users, and what came from them, are left out (G20).
     pub(crate) async fn lineage(&self, session: &Session, all: bool) -> Result<Lineage, Failure> {
-        let session_id = session.id;
+        let (session_id, user) = (session.id, session.user);
         let me = session_id.to_string();
-        let family = self.store.family(me.clone(), MOST_RELATIVES).await?;
-        let family = self.visible(family, session.user).await?;
-        let exports = self.exports(session_id, session.user).await?.exports;
+        let most = if all { MOST_RELATIVES } else { 1 };
+        let mut family = self.store.family(me.clone(), user, most).await?;
+        let exports = match all {
+            true => self.exports(session_id, user).await?.exports,
+            false => {
+                family.edges.clear();
+                family.cut = false;
+                Vec::new()
+            }
+        };
         let of = |kind: EdgeKind, outgoing: bool| -> Vec<LineageEdge> {
             let mine = |edge: &&Edge| {
                 edge.kind == kind && me == *if outgoing { &edge.origin } else { &edge.session }
@@ -46,32 +52,6 @@ impl Engine {
             tree: family.edges.into_iter().map(edge).collect(),
             sessions,
         })
-    }
-}
-
-impl Engine {
-    /// The family without sessions of other users. Of one that they imported from, the id stays: it is
-    /// in the bundle.
-    async fn visible(&self, mut family: Family, user: UserId) -> Result<Family, Failure> {
-        let mut foreign = HashSet::new();
-        for member in &family.members {
-            // Others than those of this gateway have no cost.
-            if member.spent.is_some()
-                && let Ok(id) = member.session.parse()
-                && !self.is_of(id, user).await?
-            {
-                foreign.insert(member.session.clone());
-            }
-        }
-        family.edges.retain(|edge| !foreign.contains(&edge.session));
-        let named: HashSet<_> = family.edges.iter().map(|edge| edge.origin.clone()).collect();
-        family
-            .members
-            .retain(|member| !foreign.contains(&member.session) || named.contains(&member.session));
-        for member in family.members.iter_mut().filter(|m| foreign.contains(&m.session)) {
-            member.spent = None;
-        }
-        Ok(family)
     }
 }
 

@@ -40,7 +40,10 @@ pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
             let state = sessions.look_at(session.id);
             state.iter().flat_map(|state| of("surface", session.id, state)).collect()
         }
-        Reach::User(identity) if identity.check_own(Action::CallDevice) => {
+        // Which agent a live session has is not known here.
+        Reach::User(identity)
+            if identity.check_own(Action::CallDevice) && !identity.is_limited() =>
+        {
             let mut all = sessions.look_at_all();
             let has_tools = |state: &LiveState| state.surfaces.iter().any(|s| !s.tools.is_empty());
             all.retain(|(_, state)| state.user == identity.user() && has_tools(state));

@@ -48,6 +48,7 @@ pub(super) async fn list(
             let more = sessions.len() > PAGE as usize;
             sessions.truncate(PAGE as usize);
             let next = sessions.last().map(|session| session.id).filter(|_| more);
+            sessions.retain(|session| identity.check_agent(&session.agent_id).is_ok());
             (sessions, next)
         }
     };

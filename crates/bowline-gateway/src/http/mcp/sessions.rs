@@ -157,7 +157,9 @@ async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
     let more = sessions.len() > limit as usize;
     sessions.truncate(limit as usize);
     let next = sessions.last().map(|session| session.id).filter(|_| more);
-    let sessions: Vec<_> = sessions.into_iter().map(|session| view(app, session)).collect();
+    let identity = reach.identity();
+    let sessions = sessions.into_iter().filter(|s| identity.check_agent(&s.agent_id).is_ok());
+    let sessions: Vec<_> = sessions.map(|session| view(app, session)).collect();
     Ok(CallToolResult::structured(json!({ "sessions": sessions, "next": next })))
 }
 
@@ -175,7 +177,12 @@ async fn send(
     let identity = reach.identity();
     identity.check_model(&model).map_err(|denied| ApiError::from(denied).message().to_owned())?;
     // The host may have timed out before the turn ends; the outcome is in the log.
-    let request = TurnRequest::message(model, Message::text("user", &asked.text));
+    let mut request = TurnRequest::message(model, Message::text("user", &asked.text));
+    if let (Reach::User(identity), Some(id)) = (reach, asked.session_id) {
+        // What others say in a shared session does not read its user's memories.
+        let session = app.engine.store.session(id).await.map_err(said)?;
+        request.recall &= session.is_some_and(|session| session.user == identity.user());
+    }
     let submit = Submit {
         turn: TurnId(Uuid::now_v7()),
         request: Arc::new(request),

@@ -61,9 +61,9 @@ pub(super) fn is_short(answer: &Message) -> bool {
 
 /// The text of a question.
 #[derive(Debug)]
-pub(super) struct Question(String);
+pub(super) struct QuestionText(String);
 
-impl Question {
+impl QuestionText {
     pub(super) fn of(message: &Message) -> Self {
         Self(message.content().trim().to_owned())
     }
