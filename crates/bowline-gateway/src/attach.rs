@@ -170,6 +170,7 @@ async fn arrive(
         device,
         join: frame.join,
         take_over: frame.take_over,
+        guest: !rights.is_own(),
     };
     let registered = attach.tools.iter().map(|tool| tool.name.clone()).collect();
     let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;
@@ -487,7 +488,8 @@ impl<'a> SurfaceTask<'a> {
             }
             Received::Frame(frame) => frame,
         };
-        if let Some(refused) = self.rights.refusal(&frame, self.session_id) {
+        if let Some(refused) = self.rights.refusal(&frame, self.session_id, &self.app.default_model)
+        {
             return self.socket.send(&refused).await;
         }
         match frame {

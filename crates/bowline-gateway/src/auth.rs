@@ -143,6 +143,12 @@ impl Access {
         self.open.load(Ordering::Acquire)
     }
 
+    /// Whether whoever came so may see how the gateway does: on this machine, or where it was meant to
+    /// be open to all.
+    pub(crate) fn shows_metrics_to(&self, shown: &Credentials) -> Result<bool, Denied> {
+        Ok(self.is_open_to(shown)? && (shown.from_loopback || !self.only_here))
+    }
+
     /// Whether the gateway is open to who came so.
     pub(crate) fn is_open_to(&self, shown: &Credentials) -> Result<bool, Denied> {
         match self.is_open() {

@@ -51,9 +51,14 @@ impl Rights {
     }
 
     /// The frame that refuses this one; `None` if it is allowed.
-    pub(super) fn refusal(&self, frame: &ClientFrame, session: SessionId) -> Option<ServerFrame> {
+    pub(super) fn refusal(
+        &self,
+        frame: &ClientFrame,
+        session: SessionId,
+        default_model: &str,
+    ) -> Option<ServerFrame> {
         if let ClientFrame::UserMessage(message) = frame
-            && let Some(model) = &message.model
+            && let model = message.model.as_deref().unwrap_or(default_model)
             && self.identity.check_model(model).is_err()
         {
             return Some(failed(message, session, "that key is not for this model"));

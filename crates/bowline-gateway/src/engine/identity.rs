@@ -77,7 +77,8 @@ impl Identity {
     /// Whether it may do all that the token of a session of its own may.
     pub(crate) fn holds_all_of_a_token(&self) -> bool {
         let token = Credential::of_session(SessionId(Uuid::nil()), self.user()).scopes;
-        self.credential.scopes.both(token) == token && !self.is_limited()
+        let is_lasting = !self.is_limited() && self.expires_at().is_none();
+        self.credential.scopes.both(token) == token && is_lasting
     }
 
     /// Whether it stands for its user everywhere, and not for one session.

@@ -137,6 +137,11 @@ impl<'b> ChatBody<'b> {
         json(bytes)
     }
 
+    /// How often a field is there.
+    pub(crate) fn times(&self, name: &str) -> usize {
+        self.fields.iter().filter(|(field, _)| field.0 == name).count()
+    }
+
     /// Reads a body, and refuses one that is too large without its images, sounds and files.
     pub(crate) fn read_within(bytes: &'b [u8], limits: &Limits) -> Result<Self, ApiError> {
         let most = limits.request_body;

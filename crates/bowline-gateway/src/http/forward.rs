@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use bowline_sbp::access::Action;
 use bowline_sbp::error::Code;
 
+use super::body::ChatBody;
 use super::caller::Caller;
 use super::error::ApiError;
 use super::named_model::{Format, ModelField};
@@ -88,7 +89,11 @@ async fn by_model(app: &App, request: Request, path: &str) -> Result<Response, A
     let mut upload = Upload::new(&head.headers, body, &engine.limits)?;
     let model = named_model(&Format::of(&head.headers), &mut upload, engine).await?;
     match &model {
-        Some(model) => identity.check_model(model)?,
+        Some(model) if identity.has_model_limits() => {
+            identity.check_model(model)?;
+            only_model(&mut upload, engine).await?;
+        }
+        Some(_) => {}
         None if identity.has_model_limits() => return Err(Denied::NotFor("model").into()),
         None => {}
     }
@@ -132,6 +137,22 @@ async fn named_model(
                 return Err(ApiError::new(Code::MalformedRequest, message));
             }
         }
+    }
+}
+
+/// Refuses a body that may name another model beside the one that was found: servers take the last.
+async fn only_model(upload: &mut Upload, engine: &Engine) -> Result<(), ApiError> {
+    let most = engine.limits.request_body;
+    while !upload.is_whole() && upload.beginning().len() < most {
+        upload.read_more(most).await?;
+    }
+    let is_only = |bytes: &[u8]| ChatBody::read(bytes).is_ok_and(|body| body.times("model") == 1);
+    match upload.is_whole() && is_only(upload.beginning()) {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            Code::Forbidden,
+            "that key is for some models, so the body must be JSON that names one model once",
+        )),
     }
 }
 

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
-use crate::auth::Credentials;
+use crate::auth::{Credentials, Denied};
 use crate::session::refused;
 use crate::{auth, clock};
 
@@ -72,7 +72,11 @@ pub(crate) async fn add(
     credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<SurfaceToken>)> {
-    find(&app.engine, id, &credentials, Action::ManageDevices).await?;
+    let (_, identity) = app.engine.allow_in(&credentials, id, Action::ManageDevices).await?;
+    // The token knows no agents and models.
+    if identity.is_limited() {
+        return Err(Denied::NotFor("token").into());
+    }
     let bytes = body::read(body, &app.engine.limits).await?;
     let NewSurface { surface_id, expires_in } = match bytes.is_empty() {
         true => NewSurface::default(),
@@ -91,6 +95,7 @@ pub(crate) async fn add(
         ApiError::new(Code::Internal, "the operating system gave no random bytes")
     })?;
     let expires_at = clock::now() + Duration::from_secs(seconds);
+    let expires_at = identity.expires_at().map_or(expires_at, |key| key.min(expires_at));
     let hash = auth::hash_token(&token);
     let change = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at };
     app.sessions.handle(id).done(Command::Device(change)).await?;

@@ -319,6 +319,25 @@ async fn g20_a_key_is_for_its_agents_and_models() {
     }
     let session = call(&bench, &ada.key, Method::POST, "/v1/sessions", made("cook")).await;
     let session = Session::of(&session.body);
+    // On a socket, too, where a message may name no model.
+    let by_key = Session { token: ada.key.clone(), ..session.clone() };
+    assert_eq!(session.token, "", "a token knows no limits");
+    let (mut phone, _) = bench.attach_as(&by_key, json!({})).await;
+    for (n, model) in [Some("small-1"), None, Some("large")].into_iter().enumerate() {
+        let mut message = json!({ "type": "USER_MESSAGE", "content": "echo x" });
+        message["client_turn_id"] = json!(n.to_string());
+        message["model"] = json!(model);
+        phone.send(message).await;
+        let answer = if n == 0 { "TURN_ACCEPTED" } else { "TURN_FAILED" };
+        phone.until(answer).await;
+    }
+    let device = format!("/v1/sessions/{}/surfaces", session.id);
+    let refused = call(&bench, &ada.key, Method::POST, &device, json!({})).await;
+    assert_eq!(refused.status, 403, "nor does a device's: {}", refused.text);
+    let twice = r#"{"model":"small-1","input":"x","model":"large"}"#;
+    let request = bench.http.post(bench.url("/v1/embeddings")).bearer_auth(&ada.key);
+    let refused = request.header("content-type", "application/json").body(twice).send().await;
+    assert_eq!(refused.unwrap().status(), 403);
     for (model, status) in [("small-1", 200), ("large", 403)] {
         let bodies = [plain(model, "echo x"), turn(&session, model, "echo x")];
         for body in bodies {
@@ -334,6 +353,8 @@ async fn g20_a_key_gets_no_token_that_may_do_more() {
     let ada = person(&bench, "ada").await;
     let full = session_of(&bench, &ada.key).await;
     assert!(full.token.starts_with("sbt_"));
+    let short = key(&bench, "ada", json!({ "expires_in": 3600 })).await;
+    assert_eq!(session_of(&bench, &short.key).await.token, "", "it would outlive the key");
     let talks = key(&bench, "ada", json!({ "scopes": ["turns"] })).await;
     let takes = key(&bench, "ada", json!({ "scopes": ["export"] })).await;
     let made = session_of(&bench, &talks.key).await;

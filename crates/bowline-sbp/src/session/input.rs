@@ -143,6 +143,9 @@ pub struct Attach {
     pub join: bool,
     /// Close all other attachments.
     pub take_over: bool,
+    /// The session is shared with its user. It changes neither the session's status nor its devices.
+    #[serde(default)]
+    pub guest: bool,
 }
 
 /// An attachment. Messages from a surface count only while its `epoch` is attached (G6).

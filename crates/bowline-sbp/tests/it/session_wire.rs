@@ -223,6 +223,7 @@ fn commands() -> Vec<Command> {
         device: Some(TokenHash([2; 32])),
         join: true,
         take_over: true,
+        guest: false,
     };
     let (surface_id, hash) = ("phone".to_owned(), TokenHash([3; 32]));
     let token = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at: at() };

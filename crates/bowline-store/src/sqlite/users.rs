@@ -68,8 +68,10 @@ pub(super) fn disable(
 }
 
 pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
-    let count = "SELECT count(*) FROM user_keys WHERE user = ?1 AND revoked_at IS NULL";
-    let known: i64 = conn.query_row(count, [key.user.as_bytes()], |row| row.get(0))?;
+    let count = "SELECT count(*) FROM user_keys WHERE user = ?1 AND revoked_at IS NULL
+                 AND (expires_at IS NULL OR expires_at > ?2)";
+    let now = millis(key.created_at);
+    let known: i64 = conn.query_row(count, params![key.user.as_bytes(), now], |row| row.get(0))?;
     if known >= MOST_KEYS {
         return Err(Error::TooMany("keys", MOST_KEYS as u32));
     }
@@ -92,10 +94,10 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
     // What ended long ago is of no use to anybody.
     conn.prepare_cached(
         "DELETE FROM user_keys WHERE id IN (
-             SELECT id FROM user_keys WHERE user = ?1 AND revoked_at IS NOT NULL
-             ORDER BY revoked_at DESC LIMIT -1 OFFSET ?2)",
+             SELECT id FROM user_keys WHERE user = ?1 AND coalesce(revoked_at, expires_at) <= ?3
+             ORDER BY coalesce(revoked_at, expires_at) DESC LIMIT -1 OFFSET ?2)",
     )?
-    .execute(params![key.user.as_bytes(), ENDED_KEYS])?;
+    .execute(params![key.user.as_bytes(), ENDED_KEYS, now])?;
     Ok(())
 }
 

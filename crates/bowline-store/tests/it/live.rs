@@ -402,6 +402,7 @@ pub(crate) fn surface(name: Option<&str>) -> Attach {
         device: None,
         join: false,
         take_over: false,
+        guest: false,
     }
 }
 

@@ -35,7 +35,12 @@ pub(super) struct Surface {
     tools: Arc<[SurfaceTool]>,
     /// When its device token expires, if it has one.
     until: Option<Timestamp>,
+    /// The session is shared with its user.
+    guest: bool,
 }
+
+/// The share of a session's places for surfaces that guests may take besides.
+pub(super) const GUESTS: usize = 4;
 
 impl Surface {
     pub(super) fn live(&self) -> LiveSurface {
@@ -83,17 +88,27 @@ impl Machine {
             })
             .map(|other| other.epoch)
             .collect();
-        if self.surfaces.len() - replaced.len() >= self.limits.surfaces {
-            return Err(Refusal::TooManySurfaces(self.limits.surfaces));
+        // Guests have places of their own, so that they take none of the session's user.
+        let most = match attach.guest {
+            true => (self.limits.surfaces / GUESTS).max(1),
+            false => self.limits.surfaces,
+        };
+        let others = self.surfaces.iter().filter(|other| other.guest == attach.guest);
+        let others = others.filter(|other| !replaced.contains(&other.epoch)).count();
+        if others >= most {
+            return Err(Refusal::TooManySurfaces(most));
         }
         self.head.attach_epoch += 1;
         let epoch = self.head.attach_epoch;
         // A session that was handed off can be read; attaching does not resume it (G8).
-        if self.head.handed_to.is_none() {
+        if self.head.handed_to.is_none() && !attach.guest {
             self.move_on(Change::SurfaceAttached, now);
         }
         self.head.updated_at = now.at;
-        let (context, cursor) = self.recognise(said, now, step);
+        let (context, cursor) = match attach.guest {
+            true => (said, self.head.delivered_seq),
+            false => self.recognise(said, now, step),
+        };
         step.write(Write::Attach(AttachmentRow {
             epoch,
             edge: attach.edge,
@@ -107,6 +122,7 @@ impl Machine {
             context: Arc::new(context.clone()),
             tools: attach.tools.into(),
             until,
+            guest: attach.guest,
         });
         for epoch in replaced {
             self.close(epoch, Closed::Replaced, now, step);
@@ -223,7 +239,7 @@ impl Machine {
         };
         let surface = self.surfaces.remove(at);
         step.write(Write::Detach { epoch });
-        if self.surfaces.is_empty() {
+        if !surface.guest && self.surfaces.iter().all(|other| other.guest) {
             self.move_on(Change::SurfaceLost, now);
         }
         self.head.updated_at = now.at;

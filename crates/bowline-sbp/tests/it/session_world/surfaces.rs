@@ -47,7 +47,8 @@ impl World {
         let token = self.store.past.tokens.last().copied();
         let device = token.filter(|_| name == Some("phone") && self.random.percent(50));
         let socket = self.random.uuid();
-        let attach = Attach { socket, edge, surface, tools, device, join, take_over };
+        let guest = false;
+        let attach = Attach { socket, edge, surface, tools, device, join, take_over, guest };
         let request = self.ask(at, Command::Attach(attach));
         self.clients[at].waits_for = Some(request);
     }

@@ -101,6 +101,7 @@ fn joining(name: Option<&str>, tool: &str) -> Attach {
         device: None,
         join: true,
         take_over: false,
+        guest: false,
     }
 }
 

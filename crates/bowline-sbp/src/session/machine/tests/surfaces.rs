@@ -1,5 +1,6 @@
 use super::*;
 use crate::id::Seq;
+use crate::session::machine::surfaces::GUESTS;
 use crate::session::{Attach, Attached, Closed, DeviceChange, Refusal, ReplicaId, TokenHash};
 use crate::surface::SurfaceContext;
 
@@ -15,6 +16,7 @@ fn attach(name: Option<&str>) -> Attach {
         device: None,
         join: false,
         take_over: false,
+        guest: false,
     }
 }
 
@@ -208,4 +210,32 @@ fn g6_the_same_attach_again_gives_the_same_attachment() {
     let step = bench.command(Command::Attach(asked));
     assert_eq!(step.names(), [""; 0]);
     assert_eq!(*step.reply_of(), Reply::Attached(Box::new(Attached { cursor: 1, ..first })));
+}
+
+#[test]
+fn g20_a_guest_changes_neither_the_status_nor_the_devices_and_takes_nobodys_place() {
+    let guest = |name| Attach { guest: true, ..joined(name) };
+    let mut bench = Bench::new();
+    bench.talk(1);
+    let status = bench.machine.head().status;
+    let visitor = bench.attach(guest(Some("bob/phone"))).epoch;
+    assert_eq!(bench.machine.head().status, status);
+    bench.fact(Fact::SurfaceGone { epoch: visitor });
+    assert_eq!(bench.machine.head().status, status, "nobody of the user's was there");
+    let own = bench.attach(joined(Some("phone"))).epoch;
+    bench.attach(guest(None));
+    bench.fact(Fact::SurfaceGone { epoch: own });
+    assert_eq!(bench.machine.head().status, Status::Suspended, "a guest does not count");
+    let devices: Vec<_> = bench.machine.devices.iter().map(|d| d.surface_id.as_str()).collect();
+    assert_eq!(devices, ["phone"]);
+    // Guests fill their own places only.
+    let most = bench.machine.limits.surfaces;
+    let mut guests = 1;
+    while let Reply::Attached(_) = bench.command(Command::Attach(guest(None))).reply_of() {
+        guests += 1;
+    }
+    assert_eq!(guests, most / GUESTS);
+    for _ in 0..most {
+        bench.attach(joined(None));
+    }
 }
