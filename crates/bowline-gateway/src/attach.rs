@@ -434,7 +434,7 @@ impl<'a> SurfaceTask<'a> {
                             // Reading the log at every ping covers a wake-up that was lost between
                             // replicas.
                             look_at_log = true;
-                            match self.check_rights().await {
+                            match Box::pin(self.check_rights()).await {
                                 Ok(()) => self.ask_for_life().await,
                                 end => end,
                             }
@@ -443,7 +443,7 @@ impl<'a> SurfaceTask<'a> {
                 }
                 Ok(()) = self.keys.changed() => {
                     self.unchecked = true;
-                    self.check_rights().await
+                    Box::pin(self.check_rights()).await
                 }
                 () = self.app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
             };
