@@ -47,7 +47,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::authenticate::{Authenticated, REVOKED, REVOKED_KEY, authenticate, forbidden, not_found};
+use self::authenticate::{Authenticated, REVOKED, authenticate, forbidden, not_found};
 use self::backlog::Backlog;
 use self::confirm::Confirming;
 use self::inputs::{Answered, Inputs};
@@ -453,21 +453,6 @@ impl<'a> SurfaceTask<'a> {
         }
     }
 
-    /// Ends the connection if its credential may not be attached any more. A key may be revoked by
-    /// another process: so this is asked now and then, too.
-    async fn check_rights(&mut self) -> Result<(), SocketEnd> {
-        if !self.unchecked && self.rights.is_own() && self.rights.is_by_token() {
-            return Ok(());
-        }
-        match self.rights.still_hold(self.app, self.session_id).await {
-            Some(false) => Err(forbidden(REVOKED_KEY)),
-            held => {
-                self.unchecked = held.is_none();
-                Ok(())
-            }
-        }
-    }
-
     async fn ask_for_life(&mut self) -> Result<(), SocketEnd> {
         // Both the protocol's own ping, and a WebSocket ping, which every library answers by
         // itself.
@@ -520,14 +505,6 @@ impl<'a> SurfaceTask<'a> {
             }
             // A repeated attach changes nothing (SBP-L2-16).
             ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),
-        }
-    }
-
-    /// What a surface of the session's user has got is delivered. What others have got is not: the
-    /// user may not have seen it.
-    fn confirm(&mut self, reached: Option<u64>) {
-        if self.rights.is_own() {
-            self.confirming.reached(reached);
         }
     }
 

@@ -20,6 +20,8 @@ use crate::config::Loopback;
 
 /// The prefix of session tokens that the gateway makes; a bearer with it names a session.
 pub const TOKEN_PREFIX: &str = "sbt_";
+/// The prefix of users' keys.
+pub(crate) const KEY_PREFIX: &str = "bk_";
 /// The prefix of device tokens.
 const DEVICE_PREFIX: &str = "sbd_";
 /// The shortest token that is long enough not to be guessed.
@@ -182,7 +184,7 @@ impl Access {
     /// Whether this is a key and not a token, right or wrong: one of the owner's, or in the form of a
     /// user's.
     pub(crate) fn is_key(&self, shown: &str) -> bool {
-        shown.starts_with("bk_") || self.owners_key(shown, true).is_some()
+        shown.starts_with(KEY_PREFIX) || self.owners_key(shown, true).is_some()
     }
 
     /// The token that the gateway makes for a session: the session's id and a MAC of it. Derived,

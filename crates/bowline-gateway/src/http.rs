@@ -26,11 +26,13 @@ mod retries;
 pub(crate) mod roaming;
 pub(crate) mod search;
 pub(crate) mod sessions;
+pub(crate) mod shares;
 pub(crate) mod spec;
 mod sse;
 pub(crate) mod stateful;
 pub(crate) mod surfaces;
 mod upload;
+pub(crate) mod user_keys;
 pub(crate) mod users;
 mod view;
 

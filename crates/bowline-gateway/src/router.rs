@@ -13,7 +13,7 @@ use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
     App, approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
-    sessions, spec, stateful, surfaces, users,
+    sessions, shares, spec, stateful, surfaces, user_keys, users,
 };
 use crate::{attach, meters};
 
@@ -35,8 +35,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/handoff", post(roaming::handoff))
         .route("/fork", post(roaming::fork))
         .route("/lineage", get(roaming::lineage))
-        .route("/shares", get(users::shares))
-        .route("/shares/{user}", put(users::share).delete(users::unshare));
+        .route("/shares", get(shares::list))
+        .route("/shares/{user}", put(shares::share).delete(shares::unshare));
     let memory =
         get(memory::list).put(memory::replace).post(memory::add).delete(memory::forget_all);
     let mut router = Router::new();
@@ -69,8 +69,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
         .route("/v1/users", get(users::list).post(users::add))
         .route("/v1/users/{name}", patch(users::patch))
-        .route("/v1/keys", get(users::keys).post(users::make_key))
-        .route("/v1/keys/{id}", delete(users::revoke))
+        .route("/v1/keys", get(user_keys::list).post(user_keys::make))
+        .route("/v1/keys/{id}", delete(user_keys::revoke))
         .route("/v1/mcp/servers", get(mcp::servers))
         .route("/v1/mcp/servers/{server}/prompts", get(mcp::library::prompts))
         .route("/v1/mcp/servers/{server}/prompts/{prompt}", post(mcp::library::prompt))

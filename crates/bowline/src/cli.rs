@@ -3,6 +3,7 @@
 pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod control;
+pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod relay;
 pub(crate) mod relay_ends;
@@ -91,7 +92,7 @@ pub(crate) enum Command {
     /// Add, list and disable users; share sessions with them
     Users(users::UsersArgs),
     /// Create, list and revoke API keys, or rotate the key that signs roaming tokens
-    Keys(users::KeysArgs),
+    Keys(keys::KeysArgs),
     /// Benchmark the gateway and the relay against bare servers in the same run
     Bench(BenchArgs),
     /// Print completions for a shell

@@ -130,7 +130,7 @@ async fn shown(
                 && let Ok(Some(identity)) =
                     app.engine.by_key(bearer, credentials.from_loopback).await
                 && identity.user() == session.user
-                && identity.check_own(Action::Attach)
+                && identity.check(Action::Attach).is_ok()
             {
                 return Ok((identity, None));
             }

@@ -5,8 +5,11 @@ use bowline_sbp::error::Code;
 use bowline_sbp::frame::{ClientFrame, ServerFrame, UserMessage};
 use bowline_sbp::id::SessionId;
 
+use super::SurfaceTask;
+use super::authenticate::{REVOKED_KEY, forbidden};
 use crate::engine::Identity;
 use crate::http::App;
+use crate::socket::SocketEnd;
 
 #[derive(Debug)]
 pub(super) struct Rights {
@@ -87,6 +90,31 @@ impl Rights {
             self.relation = app.engine.relation(None, session, &self.identity).await.ok()?;
         }
         Some(self.may(Action::Attach))
+    }
+}
+
+impl SurfaceTask<'_> {
+    /// Ends the connection if its credential may not be attached any more. A key may be revoked by
+    /// another process: so this is asked now and then, too.
+    pub(super) async fn check_rights(&mut self) -> Result<(), SocketEnd> {
+        if !self.unchecked && self.rights.is_own() && self.rights.is_by_token() {
+            return Ok(());
+        }
+        match self.rights.still_hold(self.app, self.session_id).await {
+            Some(false) => Err(forbidden(REVOKED_KEY)),
+            held => {
+                self.unchecked = held.is_none();
+                Ok(())
+            }
+        }
+    }
+
+    /// What a surface of the session's user has got is delivered. What others have got is not: the
+    /// user may not have seen it.
+    pub(super) fn confirm(&mut self, reached: Option<u64>) {
+        if self.rights.is_own() {
+            self.confirming.reached(reached);
+        }
     }
 }
 

@@ -96,17 +96,12 @@ impl Identity {
         fits(self.key.as_deref().map(|key| &key.models), model, "model")
     }
 
-    /// The verdict on an action at the gateway.
+    /// Whether it may do that at the gateway, or in a session of its user's own.
     pub(crate) fn check(&self, action: Action) -> Result<(), Denied> {
         match may(&self.credential, action, Relation::Own) {
             Authorization::Allowed => Ok(()),
             Authorization::NotFound | Authorization::Forbidden => Err(self.denied(action)),
         }
-    }
-
-    /// Whether it may do that in all of its user's own sessions.
-    pub(crate) fn check_own(&self, action: Action) -> bool {
-        may(&self.credential, action, Relation::Own) == Authorization::Allowed
     }
 
     fn denied(&self, action: Action) -> Denied {

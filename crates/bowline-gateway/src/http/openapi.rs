@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 
 use super::{
     approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search, sessions,
-    spec, surfaces, users,
+    shares, spec, surfaces, user_keys, users,
 };
 
 #[derive(OpenApi)]
@@ -57,12 +57,12 @@ use super::{
         users::add,
         users::list,
         users::patch,
-        users::make_key,
-        users::keys,
-        users::revoke,
-        users::shares,
-        users::share,
-        users::unshare,
+        user_keys::make,
+        user_keys::list,
+        user_keys::revoke,
+        shares::list,
+        shares::share,
+        shares::unshare,
         spec::schema,
         spec::example,
         memory::list,

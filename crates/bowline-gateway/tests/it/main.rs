@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod access_random;
+mod access_table;
 mod bench;
 mod bounds;
 mod cors;
@@ -55,6 +57,7 @@ mod models;
 mod names;
 mod operations;
 mod owner;
+mod people;
 mod phone;
 mod python;
 mod raw_socket;
@@ -68,13 +71,14 @@ mod roaming_import;
 mod roaming_races;
 mod roaming_refusals;
 mod roaming_tampering;
+mod shares;
 mod stateful_paths;
 mod steering;
 mod upstream;
 mod upstream_errors;
 mod upstreams;
+mod user_keys;
 mod users;
-mod users_random;
 mod websocket;
 mod websocket_utf8;
 mod written;

@@ -30,6 +30,16 @@ pub struct UserView {
     pub disabled_at: Option<Timestamp>,
 }
 
+/// Answer to `POST /v1/users`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct UserAdded {
+    /// Callers on the gateway's own machine needed no key before, and need one now.
+    pub loopback_closed: bool,
+    #[serde(flatten)]
+    pub view: UserView,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserList {
@@ -89,12 +99,18 @@ pub struct KeyView {
 }
 
 /// Answer to `POST /v1/keys`: the only time that the key itself is shown.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct KeyMade {
     pub key: String,
     #[serde(flatten)]
     pub view: KeyView,
+}
+
+impl std::fmt::Debug for KeyMade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyMade({})", self.view.id)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

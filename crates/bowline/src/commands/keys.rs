@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::export::show;
 use super::users::segment;
 use crate::api::Api;
-use crate::cli::users::{KeysArgs, KeysCommand, NewKeyArgs};
+use crate::cli::keys::{KeysArgs, KeysCommand, NewKeyArgs};
 use crate::failure::Failure;
 use crate::local::random_secret;
 use crate::terminal::{note, one_line, say, table, utc};

@@ -16,7 +16,6 @@ pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
     match args.command {
         UsersCommand::Add { gateway, name, role, json } => {
             let api = Api::new(&gateway)?;
-            let was_open = is_open(&api).await;
             let asked = json!({ "name": name, "role": role });
             let added = api.call(Method::POST, "/v1/users", Some(asked)).await?;
             let name = one_line(added["name"].as_str().unwrap_or(&name));
@@ -26,7 +25,7 @@ pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
                     note!(
                         "{name} is added; make a key: bowline keys new --user {name} --name laptop"
                     );
-                    if was_open {
+                    if added["loopback_closed"] == true {
                         note!(
                             "from now on callers on this machine need a key, too; `bowline` commands \
                              on it use local.key in the data folder (access.loopback = \"open\" \
@@ -90,12 +89,6 @@ async fn disable(
         (false, false) => note!("{} is enabled", one_line(name)),
     }
     Ok(())
-}
-
-/// Whether the gateway needed no key before the first user.
-async fn is_open(api: &Api) -> bool {
-    let users = api.call(Method::GET, "/v1/users", None).await;
-    users.is_ok_and(|list| list["users"].as_array().is_some_and(|users| users.len() == 1))
 }
 
 fn show(list: Value) -> Result<(), Failure> {

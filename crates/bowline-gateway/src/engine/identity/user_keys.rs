@@ -17,11 +17,9 @@ use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-use crate::auth::{Denied, hash_token};
+use crate::auth::{Denied, KEY_PREFIX, hash_token};
 use crate::clock;
 
-/// How a user's key begins.
-pub(crate) const PREFIX: &str = "bk_";
 /// How long a key that was looked up is believed.
 const FRESH: Duration = Duration::from_secs(1);
 /// The most keys that are remembered.
@@ -45,7 +43,6 @@ struct CachedKey {
 }
 
 /// A key that was just made: the only time its secret is known.
-#[derive(Debug)]
 pub(crate) struct NewKey {
     pub(crate) id: CredentialId,
     pub(crate) secret: String,
@@ -63,18 +60,24 @@ impl NewKey {
 
     /// As its user shows it.
     pub(crate) fn text(&self) -> String {
-        format!("{PREFIX}{}.{}", self.id, self.secret)
+        format!("{KEY_PREFIX}{}.{}", self.id, self.secret)
+    }
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NewKey({})", self.id)
     }
 }
 
 /// Whether something has the form of a user's key.
 pub(super) fn is_user_key(shown: &str) -> bool {
-    shown.starts_with(PREFIX)
+    shown.starts_with(KEY_PREFIX)
 }
 
 /// The two parts of a user's key; `None` if it is something else.
 fn parts(shown: &str) -> Option<(CredentialId, &str)> {
-    let (id, secret) = shown.strip_prefix(PREFIX)?.split_once('.')?;
+    let (id, secret) = shown.strip_prefix(KEY_PREFIX)?.split_once('.')?;
     Some((id.parse().ok()?, secret))
 }
 
@@ -200,6 +203,7 @@ mod tests {
         let text = made.text();
         assert_eq!(parts(&text), Some((made.id.clone(), made.secret.as_str())));
         assert!(made.secret.len() >= 43, "256 bits");
+        assert!(!format!("{made:?}").contains(&made.secret));
         for wrong in
             ["bk_", "bk_x.y", &text[3..], &text.replace('.', "-"), "sbt_0001ab03040506ff.x"]
         {

@@ -42,7 +42,7 @@ pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
         }
         // Which agent a live session has is not known here.
         Reach::User(identity)
-            if identity.check_own(Action::CallDevice) && !identity.is_limited() =>
+            if identity.check(Action::CallDevice).is_ok() && !identity.is_limited() =>
         {
             let mut all = sessions.look_at_all();
             let has_tools = |state: &LiveState| state.surfaces.iter().any(|s| !s.tools.is_empty());

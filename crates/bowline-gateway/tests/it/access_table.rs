@@ -1,0 +1,169 @@
+//! Every documented route by every kind of credential, compared with the table of `bowline_sbp::access`
+//! (G20).
+
+use bowline_sbp::access::{
+    Action, Authorization, Credential, CredentialId, CredentialKind, OWNER, Relation, Scope,
+    Scopes, Share, may,
+};
+use bowline_sbp::id::{SessionId, UserId};
+use reqwest::Method;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::bench::{Bench, LOCAL_KEY, plain};
+use crate::operations::documented;
+use crate::people::{call, key, person, session_of, share};
+
+/// What a route does. Every documented address is here: a new one fails the test below.
+fn action_of(method: &Method, path: &str) -> Option<Action> {
+    let path = path.replace("/v1/sbp/sessions", "/v1/sessions");
+    let get = *method == Method::GET;
+    Some(match path.as_str() {
+        "/healthz" | "/readyz" | "/v1/sbp/token/{token}" => return None,
+        path if path.starts_with("/spec/") => return None,
+        // On this machine as open as the gateway is; closed here.
+        "/metrics" | "/v1/sbp/keys/rotate" => Action::Operate,
+        path if path.starts_with("/v1/users") || path.starts_with("/v1/keys") => {
+            Action::ManageUsers
+        }
+        path if path.starts_with("/v1/mcp/servers") => Action::UseServers,
+        path if path.starts_with("/v1/agents") && get => Action::ReadMemory,
+        path if path.starts_with("/v1/agents") => Action::WriteMemory,
+        "/v1/sessions" if get => Action::ListSessions,
+        "/v1/sessions/search" => Action::ListSessions,
+        "/v1/sessions" => Action::CreateSession,
+        "/v1/sessions/import" => Action::ImportSession,
+        "/v1/sessions/{id}" if get => Action::ReadSession,
+        "/v1/sessions/{id}" if *method == Method::DELETE => Action::DeleteSession,
+        "/v1/sessions/{id}" | "/v1/sessions/{id}/status" => Action::ChangeSession,
+        "/v1/sessions/{id}/cancel" => Action::Talk,
+        "/v1/sessions/{id}/turns" | "/v1/sessions/{id}/messages" => Action::ReadSession,
+        "/v1/sessions/{id}/blobs/{hash}" | "/v1/sessions/{id}/lineage" => Action::ReadSession,
+        "/v1/sessions/{id}/surfaces" if get => Action::ReadSession,
+        path if path.starts_with("/v1/sessions/{id}/surfaces") => Action::ManageDevices,
+        "/v1/sessions/{id}/approvals" => Action::ReadSession,
+        "/v1/sessions/{id}/approvals/{approval_id}" => Action::Decide,
+        path if path.starts_with("/v1/sessions/{id}/shares") => Action::ShareSession,
+        "/v1/sessions/{id}/export"
+        | "/v1/sessions/{id}/exports"
+        | "/v1/sessions/{id}/fork"
+        | "/v1/sessions/{id}/handoff"
+        | "/v1/sessions/{id}/exports/{export_id}/bundle" => Action::TakeAway,
+        "/v1/chat/completions" | "/v1/completions" | "/v1/models" | "/v1/models/{model}" => {
+            Action::UseModels
+        }
+        path if ["embeddings", "moderations", "images", "audio"]
+            .iter()
+            .any(|kind| path.starts_with(&format!("/v1/{kind}"))) =>
+        {
+            Action::UseModels
+        }
+        path => panic!("{method} {path} is not in the table of this test"),
+    })
+}
+
+/// What is shown, and what it stands for.
+struct Shown {
+    name: &'static str,
+    bearer: String,
+    credential: Credential,
+    relation: Relation,
+}
+
+#[tokio::test]
+async fn g20_every_route_asks_the_table() {
+    let bench = Bench::start().await;
+    let ada = person(&bench, "ada").await;
+    let bob = person(&bench, "bob").await;
+    let mut single = Vec::new();
+    for scope in Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin) {
+        let made = key(&bench, "ada", json!({ "scopes": [scope.as_str()] })).await;
+        single.push((scope, made.key));
+    }
+    let admin = bench.post_as_owner("/v1/keys", json!({ "name": "x", "scopes": ["admin"] })).await;
+    let admin = admin.body["key"].as_str().unwrap().to_owned();
+    let of_key = |user: UserId, scopes: Scopes| Credential {
+        kind: CredentialKind::Key(CredentialId::from_bytes([1; 8])),
+        user,
+        scopes,
+    };
+    let (a, b) = (UserId(Uuid::from_u128(1)), UserId(Uuid::from_u128(2)));
+    let all = Scopes::all().without(Scope::Admin);
+    let document = bench.get("/openapi.json").await.body;
+    let mut checked = 0;
+    for (method, path) in documented(&document) {
+        let Some(action) = action_of(&method, &path) else {
+            assert_ne!(bench.call(method, &path, &[], &Value::Null).await.status, 401, "{path}");
+            continue;
+        };
+        let with_all = [None, Some(Share::Read), Some(Share::Talk), Some(Share::Approve)];
+        // Each on a session of its own: some actions delete it.
+        let cases = with_all.into_iter().flat_map(|with| {
+            let others = if with.is_none() { 5 + single.len() } else { 0 };
+            (0..=others).map(move |n| (with, n))
+        });
+        for (with, n) in cases {
+            let session = session_of(&bench, &ada.key).await;
+            if let Some(with) = with {
+                share(&bench, &ada.key, &session, "bob", with.as_str()).await;
+            }
+            let id = SessionId(session.id.parse().unwrap());
+            let key_of_a = |scopes: &[Scope]| of_key(a, Scopes::of(scopes));
+            let own = |name, bearer: &str, credential| Shown {
+                name,
+                bearer: bearer.to_owned(),
+                credential,
+                relation: Relation::Own,
+            };
+            let foreign = |name, bearer: &str, credential| Shown {
+                relation: Relation::Foreign,
+                ..own(name, bearer, credential)
+            };
+            let Shown { name, bearer, credential, relation } = match n {
+                0 => Shown {
+                    relation: with.map_or(Relation::Foreign, Relation::SharedWith),
+                    ..own("bob", &bob.key, of_key(b, all))
+                },
+                1 => own("token", &session.token, Credential::of_session(id, a)),
+                2 => {
+                    let path = format!("/v1/sessions/{}/surfaces", session.id);
+                    let made = call(&bench, &ada.key, Method::POST, &path, json!({})).await;
+                    let token = made.body["surface_token"].as_str().unwrap();
+                    own("device", token, Credential::of_device(id, a))
+                }
+                3 => foreign("admin", &admin, of_key(OWNER, Scopes::of(&[Scope::Admin]))),
+                4 => foreign("owner", LOCAL_KEY, Credential::local()),
+                5 => own("ada", &ada.key, of_key(a, all)),
+                n => {
+                    let (scope, key) = &single[n - 6];
+                    own(scope.as_str(), key, key_of_a(&[*scope]))
+                }
+            };
+            let expected = may(&credential, action, relation);
+            let address = path
+                .replace("/v1/users/{name}", "/v1/users/nobody")
+                .replace("/v1/keys/{id}", "/v1/keys/nothing")
+                .replace("{id}", &session.id)
+                .replace("{user}", "nobody")
+                .replace("{model}", "bowline/offline")
+                .replace("{agent_id}", "a");
+            // Sessions' tokens also list models, and take turns instead of passing through.
+            if action == Action::UseModels && credential.only().is_some() {
+                continue;
+            }
+            let body = match address.ends_with("completions") {
+                true => plain("m", "echo x"),
+                false => Value::Null,
+            };
+            let said = call(&bench, &bearer, method.clone(), &address, body).await;
+            let got = match (said.status, said.body["error"]["code"].as_str()) {
+                (401 | 403, _) => Authorization::Forbidden,
+                (404, Some("SBP_SESSION_NOT_FOUND")) => Authorization::NotFound,
+                _ => Authorization::Allowed,
+            };
+            assert_eq!(got, expected, "{method} {path} by {name} with {with:?}: {}", said.text);
+            checked += 1;
+        }
+    }
+    assert!(checked > 500, "{checked}");
+}
