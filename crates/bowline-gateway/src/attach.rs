@@ -370,7 +370,7 @@ impl<'a> SurfaceTask<'a> {
             session_id,
             epoch: attached.epoch,
             joined,
-            until: [attached.until, rights.identity.expires_at()].into_iter().flatten().min(),
+            until: [attached.until, rights.expires_at].into_iter().flatten().min(),
             pending,
             delivery: Delivery::new(session_id, mode, attached.cursor, attached.head)
                 .in_form(attached.context.form())

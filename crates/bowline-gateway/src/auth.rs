@@ -6,6 +6,7 @@
 //! stored or printed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,10 +14,12 @@ use bowline_sbp::access::{Credential, Scope};
 use bowline_sbp::id::SessionId;
 use bowline_store::{Session, TokenHash};
 use hmac::{Hmac, KeyInit, Mac};
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::config::Loopback;
+use crate::clock;
+use crate::config::{Loopback, TokensConfig};
 
 /// The prefix of session tokens that the gateway makes; a bearer with it names a session.
 pub const TOKEN_PREFIX: &str = "sbt_";
@@ -94,6 +97,8 @@ pub struct Access {
     /// The key of the machine's owner, from a file in the data folder.
     local: Option<[u8; 32]>,
     token_secret: [u8; 32],
+    /// How long a session's token is valid; none: always.
+    session_ttl: Option<Duration>,
 }
 
 impl std::fmt::Debug for Access {
@@ -125,7 +130,7 @@ impl Access {
         let open = AtomicBool::new(keys.is_empty());
         let loopback = Loopback::Auto;
         let local = local.map(sha256);
-        Ok(Self { open, loopback, only_here: true, keys, local, token_secret })
+        Ok(Self { open, loopback, only_here: true, keys, local, token_secret, session_ttl: None })
     }
 
     /// The same, if the configuration says whether loopback is open. `insecure`: all addresses are.
@@ -138,6 +143,12 @@ impl Access {
         };
         let only_here = loopback != Loopback::Open && !insecure;
         Self { open: AtomicBool::new(open), loopback, only_here, ..self }
+    }
+
+    /// The same with another lifetime of tokens.
+    #[must_use]
+    pub fn with_ttl(self, tokens: &TokensConfig) -> Self {
+        Self { session_ttl: Some(tokens.session_ttl).filter(|ttl| !ttl.is_zero()), ..self }
     }
 
     /// Whether no key is needed.
@@ -187,23 +198,44 @@ impl Access {
         shown.starts_with(KEY_PREFIX) || self.owners_key(shown, true).is_some()
     }
 
-    /// The token that the gateway makes for a session: the session's id and a MAC of it. Derived,
-    /// so that a repeated request gets the same token although only its hash is stored; with the id
-    /// in it, so that it can be looked up without an index.
+    /// The first token that the gateway makes for a session.
     pub fn token_for(&self, id: SessionId) -> String {
+        self.token_number(id, 0)
+    }
+
+    /// The token that the gateway makes for a session when it has been replaced that often: the
+    /// session's id and a MAC. Derived, so that a repeated request gets the same token although only
+    /// its hash is stored; with the id in it, so that it can be looked up without an index.
+    pub(crate) fn token_number(&self, id: SessionId, number: u64) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.token_secret)
             .expect("HMAC takes keys of any length");
         mac.update(b"session-token");
         mac.update(id.as_bytes());
+        if number > 0 {
+            mac.update(&number.to_be_bytes());
+        }
         let mut token = [0; TOKEN_BYTES];
         token[..16].copy_from_slice(id.as_bytes());
         token[16..].copy_from_slice(&mac.finalize().into_bytes());
         format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(token))
     }
 
-    /// The session's token, if it is one the gateway made.
+    /// The session's token, if it is one the gateway made, and valid.
     pub fn known_token(&self, session: &Session) -> Option<String> {
-        Some(self.token_for(session.id)).filter(|token| opens(token, session))
+        let token = self.token_number(session.id, session.token_number);
+        Some(token).filter(|token| self.opens(token, session))
+    }
+
+    /// Whether that is the session's token, and valid.
+    pub(crate) fn opens(&self, token: &str, session: &Session) -> bool {
+        let is_right: bool = hash_token(token).0.ct_eq(&session.token_hash.0).into();
+        is_right
+            && self.token_expires_at(session).is_none_or(|expires_at| clock::now() < expires_at)
+    }
+
+    /// Until when the session's token is valid; none: always.
+    pub(crate) fn token_expires_at(&self, session: &Session) -> Option<Timestamp> {
+        self.session_ttl.map(|ttl| session.token_at + ttl)
     }
 }
 
@@ -237,8 +269,11 @@ fn named_in(token: &str) -> Option<SessionId> {
     Some(SessionId::from_bytes(*bytes.first_chunk()?))
 }
 
-pub(crate) fn opens(token: &str, session: &Session) -> bool {
-    hash_token(token).0.ct_eq(&session.token_hash.0).into()
+/// Random bytes.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
 }
 
 pub fn hash_token(token: &str) -> TokenHash {
@@ -272,7 +307,6 @@ mod tests {
     use bowline_sbp::id::AgentId;
     use bowline_sbp::lifecycle::Status;
     use bowline_store::NewSession;
-    use jiff::Timestamp;
 
     const KEY: &str = "a-key-of-twenty-chars";
 
@@ -310,7 +344,35 @@ mod tests {
 
     #[test]
     fn a_token_opens_its_session() {
-        assert!(opens("t", &session("t")) && !opens("x", &session("t")));
+        let access = access(&[]);
+        assert!(access.opens("t", &session("t")) && !access.opens("x", &session("t")));
+    }
+
+    #[test]
+    fn a_token_is_valid_for_ever_unless_the_configuration_says_otherwise() {
+        let hour = TokensConfig { session_ttl: Duration::from_secs(3600) };
+        let (always, hour) = (access(&[]), access(&[]).with_ttl(&hour));
+        let made = |ago: u64| {
+            let mut session = session("t");
+            session.token_at = clock::now() - Duration::from_secs(ago);
+            session
+        };
+        assert!(always.opens("t", &made(1_000_000)));
+        assert!(hour.opens("t", &made(3500)) && !hour.opens("t", &made(3700)));
+        assert!(hour.token_expires_at(&made(0)).is_some());
+    }
+
+    #[test]
+    fn a_replaced_token_is_another_one_and_is_known_too() {
+        let access = access(&[]);
+        let mut session = session("own");
+        assert_eq!(access.known_token(&session), None, "the caller chose it");
+        session.token_number = 3;
+        let token = access.token_number(session.id, 3);
+        session.token_hash = hash_token(&token);
+        assert_eq!(access.known_token(&session), Some(token.clone()));
+        assert_eq!(named_by(&token), Some(session.id));
+        assert!(!access.opens(&access.token_for(session.id), &session));
     }
 
     #[test]

@@ -18,11 +18,13 @@ use crate::limits::Limits;
 
 mod context;
 pub mod mcp;
+mod tokens;
 mod tools;
 mod translate;
 
 pub use self::context::{ContextConfig, ContextPolicy};
 pub use self::mcp::Mcp;
+pub use self::tokens::{SecretsConfig, TokensConfig};
 pub use self::tools::{Policy, Timeout, ToolsConfig};
 pub use self::translate::Translate;
 
@@ -60,6 +62,8 @@ pub struct Config {
     pub sessions: SessionsConfig,
     pub auth: Auth,
     pub access: AccessConfig,
+    pub secrets: SecretsConfig,
+    pub tokens: TokensConfig,
     pub http: Http,
     pub offline: Offline,
     pub memory: Memory,
@@ -86,6 +90,8 @@ impl Default for Config {
             sessions: SessionsConfig::default(),
             auth: Auth::default(),
             access: AccessConfig::default(),
+            secrets: SecretsConfig::default(),
+            tokens: TokensConfig::default(),
             http: Http::default(),
             offline: Offline::default(),
             memory: Memory::default(),

@@ -81,7 +81,7 @@ impl Engine {
     pub(crate) async fn session_by_token(&self, token: &str) -> Result<Option<Session>, Failure> {
         if let Some(id) = auth::named_by(token)
             && let Some(session) = self.store.session(id).await?
-            && auth::opens(token, &session)
+            && self.access.opens(token, &session)
         {
             return self.if_enabled(session).await;
         }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::auth::{Access, BadKey};
+use crate::auth::{self, Access, BadKey};
 use crate::clock;
 use crate::config::Config;
 use crate::config::mcp::BadServer;
@@ -26,6 +26,7 @@ use crate::http::{App, BadOrigins};
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
 use crate::router;
+use crate::secrets::{BadSecrets, Sealing};
 use crate::serve;
 use crate::session::{Bounds, LiveSessions, Workers};
 use crate::translate::{BadTranslator, Translation};
@@ -61,6 +62,8 @@ pub enum StartError {
     Exposed { address: SocketAddr },
     #[error(transparent)]
     Door(#[from] DoorError),
+    #[error(transparent)]
+    Secrets(#[from] BadSecrets),
     #[error(transparent)]
     Store(#[from] bowline_store::Error),
 }
@@ -108,17 +111,15 @@ impl Gateway {
             let lines = text.lines().map(str::trim);
             keys.extend(lines.filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned));
         }
-        let mut fresh = [0; 32];
-        getrandom::fill(&mut fresh).expect("the operating system gives random bytes");
-        let token_secret = store.secret("session-tokens", fresh).await?;
+        let sealing = Sealing::prepare(&config.secrets, &*store).await?;
         let loopback = config.access.loopback;
-        let access = Access::new(&keys, local_key, token_secret)?;
-        let access = access.with_loopback(loopback, config.insecure);
+        let access = Access::new(&keys, local_key, token_secret(&sealing, &*store).await?)?;
+        let access = access.with_loopback(loopback, config.insecure).with_ttl(&config.tokens);
         // A user beside the owner, even a disabled one, closes it.
         if store.users().await?.len() > 1 {
             access.close();
         }
-        let keys = Keyring::load(&*store).await?;
+        let keys = Keyring::load(sealing, &*store).await?;
         let models = Models::new(&config)?;
         let translation = Translation::new(&config.translate, &models)?;
         let mcp = Servers::new(&config.mcp)?;
@@ -216,6 +217,13 @@ impl Gateway {
         let _ = self.task.await;
         let _ = self.uses.await;
     }
+}
+
+/// What session tokens are derived from.
+async fn token_secret(sealing: &Sealing, store: &dyn Store) -> Result<[u8; 32], StartError> {
+    const NAME: &str = "session-tokens";
+    let stored = store.secret(NAME, sealing.seal(NAME, auth::random())).await?;
+    Ok(sealing.open(NAME, &stored).ok_or(BadSecrets::Unset)?)
 }
 
 /// Deletes expired idempotency keys, bundles and approvals, once an hour.

@@ -25,6 +25,7 @@ mod refused_origins;
 mod retries;
 pub(crate) mod roaming;
 pub(crate) mod search;
+pub(crate) mod session_token;
 pub(crate) mod sessions;
 pub(crate) mod shares;
 pub(crate) mod spec;

@@ -15,6 +15,7 @@ pub mod mcp;
 mod meters;
 pub mod model;
 mod router;
+pub mod secrets;
 mod serve;
 mod session;
 mod socket;

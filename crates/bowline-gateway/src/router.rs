@@ -13,7 +13,7 @@ use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
     App, approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
-    sessions, shares, spec, stateful, surfaces, user_keys, users,
+    session_token, sessions, shares, spec, stateful, surfaces, user_keys, users,
 };
 use crate::{attach, meters};
 
@@ -35,6 +35,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/handoff", post(roaming::handoff))
         .route("/fork", post(roaming::fork))
         .route("/lineage", get(roaming::lineage))
+        .route("/token", post(session_token::rotate).delete(session_token::revoke))
         .route("/shares", get(shares::list))
         .route("/shares/{user}", put(shares::share).delete(shares::unshare));
     let memory =

@@ -12,6 +12,7 @@ pub mod failpoint;
 mod memory;
 mod roaming;
 mod search;
+mod secret;
 mod session;
 pub mod sqlite;
 mod store;
@@ -31,6 +32,7 @@ pub use roaming::{
     Packed,
 };
 pub use search::Hit;
+pub use secret::StoredSecret;
 pub use session::{Arrival, Created, Page, Session};
 pub use store::{
     Approvals, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store, Tether,

@@ -20,6 +20,9 @@ pub struct Created {
 pub struct Session {
     pub id: SessionId,
     pub token_hash: TokenHash,
+    /// How often its token was replaced, and when the token was made.
+    pub token_number: u64,
+    pub token_at: Timestamp,
     /// Whose it is.
     pub user: UserId,
     pub agent_id: AgentId,
@@ -54,6 +57,8 @@ impl Session {
         Self {
             id: new.id,
             token_hash: new.token_hash,
+            token_number: 0,
+            token_at: at,
             user: new.user,
             agent_id: new.agent_id.clone(),
             status,

@@ -19,8 +19,8 @@ mod readers;
 mod roaming;
 mod rows;
 mod schema;
+mod secrets;
 mod sessions;
-mod signing;
 mod tether;
 mod titles;
 mod trunks;
@@ -42,14 +42,13 @@ use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
-use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
     NewSession, ReplicaId, TokenHash, Write,
 };
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags};
 
 use self::readers::Readers;
 use self::rows::select_sessions;
@@ -59,8 +58,8 @@ use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
     Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, OpenError,
-    Packed, Page, Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, Tether,
-    TurnMemories, Upkeep, User, UserKey, Users,
+    Packed, Page, Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, StoredSecret,
+    Tether, TurnMemories, Upkeep, User, UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -496,6 +495,16 @@ impl Users for Sqlite {
         self.readers.ask(move |conn| users::shares(conn, session)).await
     }
 
+    async fn replace_token(
+        &self,
+        session: SessionId,
+        before: u64,
+        token: TokenHash,
+        at: Timestamp,
+    ) -> Result<bool> {
+        self.writer.run(move |conn| sessions::replace_token(conn, session, before, token, at)).await
+    }
+
     async fn shared_with(&self, session: SessionId, user: UserId) -> Result<Option<Share>> {
         self.readers.ask(move |conn| users::shared_with(conn, session, user)).await
     }
@@ -503,26 +512,24 @@ impl Users for Sqlite {
 
 #[async_trait::async_trait]
 impl Secrets for Sqlite {
-    async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]> {
-        self.writer
-            .run(move |conn| {
-                let mut find = conn.prepare_cached("SELECT secret FROM secrets WHERE name = ?1")?;
-                if let Some(secret) = find.query_row([name], |row| row.get(0)).optional()? {
-                    return Ok(secret);
-                }
-                conn.prepare_cached("INSERT INTO secrets (name, secret) VALUES (?1, ?2)")?
-                    .execute(params![name, fresh])?;
-                Ok(fresh)
-            })
-            .await
+    async fn secret(&self, name: &'static str, fresh: Vec<u8>) -> Result<Vec<u8>> {
+        self.writer.run(move |conn| secrets::named(conn, name, &fresh)).await
     }
 
-    async fn signing_keys(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>> {
-        self.writer.run(move |conn| signing::keys(conn, fresh, at)).await
+    async fn signing_keys(&self, fresh: Vec<u8>, at: Timestamp) -> Result<Vec<StoredSecret>> {
+        self.writer.run(move |conn| secrets::signing_keys(conn, &fresh, at)).await
     }
 
-    async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>> {
-        self.writer.run(move |conn| signing::add(conn, fresh, at)).await
+    async fn add_signing_key(&self, fresh: Vec<u8>, at: Timestamp) -> Result<Vec<StoredSecret>> {
+        self.writer.run(move |conn| secrets::add_signing_key(conn, &fresh, at)).await
+    }
+
+    async fn all_secrets(&self) -> Result<Vec<StoredSecret>> {
+        self.readers.ask(secrets::all).await
+    }
+
+    async fn replace_secrets(&self, all: Vec<StoredSecret>) -> Result<()> {
+        self.writer.erase(move |conn| secrets::replace(conn, &all)).await
     }
 }
 

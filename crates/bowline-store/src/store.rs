@@ -13,7 +13,6 @@ use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
-use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
     NewSession, ReplicaId, TokenHash,
@@ -22,8 +21,8 @@ use jiff::Timestamp;
 
 use crate::{
     Arrival, Created, Derived, Edge, Entry, Export, Family, Hit, Memory, MemoryOwner, NewExport,
-    NewFork, NewImport, NewMemory, Packed, Page, Result, Session, SharedSession, TurnMemories,
-    User, UserKey,
+    NewFork, NewImport, NewMemory, Packed, Page, Result, Session, SharedSession, StoredSecret,
+    TurnMemories, User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -253,22 +252,39 @@ pub trait Users: Send + Sync {
     /// With whom a session is shared.
     async fn shares(&self, session: SessionId) -> Result<Vec<SharedSession>>;
 
+    /// Replaces the token of a session whose token has the number `before` by one with the next number.
+    /// Returns whether it had that number.
+    async fn replace_token(
+        &self,
+        session: SessionId,
+        before: u64,
+        token: TokenHash,
+        at: Timestamp,
+    ) -> Result<bool>;
+
     /// How a session is shared with a user.
     async fn shared_with(&self, session: SessionId, user: UserId) -> Result<Option<Share>>;
 }
 
-/// Secrets of the installation.
+/// Secrets of the installation. The store keeps bytes: the gateway seals them, so that a stolen
+/// database opens nothing.
 #[async_trait::async_trait]
 pub trait Secrets: Send + Sync {
     /// The stored secret of that name, or `fresh` which is stored now.
-    async fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Result<[u8; 32]>;
+    async fn secret(&self, name: &'static str, fresh: Vec<u8>) -> Result<Vec<u8>>;
 
     /// The signing keys of roaming tokens that may still be valid, newest last. If there is none,
     /// `fresh` becomes the first.
-    async fn signing_keys(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
+    async fn signing_keys(&self, fresh: Vec<u8>, at: Timestamp) -> Result<Vec<StoredSecret>>;
 
     /// Adds `fresh` as the newest signing key.
-    async fn add_signing_key(&self, fresh: [u8; 32], at: Timestamp) -> Result<Vec<SigningKey>>;
+    async fn add_signing_key(&self, fresh: Vec<u8>, at: Timestamp) -> Result<Vec<StoredSecret>>;
+
+    /// Everything that the others return.
+    async fn all_secrets(&self) -> Result<Vec<StoredSecret>>;
+
+    /// Stores other bytes for these secrets. What was there before is in no file any more.
+    async fn replace_secrets(&self, all: Vec<StoredSecret>) -> Result<()>;
 }
 
 /// Periodic maintenance, health and shutdown.

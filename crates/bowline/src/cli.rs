@@ -178,6 +178,10 @@ pub(crate) struct ServeArgs {
     /// Print one line of JSON when ready, instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    /// Replace secrets that cannot be opened because secrets.file is lost. Session tokens stay valid;
+    /// roaming tokens that were not used yet do not
+    #[arg(long)]
+    pub(crate) new_secrets: bool,
 }
 
 /// Which gateway to talk to.
@@ -367,6 +371,24 @@ Examples:
         /// Mark it as failed instead of completed
         #[arg(long)]
         failed: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replace or revoke a session's token; what was attached with it is disconnected
+    #[command(after_help = "Examples:\n  bowline sessions token last --rotate\n  \
+                      bowline sessions token 0191f2c0 --revoke")]
+    Token {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// The session's id, the beginning of its id, its title, or `last`
+        session: String,
+        /// Make a new token and print it
+        #[arg(long, required_unless_present = "revoke", conflicts_with = "revoke")]
+        rotate: bool,
+        /// Leave the session without a token: only its user's keys and devices open it
+        #[arg(long)]
+        revoke: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -147,6 +147,7 @@ impl From<StartError> for Failure {
             StartError::Translate(_) => "check translate.model and the upstreams' models".into(),
             StartError::Mcp(_) => "docs/mcp.md shows how a server is added".into(),
             StartError::Upstream(_) => "check it with `bowline config show`".into(),
+            StartError::Secrets(error) => error.hint(),
             StartError::Store(_) => "run `bowline doctor`".into(),
         };
         let kind = match &error {

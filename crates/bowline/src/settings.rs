@@ -114,6 +114,7 @@ pub(crate) fn not_started(error: StartError, origins: &Origins) -> Failure {
         StartError::Mcp(bad) => format!("mcp.servers.{}.", bad.name),
         StartError::Origins(_) => "http.allowed_origins".to_owned(),
         StartError::Exposed { .. } => "listen".to_owned(),
+        StartError::Secrets(_) => "secrets.".to_owned(),
         StartError::Door(_) | StartError::Store(_) => return error.into(),
     };
     // Of a table the first value, which is in the line below its header.

@@ -3,21 +3,22 @@
 //! A surface presents the session's token, an API key, or the device's own token, which opens this
 //! session only.
 
-use bowline_sbp::access::{Action, Authorization, Credential};
+use bowline_sbp::access::{Action, Authorization, Credential, CredentialKind};
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame};
 use bowline_sbp::id::{SessionId, UserId};
 use bowline_store::{Arrival, Session, TokenHash};
 
 use super::rights::Rights;
-use crate::auth::{Credentials, Denied, hash_token, opens};
+use crate::auth::{Credentials, Denied, hash_token};
 use crate::clock;
 use crate::engine::Identity;
 use crate::http::App;
 use crate::socket::{Received, Socket, SocketEnd};
 
 pub(super) const REVOKED: &str = "this device's access was revoked or has expired";
-pub(super) const REVOKED_KEY: &str = "the key was revoked, or the session is no longer shared";
+pub(super) const REVOKED_KEY: &str =
+    "the key or token was revoked or replaced, or the session is no longer shared";
 
 /// A surface that may attach.
 pub(super) struct Authenticated {
@@ -45,8 +46,9 @@ pub(super) async fn authenticate(
             () = app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
         }
     };
-    // The session is looked up while the frame arrives. Its token never changes. The number of
-    // pending turns may, and the session may be deleted: the attach command notices both.
+    // The session is looked up while the frame arrives. Its token may be
+    // replaced meanwhile: then the surface is disconnected when it is attached. The number of pending
+    // turns may change, and the session may be deleted: the attach command notices both.
     let store = &app.engine.store;
     let found = async {
         match path.parse::<SessionId>() {
@@ -72,7 +74,12 @@ pub(super) async fn authenticate(
     let (identity, device) = Box::pin(shown(app, &frame, credentials, session)).await?;
     let relation = app.engine.relation(Some(session), session.id, &identity).await;
     let relation = relation.map_err(|_| SocketEnd::Bare(Close::TryAgain))?;
-    let rights = Box::new(Rights { identity, relation });
+    let expires_at = identity.expires_at().or_else(|| match identity.credential.kind {
+        CredentialKind::Session(_) => app.engine.access.token_expires_at(session),
+        _ => None,
+    });
+    let token = session.token_hash;
+    let rights = Box::new(Rights { identity, relation, token, expires_at });
     match rights.verdict(Action::Attach) {
         Authorization::Allowed => {}
         Authorization::NotFound => return Err(not_found(path)),
@@ -123,7 +130,7 @@ async fn shown(
     let on_upgrade = [&credentials.bearer, &credentials.session_token].into_iter().flatten();
     let on_upgrade = on_upgrade.filter(|_| in_frame.is_none());
     for text in in_frame.into_iter().chain(on_upgrade) {
-        if opens(text, session) {
+        if app.engine.access.opens(text, session) {
             // A person's own key beside it may do more: approve.
             let beside = credentials.bearer.as_ref().filter(|_| in_frame.is_some());
             if let Some(bearer) = beside

@@ -1,9 +1,11 @@
 //! What a surface's credential may do in its session, frame by frame.
 
-use bowline_sbp::access::{Action, Authorization, Relation, may};
+use bowline_sbp::access::{Action, Authorization, CredentialKind, Relation, may};
 use bowline_sbp::error::Code;
 use bowline_sbp::frame::{ClientFrame, ServerFrame, UserMessage};
 use bowline_sbp::id::SessionId;
+use bowline_store::TokenHash;
+use jiff::Timestamp;
 
 use super::SurfaceTask;
 use super::authenticate::{REVOKED_KEY, forbidden};
@@ -16,6 +18,10 @@ pub(super) struct Rights {
     pub(super) identity: Identity,
     /// What the session is to the credential's user.
     pub(super) relation: Relation,
+    /// The session's token when it attached.
+    pub(super) token: TokenHash,
+    /// Until when what it showed is valid.
+    pub(super) expires_at: Option<Timestamp>,
 }
 
 /// What a frame does; `None`: nothing that could be refused to somebody who is attached.
@@ -44,7 +50,7 @@ impl Rights {
         self.relation == Relation::Own
     }
 
-    /// Whether it showed a token, which ends only with its session, its device or its user.
+    /// Whether it showed a token. That ends by a change that all are told of.
     pub(super) fn is_by_token(&self) -> bool {
         !self.identity.is_of_user()
     }
@@ -85,6 +91,10 @@ impl Rights {
     pub(super) async fn still_hold(&mut self, app: &App, session: SessionId) -> Option<bool> {
         if !app.engine.is_valid(&self.identity.credential).await {
             return Some(false);
+        }
+        if let CredentialKind::Session(_) = self.identity.credential.kind {
+            let now = app.engine.store.session(session).await.ok()?;
+            return Some(now.is_none_or(|now| now.token_hash == self.token));
         }
         if !self.is_own() {
             self.relation = app.engine.relation(None, session, &self.identity).await.ok()?;

@@ -223,7 +223,7 @@ impl Engine {
         session: Option<&Session>,
         id: SessionId,
     ) -> Result<Option<Identity>, Denied> {
-        let opens = |token: &String| session.filter(|session| auth::opens(token, session));
+        let opens = |token: &String| session.filter(|session| self.access.opens(token, session));
         // A session token must be right even where none is needed: a wrong one was meant for another
         // session.
         if let Some(token) = &shown.session_token {

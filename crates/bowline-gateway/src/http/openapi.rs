@@ -4,8 +4,8 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::{
-    approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search, sessions,
-    shares, spec, surfaces, user_keys, users,
+    approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
+    session_token, sessions, shares, spec, surfaces, user_keys, users,
 };
 
 #[derive(OpenApi)]
@@ -60,6 +60,8 @@ use super::{
         user_keys::make,
         user_keys::list,
         user_keys::revoke,
+        session_token::rotate,
+        session_token::revoke,
         shares::list,
         shares::share,
         shares::unshare,

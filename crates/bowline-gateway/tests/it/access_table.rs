@@ -43,6 +43,7 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
         path if path.starts_with("/v1/sessions/{id}/surfaces") => Action::ManageDevices,
         "/v1/sessions/{id}/approvals" => Action::ReadSession,
         "/v1/sessions/{id}/approvals/{approval_id}" => Action::Decide,
+        "/v1/sessions/{id}/token" => Action::ShareSession,
         path if path.starts_with("/v1/sessions/{id}/shares") => Action::ShareSession,
         "/v1/sessions/{id}/export"
         | "/v1/sessions/{id}/exports"

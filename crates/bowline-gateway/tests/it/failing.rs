@@ -13,7 +13,6 @@ use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
-use bowline_sbp::roaming_token::SigningKey;
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
     NewSession, ReplicaId, TokenHash,
@@ -22,8 +21,8 @@ use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
     Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page,
-    Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, Tether, TurnMemories,
-    Upkeep, User, UserKey, Users,
+    Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, StoredSecret, Tether,
+    TurnMemories, Upkeep, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -184,12 +183,15 @@ fails_when_told! {
         keys_used(keys: Vec<(CredentialId, Timestamp)>) -> ();
         share(session: SessionId, user: UserId, share: Option<Share>) -> ();
         shares(session: SessionId) -> Vec<SharedSession>;
+        replace_token(session: SessionId, before: u64, token: TokenHash, at: Timestamp) -> bool;
         shared_with(session: SessionId, user: UserId) -> Option<Share>;
     }
     Secrets {
-        secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
-        signing_keys(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
-        add_signing_key(fresh: [u8; 32], at: Timestamp) -> Vec<SigningKey>;
+        secret(name: &'static str, fresh: Vec<u8>) -> Vec<u8>;
+        signing_keys(fresh: Vec<u8>, at: Timestamp) -> Vec<StoredSecret>;
+        add_signing_key(fresh: Vec<u8>, at: Timestamp) -> Vec<StoredSecret>;
+        all_secrets() -> Vec<StoredSecret>;
+        replace_secrets(all: Vec<StoredSecret>) -> ();
     }
 }
 

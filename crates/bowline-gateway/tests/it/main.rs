@@ -74,6 +74,7 @@ mod roaming_tampering;
 mod shares;
 mod stateful_paths;
 mod steering;
+mod tokens;
 mod upstream;
 mod upstream_errors;
 mod upstreams;

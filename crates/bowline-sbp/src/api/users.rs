@@ -140,3 +140,22 @@ pub struct ShareList {
     pub session_id: SessionId,
     pub shares: Vec<ShareView>,
 }
+
+/// A token of a session that was just made.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SessionTokenMade {
+    pub session_id: SessionId,
+    /// Absent if the key that asked for it may do less than the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<String>,
+    /// Absent: it does not expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+impl std::fmt::Debug for SessionTokenMade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SessionTokenMade({})", self.session_id)
+    }
+}

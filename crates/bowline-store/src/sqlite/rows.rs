@@ -44,7 +44,8 @@ macro_rules! select_sessions {
             "updated_at, last_seq, delivered_seq, tether_last - tether_done, cost_usd, ",
             "attach_epoch, (SELECT context FROM attachments WHERE session = key ORDER BY epoch ",
             "DESC LIMIT 1), snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, ",
-            "handed_to, tether_last, title, auto_title, user FROM sessions ",
+            "handed_to, tether_last, title, auto_title, user, token_number, ",
+            "coalesce(token_at, created_at) FROM sessions ",
             $rest
         )
     };
@@ -102,6 +103,8 @@ fn session_of(row: &Row<'_>) -> Result<(Key, Session)> {
     let session = Session {
         id: SessionId::from_bytes(row.get(1)?),
         token_hash: TokenHash(row.get(2)?),
+        token_number: row.get::<_, i64>(24)? as u64,
+        token_at: timestamp(row.get(25)?)?,
         user: UserId::from_bytes(row.get(23)?),
         agent_id: row
             .get_ref(3)?

@@ -9,8 +9,8 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 9] =
-    [FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES, CALLERS, BLOBS, USERS];
+const MIGRATIONS: [&str; 10] =
+    [FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES, CALLERS, BLOBS, USERS, TOKENS];
 /// The first version whose sessions have titles.
 const TITLED: u32 = 6;
 
@@ -450,6 +450,13 @@ const USERS: &str = "
     ALTER TABLE memories ADD COLUMN user BLOB NOT NULL DEFAULT x'00000000000000000000000000000000';
     DROP INDEX memories_agent;
     CREATE UNIQUE INDEX memories_agent ON memories (agent_id, kind, text, user);
+";
+
+/// Tokens of sessions that can be replaced.
+const TOKENS: &str = "
+    -- How often the token was replaced, and when it was made; null: with the session.
+    ALTER TABLE sessions ADD COLUMN token_number INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN token_at INTEGER;
 ";
 
 /// The schema version that this version writes.

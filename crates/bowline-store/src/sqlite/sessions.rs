@@ -1,7 +1,9 @@
 //! Creates, finds and deletes sessions; idempotency keys.
 
 use bowline_sbp::access::OWNER;
+use bowline_sbp::id::SessionId;
 use bowline_sbp::lifecycle::Status;
+use bowline_sbp::session::TokenHash;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
@@ -51,6 +53,22 @@ pub(super) fn insert(conn: &Connection, new: &NewSession, status: Status) -> Res
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Replaces a session's token. It contains its session's id, whatever the one before was: it needs no
+/// index.
+pub(super) fn replace_token(
+    conn: &Connection,
+    id: SessionId,
+    before: u64,
+    token: TokenHash,
+    at: Timestamp,
+) -> Result<bool> {
+    let sql = "UPDATE sessions SET token_hash = ?3, token_number = ?2 + 1, token_at = ?4,
+                   token_listed = 0
+               WHERE id = ?1 AND token_number = ?2";
+    let params = params![id.as_bytes(), before as i64, token.0, millis(at)];
+    Ok(conn.prepare_cached(sql)?.execute(params)? == 1)
 }
 
 pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {

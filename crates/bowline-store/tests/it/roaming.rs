@@ -345,13 +345,13 @@ async fn g7_bundles_go_when_they_have_expired(store: S) {
 
 async fn sbp_l3_02_a_signing_key_is_made_once_and_old_ones_last_as_long_as_their_tokens(store: S) {
     let day = |n: i64| at() + jiff::SignedDuration::from_hours(24 * n);
-    let ids = |keys: Vec<bowline_sbp::roaming_token::SigningKey>| -> Vec<u8> {
-        keys.iter().map(|key| key.secret[0]).collect()
+    let ids = |keys: Vec<bowline_store::StoredSecret>| -> Vec<u8> {
+        keys.iter().map(|key| key.bytes[0]).collect()
     };
-    assert_eq!(ids(store.signing_keys([1; 32], day(0)).await.unwrap()), [1]);
-    assert_eq!(ids(store.signing_keys([9; 32], day(1)).await.unwrap()), [1]);
-    assert_eq!(ids(store.add_signing_key([2; 32], day(2)).await.unwrap()), [1, 2]);
-    assert_eq!(ids(store.add_signing_key([3; 32], day(8)).await.unwrap()), [1, 2, 3]);
-    assert_eq!(ids(store.add_signing_key([4; 32], day(10)).await.unwrap()), [2, 3, 4]);
-    assert_eq!(ids(store.signing_keys([9; 32], day(99)).await.unwrap()), [2, 3, 4]);
+    assert_eq!(ids(store.signing_keys(vec![1; 32], day(0)).await.unwrap()), [1]);
+    assert_eq!(ids(store.signing_keys(vec![9; 32], day(1)).await.unwrap()), [1]);
+    assert_eq!(ids(store.add_signing_key(vec![2; 32], day(2)).await.unwrap()), [1, 2]);
+    assert_eq!(ids(store.add_signing_key(vec![3; 32], day(8)).await.unwrap()), [1, 2, 3]);
+    assert_eq!(ids(store.add_signing_key(vec![4; 32], day(10)).await.unwrap()), [2, 3, 4]);
+    assert_eq!(ids(store.signing_keys(vec![9; 32], day(99)).await.unwrap()), [2, 3, 4]);
 }

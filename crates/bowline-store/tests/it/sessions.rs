@@ -3,7 +3,7 @@
 use bowline_sbp::access::OWNER;
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::session::{Command, Refusal, Reply, Submit};
-use bowline_store::{CommitError, Error, NewSession, Page};
+use bowline_store::{CommitError, Error, NewSession, Page, TokenHash};
 
 use crate::backends::backends;
 use crate::fixture::*;
@@ -18,7 +18,8 @@ backends! {
     an_ended_session_takes_no_turn
     lists_are_newest_first_and_paged
     a_deleted_session_is_gone_with_all_it_held
-    a_secret_is_made_once
+    a_secret_is_made_once_and_can_be_stored_in_another_form
+    g7_a_token_is_replaced_by_exactly_one_of_several
 }
 
 async fn sbp_l1_01_a_session_is_made_idle_and_found_again(store: S) {
@@ -127,8 +128,31 @@ async fn a_deleted_session_is_gone_with_all_it_held(store: S) {
     assert_eq!(store.history(kept).await.unwrap().entries.len(), 2);
 }
 
-async fn a_secret_is_made_once(store: S) {
-    assert_eq!(store.secret("a", [1; 32]).await.unwrap(), [1; 32]);
-    assert_eq!(store.secret("a", [2; 32]).await.unwrap(), [1; 32]);
-    assert_eq!(store.secret("b", [2; 32]).await.unwrap(), [2; 32]);
+async fn a_secret_is_made_once_and_can_be_stored_in_another_form(store: S) {
+    let bytes = |n: u8| vec![n; 32];
+    assert_eq!(store.secret("a", bytes(1)).await.unwrap(), bytes(1));
+    assert_eq!(store.secret("a", bytes(2)).await.unwrap(), bytes(1));
+    assert_eq!(store.secret("b", bytes(2)).await.unwrap(), bytes(2));
+    store.signing_keys(bytes(3), at()).await.unwrap();
+    let mut all = store.all_secrets().await.unwrap();
+    let values: Vec<_> = all.iter().map(|secret| secret.bytes[0]).collect();
+    assert_eq!(values, [1, 2, 3]);
+    all.iter_mut().for_each(|secret| secret.bytes = vec![secret.bytes[0] + 10; 60]);
+    store.replace_secrets(all.clone()).await.unwrap();
+    assert_eq!(store.all_secrets().await.unwrap(), all);
+    assert_eq!(store.secret("a", bytes(9)).await.unwrap(), [11; 60]);
+    assert_eq!(store.signing_keys(bytes(9), at()).await.unwrap()[0].bytes, [13; 60]);
+}
+
+async fn g7_a_token_is_replaced_by_exactly_one_of_several(store: S) {
+    let new = new_session();
+    let id = store.create_session(new, None).await.unwrap().session.id;
+    let (new, later) = (|n: u8| TokenHash([n; 32]), at() + jiff::SignedDuration::from_secs(9));
+    assert!(store.replace_token(id, 0, new(1), later).await.unwrap());
+    assert!(!store.replace_token(id, 0, new(2), later).await.unwrap());
+    let session = store.session(id).await.unwrap().unwrap();
+    assert_eq!((session.token_hash, session.token_number), (new(1), 1));
+    assert_eq!(session.token_at, later);
+    assert!(store.replace_token(id, 1, new(3), later).await.unwrap());
+    assert!(store.session_by_token(new(3)).await.unwrap().is_none(), "it names its session");
 }

@@ -24,7 +24,7 @@ use super::{BackupError, Done};
 /// Databases: copied by SQLite, each as it was at one instant.
 const DATABASES: [&str; 3] = [FILE, "control.db", "control/control.db"];
 /// Small files that are always replaced whole.
-const FILES: [&str; 3] = ["local.key", "relay/identity", "relay/pins.json"];
+const FILES: [&str; 4] = ["local.key", "secrets.key", "relay/identity", "relay/pins.json"];
 /// Present in a folder that was locked.
 const LOCK: &str = "bowline.lock";
 

@@ -24,9 +24,12 @@ use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{self, note, say, show};
 use crate::{local, logging, settings};
 
+/// The master secret of a data folder.
+const SECRETS: &str = "secrets.key";
+
 /// `up`: logs warnings only, and prints the address and what to do next.
 pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::load(&args.settings)?;
+    let mut settings = loaded(&args)?;
     if settings.log == Default::default() {
         settings.log.level = "warn".into();
     }
@@ -35,8 +38,18 @@ pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
 
 /// `gateway`: full logs, and a line when ready.
 pub(crate) async fn gateway(args: ServeArgs) -> Result<ExitCode, Failure> {
-    let settings = Settings::load(&args.settings)?;
+    let settings = loaded(&args)?;
     serve(settings, if args.json { Greeting::Json } else { Greeting::Log }).await
+}
+
+fn loaded(args: &ServeArgs) -> Result<Settings, Failure> {
+    let mut settings = Settings::load(&args.settings)?;
+    let secrets = &mut settings.gateway.secrets;
+    secrets.renew = args.new_secrets;
+    if secrets.command.is_empty() && secrets.file.is_none() {
+        secrets.file = Some(settings.data.join(SECRETS));
+    }
+    Ok(settings)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `bowline sessions`: list, search, rename, show, end, rm.
+//! `bowline sessions`: list, search, rename, show, end, token, rm.
 
 mod list;
 mod search;
@@ -31,6 +31,9 @@ pub(crate) async fn run(args: SessionsArgs) -> Result<ExitCode, Failure> {
         SessionsCommand::End { gateway, session, failed, json } => {
             end(&gateway, &session, failed, json).await
         }
+        SessionsCommand::Token { gateway, session, rotate, json, .. } => {
+            replace_token(&gateway, &session, rotate, json).await
+        }
         SessionsCommand::Rm { gateway, sessions, json } => remove(&gateway, &sessions, json).await,
     }
 }
@@ -49,6 +52,36 @@ async fn rename(
         _ if json => say!("{renamed}"),
         Some(title) => note!("session {id} is called `{}`", one_line(title)),
         None => note!("session {id} gets its title from the first message"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces a session's token, or leaves it without one.
+async fn replace_token(
+    gateway: &GatewayArgs,
+    named: &str,
+    rotate: bool,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let api = Api::new(gateway)?;
+    let id = api.session(named).await?;
+    let path = format!("/v1/sessions/{id}/token");
+    if !rotate {
+        api.call(Method::DELETE, &path, None).await?;
+        match json {
+            true => say!("{}", json!({ "session_id": id, "revoked": true })),
+            false => note!("the token of session {id} opens nothing any more"),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let made = api.call(Method::POST, &path, None).await?;
+    match made["session_token"].as_str() {
+        _ if json => say!("{made}"),
+        Some(token) => {
+            note!("the new token of session {id}; the old one opens nothing any more");
+            say!("{token}");
+        }
+        None => note!("the token of session {id} was replaced; your key may not hold the new one"),
     }
     Ok(ExitCode::SUCCESS)
 }
