@@ -80,7 +80,8 @@ async fn calls(folder: &Path, upstream: SocketAddr, pace: &Pace) -> Result<(Vec<
     let gateway = Gateway::start(folder, upstream).await?;
     let mut devices = tokio::task::JoinSet::new();
     for door in &doors {
-        let surface = json!({ "device_type": "desktop", "mcp_tools": [TOOL] });
+        let surface =
+            json!({ "device_type": "desktop", "mcp_tools": [{ "name": TOOL, "asks": true }] });
         devices.spawn(device(surfaces::attach_as(gateway.address, door, surface).await?));
     }
     let client = reqwest::Client::new();

@@ -107,9 +107,15 @@ impl Surface {
         self.commands.send(answer).await.map_err(|_| Refused::Closed)
     }
 
-    /// Approves or denies a tool call, if the surface is attached. The first decision counts.
-    pub async fn decide(&self, approval: ApprovalId, approved: bool) -> Result<(), Refused> {
-        self.ask(|reply| HandleCommand::Decide(approval, approved, reply)).await
+    /// Approves or denies a tool call, if the surface is attached. The first decision counts. `always`:
+    /// also allow later calls of the tool by the same device in this session.
+    pub async fn decide(
+        &self,
+        approval: ApprovalId,
+        approved: bool,
+        always: bool,
+    ) -> Result<(), Refused> {
+        self.ask(|reply| HandleCommand::Decide { approval, approved, always, reply }).await
     }
 
     /// Detaches and waits for the gateway's close, at most 5 s. Returns the events that were not

@@ -33,6 +33,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use bowline_net::Peer;
 use bowline_net::backoff::{Backoff, Retry};
+use bowline_sbp::access::Action;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
 use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
@@ -171,6 +172,7 @@ async fn arrive(
         join: frame.join,
         take_over: frame.take_over,
         guest: !rights.is_own(),
+        approver: rights.may(Action::Decide).then(|| rights.identity.user()),
     };
     let registered = attach.tools.iter().map(|tool| tool.name.clone()).collect();
     let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;
@@ -363,7 +365,7 @@ impl<'a> SurfaceTask<'a> {
             app,
             socket,
             confirming: Confirming::new(handle.clone(), attached.epoch),
-            inputs: Inputs::new(handle.clone(), attached.epoch, rights.is_own()),
+            inputs: Inputs::new(handle.clone(), attached.epoch, rights.author()),
             handle,
             reporter: attachment.reporter(),
             watched: attachment.live.clone(),
@@ -500,8 +502,9 @@ impl<'a> SurfaceTask<'a> {
                 }
                 Ok(())
             }
-            ClientFrame::Decide { approval_id: approval, approved } => {
-                self.tell(Command::Decide { approval, approved }).await
+            ClientFrame::Decide { approval_id: approval, approved, always } => {
+                let by = self.rights.identity.decider(self.rights.from);
+                self.tell(Command::Decide { approval, approved, always, by }).await
             }
             // A repeated attach changes nothing (SBP-L2-16).
             ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),

@@ -5,6 +5,7 @@
 //! is open, and serves loopback only. Tokens and keys are compared as hashes, in constant time, and never
 //! stored or printed.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Credentials {
     pub session_token: Option<String>,
     /// The request came from this machine. Only then does the key in the data folder count.
     pub from_loopback: bool,
+    /// Where it came from.
+    pub from: Option<IpAddr>,
     /// A proxy passed it on: who sent it is not on this machine, whatever the connection says.
     pub is_forwarded: bool,
 }

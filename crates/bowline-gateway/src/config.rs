@@ -25,7 +25,7 @@ mod translate;
 pub use self::context::{ContextConfig, ContextPolicy};
 pub use self::mcp::Mcp;
 pub use self::tokens::{SecretsConfig, TokensConfig};
-pub use self::tools::{Policy, Timeout, ToolsConfig};
+pub use self::tools::{ApprovalsMode, Policy, Timeout, ToolRule, ToolUse, ToolsConfig};
 pub use self::translate::Translate;
 
 /// The built-in agent, as a model's name.

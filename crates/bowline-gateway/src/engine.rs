@@ -7,6 +7,8 @@ mod calls;
 mod fitting;
 mod generate;
 mod identity;
+mod pins;
+mod policy;
 mod recall;
 mod roaming;
 mod round;
@@ -23,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::calls::planned_for_host;
 pub(crate) use self::identity::{Identity, NewKey, UserKeys};
+use self::pins::Pins;
 pub(crate) use self::recall::words;
 pub(crate) use self::roaming::{Handoff, Keyring, Source};
 use crate::auth::{self, Access, Denied, hash_token};
@@ -43,6 +46,7 @@ pub(crate) struct Engine {
     pub keys: Keyring,
     memory: Remember,
     pub tools: config::ToolsConfig,
+    pub pins: Pins,
     translate: config::Translate,
     windows: Windows,
     /// The agents that sessions may be assigned to; any, if the list is empty.
@@ -70,6 +74,7 @@ impl Engine {
             keys,
             memory: config.memory.remember,
             tools: config.tools.clone(),
+            pins: Pins::default(),
             translate: config.translate.clone(),
             windows: Windows::new(config.context.clone()),
             agents: config.agents.known.clone(),

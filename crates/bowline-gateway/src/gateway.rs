@@ -40,6 +40,8 @@ const INDEX_STEPS: u32 = 4;
 const INDEX_PAUSE: Duration = Duration::from_millis(200);
 /// How often the last uses of keys are recorded.
 const USES_EVERY: Duration = Duration::from_secs(60);
+/// What is told once after an upgrade from a version whose tools did not ask.
+const TOOLS_ASK: &str = "tools-ask";
 /// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -155,6 +157,10 @@ impl Gateway {
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
         tokio::spawn(keep_index(Arc::clone(&store), stop.clone()));
+        if store.take_notice(TOOLS_ASK).await? {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move { engine.tell_what_asks().await });
+        }
         let uses = tokio::spawn(keep_uses(Arc::clone(&engine), stop.clone()));
 
         let app = Arc::new(App {

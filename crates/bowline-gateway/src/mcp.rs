@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bowline_sbp::error::{Code, Failure};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,6 +80,28 @@ impl Offered {
     /// Whether running it twice has the same effect as once.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.tool.idempotent
+    }
+
+    /// Whether its server says that it changes nothing.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.tool.read_only
+    }
+
+    /// The server's name, and the tool's own.
+    pub(crate) fn place(&self) -> (&str, &str) {
+        (&self.server.name, &self.tool.tool)
+    }
+
+    /// All that its server says of it, as JSON text.
+    pub(crate) fn pinned(&self) -> String {
+        let definition: Value =
+            serde_json::from_str(self.tool.definition.get()).unwrap_or_default();
+        let function = &definition["function"];
+        json!({
+            "description": function["description"], "input_schema": function["parameters"],
+            "read_only": self.tool.read_only,
+        })
+        .to_string()
     }
 
     /// Calls it. The error is a text for the model.
@@ -135,6 +157,14 @@ impl Servers {
             let _ = tokio::time::timeout(LOOK, server.settled()).await;
         }
         Ok(server)
+    }
+
+    /// The tools of one server, which is started if it has not been.
+    pub(crate) async fn tools_of(&self, name: &str) -> Result<Vec<Offered>, Failure> {
+        self.find(name).await?;
+        let mut tools = self.here();
+        tools.retain(|tool| tool.server.name == name);
+        Ok(tools)
     }
 
     /// The name prefixes of all enabled servers, connected or not.

@@ -73,6 +73,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/keys", get(user_keys::list).post(user_keys::make))
         .route("/v1/keys/{id}", delete(user_keys::revoke))
         .route("/v1/mcp/servers", get(mcp::servers))
+        .route("/v1/mcp/servers/{server}/accept", post(mcp::accept))
         .route("/v1/mcp/servers/{server}/prompts", get(mcp::library::prompts))
         .route("/v1/mcp/servers/{server}/prompts/{prompt}", post(mcp::library::prompt))
         .route("/v1/mcp/servers/{server}/resources", get(mcp::library::resources))

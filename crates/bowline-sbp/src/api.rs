@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::approval::ApprovalsMode;
 use crate::context::{HistoryMode, LeftOut};
 use crate::frame::TurnStatus;
 use crate::id::{AgentId, MemoryId, Seq, SessionId, SnapshotId, TurnId};
@@ -107,6 +108,9 @@ pub struct MessageView {
     /// The agent that took the turn, if not the session's own agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
+    /// The name of who said it, if it was not the session's user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
     pub created_at: Timestamp,
 }
 
@@ -189,6 +193,8 @@ pub struct SbpOptions {
     /// stored history and what is new in the request. Without it, the gateway recognises callers
     /// that resend their conversation.
     pub history: Option<HistoryMode>,
+    /// Whether tool calls wait for an approval although nobody who may give it is attached (ours).
+    pub approvals: Option<ApprovalsMode>,
     /// `false`: only the HTTP caller gets the answer; the turn is never delivered to a surface
     /// (ours).
     pub tether: bool,
@@ -198,6 +204,11 @@ impl SbpOptions {
     /// Whether the agent's memory is searched for the turn.
     pub fn recalls(&self) -> bool {
         self.memory_retrieval.unwrap_or(true)
+    }
+
+    /// Whether tool calls wait for an approval; `default` if the request does not say.
+    pub fn waits_for_approval(&self, default: ApprovalsMode) -> bool {
+        self.approvals.unwrap_or(default) == ApprovalsMode::Wait
     }
 }
 
@@ -210,6 +221,7 @@ impl Default for SbpOptions {
             session_id: None,
             client_turn_id: None,
             history: None,
+            approvals: None,
             tether: true,
         }
     }

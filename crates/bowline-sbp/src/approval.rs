@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::id::{ApprovalId, SessionId, TurnId};
+use crate::id::{ApprovalId, SessionId, TurnId, UserId};
 
 /// The state of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,17 @@ pub enum ApprovalState {
     Expired,
     /// Approved, and the tool call was made.
     Used,
+}
+
+/// When a call that needs an approval is refused at once. `attached`: if nobody who may approve is
+/// attached. `wait`: never; it waits until it is decided or expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum ApprovalsMode {
+    #[default]
+    Attached,
+    Wait,
 }
 
 /// An event that may change the state of an approval.
@@ -90,6 +101,57 @@ pub struct Approval {
     pub created_at: Timestamp,
     /// Without a decision until then, the call is not made.
     pub expires_at: Timestamp,
+    /// The device that the call would go to, by its `surface_id`. Absent: a server's tool, or a device
+    /// without a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// The tool's definition is another one than the one that was allowed before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<DefinitionChange>,
+    /// Whoever asked for the turn may not approve it: another user has to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub second_person: bool,
+    /// Who asked for the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<UserId>,
+    /// The key with which an MCP host made the call: it does not decide on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_with: Option<String>,
+    /// Who decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionRecord>,
+}
+
+/// What is said of a tool, before and now: JSON text of its description and input schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DefinitionChange {
+    pub before: String,
+    pub now: String,
+}
+
+/// Who decided on an approval, when, and from where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DecisionRecord {
+    #[serde(flatten)]
+    pub by: Decider,
+    pub at: Timestamp,
+    /// It also allows later calls of the tool by the same device in this session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub always: bool,
+}
+
+/// A person who decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Decider {
+    pub user: UserId,
+    /// The id of their key, or what else they showed: `local`, `configured`.
+    pub credential: String,
+    /// The address that they decided from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 impl Approval {
@@ -133,6 +195,12 @@ mod tests {
             state: ApprovalState::Pending,
             created_at: at(0),
             expires_at: at(10),
+            device: None,
+            changed: None,
+            second_person: false,
+            asked_by: None,
+            asked_with: None,
+            decision: None,
         };
         assert_eq!(approval.after(ApprovalStep::Approve, at(9)), Some(ApprovalState::Approved));
         assert_eq!(approval.after(ApprovalStep::Approve, at(10)), Some(ApprovalState::Expired));

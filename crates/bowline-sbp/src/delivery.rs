@@ -48,6 +48,8 @@ pub struct LoggedQuestion {
     pub seq: Seq,
     pub turn_id: TurnId,
     pub content: String,
+    /// The name of who asked, if it was not the session's user.
+    pub author: Option<String>,
     pub created_at: Timestamp,
 }
 
@@ -265,6 +267,7 @@ impl Delivery {
             content: question.content,
             seq: Some(question.seq),
             surface_id: None,
+            author: question.author,
         })
     }
 

@@ -50,6 +50,8 @@ pub enum ClientFrame {
     Decide {
         approval_id: ApprovalId,
         approved: bool,
+        /// Also allow later calls of the tool by the same device in this session.
+        always: bool,
     },
     /// A type we do not know: ignored.
     Unknown,
@@ -163,6 +165,7 @@ fn decision(fields: &Map<String, Value>) -> Result<ClientFrame, FrameError> {
     Ok(ClientFrame::Decide {
         approval_id: id.ok_or(wrong("approval_id"))?,
         approved: fields.get("approved").and_then(Value::as_bool).ok_or(wrong("approved"))?,
+        always: fields.get("always") == Some(&Value::Bool(true)),
     })
 }
 
@@ -274,6 +277,9 @@ pub enum ServerFrame {
         /// The device it was sent on, if that is attached and has a `surface_id`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         surface_id: Option<String>,
+        /// The name of who said it, if it was not the session's user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        author: Option<String>,
     },
     /// The attached surfaces (SBP-L2-20, ours).
     Surfaces {
@@ -305,7 +311,7 @@ pub enum ServerFrame {
         timeout_ms: Option<u64>,
     },
     /// A tool call waits for approval, given by `APPROVAL_DECISION` or over HTTP (ours).
-    ApprovalRequest(Approval),
+    ApprovalRequest(Box<Approval>),
     /// The approval is no longer pending; `state` says why (ours).
     ApprovalResolved {
         approval_id: ApprovalId,
@@ -477,7 +483,10 @@ mod tests {
         let read = |value: Value| ClientFrame::read(&value.to_string());
         let good = json!({"type":"APPROVAL_DECISION","approval_id":id,"approved":true});
         let approval_id = id.parse().unwrap();
-        assert_eq!(read(good), Ok(ClientFrame::Decide { approval_id, approved: true }));
+        assert_eq!(
+            read(good),
+            Ok(ClientFrame::Decide { approval_id, approved: true, always: false })
+        );
         for approved in [json!("true"), json!(1), Value::Null] {
             let frame = json!({"type":"APPROVAL_DECISION","approval_id":id,"approved":approved});
             let wrong = FrameError::Field { frame: "APPROVAL_DECISION", field: "approved" };

@@ -33,10 +33,10 @@ pub use input::{
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};
 pub use machine::{Machine, SessionLimits, Step};
-pub use request::{Origin, RequestDigest, TurnRequest};
+pub use request::{Author, Origin, RequestDigest, TurnRequest};
 pub use row::{
-    AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, Snapshot, SnapshotKind,
-    TokenHash, Tokens, TurnRow,
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, NewSession, Snapshot,
+    SnapshotKind, TokenHash, Tokens, TurnRow,
 };
 pub use turn::{
     Answered, CALL_INTERRUPTED, Done, Outcome, Permission, PlannedCall, Replanned, RoundEnd, Work,

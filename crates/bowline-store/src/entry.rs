@@ -21,6 +21,8 @@ pub struct Entry {
     pub tethered: bool,
     /// The agent that took the turn, if not the session's own agent.
     pub agent_id: Option<AgentId>,
+    /// The name of who said it, if it was not the session's user.
+    pub author: Option<String>,
     /// The position of the answer that its turn's answer supersedes.
     pub replaces: Option<Seq>,
     /// Fields of an imported message that are not for a model: a JSON object.

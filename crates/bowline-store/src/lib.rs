@@ -10,6 +10,7 @@ mod error;
 #[doc(hidden)]
 pub mod failpoint;
 mod memory;
+mod pin;
 mod roaming;
 mod search;
 mod secret;
@@ -27,6 +28,7 @@ pub use bowline_sbp::session::{
 pub use entry::Entry;
 pub use error::{Error, OpenError};
 pub use memory::{Memory, MemoryKind, MemoryOwner, NewMemory, TurnMemories};
+pub use pin::ToolPin;
 pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,

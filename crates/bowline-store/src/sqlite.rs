@@ -15,6 +15,7 @@ mod lineage;
 mod load;
 mod log;
 mod memory;
+mod pins;
 mod readers;
 mod roaming;
 mod rows;
@@ -59,7 +60,7 @@ use crate::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
     Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, OpenError,
     Packed, Page, Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, StoredSecret,
-    Tether, TurnMemories, Upkeep, User, UserKey, Users,
+    Tether, ToolPin, TurnMemories, Upkeep, User, UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -334,6 +335,14 @@ impl Approvals for Sqlite {
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
         self.readers.ask(move |conn| load::approvals(conn, id)).await
     }
+
+    async fn tool_pins(&self) -> Result<Vec<ToolPin>> {
+        self.readers.ask(pins::all).await
+    }
+
+    async fn pin_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<()> {
+        self.writer.run(move |conn| pins::pin(conn, &pins, at)).await
+    }
 }
 
 #[async_trait::async_trait]
@@ -564,6 +573,10 @@ impl Upkeep for Sqlite {
             self.writer.erase(|_| Ok(())).await?;
         }
         Ok(!due)
+    }
+
+    async fn take_notice(&self, name: &'static str) -> Result<bool> {
+        self.writer.run(move |conn| pins::take_notice(conn, name)).await
     }
 
     async fn check(&self) -> Result<()> {

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use crate::{
     Arrival, Created, Derived, Edge, Entry, Export, Family, Hit, Memory, MemoryOwner, NewExport,
     NewFork, NewImport, NewMemory, Packed, Page, Result, Session, SharedSession, StoredSecret,
-    TurnMemories, User, UserKey,
+    ToolPin, TurnMemories, User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -132,6 +132,12 @@ pub trait Devices: Send + Sync {
 pub trait Approvals: Send + Sync {
     /// The approvals of a session, newest first.
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>>;
+
+    /// The definitions of servers' tools that were seen first, or accepted last, by tool.
+    async fn tool_pins(&self) -> Result<Vec<ToolPin>>;
+
+    /// Pins these definitions, in place of earlier ones of the same tools.
+    async fn pin_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<()>;
 }
 
 /// Full-text search in what users and agents said. What a deleted session said is not found.
@@ -302,6 +308,9 @@ pub trait Upkeep: Send + Sync {
     /// Removes the words of deleted sessions from the search index's files, in at most `steps` steps
     /// between which others can write. Returns whether none is left.
     async fn purge_words(&self, steps: u32) -> Result<bool>;
+
+    /// Whether this is to be told once, and was not yet.
+    async fn take_notice(&self, name: &'static str) -> Result<bool>;
 
     /// Whether the store can write now; for readiness checks.
     async fn check(&self) -> Result<()>;

@@ -32,7 +32,12 @@ pub(super) enum HandleCommand {
     Cancel(oneshot::Sender<Result<(), Refused>>),
     /// The result of a tool call.
     Answer(String, ToolOutcome),
-    Decide(ApprovalId, bool, oneshot::Sender<Result<(), Refused>>),
+    Decide {
+        approval: ApprovalId,
+        approved: bool,
+        always: bool,
+        reply: oneshot::Sender<Result<(), Refused>>,
+    },
     Detach,
 }
 
@@ -221,12 +226,13 @@ impl Driver {
                     socket.say(&answer).await?;
                 }
             }
-            Some(HandleCommand::Decide(approval_id, approved, reply)) if self.open => {
-                let said = socket.say(&ClientFrame::Decide { approval_id, approved }).await;
+            Some(HandleCommand::Decide { approval, approved, always, reply }) if self.open => {
+                let frame = ClientFrame::Decide { approval_id: approval, approved, always };
+                let said = socket.say(&frame).await;
                 let _ = reply.send(said.as_ref().map_or(Err(Refused::NotAttached), |()| Ok(())));
                 said?;
             }
-            Some(HandleCommand::Decide(_, _, reply)) => {
+            Some(HandleCommand::Decide { reply, .. }) => {
                 let _ = reply.send(Err(Refused::NotAttached));
             }
             Some(HandleCommand::Detach) => {
@@ -252,7 +258,7 @@ impl Driver {
                     Some(HandleCommand::Send(message, reply)) => {
                         let _ = reply.send(self.outbox.push(message));
                     }
-                    Some(HandleCommand::Cancel(reply) | HandleCommand::Decide(_, _, reply)) => {
+                    Some(HandleCommand::Cancel(reply) | HandleCommand::Decide { reply, .. }) => {
                         let _ = reply.send(Err(Refused::NotAttached));
                     }
                     // The gateway sends the call again if it still needs the result.

@@ -27,7 +27,8 @@ pub enum Event {
     Complete(TurnComplete),
     /// A user message from another surface, or over HTTP. Only if this surface joined, or another
     /// one did.
-    Asked { turn_id: TurnId, content: String, surface_id: Option<String> },
+    /// `author`: the name of who said it, if it was not the session's user.
+    Asked { turn_id: TurnId, content: String, surface_id: Option<String>, author: Option<String> },
     /// The attached surfaces. Only for a surface that joined.
     Surfaces(Vec<AttachedSurface>),
     /// The gateway stored a message and will answer it.
@@ -44,7 +45,7 @@ pub enum Event {
     /// it. `timeout`: how long the gateway waits for the result, if it says.
     ToolCall { call_id: String, tool: String, input: Value, timeout: Option<Duration> },
     /// A tool call waits for approval; decide with [`Surface::decide`](super::Surface::decide).
-    ApprovalAsked(Approval),
+    ApprovalAsked(Box<Approval>),
     /// The approval is no longer pending.
     Resolved { approval_id: ApprovalId, state: ApprovalState },
     /// The connection failed; the next attempt begins after `retry_in`.

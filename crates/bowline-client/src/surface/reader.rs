@@ -85,8 +85,8 @@ impl Reader {
                 let void = Event::Chunk { turn_id, text: String::new(), restarted: true };
                 shown.map(|_| Step::Give(void)).into_iter().collect()
             }
-            ServerFrame::UserTurn { turn_id, content, surface_id, .. } => {
-                vec![Step::Give(Event::Asked { turn_id, content, surface_id })]
+            ServerFrame::UserTurn { turn_id, content, surface_id, author, .. } => {
+                vec![Step::Give(Event::Asked { turn_id, content, surface_id, author })]
             }
             ServerFrame::Surfaces { list, .. } => vec![Step::Give(Event::Surfaces(list))],
             ServerFrame::TurnAccepted { client_turn_id, turn_id, .. } => vec![

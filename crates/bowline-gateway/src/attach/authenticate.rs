@@ -79,7 +79,7 @@ pub(super) async fn authenticate(
         _ => None,
     });
     let token = session.token_hash;
-    let rights = Box::new(Rights { identity, relation, token, expires_at });
+    let rights = Box::new(Rights { identity, relation, token, from: credentials.from, expires_at });
     match rights.verdict(Action::Attach) {
         Authorization::Allowed => {}
         Authorization::NotFound => return Err(not_found(path)),

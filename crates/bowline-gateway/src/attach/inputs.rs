@@ -14,13 +14,14 @@ use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::media::take_out;
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
-    Command, IdempotencyKey, LiveState, Refusal, Reply, Submit, TurnRequest,
+    Author, Command, IdempotencyKey, LiveState, Refusal, Reply, Submit, TurnRequest,
 };
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
 use crate::auth::sha256;
+use crate::config::ApprovalsMode;
 use crate::http::App;
 use crate::session::{SessionHandle, refused};
 
@@ -32,7 +33,7 @@ pub(super) struct Inputs {
     handle: SessionHandle,
     epoch: u64,
     /// The surface is of the session's user.
-    is_own: bool,
+    author: Option<Author>,
     parked: VecDeque<UserMessage>,
     bytes: usize,
     flight: Option<Flight>,
@@ -61,11 +62,11 @@ pub(super) struct Answered {
 }
 
 impl Inputs {
-    pub(super) fn new(handle: SessionHandle, epoch: u64, is_own: bool) -> Self {
+    pub(super) fn new(handle: SessionHandle, epoch: u64, author: Option<Author>) -> Self {
         Self {
             handle,
             epoch,
-            is_own,
+            author,
             parked: VecDeque::new(),
             bytes: 0,
             flight: None,
@@ -183,7 +184,9 @@ impl Inputs {
         let (message, blobs) = take_out(message);
         let mut request = TurnRequest::message(model, message);
         // What others say in a shared session does not read its user's memories.
-        request.recall &= self.is_own;
+        request.recall &= self.author.is_none();
+        request.author.clone_from(&self.author);
+        request.wait_for_approval = app.engine.tools.approvals == ApprovalsMode::Wait;
         Submit {
             turn: TurnId(Uuid::now_v7()),
             request: request.into(),

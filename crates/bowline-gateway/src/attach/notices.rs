@@ -53,6 +53,7 @@ impl Notices {
                 content: question.to_string(),
                 seq: None,
                 surface_id: sender.and_then(|sender| sender.context.surface_id.clone()),
+                author: turn.author.as_deref().map(str::to_owned),
             });
         }
         frames
@@ -67,7 +68,7 @@ impl Notices {
             match (approval.state, shown) {
                 (ApprovalState::Pending, None) => {
                     self.approvals.push(id);
-                    frames.push(ServerFrame::ApprovalRequest(Approval::clone(approval)));
+                    frames.push(ServerFrame::ApprovalRequest(Box::new(Approval::clone(approval))));
                 }
                 (state, Some(at)) if state != ApprovalState::Pending => {
                     self.approvals.swap_remove(at);

@@ -1,9 +1,12 @@
 //! What a surface's credential may do in its session, frame by frame.
 
+use std::net::IpAddr;
+
 use bowline_sbp::access::{Action, Authorization, CredentialKind, Relation, may};
 use bowline_sbp::error::Code;
 use bowline_sbp::frame::{ClientFrame, ServerFrame, UserMessage};
 use bowline_sbp::id::SessionId;
+use bowline_sbp::session::Author;
 use bowline_store::TokenHash;
 use jiff::Timestamp;
 
@@ -20,6 +23,8 @@ pub(super) struct Rights {
     pub(super) relation: Relation,
     /// The session's token when it attached.
     pub(super) token: TokenHash,
+    /// Where it attached from.
+    pub(super) from: Option<IpAddr>,
     /// Until when what it showed is valid.
     pub(super) expires_at: Option<Timestamp>,
 }
@@ -48,6 +53,11 @@ impl Rights {
     /// Whether the session is its user's own.
     pub(super) fn is_own(&self) -> bool {
         self.relation == Relation::Own
+    }
+
+    /// Who speaks on it, if it is not the session's user.
+    pub(super) fn author(&self) -> Option<Author> {
+        (!self.is_own()).then(|| self.identity.author())
     }
 
     /// Whether it showed a token. That ends by a change that all are told of.

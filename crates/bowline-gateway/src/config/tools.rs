@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bowline_net::duration;
+pub use bowline_sbp::approval::ApprovalsMode;
 use serde::{Deserialize, Serialize};
 
 use super::matches;
@@ -19,9 +20,14 @@ pub struct ToolsConfig {
     pub timeout: Duration,
     /// The same for single tools, by name.
     pub timeouts: BTreeMap<String, Timeout>,
-    /// `allow`, `ask` or `deny` by tool name; `*` matches anything. Of several matching patterns
-    /// the strictest counts; a tool that matches none is allowed.
+    /// `allow`, `ask` or `deny` by tool name; `*` matches anything. Of several matching patterns and
+    /// rules the strictest counts. Without one, read-only tools of MCP servers run, and all others ask.
     pub policy: BTreeMap<String, Policy>,
+    /// The same by user, agent and server, too.
+    pub rules: Vec<ToolRule>,
+    /// When a call that needs an approval is refused at once: `attached`, if nobody who may approve is
+    /// attached; `wait`: never. `sbp.approvals` says it for one request.
+    pub approvals: ApprovalsMode,
     /// How long an approval may stay undecided; then the call is denied.
     #[serde(with = "duration")]
     pub approval_timeout: Duration,
@@ -46,6 +52,8 @@ impl Default for ToolsConfig {
             timeout: Duration::from_secs(30),
             timeouts: BTreeMap::new(),
             policy: BTreeMap::new(),
+            rules: Vec::new(),
+            approvals: ApprovalsMode::default(),
             approval_timeout: Duration::from_secs(600),
             wait_for_surface: Duration::ZERO,
             idempotent: Vec::new(),
@@ -65,22 +73,83 @@ pub enum Policy {
     Deny,
 }
 
+/// A rule for tool calls. A pattern that is missing matches everything; `*` matches any run of characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolRule {
+    /// The name of the session's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The name of the MCP server; `device` for tools of devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The tool, by its own name or by the name that models use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    pub policy: Policy,
+    /// Of `ask`: another user than the one who asked for the turn has to approve.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub second_person: bool,
+}
+
+/// A tool call, by the names that rules use.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolUse<'a> {
+    pub user: &'a str,
+    pub agent: &'a str,
+    /// The MCP server, and the name that models use. None: a device.
+    pub server: Option<(&'a str, &'a str)>,
+    /// The tool's own name.
+    pub tool: &'a str,
+}
+
+impl ToolUse<'_> {
+    /// Whether a pattern matches one of the tool's names.
+    fn is_named(&self, pattern: &str) -> bool {
+        matches(pattern, self.tool)
+            || match self.server {
+                Some((_, name)) => matches(pattern, name),
+                None => matches(pattern, &format!("surface_{}", self.tool)),
+            }
+    }
+}
+
+impl ToolRule {
+    fn fits(&self, call: &ToolUse<'_>) -> bool {
+        let fits = |pattern: &Option<String>, name: &str| {
+            pattern.as_deref().is_none_or(|pattern| matches(pattern, name))
+        };
+        fits(&self.user, call.user)
+            && fits(&self.agent, call.agent)
+            && fits(&self.server, call.server.map_or("device", |(server, _)| server))
+            && self.tool.as_deref().is_none_or(|pattern| call.is_named(pattern))
+    }
+}
+
 impl ToolsConfig {
-    /// Whether a surface's tool may be offered at all.
+    /// Whether a surface's tool may be offered to some agent of some user.
     pub fn allows(&self, tool: &str) -> bool {
-        self.surface.iter().any(|pattern| matches(pattern, tool))
-            && self.policy_of_surface(tool) != Policy::Deny
+        let call = ToolUse { user: "", agent: "", server: None, tool };
+        let denied = |(pattern, policy): (&String, &Policy)| {
+            *policy == Policy::Deny && call.is_named(pattern)
+        };
+        self.surface.iter().any(|pattern| matches(pattern, tool)) && !self.policy.iter().any(denied)
     }
 
-    /// The policy of a tool, by the name that models use.
-    pub fn policy_of(&self, tool: &str) -> Policy {
-        let fitting = self.policy.iter().filter(|(pattern, _)| matches(pattern, tool));
-        fitting.map(|(_, policy)| *policy).max().unwrap_or_default()
+    /// What the rules say of a call, and whether it takes a second person; none if no rule fits.
+    pub fn ruling(&self, call: &ToolUse<'_>) -> Option<(Policy, bool)> {
+        let named = self.policy.iter().filter(|(pattern, _)| call.is_named(pattern));
+        let named = named.map(|(_, policy)| (*policy, false));
+        let rules = self.rules.iter().filter(|rule| rule.fits(call));
+        let rules = rules.map(|rule| (rule.policy, rule.second_person));
+        named.chain(rules).reduce(|a, b| (a.0.max(b.0), a.1 || b.1))
     }
 
-    /// The policy of a surface's tool, by its own name and by the name that models use.
-    pub fn policy_of_surface(&self, tool: &str) -> Policy {
-        self.policy_of(tool).max(self.policy_of(&format!("surface_{tool}")))
+    /// Whether a rule is for some users only.
+    pub fn names_users(&self) -> bool {
+        self.rules.iter().any(|rule| rule.user.is_some())
     }
 
     pub fn timeout_of(&self, tool: &str) -> Duration {
@@ -111,14 +180,47 @@ mod tests {
         let policy = [("*", Policy::Ask), ("gps", Policy::Allow), ("cam*", Policy::Deny)];
         let policy = policy.map(|(pattern, policy)| (pattern.to_owned(), policy)).into();
         let tools = ToolsConfig { policy, ..ToolsConfig::default() };
-        assert_eq!(tools.policy_of("gps"), Policy::Ask);
-        assert_eq!(tools.policy_of("camera"), Policy::Deny);
+        let of = |tools: &ToolsConfig, tool| {
+            tools.ruling(&ToolUse { user: "ada", agent: "a", server: None, tool })
+        };
+        assert_eq!(of(&tools, "gps"), Some((Policy::Ask, false)));
+        assert_eq!(of(&tools, "camera"), Some((Policy::Deny, false)));
         assert!(tools.allows("gps") && !tools.allows("camera"));
-        assert_eq!(tools.policy_of_surface("camera"), Policy::Deny);
         let policy = [("surface_run".to_owned(), Policy::Deny)].into();
         let tools = ToolsConfig { policy, ..ToolsConfig::default() };
         assert!(!tools.allows("run"), "by the name that models have for it, too");
-        assert_eq!(ToolsConfig::default().policy_of("anything"), Policy::Allow);
+        assert_eq!(of(&ToolsConfig::default(), "anything"), None);
+    }
+
+    #[test]
+    fn g21_a_rule_fits_by_user_agent_server_and_tool() {
+        let read = |text: &str| toml::from_str::<ToolsConfig>(text).unwrap();
+        let tools = read(
+            "[[rules]]
+             user = 'ada'
+             server = 'files'
+             tool = 'write*'
+             policy = 'allow'
+             [[rules]]
+             agent = 'bank-*'
+             policy = 'ask'
+             second_person = true",
+        );
+        assert!(tools.names_users());
+        let of = |user, agent, server, tool| tools.ruling(&ToolUse { user, agent, server, tool });
+        let files = |tool| Some(("files", tool));
+        let allow = Some((Policy::Allow, false));
+        assert_eq!(of("ada", "a", files("mcp_files_write"), "write"), allow);
+        assert_eq!(of("bob", "a", files("mcp_files_write"), "write"), None);
+        assert_eq!(of("ada", "a", Some(("disk", "mcp_disk_write")), "write"), None);
+        assert_eq!(of("ada", "a", None, "write"), None, "a device is no server of that name");
+        let two = Some((Policy::Ask, true));
+        assert_eq!(of("ada", "bank-1", files("mcp_files_write"), "write"), two);
+        assert_eq!(of("bob", "bank-1", None, "camera"), two);
+        let devices = read("[[rules]]\nserver = 'device'\npolicy = 'deny'");
+        let of = |server| devices.ruling(&ToolUse { user: "", agent: "", server, tool: "t" });
+        assert_eq!((of(None), of(files("t"))), (Some((Policy::Deny, false)), None));
+        assert!(toml::from_str::<ToolsConfig>("[[rules]]\ntool = 'x'").is_err(), "no policy");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{Answered, NewEntry, PlannedCall, RoundEnd, Tokens};
 
 use super::generate::Generated;
+use super::policy::ToolContext;
 use super::round::{Ended, Round};
 use super::tools::OfferedTools;
 use crate::clock;
@@ -53,7 +54,7 @@ impl Round<'_> {
         &mut self,
         calls: Vec<ToolCall>,
         mut said: Generated,
-        tools: &OfferedTools,
+        (tools, who): (&OfferedTools, &ToolContext),
         recalled: Vec<Message>,
         routed_to: &str,
     ) -> Ended {
@@ -72,7 +73,7 @@ impl Round<'_> {
         let results = calls.len() as u64;
         self.text().set_seq(self.job.last_seq + entries.len() as u64 + results + 1);
         let plan = |(n, call)| -> PlannedCall {
-            self.engine.plan(self.job.session, self.job.turn, n, call, tools, false)
+            self.engine.plan(who, (self.job.session, self.job.turn), n, call, tools, false)
         };
         let calls = (0..).zip(calls).map(plan).collect();
         let (then, carry) = match ends {

@@ -5,12 +5,13 @@
 //! and tools that are declared idempotent are called again. A call that waits for an approval goes
 //! on waiting. Any other call is reported to the model as lost, because it may or may not have run.
 
+use bowline_sbp::access::CredentialKind;
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::conversation::{Interrupted, interrupted};
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::{ApprovalId, MemoryId, Seq, SessionId, TurnId};
+use bowline_sbp::id::{AgentId, ApprovalId, MemoryId, Seq, SessionId, TurnId, UserId};
 use bowline_sbp::session::{
     CALL_INTERRUPTED, HandOff, Packed, Permission, PlannedCall, Replanned, Work,
 };
@@ -19,10 +20,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::Engine;
+use super::policy::{Ruling, ToolContext};
 use super::tools::{OfferedTools, REMEMBER, SURFACE};
+use super::{Engine, Identity};
 use crate::clock;
-use crate::config::Policy;
+use crate::config::{ApprovalsMode, Policy};
 use crate::mcp::{Offered, PREFIX};
 use crate::session::{BusySignal, CallJob, RoundJob, RoundReport, Workers};
 
@@ -41,6 +43,7 @@ impl Workers for Engine {
         session: SessionId,
         last_seq: Seq,
         turn: TurnId,
+        whose: (UserId, AgentId),
         store_is_busy: BusySignal,
     ) -> Result<Replanned, Failure> {
         let history = self.patiently(&store_is_busy, || self.store.history(session)).await?;
@@ -48,8 +51,11 @@ impl Workers for Engine {
         let Interrupted { calls, results } = interrupted(&messages);
         let names = calls.iter().map(|(_, call)| call.name.as_str());
         let tools = OfferedTools::for_interrupted(names, &self.mcp).await;
+        let who = self.tool_context(whose.0, &whose.1, &store_is_busy).await?;
+        let judge = || tools.clone().judged(self, &who);
+        let tools = self.patiently(&store_is_busy, judge).await?;
         let calls = calls.into_iter();
-        let calls = calls.map(|(n, call)| self.plan(session, turn, n, call, &tools, true));
+        let calls = calls.map(|(n, call)| self.plan(&who, (session, turn), n, call, &tools, true));
         let calls = calls.collect();
         let read = || self.store.entries_before(session, last_seq + 1, LOOK_BACK);
         let entries = self.patiently(&store_is_busy, read).await?;
@@ -121,8 +127,8 @@ impl Engine {
     /// Plans how a model's call is made. `after_crash`: it was made before, and may have run.
     pub(super) fn plan(
         &self,
-        session: SessionId,
-        turn: TurnId,
+        who: &ToolContext,
+        (session, turn): (SessionId, TurnId),
         n: u32,
         call: ToolCall,
         tools: &OfferedTools,
@@ -146,43 +152,64 @@ impl Engine {
             Some(bent) if after_crash => Some(bent.to_owned()),
             _ => tools.on_surface(&call.name).map(str::to_owned),
         };
-        let (name, again, policy, work) = match device {
+        let (name, again, ruling, work) = match device {
             _ if call.name == REMEMBER => {
-                let work = Work::Task { tool: REMEMBER.to_owned(), input: input.clone() };
-                (REMEMBER.to_owned(), true, Policy::Allow, work)
+                let work = Work::Task { tool: REMEMBER.to_owned(), input };
+                return PlannedCall {
+                    id: Uuid::new_v4(),
+                    n,
+                    call,
+                    work,
+                    permission: None,
+                    again: true,
+                };
             }
             Some(tool) => {
                 let patience = rules.timeout_of(&tool);
                 // After a restart no device is attached yet: it gets the tool's whole timeout to
                 // reconnect.
                 let wait = if after_crash { patience } else { rules.wait_for_surface };
-                let (again, policy) = (rules.is_idempotent(&tool), rules.policy_of_surface(&tool));
+                let (again, ruling) =
+                    (rules.is_idempotent(&tool), self.ruling_on_device(who, &tool));
                 let work =
                     Work::Device { tool: tool.clone(), input: input.clone(), patience, wait };
-                (tool, again, policy, work)
+                (tool, again, ruling, work)
             }
             // Looked up only when the call is made: the server may still be starting, and an
             // approval takes time.
             None if on_server.is_some() || (after_crash && call.name.starts_with(PREFIX)) => {
                 let again = on_server.is_some_and(Offered::is_idempotent);
                 let work = Work::Task { tool: call.name.clone(), input: input.clone() };
-                (call.name.clone(), again, rules.policy_of(&call.name), work)
+                (call.name.clone(), again, self.ruling_on_server(who, &call.name, tools), work)
             }
             None => return fixed(call, GONE),
         };
-        let permission = match policy {
+        let permission = match ruling.policy {
             Policy::Deny => return fixed(call, "this tool may not be called here"),
             Policy::Allow if after_crash && !again => return fixed(call, CALL_INTERRUPTED),
             Policy::Allow => None,
-            Policy::Ask => Some(self.question(session, turn, &name, input)),
+            Policy::Ask => {
+                let definition = on_server.map(Offered::pinned).unwrap_or_default();
+                let question = self.question((session, turn), &name, input, ruling);
+                Some(Permission { definition, ..question })
+            }
         };
         PlannedCall { id: Uuid::new_v4(), n, call, work, permission, again }
     }
 
     /// The approval request for a call of this tool with this input.
-    fn question(&self, session: SessionId, turn: TurnId, tool: &str, input: Value) -> Permission {
+    fn question(
+        &self,
+        (session, turn): (SessionId, TurnId),
+        tool: &str,
+        input: Value,
+        ruling: Ruling,
+    ) -> Permission {
         let created_at = clock::now();
         Permission {
+            definition: String::new(),
+            unless_device_asks: ruling.by_default,
+            wait: self.tools.approvals == ApprovalsMode::Wait,
             approval: Approval {
                 approval_id: ApprovalId(Uuid::now_v7()),
                 session_id: session,
@@ -192,6 +219,12 @@ impl Engine {
                 state: ApprovalState::Pending,
                 created_at,
                 expires_at: created_at + self.tools.approval_timeout,
+                device: None,
+                changed: ruling.changed,
+                second_person: ruling.second_person,
+                asked_by: None,
+                asked_with: None,
+                decision: None,
             },
         }
     }
@@ -201,15 +234,26 @@ impl Engine {
 /// an approval.
 pub(crate) fn planned_for_host(
     engine: &Engine,
-    session: SessionId,
+    identity: &Identity,
+    (session, who): (SessionId, &ToolContext),
     tool: &str,
     input: Value,
 ) -> Result<PlannedCall, String> {
     let rules = &engine.tools;
-    let permission = match rules.policy_of_surface(tool) {
+    let ruling = engine.ruling_on_device(who, tool);
+    let permission = match ruling.policy {
         Policy::Deny => return Err("this tool may not be called here".into()),
         Policy::Allow => None,
-        Policy::Ask => Some(engine.question(session, TurnId(Uuid::now_v7()), tool, input.clone())),
+        Policy::Ask => {
+            let turn = TurnId(Uuid::now_v7());
+            let mut question = engine.question((session, turn), tool, input.clone(), ruling);
+            question.approval.asked_by = Some(identity.user());
+            // A person at their own terminal may have the same `local.key` as a host on it.
+            if let CredentialKind::Key(id) = &identity.credential.kind {
+                question.approval.asked_with = Some(id.to_string());
+            }
+            Some(question)
+        }
     };
     let (patience, wait) = (rules.timeout_of(tool), rules.wait_for_surface);
     Ok(PlannedCall {

@@ -5,13 +5,16 @@
 
 mod user_keys;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bowline_sbp::access::{
     Action, Authorization, Credential, CredentialKind, Relation, Scope, may,
 };
+use bowline_sbp::approval::Decider;
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, SessionId, UserId};
+use bowline_sbp::session::Author;
 use bowline_store::{Session, UserKey};
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -23,17 +26,22 @@ use crate::auth::{self, Credentials, Denied, hash_token};
 use crate::clock;
 use crate::config::matches;
 
+/// The name of the user who was there from the start.
+const OWNER_NAME: &str = "owner";
+
 /// Who is asking.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) credential: Credential,
     /// The user's key that was shown, if it was one.
     key: Option<Arc<UserKey>>,
+    /// The name of the key's user.
+    name: Option<Arc<str>>,
 }
 
 impl Identity {
     pub(crate) fn of(credential: Credential) -> Self {
-        Self { credential, key: None }
+        Self { credential, key: None, name: None }
     }
 
     pub(crate) fn of_session(session: &Session) -> Self {
@@ -42,6 +50,22 @@ impl Identity {
 
     pub(crate) fn user(&self) -> UserId {
         self.credential.user
+    }
+
+    /// Who speaks in a session, if it is not the session's user.
+    pub(crate) fn author_in(&self, session_user: UserId) -> Option<Author> {
+        (self.user() != session_user).then(|| self.author())
+    }
+
+    pub(crate) fn author(&self) -> Author {
+        let name = self.name.as_deref().unwrap_or(OWNER_NAME).to_owned();
+        Author { user: self.user(), name }
+    }
+
+    /// Who decides on a tool call, from that address.
+    pub(crate) fn decider(&self, from: Option<IpAddr>) -> Decider {
+        let credential = self.credential.kind.record();
+        Decider { user: self.user(), credential, from: from.map(|from| from.to_string()) }
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
@@ -125,7 +149,11 @@ impl Engine {
             return Ok(Some(Identity::of(credential)));
         }
         let found = self.users.check(&*self.store, shown).await?;
-        Ok(found.map(|(credential, key)| Identity { credential, key: Some(key) }))
+        Ok(found.map(|(credential, key, name)| Identity {
+            credential,
+            key: Some(key),
+            name: Some(name),
+        }))
     }
 
     /// Who asks for something at the gateway. A session's token is for its session: it does not count

@@ -9,7 +9,7 @@ use bowline_sbp::completion::Assembly;
 use bowline_sbp::context::{self, Asked, LeftOut, Plan};
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{AgentId, Seq};
-use bowline_sbp::message::Message;
+use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{LiveSurface, NewEntry, Origin, RoundEnd, TurnRequest};
 use bowline_sbp::surface::SurfaceContext;
 use serde_json::value::to_raw_value;
@@ -93,7 +93,16 @@ impl Engine {
             None => (Assembly::default(), round.recalled().await),
         };
         let tools = OfferedTools::offered(request, model, self.memory, &job.surfaces);
-        let tools = tools.with_servers(&self.mcp, &self.tools, request).await;
+        let tools = tools.with_servers(&self.mcp, request).await;
+        let who = match self.tool_context(job.user, &job.agent_id, &job.store_is_busy).await {
+            Ok(who) => who,
+            Err(failure) => return round.give_up(failure),
+        };
+        let judge = || tools.clone().judged(self, &who);
+        let tools = match self.patiently(&job.store_is_busy, judge).await {
+            Ok(tools) => tools,
+            Err(failure) => return round.give_up(failure),
+        };
         // In the last round, tool calls are not run.
         let last = job.round >= self.tools.max_rounds || self.tools.is_spent(job.spent_usd);
         let mut call = round.call(model, plan.prompt);
@@ -118,7 +127,7 @@ impl Engine {
             let answered = round.answered(said, model.name());
             return (RoundEnd::Answered(Box::new(answered)), None);
         }
-        round.calls_made(calls, said, &tools, recalled, model.name())
+        round.calls_made(calls, said, (&tools, &who), recalled, model.name())
     }
 }
 
@@ -159,6 +168,9 @@ impl Round<'_> {
     /// An entry of this turn, to be appended after those that were marked before.
     pub(super) fn marked(&mut self, mut entry: NewEntry) -> NewEntry {
         entry.caller = self.request.caller;
+        if entry.kind == EntryKind::Message {
+            entry.author = self.request.author.as_ref().map(|author| author.name.clone());
+        }
         if let Some(Marks { replaces, instruction }) = self.marks.take() {
             entry.replaces = replaces;
             entry.instruction = instruction;

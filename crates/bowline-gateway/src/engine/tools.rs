@@ -1,14 +1,18 @@
 //! The tools that a model is offered in a turn: the gateway's own, those of attached surfaces, and
 //! those of MCP servers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use bowline_sbp::approval::DefinitionChange;
 use bowline_sbp::session::{LiveSurface, TurnRequest};
 use bowline_sbp::surface::SurfaceTool;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::config::{self, Policy, Remember};
+use super::Engine;
+use super::policy::{Ruling, ToolContext};
+use crate::config::{Policy, Remember};
 use crate::mcp::{Offered, PREFIX, Servers, names};
 use crate::model::Model;
 
@@ -26,6 +30,8 @@ pub(super) struct OfferedTools {
     mcp: Vec<Offered>,
     /// Name prefixes that belong to configured MCP servers, whether or not these are connected.
     owned: Vec<String>,
+    /// Tools whose definition is not the pinned one.
+    changed: HashMap<String, DefinitionChange>,
 }
 
 impl OfferedTools {
@@ -52,18 +58,30 @@ impl OfferedTools {
     }
 
     /// Adds the tools of MCP servers (SBP-L5-06).
-    pub(super) async fn with_servers(
-        mut self,
-        servers: &Servers,
-        rules: &config::ToolsConfig,
-        request: &TurnRequest,
-    ) -> Self {
+    pub(super) async fn with_servers(mut self, servers: &Servers, request: &TurnRequest) -> Self {
         self.mcp = servers.offered().await;
-        self.mcp.retain(|tool| {
-            !speaks_of_tool(request, tool.name()) && rules.policy_of(tool.name()) != Policy::Deny
-        });
+        self.mcp.retain(|tool| !speaks_of_tool(request, tool.name()));
         self.owned = servers.prefixes().filter(|prefix| !brings_tools(request, prefix)).collect();
         self
+    }
+
+    /// Leaves out what the rules deny, and notes which definitions have changed.
+    pub(super) async fn judged(
+        mut self,
+        engine: &Engine,
+        who: &ToolContext,
+    ) -> bowline_store::Result<Self> {
+        self.changed = engine.pins.changes(&*engine.store, &self.mcp).await?;
+        let is_denied = |ruling: Ruling| ruling.policy == Policy::Deny;
+        let judged = self.clone();
+        self.mcp.retain(|tool| !is_denied(engine.ruling_on_server(who, tool.name(), &judged)));
+        self.surface.retain(|(_, tool)| !is_denied(engine.ruling_on_device(who, &tool.name)));
+        Ok(self)
+    }
+
+    /// How the definition of a server's tool has changed, if it has.
+    pub(super) fn change_of(&self, name: &str) -> Option<&DefinitionChange> {
+        self.changed.get(name)
     }
 
     /// The tools of MCP servers, for calls that a crash has interrupted.
@@ -75,7 +93,17 @@ impl OfferedTools {
         if !calls.any(|name| name.starts_with(PREFIX)) {
             return Self::default();
         }
-        Self { mcp: servers.offered_after_all().await, ..Self::default() }
+        Self::of_servers(servers.offered_after_all().await)
+    }
+
+    /// Tools of servers alone.
+    pub(super) fn of_servers(mcp: Vec<Offered>) -> Self {
+        Self { mcp, ..Self::default() }
+    }
+
+    /// The names of servers' tools that models use.
+    pub(super) fn server_names(&self) -> impl Iterator<Item = &str> {
+        self.mcp.iter().map(Offered::name)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -59,15 +59,17 @@ pub(crate) async fn decide(
     body: Body,
 ) -> Api<Json<Approval>> {
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &credentials, Action::Decide).await?;
+    let (_, identity) = app.engine.allow_in(&credentials, id, Action::Decide).await?;
     let bytes = body::read(body, &app.engine.limits).await?;
-    let Decision { approved } = body::json(&bytes)?;
+    let Decision { approved, always } = body::json(&bytes)?;
     let unknown = || {
         ApiError::new(Code::NotFound, "the session has no such approval")
             .detail("GET /v1/sessions/{id}/approvals lists them")
     };
     let approval: ApprovalId = approval.parse().map_err(|_| unknown())?;
-    let stands = match app.sessions.handle(id).call(Command::Decide { approval, approved }).await? {
+    let by = identity.decider(credentials.from);
+    let decide = Command::Decide { approval, approved, always, by };
+    let stands = match app.sessions.handle(id).call(decide).await? {
         Reply::Decided(Some(stands)) => *stands,
         Reply::Refused(refusal) => return Err(refused(refusal).into()),
         // The actor does not know it any more: it was decided some time ago.

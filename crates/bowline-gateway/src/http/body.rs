@@ -117,6 +117,7 @@ pub(crate) fn credentials(headers: &HeaderMap, peer: Option<&Peer>) -> Credentia
     Credentials {
         bearer: bearer.filter(|token| !token.is_empty()),
         session_token: text(SESSION_TOKEN).filter(|t| !t.is_empty()).map(str::to_owned),
+        from: peer.map(|peer| peer.address),
         from_loopback: !is_forwarded && peer.is_some_and(|peer| is_loopback(peer.address)),
         is_forwarded,
     }

@@ -164,6 +164,11 @@ async fn take_turn(
         caller: Some(caller_tag(headers, &credentials)),
         history: options.history,
         digest,
+        author: match &target {
+            Target::New { .. } => None,
+            Target::Existing { session, .. } => identity.author_in(session.user),
+        },
+        wait_for_approval: options.waits_for_approval(engine.tools.approvals),
         params: chat.params(),
     };
     // A model that no upstream serves is refused before anything is stored.

@@ -15,7 +15,7 @@ mod sessions;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -129,4 +129,32 @@ pub(crate) async fn servers(
 ) -> Result<Json<Health>, ApiError> {
     app.engine.allow(&credentials, Action::UseServers).await?;
     Ok(Json(app.engine.mcp.health().await))
+}
+
+/// The definitions of a server's tools that were accepted.
+#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+pub(crate) struct AcceptedTools {
+    server: String,
+    tools: Vec<String>,
+}
+
+/// Accept what a server says of its tools now. Until then, a tool whose definition has changed asks each
+/// time.
+#[utoipa::path(
+    post, path = "/v1/mcp/servers/{server}/accept", tag = "mcp",
+    responses(
+        (status = 200, body = AcceptedTools),
+        (status = 404, body = bowline_sbp::api::ErrorBody),
+    ),
+)]
+pub(crate) async fn accept(
+    State(app): State<Arc<App>>,
+    Path(server): Path<String>,
+    credentials: Credentials,
+) -> Result<Json<AcceptedTools>, ApiError> {
+    app.engine.allow(&credentials, Action::Operate).await?;
+    let tools = app.engine.mcp.tools_of(&server).await?;
+    app.engine.pins.accept(&*app.engine.store, &tools).await?;
+    let tools = tools.iter().map(|tool| tool.name().to_owned()).collect();
+    Ok(Json(AcceptedTools { server, tools }))
 }

@@ -76,6 +76,7 @@ use super::{
         ops::readyz,
         ops::metrics,
         mcp::servers,
+        mcp::accept,
         mcp::library::prompts,
         mcp::library::prompt,
         mcp::library::resources,

@@ -394,6 +394,7 @@ pub(super) fn message(entry: Entry) -> MessageView {
         cost_usd: entry.cost_usd,
         status: entry.status,
         agent_id: entry.agent_id,
+        author: entry.author,
         created_at: entry.created_at,
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Tool {
     pub definition: Box<RawValue>,
     /// Running it twice has the same effect as once.
     pub idempotent: bool,
+    /// Its server says that it changes nothing.
+    pub read_only: bool,
     pub work: ToolAction,
 }
 
@@ -74,7 +76,15 @@ pub(super) fn for_resources(server: &str, tools: &[Tool]) -> Vec<Tool> {
     let tool = |(tool, work, description, schema): (&str, ToolAction, String, Value)| {
         let name = format!("{PREFIX}{server}_{tool}");
         let definition = definition(&name, &description, &schema);
-        Tool { name, tool: tool.into(), description, definition, idempotent: true, work }
+        Tool {
+            name,
+            tool: tool.into(),
+            description,
+            definition,
+            idempotent: true,
+            read_only: true,
+            work,
+        }
     };
     let ours = ours.into_iter().map(tool);
     ours.filter(|ours| !tools.iter().any(|tool| tool.name == ours.name)).collect()
@@ -103,6 +113,7 @@ fn tool(name: String, listed: &LibraryPage, settings: &McpServerConfig) -> Tool 
         hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
     });
     Tool {
+        read_only: hints.is_some_and(|hints| hints.read_only_hint == Some(true)),
         idempotent: harmless || settings.is_idempotent(&listed.name),
         tool: listed.name.to_string(),
         definition: definition(&name, &description, &schema),

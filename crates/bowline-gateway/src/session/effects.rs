@@ -38,8 +38,10 @@ impl Driver {
                 let (workers, facts) = self.worker();
                 let (session, last_seq) = (self.id, actor.machine().head().last_seq);
                 let busy = self.busy_signal();
+                let machine = actor.machine();
+                let whose = (machine.user(), machine.agent_id().clone());
                 tokio::spawn(async move {
-                    let work = workers.replan(session, last_seq, turn, busy);
+                    let work = workers.replan(session, last_seq, turn, whose, busy);
                     let plan = AssertUnwindSafe(work).catch_unwind().await;
                     let plan = plan.unwrap_or_else(|_| Err(panicked()));
                     let _ = facts.send(TaskReport::fact(Fact::Replanned { turn, attempt, plan }));

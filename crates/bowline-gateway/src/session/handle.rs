@@ -351,7 +351,7 @@ pub(crate) fn refused(refusal: Refusal) -> Failure {
         Refusal::KeyReused => Code::KeyReused,
         Refusal::TurnUnknown | Refusal::StoreFailed => Code::Internal,
         Refusal::TooManySurfaces(_) => Code::RateLimited,
-        Refusal::Revoked => Code::Forbidden,
+        Refusal::Revoked | Refusal::SecondPerson | Refusal::OwnCall => Code::Forbidden,
         Refusal::TooManyDevices(_) => Code::InvalidRequest,
         Refusal::NoDevice => Code::NotFound,
         Refusal::Stopping | Refusal::NotStored => Code::NotNow,

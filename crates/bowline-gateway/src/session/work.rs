@@ -50,6 +50,11 @@ pub(crate) struct RoundJob {
 pub(crate) struct BusySignal(pub(super) Box<dyn Fn() + Send + Sync>);
 
 impl BusySignal {
+    /// Nobody waits for it.
+    pub(crate) fn none() -> Self {
+        Self(Box::new(|| {}))
+    }
+
     pub(crate) fn give(&self) {
         (self.0)();
     }
@@ -101,6 +106,7 @@ pub(crate) trait Workers: std::fmt::Debug + Send + Sync + 'static {
         session: SessionId,
         last_seq: Seq,
         turn: TurnId,
+        whose: (UserId, AgentId),
         store_is_busy: BusySignal,
     ) -> Result<Replanned, Failure>;
 

@@ -26,6 +26,7 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
         path if path.starts_with("/v1/users") || path.starts_with("/v1/keys") => {
             Action::ManageUsers
         }
+        "/v1/mcp/servers/{server}/accept" => Action::Operate,
         path if path.starts_with("/v1/mcp/servers") => Action::UseServers,
         path if path.starts_with("/v1/agents") && get => Action::ReadMemory,
         path if path.starts_with("/v1/agents") => Action::WriteMemory,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_gateway::Gateway;
-use bowline_gateway::config::Config;
+use bowline_gateway::config::{ApprovalsMode, Config, Policy, ToolRule};
 use bowline_store::Store;
 use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
@@ -23,6 +23,18 @@ pub(crate) struct Bench {
     pub(crate) store: Arc<Sqlite>,
     pub(crate) http: reqwest::Client,
     pub(crate) folder: tempfile::TempDir,
+}
+
+/// A rule that lets every tool run.
+fn allow_all() -> ToolRule {
+    ToolRule {
+        user: None,
+        agent: None,
+        server: None,
+        tool: None,
+        policy: Policy::Allow,
+        second_person: false,
+    }
 }
 
 /// A session and its token.
@@ -107,6 +119,9 @@ impl Bench {
     ) -> Self {
         let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
         config.offline.pace = Duration::ZERO;
+        // Most tests are about what becomes of a call, not about permission; `permissions.rs` is.
+        config.tools.rules.push(allow_all());
+        config.tools.approvals = ApprovalsMode::Wait;
         change(&mut config);
         let gateway = Gateway::start(config, shared, Some(LOCAL_KEY)).await.unwrap();
         Self { gateway, store, http: reqwest::Client::new(), folder }

@@ -22,7 +22,7 @@ use bowline_store::{
     Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
     Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page,
     Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, StoredSecret, Tether,
-    TurnMemories, Upkeep, User, UserKey, Users,
+    ToolPin, TurnMemories, Upkeep, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -150,6 +150,8 @@ fails_when_told! {
     }
     Approvals {
         approvals(id: SessionId) -> Vec<Approval>;
+        tool_pins() -> Vec<ToolPin>;
+        pin_tools(pins: Vec<ToolPin>, at: Timestamp) -> ();
     }
     Search {
         index(steps: u32) -> bool;
@@ -267,6 +269,10 @@ impl Upkeep for Failing {
 
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
         self.store.forget_approvals(before).await
+    }
+
+    async fn take_notice(&self, name: &'static str) -> Result<bool> {
+        self.store.take_notice(name).await
     }
 
     async fn purge_words(&self, steps: u32) -> Result<bool> {

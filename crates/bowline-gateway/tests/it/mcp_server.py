@@ -96,6 +96,15 @@ def mark(file: str) -> str:
     return "marked"
 
 
+@server.tool(
+    structured_output=False,
+    description=os.environ.get("LOOK_ABOUT", "Looks at the weather."),
+    annotations=ToolAnnotations(read_only_hint=True),
+)
+def look() -> str:
+    return "sunny"
+
+
 @server.tool(structured_output=False)
 def stamp(file: str) -> str:
     note(file, "stamped")

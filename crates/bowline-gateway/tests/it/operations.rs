@@ -85,8 +85,15 @@ async fn asked_in(bench: &Bench, session: &Session) -> String {
         state: ApprovalState::Pending,
         created_at: at,
         expires_at: at + std::time::Duration::from_secs(60),
+        device: None,
+        changed: None,
+        second_person: false,
+        asked_by: None,
+        asked_with: None,
+        decision: None,
     };
-    let asked = session::Write::Ask(AskedRow { approval, place: (1, 0) });
+    let asked =
+        session::Write::Ask(AskedRow { approval, place: (1, 0), definition: String::new() });
     by_a_dead_process(&bench.store, session_id, None, |_| vec![asked]).await;
     id.to_string()
 }

@@ -118,6 +118,20 @@ pub enum CredentialKind {
     Device(SessionId),
 }
 
+impl CredentialKind {
+    /// What stands for it in records: the id of a key, else what kind it is. No secret.
+    pub fn record(&self) -> String {
+        match self {
+            CredentialKind::Open => "open".into(),
+            CredentialKind::Local => "local".into(),
+            CredentialKind::Configured => "configured".into(),
+            CredentialKind::Key(id) => id.to_string(),
+            CredentialKind::Session(_) => "session".into(),
+            CredentialKind::Device(_) => "device".into(),
+        }
+    }
+}
+
 /// A credential that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {

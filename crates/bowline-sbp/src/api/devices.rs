@@ -74,4 +74,7 @@ pub struct ApprovalList {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Decision {
     pub approved: bool,
+    /// Also allow later calls of the tool by the same device in this session.
+    #[serde(default)]
+    pub always: bool,
 }

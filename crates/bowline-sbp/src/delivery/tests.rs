@@ -139,6 +139,7 @@ fn sbp_l2_20_questions_come_in_their_place_and_once() {
         seq,
         turn_id: turn_id(seq + 1),
         content: "why?".into(),
+        author: None,
         created_at: Timestamp::UNIX_EPOCH,
     };
     assert!(matches!(d.question(question(1)), Some(ServerFrame::UserTurn { .. })));

@@ -40,10 +40,11 @@ fn value(frame: &ClientFrame) -> Value {
             "result": result,
             "error": error,
         }),
-        ClientFrame::Decide { approval_id, approved } => json!({
+        ClientFrame::Decide { approval_id, approved, always } => json!({
             "type": "APPROVAL_DECISION",
             "approval_id": approval_id,
             "approved": approved,
+            "always": always,
         }),
         // Every gateway ignores it (SBP-L2-17).
         ClientFrame::Unknown => json!({ "type": "UNKNOWN" }),
@@ -101,6 +102,7 @@ mod tests {
             ClientFrame::Decide {
                 approval_id: ApprovalId(uuid::Uuid::from_u128(7)),
                 approved: false,
+                always: false,
             },
             ClientFrame::Unknown,
         ] {

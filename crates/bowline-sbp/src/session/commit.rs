@@ -5,7 +5,9 @@ use uuid::Uuid;
 
 use super::input::HandedOff;
 use super::log::Placed;
-use super::row::{AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, NewSession, TurnRow};
+use super::row::{
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, NewSession, TurnRow,
+};
 use crate::approval;
 use crate::blob::Blob;
 use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId, UserId};
@@ -76,7 +78,11 @@ pub enum Write {
     StepApproval {
         id: ApprovalId,
         state: approval::ApprovalState,
+        /// Set by a person's decision.
+        decision: Option<approval::DecisionRecord>,
     },
+    /// Inserts or replaces what is allowed for good.
+    Grant(GrantRow),
     Attach(AttachmentRow),
     Detach {
         epoch: u64,
@@ -106,6 +112,7 @@ impl Write {
             Write::Forget { .. } => "forget",
             Write::Ask(_) => "ask",
             Write::StepApproval { .. } => "step_approval",
+            Write::Grant(_) => "grant",
             Write::Attach(_) => "attach",
             Write::Detach { .. } => "detach",
             Write::Delivered { .. } => "delivered",
@@ -154,4 +161,6 @@ pub struct Loaded {
     pub devices: Vec<DeviceRow>,
     /// Open approvals, and all approvals of turns that have not ended.
     pub asked: Vec<AskedRow>,
+    #[serde(default)]
+    pub grants: Vec<GrantRow>,
 }

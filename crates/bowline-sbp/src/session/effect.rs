@@ -114,6 +114,10 @@ pub enum Refusal {
     NoDevice,
     #[error("the session is being handed over already")]
     HandoffWaits,
+    #[error("this call takes the approval of another user than the one who asked for it")]
+    SecondPerson,
+    #[error("the key that made the call may not approve it")]
+    OwnCall,
     #[error("the handoff failed: {0}")]
     Failed(crate::error::Failure),
     #[error("the gateway is stopping; try again soon")]

@@ -13,9 +13,10 @@ use super::log::NewEntry;
 use super::request::TurnRequest;
 use super::row::{IdempotencyKey, TokenHash};
 use super::turn::{PlannedCall, Replanned, RoundEnd};
+use crate::approval::Decider;
 use crate::blob::Blob;
 use crate::error::Failure;
-use crate::id::{AgentId, ApprovalId, ExportId, Seq, SessionId, SnapshotId, TurnId};
+use crate::id::{AgentId, ApprovalId, ExportId, Seq, SessionId, SnapshotId, TurnId, UserId};
 use crate::lifecycle::Change;
 use crate::surface::{SurfaceContext, SurfaceTool};
 
@@ -91,6 +92,10 @@ pub enum Command {
     Decide {
         approval: ApprovalId,
         approved: bool,
+        /// Also allow later calls of the tool by the same device.
+        #[serde(default)]
+        always: bool,
+        by: Decider,
     },
     /// A call of a device's tool that belongs to no turn.
     CallDevice {
@@ -146,6 +151,9 @@ pub struct Attach {
     /// The session is shared with its user. It changes neither the session's status nor its devices.
     #[serde(default)]
     pub guest: bool,
+    /// Its user, if that may decide on tool calls here.
+    #[serde(default)]
+    pub approver: Option<UserId>,
 }
 
 /// An attachment. Messages from a surface count only while its `epoch` is attached (G6).

@@ -53,6 +53,9 @@ pub struct LiveTurn {
     pub sender: Option<u64>,
     /// The last user message, for display.
     pub question: Option<Arc<str>>,
+    /// The name of who asked, if it was not the session's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<Arc<str>>,
     /// The model that is asked.
     #[serde(default)]
     pub model: Arc<str>,

@@ -27,6 +27,9 @@ pub struct NewEntry {
     /// Who sent the turn over HTTP.
     #[serde(default)]
     pub caller: Option<CallerTag>,
+    /// The name of who said it, if it was not the session's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
     /// The log position of the answer that this turn's answer supersedes: on the turn's first entry.
     #[serde(default)]
     pub replaces: Option<Seq>,
@@ -51,6 +54,7 @@ impl NewEntry {
             agent_id: None,
             carried: None,
             caller: None,
+            author: None,
             replaces: None,
             instruction: None,
             blobs: Vec::new(),

@@ -15,6 +15,7 @@ mod approvals;
 mod calls;
 mod handoff;
 mod load;
+mod permissions;
 mod submit;
 mod surfaces;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::approvals::Question;
+use self::approvals::{Question, Verdict};
 use self::calls::Call;
 use self::surfaces::Surface;
 use self::turns::{Item, Turn, TurnState};
@@ -35,7 +36,7 @@ use super::input::{Command, CommandId, Fact, Input, KnownKey, Now};
 use super::live::{Closed, LiveState};
 use super::log::{NewEntry, Placed};
 use super::request::TurnRequest;
-use super::row::{DeviceRow, Head, NewSession, Snapshot, SnapshotKind};
+use super::row::{DeviceRow, GrantRow, Head, NewSession, Snapshot, SnapshotKind};
 use super::turn::Outcome;
 use crate::id::{AgentId, SessionId, SnapshotId, TurnId, UserId};
 use crate::lifecycle::{Change, Status};
@@ -107,6 +108,7 @@ pub struct Machine {
     devices: Arc<Vec<DeviceRow>>,
     calls: Vec<Call>,
     asked: Vec<Question>,
+    grants: Vec<GrantRow>,
     stopping: bool,
     gone: bool,
     /// The next turn creates the session.
@@ -140,6 +142,7 @@ impl Machine {
             devices: Arc::default(),
             calls: Vec::new(),
             asked: Vec::new(),
+            grants: Vec::new(),
             stopping: false,
             gone: false,
             making: false,
@@ -192,9 +195,12 @@ impl Machine {
                 self.tool_result(epoch, call, result, now, step);
                 step.reply(id, Reply::Done);
             }
-            Command::Decide { approval, approved } => {
-                let stands = self.decide(approval, approved, now, step);
-                step.reply(id, Reply::Decided(stands.map(Box::new)));
+            Command::Decide { approval, approved, always, by } => {
+                let verdict = Verdict { approved, always, by };
+                match self.decide(approval, verdict, now, step) {
+                    Ok(stands) => step.reply(id, Reply::Decided(stands.map(Box::new))),
+                    Err(refusal) => step.refuse(id, refusal),
+                }
             }
             Command::CallDevice { call } => self.call_device(id, *call, now, step),
             Command::GiveUpCall { call } => {

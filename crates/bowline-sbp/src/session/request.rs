@@ -5,7 +5,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
 use crate::context::{CallerTag, HistoryMode};
-use crate::id::AgentId;
+use crate::id::{AgentId, UserId};
 use crate::message::Message;
 
 /// Where a turn came from, which decides what is stored if it fails.
@@ -58,6 +58,14 @@ impl TryFrom<String> for RequestDigest {
     }
 }
 
+/// Somebody with whom a session is shared, who spoke in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Author {
+    pub user: UserId,
+    /// The user's name, which never changes.
+    pub name: String,
+}
+
 /// A turn request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TurnRequest {
@@ -89,6 +97,12 @@ pub struct TurnRequest {
     /// For requests over HTTP without an idempotency key: joins a retry to its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<RequestDigest>,
+    /// Who asked, if it was not the session's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<Author>,
+    /// Tool calls wait for an approval although nobody who may give it is attached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wait_for_approval: bool,
 }
 
 impl TurnRequest {
@@ -110,6 +124,8 @@ impl TurnRequest {
             caller: None,
             history: None,
             digest: None,
+            author: None,
+            wait_for_approval: false,
         }
     }
 

@@ -212,4 +212,18 @@ pub struct AskedRow {
     /// The log position of the entry that holds the calls, and the index of the call in it. Not the
     /// model's call id: a model may give two calls of a turn the same id.
     pub place: (Seq, u32),
+    /// The tool's definition that the approval is for.
+    #[serde(default)]
+    pub definition: String,
+}
+
+/// "Always here": calls of a tool by one device of the session need no approval any more, as long as the
+/// tool's definition stays the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantRow {
+    pub tool: String,
+    /// The device's `surface_id`; `#` and an epoch for one without a name; empty for a server's tool.
+    pub device: String,
+    pub definition: String,
+    pub at: Timestamp,
 }

@@ -104,10 +104,32 @@ pub struct PlannedCall {
     pub again: bool,
 }
 
-/// The approval that a call needs.
+/// The approval that a call needs, unless somebody allowed it for good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Permission {
     pub approval: Approval,
+    /// The definition of a server's tool. That of a device's tool is the device's.
+    #[serde(default)]
+    pub definition: String,
+    /// A device that asks its user by itself needs no approval.
+    #[serde(default)]
+    pub unless_device_asks: bool,
+    /// Wait for a decision although nobody who may give it is attached.
+    #[serde(default)]
+    pub wait: bool,
+}
+
+impl Permission {
+    /// For this approval, in any case.
+    pub fn of(approval: Approval) -> Self {
+        Self { approval, definition: String::new(), unless_device_asks: false, wait: true }
+    }
+
+    /// How long a person may take to decide.
+    pub fn time(&self) -> Duration {
+        let time = self.approval.created_at.duration_until(self.approval.expires_at);
+        Duration::try_from(time).unwrap_or_default()
+    }
 }
 
 /// Who makes a call.

@@ -4,7 +4,7 @@
 //! in length, and control and invisible characters are removed (prompt injection).
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The most tools of one device.
 const MOST: usize = 64;
@@ -25,6 +25,21 @@ pub struct SurfaceTool {
     /// A JSON schema of its input.
     #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
     pub input_schema: Option<Map<String, Value>>,
+    /// The device itself asks its user before it runs the tool (ours).
+    pub asks: bool,
+}
+
+impl SurfaceTool {
+    /// A tool that is only a name.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.into(), description: None, input_schema: None, asks: false }
+    }
+
+    /// What is said of it besides its name, as JSON text. A permission that was given for good holds
+    /// for this definition.
+    pub fn definition(&self) -> String {
+        json!({ "description": self.description, "input_schema": self.input_schema }).to_string()
+    }
 }
 
 /// Both wire forms of a tool.
@@ -38,15 +53,17 @@ enum Declared {
         description: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input_schema: Option<Map<String, Value>>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asks: bool,
     },
 }
 
 impl From<Declared> for SurfaceTool {
     fn from(said: Declared) -> Self {
         match said {
-            Declared::Name(name) => Self { name, description: None, input_schema: None },
-            Declared::Typed { name, description, input_schema } => {
-                Self { name, description, input_schema }
+            Declared::Name(name) => Self::named(&name),
+            Declared::Typed { name, description, input_schema, asks } => {
+                Self { name, description, input_schema, asks }
             }
         }
     }
@@ -55,9 +72,11 @@ impl From<Declared> for SurfaceTool {
 impl From<SurfaceTool> for Declared {
     fn from(tool: SurfaceTool) -> Self {
         match tool {
-            SurfaceTool { name, description: None, input_schema: None } => Declared::Name(name),
-            SurfaceTool { name, description, input_schema } => {
-                Declared::Typed { name, description, input_schema }
+            SurfaceTool { name, description: None, input_schema: None, asks: false } => {
+                Declared::Name(name)
+            }
+            SurfaceTool { name, description, input_schema, asks } => {
+                Declared::Typed { name, description, input_schema, asks }
             }
         }
     }
@@ -117,7 +136,8 @@ fn tool(item: &Value) -> Option<SurfaceTool> {
         serde_json::to_string(schema).is_ok_and(|text| text.len() <= LARGEST_SCHEMA)
     });
     let input_schema = given.map(schema);
-    Some(SurfaceTool { name: name.to_owned(), description: said, input_schema })
+    let asks = item.get("asks") == Some(&Value::Bool(true));
+    Some(SurfaceTool { name: name.to_owned(), description: said, input_schema, asks })
 }
 
 #[cfg(test)]

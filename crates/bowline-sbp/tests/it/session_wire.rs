@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bowline_sbp::access::OWNER;
 use bowline_sbp::api::SbpInfo;
-use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::approval::{Approval, ApprovalState, Decider};
 use bowline_sbp::blob::Blob;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::context::{CallerTag, HistoryMode, LeftOut};
@@ -71,6 +71,8 @@ fn submit() -> Submit {
         caller: Some(CallerTag(u64::MAX)),
         history: Some(HistoryMode::Mine),
         digest: Some(RequestDigest::of(&[b"body"])),
+        author: None,
+        wait_for_approval: false,
     };
     let key = IdempotencyKey { scope: "s".into(), key: "k".into(), body_hash: [7; 32] };
     let (request, key) = (Arc::new(request), Some(key));
@@ -95,8 +97,13 @@ fn surface() -> SurfaceContext {
 fn tools() -> Vec<SurfaceTool> {
     let schema = json!({"type": "object"}).as_object().cloned();
     vec![
-        SurfaceTool { name: "gps".into(), description: None, input_schema: None },
-        SurfaceTool { name: "camera".into(), description: Some("x".into()), input_schema: schema },
+        SurfaceTool::named("gps"),
+        SurfaceTool {
+            name: "camera".into(),
+            description: Some("x".into()),
+            input_schema: schema,
+            asks: false,
+        },
     ]
 }
 
@@ -110,6 +117,12 @@ fn approval() -> Approval {
         state: ApprovalState::Approved,
         created_at: at(),
         expires_at: at(),
+        device: None,
+        changed: None,
+        second_person: false,
+        asked_by: None,
+        asked_with: None,
+        decision: None,
     }
 }
 
@@ -131,7 +144,7 @@ fn calls() -> Vec<PlannedCall> {
         n,
         call: call.clone(),
         work,
-        permission: (n == 0).then(|| Permission { approval: approval() }),
+        permission: (n == 0).then(|| Permission::of(approval())),
         again: n == 1,
     };
     (0..).zip(works()).map(planned).collect()
@@ -215,6 +228,7 @@ fn hand_off() -> HandOff {
 }
 
 fn commands() -> Vec<Command> {
+    let by = Decider { user: OWNER, credential: "local".into(), from: Some("::1".into()) };
     let attach = Attach {
         socket: id(),
         edge: ReplicaId(id()),
@@ -224,6 +238,7 @@ fn commands() -> Vec<Command> {
         join: true,
         take_over: true,
         guest: false,
+        approver: None,
     };
     let (surface_id, hash) = ("phone".to_owned(), TokenHash([3; 32]));
     let token = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at: at() };
@@ -235,7 +250,12 @@ fn commands() -> Vec<Command> {
         Command::Confirmed { epoch: 1, seq: u64::MAX },
         Command::ToolResult { epoch: 1, call: id(), result: Ok(json!({"a": 1.5})) },
         Command::ToolResult { epoch: 1, call: id(), result: Err("no".into()) },
-        Command::Decide { approval: ApprovalId(id()), approved: true },
+        Command::Decide {
+            approval: ApprovalId(id()),
+            approved: true,
+            always: true,
+            by: by.clone(),
+        },
         Command::GiveUpCall { call: id() },
         Command::SetStatus(Change::Suspend),
         Command::SetTitle(Some("Trip".into())),
@@ -372,6 +392,7 @@ fn the_live_state_survives_the_way_to_its_watchers() {
         gone: false,
         handed_to: Some((SessionId(id()), AgentId::fallback())),
         turns: vec![LiveTurn {
+            author: Some("bob".into()),
             id: turn(),
             attempt: 2,
             running: true,

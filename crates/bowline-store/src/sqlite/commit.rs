@@ -6,12 +6,14 @@
 
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, Head, IdempotencyKey, Placed,
-    ReplicaId, TurnRow, Write,
+    AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, GrantRow, Head, IdempotencyKey,
+    Placed, ReplicaId, TurnRow, Write,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
 
+use super::load::AboutApproval;
 use super::rows::{self, Key, kind_number, millis, place};
 use super::sessions::{self, Known};
 use super::{blobs, handoff};
@@ -224,9 +226,24 @@ fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()
             Ok(())
         }
         Write::Ask(asked) => ask(conn, key, asked),
-        Write::StepApproval { id, state } => {
-            conn.prepare_cached("UPDATE approvals SET state = ?2 WHERE id = ?1")?
-                .execute(params![id.as_bytes(), state.as_str()])?;
+        Write::StepApproval { id, state, decision } => {
+            let decision = decision.as_ref().map(json);
+            let sql = "UPDATE approvals SET state = ?2, decision = coalesce(?3, decision)
+                       WHERE id = ?1";
+            conn.prepare_cached(sql)?.execute(params![id.as_bytes(), state.as_str(), decision])?;
+            Ok(())
+        }
+        Write::Grant(grant) => {
+            let sql = "INSERT OR REPLACE INTO grants
+                       (session, tool, device, definition, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let GrantRow { tool, device, definition, at } = grant;
+            conn.prepare_cached(sql)?.execute(params![
+                key,
+                tool,
+                device,
+                definition,
+                millis(*at)
+            ])?;
             Ok(())
         }
         Write::Attach(row) => attach(conn, key, row),
@@ -302,8 +319,8 @@ pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()>
     let entry = &placed.entry;
     conn.prepare_cached(
         "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
-         tether_no, created_at, agent_id, carried, caller, replaces)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         tether_no, created_at, agent_id, carried, caller, replaces, author)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?
     .execute(params![
         place(key, placed.seq),
@@ -320,6 +337,7 @@ pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()>
         entry.carried,
         entry.caller.map(|caller| caller.0 as i64),
         entry.replaces.map(|seq| seq as i64),
+        entry.author,
     ])?;
     blobs::append(conn, key, place(key, placed.seq), &entry.message, &entry.blobs)?;
     match &entry.instruction {
@@ -339,8 +357,8 @@ fn ask(conn: &Connection, key: Key, asked: &AskedRow) -> Result<()> {
     let approval = &asked.approval;
     conn.prepare_cached(
         "INSERT INTO approvals (id, session, turn_id, seq, nth, tool, input, state, created_at,
-                                expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                                expires_at, about, definition)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?
     .execute(params![
         approval.approval_id.as_bytes(),
@@ -353,8 +371,14 @@ fn ask(conn: &Connection, key: Key, asked: &AskedRow) -> Result<()> {
         approval.state.as_str(),
         millis(approval.created_at),
         millis(approval.expires_at),
+        json(&AboutApproval::of(approval)),
+        asked.definition,
     ])?;
     Ok(())
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data serialises")
 }
 
 fn attach(conn: &Connection, key: Key, row: &AttachmentRow) -> Result<()> {

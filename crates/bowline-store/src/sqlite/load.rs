@@ -1,12 +1,13 @@
 //! Loads a session for its next owner, in one transaction.
 
-use bowline_sbp::approval::{Approval, ApprovalState};
-use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
+use bowline_sbp::approval::{Approval, ApprovalState, DefinitionChange};
+use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId, UserId};
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, DeviceRow, Head, IdempotencyKey, KnownKey, Loaded, ReplicaId,
-    TokenHash, Tokens, TurnRow,
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, KnownKey, Loaded,
+    ReplicaId, TokenHash, Tokens, TurnRow,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::rows::{self, Key, corrupt, timestamp};
@@ -52,6 +53,7 @@ pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
         attachments: attachments(conn, key)?,
         devices: devices(conn, key)?,
         asked: asked(conn, key, id)?,
+        grants: grants(conn, key)?,
     }))
 }
 
@@ -132,16 +134,60 @@ pub(super) fn devices(conn: &Connection, key: Key) -> Result<Vec<DeviceRow>> {
 /// Open approvals, and all approvals of turns that have not ended.
 fn asked(conn: &Connection, key: Key, session: SessionId) -> Result<Vec<AskedRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, turn_id, tool, input, state, created_at, expires_at, seq, nth FROM approvals
-         WHERE session = ?1
+        "SELECT id, turn_id, tool, input, state, created_at, expires_at, about, decision, seq, nth,
+                definition
+         FROM approvals WHERE session = ?1
            AND (state = 'pending' OR turn_id IN (SELECT id FROM turns WHERE session = ?1))
          ORDER BY number",
     )?;
     let mut rows = statement.query([key])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let place = (row.get::<_, i64>(7)? as Seq, row.get(8)?);
-        found.push(AskedRow { approval: approval_of(row, session)?, place });
+        let place = (row.get::<_, i64>(9)? as Seq, row.get(10)?);
+        let definition = row.get(11)?;
+        found.push(AskedRow { approval: approval_of(row, session)?, place, definition });
+    }
+    Ok(found)
+}
+
+/// The parts of an approval that nothing is looked up by, stored as JSON.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct AboutApproval {
+    device: Option<String>,
+    changed: Option<DefinitionChange>,
+    second_person: bool,
+    asked_by: Option<UserId>,
+    asked_with: Option<String>,
+}
+
+impl AboutApproval {
+    pub(super) fn of(approval: &Approval) -> Self {
+        Self {
+            device: approval.device.clone(),
+            changed: approval.changed.clone(),
+            second_person: approval.second_person,
+            asked_by: approval.asked_by,
+            asked_with: approval.asked_with.clone(),
+        }
+    }
+}
+
+/// What was allowed for good in a session.
+fn grants(conn: &Connection, key: Key) -> Result<Vec<GrantRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT tool, device, definition, created_at FROM grants WHERE session = ?1
+         ORDER BY created_at",
+    )?;
+    let mut rows = statement.query([key])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(GrantRow {
+            tool: row.get(0)?,
+            device: row.get(1)?,
+            definition: row.get(2)?,
+            at: timestamp(row.get(3)?)?,
+        });
     }
     Ok(found)
 }
@@ -153,8 +199,8 @@ const LISTED: u32 = 100;
 pub(super) fn approvals(conn: &Connection, session: SessionId) -> Result<Vec<Approval>> {
     let Some(key) = rows::key_of(conn, session)? else { return Ok(Vec::new()) };
     let mut statement = conn.prepare_cached(
-        "SELECT id, turn_id, tool, input, state, created_at, expires_at FROM approvals
-         WHERE session = ?1 ORDER BY number DESC LIMIT ?2",
+        "SELECT id, turn_id, tool, input, state, created_at, expires_at, about, decision
+         FROM approvals WHERE session = ?1 ORDER BY number DESC LIMIT ?2",
     )?;
     let mut rows = statement.query(params![key, LISTED])?;
     let mut found = Vec::new();
@@ -166,6 +212,10 @@ pub(super) fn approvals(conn: &Connection, session: SessionId) -> Result<Vec<App
 
 fn approval_of(row: &Row<'_>, session_id: SessionId) -> Result<Approval> {
     let unreadable = || corrupt("an approval that cannot be read");
+    let about: AboutApproval = serde_json::from_str(row.get_ref(7)?.as_str().unwrap_or_default())
+        .map_err(|_| unreadable())?;
+    let decision: Option<String> = row.get(8)?;
+    let decision = decision.map(|text| serde_json::from_str(&text)).transpose();
     Ok(Approval {
         approval_id: ApprovalId::from_bytes(row.get(0)?),
         session_id,
@@ -177,6 +227,12 @@ fn approval_of(row: &Row<'_>, session_id: SessionId) -> Result<Approval> {
             .ok_or_else(unreadable)?,
         created_at: timestamp(row.get(5)?)?,
         expires_at: timestamp(row.get(6)?)?,
+        device: about.device,
+        changed: about.changed,
+        second_person: about.second_person,
+        asked_by: about.asked_by,
+        asked_with: about.asked_with,
+        decision: decision.map_err(|_| unreadable())?,
     })
 }
 

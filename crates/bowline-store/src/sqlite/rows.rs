@@ -159,7 +159,7 @@ pub(super) fn entries(
 ) -> Result<Vec<Entry>> {
     let sql = format!(
         "SELECT place, kind, turn_id, message, model, cost_usd, status, step, tether_no, created_at, \
-         agent_id, carried, replaces FROM entries {rest}"
+         agent_id, carried, replaces, author FROM entries {rest}"
     );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params)?;
@@ -196,6 +196,7 @@ fn entry_of(row: &Row<'_>) -> Result<Entry> {
         agent_id: row.get_ref(10)?.as_str_or_null().ok().flatten().and_then(|id| id.parse().ok()),
         carried: row.get(11)?,
         replaces: row.get::<_, Option<i64>>(12)?.map(|seq| seq as Seq),
+        author: row.get(13)?,
     })
 }
 

@@ -56,7 +56,9 @@ fn list(conn: &Connection) -> Result<Vec<StoredSecret>> {
 }
 
 pub(super) fn all(conn: &Connection) -> Result<Vec<StoredSecret>> {
-    let mut statement = conn.prepare_cached("SELECT name, secret FROM secrets")?;
+    // The probe is written by readiness checks, and no secret.
+    let sql = "SELECT name, secret FROM secrets WHERE name <> 'probe'";
+    let mut statement = conn.prepare_cached(sql)?;
     let named = statement.query_map([], |row| {
         Ok(StoredSecret { name: row.get(0)?, is_signing_key: false, bytes: row.get(1)? })
     })?;

@@ -110,6 +110,7 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
         "DELETE FROM surfaces WHERE session = ?1",
         "DELETE FROM attachments WHERE session = ?1",
         "DELETE FROM approvals WHERE session = ?1",
+        "DELETE FROM grants WHERE session = ?1",
         "DELETE FROM shares WHERE session = ?1",
         "UPDATE exports SET label = NULL WHERE session_id = (SELECT id FROM sessions WHERE key = ?1)",
         "DELETE FROM bundles WHERE export IN (SELECT number FROM exports

@@ -42,11 +42,13 @@ fn page(
 ) -> Result<(Vec<Logged>, Option<Seq>)> {
     let sql = match questions {
         false => {
-            "SELECT place, turn_id, message, model, status, step, created_at, kind, cost_usd FROM entries
+            "SELECT place, turn_id, message, model, status, step, created_at, kind, cost_usd, author
+             FROM entries
              WHERE place > ?1 AND place < ?2 AND tether_no IS NOT NULL ORDER BY place LIMIT ?3"
         }
         true => {
-            "SELECT place, turn_id, message, model, status, step, created_at, kind, cost_usd FROM entries
+            "SELECT place, turn_id, message, model, status, step, created_at, kind, cost_usd, author
+             FROM entries
              WHERE place > ?1 AND place < ?2 AND (tether_no IS NOT NULL OR kind = 0)
              ORDER BY place LIMIT ?3"
         }
@@ -69,7 +71,8 @@ fn page(
         if row.get::<_, i64>(7)? == kind_number(EntryKind::Message) {
             // System messages and results of the caller's own tools are not delivered.
             if role == "user" {
-                let question = LoggedQuestion { seq, turn_id, content, created_at };
+                let author = row.get(9)?;
+                let question = LoggedQuestion { seq, turn_id, content, author, created_at };
                 shown.push(Logged::Question(question));
             }
             continue;

@@ -87,6 +87,12 @@ pub(crate) fn approval(
         state: ApprovalState::Pending,
         created_at,
         expires_at: created_at.checked_add(SignedDuration::from_secs(60)).unwrap(),
+        device: None,
+        changed: None,
+        second_person: false,
+        asked_by: None,
+        asked_with: None,
+        decision: None,
     }
 }
 

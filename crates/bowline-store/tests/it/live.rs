@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bowline_sbp::access::OWNER;
+use bowline_sbp::approval::Decider;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{ApprovalId, Seq, SessionId, TurnId};
@@ -39,6 +41,13 @@ pub(crate) struct Live {
     commands: u64,
     /// The running round of the model.
     round: Option<(TurnId, u32, u32)>,
+    /// Decisions also allow later calls.
+    pub(crate) always: bool,
+}
+
+/// The owner, who decides.
+pub(crate) fn by() -> Decider {
+    Decider { user: OWNER, credential: "local".into(), from: Some("127.0.0.1".into()) }
 }
 
 impl Live {
@@ -51,14 +60,14 @@ impl Live {
         store.register(owner).await.unwrap();
         let loaded = store.load(id).await.unwrap().unwrap();
         let actor = Actor::load(loaded, owner, SessionLimits::default(), now(at()));
-        Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None }
+        Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None, always: false }
     }
 
     /// A session that is created by its first turn.
     pub(crate) async fn making(store: &S, new: NewSession) -> Self {
         store.register(ME).await.unwrap();
         let actor = Actor::make(new, ME, SessionLimits::default());
-        Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None }
+        Self { store: Arc::clone(store), actor, at: at(), commands: 0, round: None, always: false }
     }
 
     /// A new session without turns.
@@ -221,14 +230,16 @@ impl Live {
             n,
             call,
             work: Work::Task { tool: tool.into(), input },
-            permission: Some(Permission { approval }),
+            permission: Some(Permission::of(approval)),
             again: false,
         }
     }
 
     /// Decides an approval; returns the calls that are made now.
     pub(crate) async fn decide(&mut self, approval: ApprovalId, approved: bool) -> Vec<Uuid> {
-        let input = self.command(Command::Decide { approval, approved }).await;
+        let input = self
+            .command(Command::Decide { approval, approved, always: self.always, by: by() })
+            .await;
         let effects = self.feed(vec![input]).await.unwrap();
         let made = effects.into_iter().filter_map(|effect| match effect {
             Effect::RunCall { call, .. } => Some(call),
@@ -344,6 +355,8 @@ pub(crate) fn request(text: &str) -> TurnRequest {
         caller: None,
         history: None,
         digest: None,
+        author: None,
+        wait_for_approval: false,
     }
 }
 
@@ -403,6 +416,7 @@ pub(crate) fn surface(name: Option<&str>) -> Attach {
         join: false,
         take_over: false,
         guest: false,
+        approver: None,
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use bowline_sbp::access::OWNER;
 use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{Command, Head, TurnRequest};
-use bowline_store::{CommitError, SnapshotKind, Tokens};
+use bowline_store::{CommitError, SnapshotKind, Tokens, ToolPin};
 use serde_json::json;
 
 use crate::backends::backends;
@@ -18,6 +19,8 @@ backends! {
     sbp_l2_18_turns_are_loaded_by_their_place
     sbp_l5_01_questions_of_open_turns_are_loaded
     sbp_l5_01_an_approval_is_asked_once_and_the_first_verdict_counts
+    g21_who_decided_and_what_is_allowed_for_good_are_loaded
+    g21_pins_and_notices_are_kept
     g6_attachments_and_devices_are_loaded
     g8_a_session_that_was_handed_over_says_to_whom
 }
@@ -139,9 +142,39 @@ async fn sbp_l5_01_an_approval_is_asked_once_and_the_first_verdict_counts(store:
     let ended = [(asked[0], ApprovalState::Used), (asked[1], ApprovalState::Expired)];
     assert_eq!(states().await, ended, "the first counts, and too late is a no");
     // A decision by the previous owner is fenced.
-    let late = live.command(Command::Decide { approval: asked[0], approved: false }).await;
+    let late = live
+        .command(Command::Decide { approval: asked[0], approved: false, always: false, by: by() })
+        .await;
     assert_eq!(live.feed(vec![late]).await, Err(CommitError::Fenced));
     assert_eq!(states().await, ended);
+}
+
+async fn g21_who_decided_and_what_is_allowed_for_good_are_loaded(store: S) {
+    let mut live = Live::new(&store).await;
+    live.submit("hi").await;
+    let asked = live.call_tools(&["camera", "gps"]).await;
+    live.always = true;
+    live.decide(asked[0], true).await;
+    let loaded = store.load(live.id()).await.unwrap().unwrap();
+    let grant = &loaded.grants[0];
+    assert_eq!((&*grant.tool, &*grant.device, grant.at), ("camera", "", at()));
+    let decision = loaded.asked[0].approval.decision.clone().unwrap();
+    assert_eq!((decision.by, decision.always), (by(), true));
+    assert_eq!(store.approvals(live.id()).await.unwrap()[1].decision.as_ref().unwrap().at, at());
+    assert!(loaded.asked[1].approval.decision.is_none());
+    assert!(loaded.asked.iter().all(|row| row.approval.asked_by == Some(OWNER)));
+    // Another turn's call needs none.
+    live.decide(asked[1], false).await;
+    live.delete().await;
+    assert!(store.load(live.id()).await.unwrap().is_none());
+}
+
+async fn g21_pins_and_notices_are_kept(store: S) {
+    let pin = |tool: &str, text: &str| ToolPin { tool: tool.into(), definition: text.into() };
+    store.pin_tools(vec![pin("a", "1"), pin("b", "1")], at()).await.unwrap();
+    store.pin_tools(vec![pin("a", "2")], later(1)).await.unwrap();
+    assert_eq!(store.tool_pins().await.unwrap(), [pin("a", "2"), pin("b", "1")]);
+    assert!(!store.take_notice("tools-ask").await.unwrap(), "nothing was there before");
 }
 
 async fn g6_attachments_and_devices_are_loaded(store: S) {

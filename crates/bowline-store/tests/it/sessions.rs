@@ -134,6 +134,7 @@ async fn a_secret_is_made_once_and_can_be_stored_in_another_form(store: S) {
     assert_eq!(store.secret("a", bytes(2)).await.unwrap(), bytes(1));
     assert_eq!(store.secret("b", bytes(2)).await.unwrap(), bytes(2));
     store.signing_keys(bytes(3), at()).await.unwrap();
+    store.check().await.unwrap();
     let mut all = store.all_secrets().await.unwrap();
     let values: Vec<_> = all.iter().map(|secret| secret.bytes[0]).collect();
     assert_eq!(values, [1, 2, 3]);

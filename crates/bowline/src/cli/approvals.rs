@@ -22,8 +22,16 @@ pub(crate) enum ApprovalsCommand {
         json: bool,
     },
     /// Say yes to a tool call
-    #[command(after_help = "Example:\n  bowline approvals approve 0191f2c0")]
-    Approve(DecideArgs),
+    #[command(after_help = "Examples:\n  bowline approvals approve 0191f2c0\n  \
+                      bowline approvals approve 0191f2c0 --always")]
+    Approve {
+        #[command(flatten)]
+        decide: DecideArgs,
+        /// Also allow later calls of this tool by the same device in the session, as long as the tool's
+        /// definition stays the same
+        #[arg(long)]
+        always: bool,
+    },
     /// Say no to a tool call
     #[command(after_help = "Example:\n  bowline approvals deny 0191f2c0")]
     Deny(DecideArgs),

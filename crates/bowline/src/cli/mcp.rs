@@ -27,6 +27,17 @@ Example:
         #[arg(long)]
         json: bool,
     },
+    /// Accept what an MCP server says of its tools now; until then, tools that have changed ask each time
+    #[command(after_help = "Example:\n  bowline mcp accept files")]
+    Accept {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// The server's name, as `mcp list` shows it
+        server: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// List the prompts of an MCP server, or fill one in and print it
     #[command(after_help = "\
 Examples:

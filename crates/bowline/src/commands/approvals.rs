@@ -27,8 +27,8 @@ struct Waiting {
 pub(crate) async fn run(args: ApprovalsArgs) -> Result<ExitCode, Failure> {
     match args.command {
         ApprovalsCommand::List { gateway, json } => list(&Api::new(&gateway)?, json).await,
-        ApprovalsCommand::Approve(args) => decide(args, true).await,
-        ApprovalsCommand::Deny(args) => decide(args, false).await,
+        ApprovalsCommand::Approve { decide: args, always } => decide(args, true, always).await,
+        ApprovalsCommand::Deny(args) => decide(args, false, false).await,
     }
 }
 
@@ -47,19 +47,23 @@ async fn list(api: &Api, json: bool) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let row = |one: &Waiting| {
-        let Approval { approval_id, tool_name, tool_input, expires_at, .. } = &one.approval;
+        let Approval { approval_id, tool_name, tool_input, device, changed, expires_at, .. } =
+            &one.approval;
+        let on = device.as_deref().map_or_else(String::new, |device| format!(" on {device}"));
+        let changed = if changed.is_some() { " (changed)" } else { "" };
+        let tool = one_line(&format!("{tool_name}{on}{changed}"));
         let mut input = one_line(&tool_input.to_string());
         if input.chars().count() > SHOWN {
             input = input.chars().take(SHOWN - 1).collect::<String>() + "…";
         }
-        [approval_id.to_string(), one_line(tool_name), input, one.title.clone(), utc(*expires_at)]
+        [approval_id.to_string(), tool, input, one.title.clone(), utc(*expires_at)]
     };
     let rows: Vec<_> = all.iter().map(row).collect();
     say!("{}", table(["id", "tool", "input", "session", "until"], &rows).trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
-async fn decide(args: DecideArgs, approved: bool) -> Result<ExitCode, Failure> {
+async fn decide(args: DecideArgs, approved: bool, always: bool) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let wanted = args.id.to_lowercase();
     let named = |one: &Waiting| {
@@ -81,7 +85,9 @@ async fn decide(args: DecideArgs, approved: bool) -> Result<ExitCode, Failure> {
         }
     };
     let path = format!("/v1/sessions/{}/approvals/{}", one.session, one.approval.approval_id);
-    let said = api.call(Method::POST, &path, Some(json!({ "approved": approved }))).await?;
+    let said = api
+        .call(Method::POST, &path, Some(json!({ "approved": approved, "always": always })))
+        .await?;
     let (tool, word) =
         (one_line(&one.approval.tool_name), if approved { "approved" } else { "denied" });
     match args.json {

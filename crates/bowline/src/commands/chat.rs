@@ -23,14 +23,13 @@ mod tools;
 mod view;
 mod who;
 
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig, ToolOutcome};
 use bowline_sbp::frame::{AttachedSurface, TurnStatus};
-use bowline_sbp::id::{ApprovalId, SessionId};
+use bowline_sbp::id::SessionId;
 use bowline_sbp::surface::SurfaceContext;
 use tokio::sync::mpsc;
 
@@ -39,7 +38,7 @@ use self::editor::Edit;
 use self::input::{Input, InputEvent};
 use self::keyboard::UserInput;
 use self::outstanding::Outstanding;
-use self::permission::AlwaysRule;
+use self::permission::AllowedCall;
 use self::questions::{InputLine, Questions};
 use self::terminal_view::PromptText;
 use self::tools::ChatTools;
@@ -86,7 +85,6 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         done,
         questions: Questions::default(),
         always: Vec::new(),
-        approvals: HashMap::new(),
         api,
         id: session.id,
         surface,
@@ -127,9 +125,7 @@ struct Chat {
     tell: mpsc::Sender<(String, ToolOutcome)>,
     done: mpsc::Receiver<(String, ToolOutcome)>,
     questions: Questions,
-    always: Vec<AlwaysRule>,
-    /// The tools of open approvals.
-    approvals: HashMap<ApprovalId, String>,
+    always: Vec<AllowedCall>,
     api: Api,
     id: SessionId,
     /// How the gateway was named on the command line.
@@ -340,9 +336,8 @@ impl Chat {
             Event::ToolCall { call_id, tool, input, timeout } => {
                 self.called(call_id, tool, input, timeout);
             }
-            Event::ApprovalAsked(approval) => self.approve(&approval).await,
+            Event::ApprovalAsked(approval) => self.approve(&approval),
             Event::Resolved { approval_id, .. } => {
-                self.approvals.remove(&approval_id);
                 if self.questions.answered_elsewhere(approval_id) {
                     self.view.note("that question is already decided or expired; press Enter");
                 }

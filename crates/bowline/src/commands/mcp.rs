@@ -6,10 +6,11 @@ mod library;
 
 use std::process::ExitCode;
 
+use reqwest::Method;
 use serde_json::Value;
 
 use self::bridge::Bridge;
-use crate::api::Api;
+use crate::api::{Api, encoded};
 use crate::cli::GatewayArgs;
 use crate::cli::mcp::{McpArgs, McpCommand};
 use crate::failure::Failure;
@@ -19,6 +20,7 @@ use crate::terminal::{note, one_line, printable, say};
 pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
     match args.command {
         McpCommand::List { gateway, json } => list(&gateway, json).await,
+        McpCommand::Accept { gateway, server, json } => accept(&gateway, &server, json).await,
         McpCommand::Prompts(args) => library::prompts(args).await,
         McpCommand::Resources(args) => library::resources(args).await,
         McpCommand::Serve { gateway, token_file, token } => {
@@ -26,6 +28,20 @@ pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
             serve(&gateway, token).await
         }
     }
+}
+
+/// Pins the definitions of a server's tools anew.
+async fn accept(gateway: &GatewayArgs, server: &str, json: bool) -> Result<ExitCode, Failure> {
+    let path = format!("/v1/mcp/servers/{}/accept", encoded(server));
+    let accepted = Api::new(gateway)?.call(Method::POST, &path, None).await?;
+    match json {
+        true => say!("{accepted}"),
+        false => {
+            let tools = accepted["tools"].as_array().map_or(0, Vec::len);
+            note!("{tools} tools of {} are accepted as they are now", printable(server));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {

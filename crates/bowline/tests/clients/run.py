@@ -98,6 +98,8 @@ def settings(upstream, servers):
     lines = ["[auth]", f"api_keys = [{json.dumps(KEY)}]", "[log]", "level = 'error'"]
     lines += ["[limits]", "half_closed = '100ms'"]
     lines += ["[upstream.mock]", f"url = {json.dumps(upstream)}", "retries = 0", 'vision = ["*"]']
+    # What the servers' tools do is looked at, not who allows them.
+    lines += ["[[tools.rules]]", "policy = 'allow'"]
     for name, server in servers.items():
         lines.append(f"[mcp.servers.{name}]")
         lines += [f"{key} = {toml(value)}" for key, value in server.items()]

@@ -352,10 +352,10 @@ async fn a_backup_says_what_is_inside_and_is_its_owners_alone() {
     assert_eq!((&manifest["sessions"], &manifest["format"]), (&json!(1), &json!(1)));
     let members = manifest["members"].as_array().unwrap();
     let members: Vec<_> = members.iter().map(|member| member["name"].as_str().unwrap()).collect();
-    assert_eq!(members, [FILE, "local.key"]);
+    assert_eq!(members, [FILE, "local.key", "secrets.key"]);
     let tar = Command::new("tar").arg("tf").arg(&file).output().unwrap();
     let listed = String::from_utf8(tar.stdout).unwrap();
-    assert_eq!(listed, "manifest.json\nbowline.db\nlocal.key\nSHA256\n");
+    assert_eq!(listed, "manifest.json\nbowline.db\nlocal.key\nsecrets.key\nSHA256\n");
 
     let mut quiet = command("create", &file, Some(&data));
     quiet.args(["--force", "--quiet"]);
@@ -475,6 +475,7 @@ async fn g23_a_database_without_its_log_is_noticed_by_the_start_and_by_doctor() 
     let gateway = Process::start(&data);
     gateway.say(None, "echo lost").await;
     std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(data.join("secrets.key"), copy.join("secrets.key")).unwrap();
     // The file says that it is open soon after the start.
     let begun = Instant::now();
     let marked = || {

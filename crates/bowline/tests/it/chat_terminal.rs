@@ -207,7 +207,9 @@ async fn a_permission_prompt_takes_yes_no_or_always_and_keeps_the_draft() {
     asked.await.unwrap().unwrap();
     // Ctrl-U, then a third call that nobody is asked about.
     terminal.types("\x15call surface tool notify with {\"text\":\"three\"}\r");
-    terminal.until_shows("allowed, as you said");
+    let screen = terminal.until_shows("three");
+    terminal.until("the third answer", |text| text.matches("shown").count() >= 2);
+    assert_eq!(screen.matches("the agent wants to use").count(), 3, "{screen}");
 }
 
 /// A gateway where a tool of a device needs an approval.

@@ -69,6 +69,14 @@ impl Chat {
         self.answer()
     }
 
+    /// The same for a tool that asks.
+    fn use_after_yes(&mut self, tool: &str, input: &str) -> String {
+        self.type_line(&format!("call surface tool {tool} with {input}"));
+        self.until("tool_call");
+        self.type_line("yes");
+        self.answer()
+    }
+
     fn answer(&mut self) -> String {
         let seen = self.until("complete");
         let chunks = seen.iter().filter(|event| event["event"] == "chunk");
@@ -92,10 +100,12 @@ async fn sbp_l5_02_an_agent_uses_the_desktop_of_a_chat() {
     std::fs::write(desk.path().join("notes/a.txt"), "buy milk").unwrap();
     let notes = desk.path().join("notes");
     let mut chat = Chat::start(&gateway, &path, &["--read-folder", notes.to_str().unwrap()]);
-    assert!(chat.use_tool("clipboard", "{}").contains("on the board"));
-    assert!(chat.use_tool("clipboard", r#"{"text":"copied this"}"#).contains("copied"));
-    assert!(chat.use_tool("open_url", r#"{"url":"https://example.com/x"}"#).contains("opened"));
-    assert!(chat.use_tool("open_url", r#"{"url":"file:///etc/passwd"}"#).contains("only http"));
+    assert!(chat.use_after_yes("clipboard", "{}").contains("on the board"));
+    assert!(chat.use_after_yes("clipboard", r#"{"text":"copied this"}"#).contains("copied"));
+    let page = r#"{"url":"https://example.com/x"}"#;
+    assert!(chat.use_after_yes("open_url", page).contains("opened"));
+    let file = r#"{"url":"file:///etc/passwd"}"#;
+    assert!(chat.use_after_yes("open_url", file).contains("only http"));
     assert!(chat.use_tool("notify", r#"{"text":"tea is ready"}"#).contains("shown"));
     assert!(chat.use_tool("read_file", r#"{"path":"a.txt"}"#).contains("buy milk"));
     assert!(chat.use_tool("read_file", r#"{"path":"../log"}"#).contains("no such file"));

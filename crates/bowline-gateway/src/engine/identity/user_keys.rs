@@ -96,7 +96,7 @@ impl UserKeys {
         &self,
         store: &dyn Store,
         shown: &str,
-    ) -> Result<Option<(Credential, Arc<UserKey>)>, Denied> {
+    ) -> Result<Option<(Credential, Arc<UserKey>, Arc<str>)>, Denied> {
         let Some((id, secret)) = parts(shown) else { return Ok(None) };
         let Some(known) = self.look_up(store, &id).await? else { return Ok(None) };
         let CachedKey { key, user, .. } = known;
@@ -107,7 +107,8 @@ impl UserKeys {
         }
         locked(&self.used).insert(id.clone(), now);
         let scopes = key.scopes.both(user.role.most());
-        Ok(Some((Credential { kind: CredentialKind::Key(id), user: user.id, scopes }, key)))
+        let credential = Credential { kind: CredentialKind::Key(id), user: user.id, scopes };
+        Ok(Some((credential, key, user.name.into())))
     }
 
     /// Whether a key that was right still opens anything.

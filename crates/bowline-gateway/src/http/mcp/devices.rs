@@ -15,7 +15,7 @@ use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool};
 use serde_json::{Value, json};
 
 use super::Reach;
-use crate::engine::planned_for_host;
+use crate::engine::{Identity, planned_for_host};
 use crate::http::App;
 use crate::mcp::names;
 use crate::session::LiveSessions;
@@ -100,11 +100,14 @@ impl DeviceTool {
     pub(super) async fn call(
         self,
         app: &App,
+        identity: &Identity,
         arguments: JsonObject,
         gone: impl Future<Output = ()>,
     ) -> Result<CallToolResult, String> {
         let (session, tool) = (self.session, &self.tool.name);
-        let call = planned_for_host(&app.engine, session, tool, arguments.into())?;
+        let who = app.engine.tools_of_session(session).await.map_err(|failure| failure.message)?;
+        let call =
+            planned_for_host(&app.engine, identity, (session, &who), tool, arguments.into())?;
         let handle = app.sessions.handle(session);
         Ok(shown(handle.call_device(call, gone).await?))
     }

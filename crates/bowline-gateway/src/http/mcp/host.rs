@@ -83,7 +83,8 @@ impl ServerHandler for Host {
                 let tools = devices::tools(&self.app.sessions, reach);
                 let tool = tools.into_iter().find(|tool| tool.name == *call.name);
                 let unknown = || ErrorData::invalid_params("there is no such tool here now", None);
-                tool.ok_or_else(unknown)?.call(&self.app, arguments, gone).await
+                let identity = reach.identity();
+                tool.ok_or_else(unknown)?.call(&self.app, &identity, arguments, gone).await
             }
         };
         // A failure is a tool result, not a protocol error, so that the model can read it.

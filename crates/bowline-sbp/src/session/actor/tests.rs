@@ -31,6 +31,7 @@ fn loaded(turns: Vec<TurnRow>) -> Loaded {
         attachments: Vec::new(),
         devices: Vec::new(),
         asked: Vec::new(),
+        grants: Vec::new(),
     }
 }
 
@@ -53,6 +54,8 @@ fn submit(number: u128, wait: bool) -> Submit {
         caller: None,
         history: None,
         digest: None,
+        author: None,
+        wait_for_approval: false,
     };
     let (turn, request) = (TurnId(Uuid::from_u128(number)), Arc::new(request));
     Submit { turn, request, key: None, resume: false, sender: None, wait, blobs: Vec::new() }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::calls::{Call, CallState};
+use super::permissions::Allowed;
 use super::{Machine, Step};
-use crate::approval::{Approval, ApprovalState, ApprovalStep};
+use crate::approval::{Approval, ApprovalState, ApprovalStep, Decider, DecisionRecord};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::session::commit::Write;
+use crate::session::effect::Refusal;
 use crate::session::input::Now;
 use crate::session::row::AskedRow;
 
@@ -18,11 +20,21 @@ const LARGEST_INPUT: usize = 64 << 10;
 /// The most approvals kept in memory, including decided ones.
 const MOST_ASKED: usize = 128;
 
+/// A decision, and who made it.
+#[derive(Debug, Clone)]
+pub(super) struct Verdict {
+    pub(super) approved: bool,
+    pub(super) always: bool,
+    pub(super) by: Decider,
+}
+
 /// An approval, and when it expires.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     pub(super) approval: Arc<Approval>,
     pub(super) place: (Seq, u32),
+    /// What the person who decides is shown.
+    pub(super) shown: Allowed,
     expires: Instant,
 }
 
@@ -30,7 +42,10 @@ impl Question {
     pub(super) fn new(row: AskedRow, now: Now) -> Self {
         let left = now.at.duration_until(row.approval.expires_at);
         let expires = now.instant + Duration::try_from(left).unwrap_or_default();
-        Self { approval: Arc::new(row.approval), place: row.place, expires }
+        // Attachments end with their owner: which one it was is not known any more.
+        let (device, definition) = (row.approval.device.clone(), row.definition);
+        let shown = Allowed { device, definition, epoch: 0, newer_than: 0 };
+        Self { approval: Arc::new(row.approval), place: row.place, shown, expires }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -45,6 +60,18 @@ impl Question {
         self.approval.turn_id == turn
     }
 
+    /// Whether this person may approve it.
+    fn check(&self, by: &Decider) -> Result<(), Refusal> {
+        let approval = &self.approval;
+        if approval.second_person && approval.asked_by == Some(by.user) {
+            return Err(Refusal::SecondPerson);
+        }
+        match approval.asked_with.as_ref() == Some(&by.credential) {
+            true => Err(Refusal::OwnCall),
+            false => Ok(()),
+        }
+    }
+
     /// Undecided, or approved and its call not made yet.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.approval.state, ApprovalState::Pending | ApprovalState::Approved)
@@ -57,9 +84,10 @@ impl Machine {
         &mut self,
         approval: Approval,
         place: (Seq, u32),
+        shown: Allowed,
         now: Now,
         step: &mut Step,
-    ) -> Result<Approval, &'static str> {
+    ) -> Result<Arc<Approval>, &'static str> {
         let open = self.asked.iter().filter(|asked| asked.deadline().is_some()).count();
         if open >= self.limits.calls {
             return Err("too many tool calls already wait for approval");
@@ -67,9 +95,11 @@ impl Machine {
         if approval.tool_input.to_string().len() > LARGEST_INPUT {
             return Err("the tool input is too large for a person to review");
         }
-        let row = AskedRow { approval: approval.clone(), place };
+        let row = AskedRow { approval, place, definition: shown.definition.clone() };
         step.write(Write::Ask(row.clone()));
-        self.asked.push(Question::new(row, now));
+        let asked = Question { shown, ..Question::new(row, now) };
+        let approval = asked.live();
+        self.asked.push(asked);
         while self.asked.len() > MOST_ASKED {
             let ended = self.asked.iter().position(|known| known.deadline().is_none());
             self.asked.remove(ended.unwrap_or(0));
@@ -77,19 +107,36 @@ impl Machine {
         Ok(approval)
     }
 
-    /// A person's decision. Returns the approval after it: of two decisions the first counts.
+    /// A person's decision. Returns the approval after it: of two decisions the first counts. None if
+    /// there is no such approval.
     pub(super) fn decide(
         &mut self,
         id: ApprovalId,
-        approved: bool,
+        verdict: Verdict,
         now: Now,
         step: &mut Step,
-    ) -> Option<Approval> {
-        let verdict = if approved { ApprovalStep::Approve } else { ApprovalStep::Deny };
-        self.step_approval(id, verdict, now, step)?;
+    ) -> Result<Option<Approval>, Refusal> {
+        let Some(asked) = self.asked.iter().find(|asked| asked.approval.approval_id == id) else {
+            return Ok(None);
+        };
+        let Verdict { approved, always, by } = verdict;
+        let was_open = asked.approval.state == ApprovalState::Pending;
+        if approved && was_open {
+            asked.check(&by)?;
+        }
+        let taken = if approved { ApprovalStep::Approve } else { ApprovalStep::Deny };
+        let always = always && approved && !asked.approval.second_person;
+        let decision = DecisionRecord { by, at: now.at, always };
+        let _ = self.step_approval(id, taken, Some(decision), now, step);
+        let asked = self.asked.iter().find(|asked| asked.approval.approval_id == id).cloned();
+        if let Some(asked) = asked
+            .filter(|asked| always && was_open && asked.approval.state == ApprovalState::Approved)
+        {
+            self.grant(&asked, now, step);
+        }
         self.use_approval(id, now, step);
-        let asked = self.asked.iter().find(|asked| asked.approval.approval_id == id)?;
-        Some(Approval::clone(&asked.approval))
+        let asked = self.asked.iter().find(|asked| asked.approval.approval_id == id);
+        Ok(asked.map(|asked| Approval::clone(&asked.approval)))
     }
 
     /// Applies a step to an approval if its state allows it. None if there is no such approval.
@@ -97,6 +144,7 @@ impl Machine {
         &mut self,
         id: ApprovalId,
         taken: ApprovalStep,
+        decision: Option<DecisionRecord>,
         now: Now,
         step: &mut Step,
     ) -> Option<()> {
@@ -108,7 +156,12 @@ impl Machine {
             if state != ApprovalState::Approved {
                 approval.tool_input = Value::Null;
             }
-            step.write(Write::StepApproval { id, state });
+            // A decision after the end is none.
+            let decision = decision.filter(|_| state != ApprovalState::Expired);
+            if decision.is_some() {
+                approval.decision.clone_from(&decision);
+            }
+            step.write(Write::StepApproval { id, state, decision });
         }
         Some(())
     }
@@ -126,7 +179,7 @@ impl Machine {
         let Some(at) = self.calls.iter().position(is_its).filter(|_| !waits) else { return };
         let call = self.calls.remove(at);
         if state == ApprovalState::Approved {
-            let _ = self.step_approval(id, ApprovalStep::Use, now, step);
+            let _ = self.step_approval(id, ApprovalStep::Use, None, now, step);
             return self.make_call(call, now, step);
         }
         self.call_done(call, Err(no(state).into()), now, step);

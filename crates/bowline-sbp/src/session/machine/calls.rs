@@ -19,8 +19,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::approvals::{Question, no};
+use super::permissions::{Consent, Permitted};
+use super::surfaces::Surface;
 use super::{Machine, Step};
-use crate::approval::{Approval, ApprovalState, ApprovalStep};
+use crate::approval::{ApprovalState, ApprovalStep};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::message::EntryKind;
 use crate::session::effect::{Effect, Refusal, Reply};
@@ -28,26 +30,29 @@ use crate::session::input::{CommandId, Now};
 use crate::session::live::DeviceCall;
 use crate::session::log::NewEntry;
 use crate::session::row::SnapshotKind;
-use crate::session::turn::{CALL_INTERRUPTED, PlannedCall, Replanned, Work};
+use crate::session::turn::{CALL_INTERRUPTED, Permission, PlannedCall, Replanned, Work};
+use crate::surface::SurfaceTool;
 use crate::tool_result::content;
 
 /// The largest tool result of a device, in bytes.
 const LARGEST_RESULT: usize = 1 << 20;
 
-const WENT_AWAY: &str = "the device disconnected before it answered";
+pub(super) const WENT_AWAY: &str = "the device disconnected before it answered";
 const CANCELLED: &str = "the turn was cancelled";
 
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    plan: Arc<PlannedCall>,
-    of: CallOf,
+    pub(super) plan: Arc<PlannedCall>,
+    pub(super) of: CallOf,
     pub(super) state: CallState,
     begun: Instant,
+    /// What allows it to be made.
+    consent: Consent,
 }
 
 /// Who gets the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallOf {
+pub(super) enum CallOf {
     Turn(TurnId),
     Command(CommandId),
 }
@@ -203,23 +208,29 @@ impl Machine {
 
     fn begin_call(&mut self, of: CallOf, seq: Seq, plan: PlannedCall, now: Now, step: &mut Step) {
         let (begun, plan) = (now.instant, Arc::new(plan));
-        let call = Call { state: CallState::Task, of, begun, plan };
-        let Some(permission) = &call.plan.permission else {
+        let mut call = Call { state: CallState::Task, of, begun, plan, consent: Consent::Rule };
+        let Some(permission) = call.plan.permission.clone() else {
             return self.make_call(call, now, step);
         };
-        let (approval, place) = (permission.approval.clone(), (seq, call.plan.n));
-        let known = self
-            .asked
-            .iter()
-            .find(|asked| asked.place == place && asked.is_of(approval.turn_id))
-            .map(|asked| Approval::clone(&asked.approval));
-        let stands = match known {
-            Some(known) => known,
-            None => match self.ask(approval, place, now, step) {
-                Ok(asked) => asked,
-                Err(why) => return self.call_done(call, Err(why.into()), now, step),
+        let (turn, place) = (permission.approval.turn_id, (seq, call.plan.n));
+        let known = self.asked.iter().find(|asked| asked.place == place && asked.is_of(turn));
+        let (stands, shown) = match known {
+            Some(known) => (known.live(), known.shown.clone()),
+            None => match self.permitted(&call, &permission) {
+                Permitted::Now(consent) => {
+                    return self.make_call(Call { consent, ..call }, now, step);
+                }
+                Permitted::No(why) => return self.call_done(call, Err(why), now, step),
+                Permitted::Ask(ask) => {
+                    let (permission, shown) = *ask;
+                    match self.ask(permission.approval, place, shown.clone(), now, step) {
+                        Ok(asked) => (asked, shown),
+                        Err(why) => return self.call_done(call, Err(why.into()), now, step),
+                    }
+                }
             },
         };
+        call.consent = Consent::Person(shown);
         match stands.state {
             ApprovalState::Used if call.plan.again => self.make_call(call, now, step),
             ApprovalState::Used => self.call_done(call, Err(CALL_INTERRUPTED.into()), now, step),
@@ -249,11 +260,16 @@ impl Machine {
                 self.calls.push(Call { state: CallState::Task, ..call });
             }
             Work::Device { input, patience, wait, .. } => {
+                // Where the device asks its user, the call takes as long as a person may.
+                let asks = match call.consent {
+                    Consent::DeviceAsks => call.plan.permission.as_ref().map(Permission::time),
+                    Consent::Rule | Consent::Person(_) => None,
+                };
                 let state = CallState::Device {
                     input: Arc::new(input.clone()),
                     target: None,
                     last: None,
-                    deadline: now.instant + *patience,
+                    deadline: now.instant + *patience + asks.unwrap_or_default(),
                     wait_until: now.instant + *wait,
                 };
                 self.send_to_device(Call { state, ..call }, now, step);
@@ -266,8 +282,10 @@ impl Machine {
     fn send_to_device(&mut self, mut call: Call, now: Now, step: &mut Step) {
         let Work::Device { tool, wait, .. } = &call.plan.work else { return };
         let CallState::Device { target, last, .. } = &mut call.state else { return };
-        let fits =
-            |epoch: u64, name: Option<&str>| last.as_ref().is_none_or(|last| last.is(epoch, name));
+        let fits = |surface: &Surface, tool: &SurfaceTool| {
+            last.as_ref().is_none_or(|last| last.is(surface.epoch, surface.device()))
+                && call.consent.covers(surface, tool)
+        };
         let found = self.surface_with(tool, fits);
         let busy = |epoch| self.calls.iter().filter(|call| call.is_at(epoch)).count();
         match found {
@@ -378,7 +396,7 @@ impl Machine {
         let expired: Vec<_> =
             self.asked.iter().filter(|asked| due(asked)).map(|a| a.approval.approval_id).collect();
         for id in expired {
-            let _ = self.step_approval(id, ApprovalStep::Expire, now, step);
+            let _ = self.step_approval(id, ApprovalStep::Expire, None, now, step);
             self.use_approval(id, now, step);
         }
     }
@@ -403,7 +421,7 @@ impl Machine {
     fn stop_call(&mut self, call: Call, why: &str, now: Now, step: &mut Step) {
         match call.state {
             CallState::Asking(id) => {
-                let _ = self.step_approval(id, ApprovalStep::Deny, now, step);
+                let _ = self.step_approval(id, ApprovalStep::Deny, None, now, step);
             }
             CallState::Task => step.effect(Effect::StopCall { call: call.plan.id }),
             CallState::Device { .. } => {}

@@ -22,6 +22,7 @@ impl Machine {
         let mut step = Step::default();
         let mut machine = Self::empty(loaded.id, loaded.user, loaded.agent_id, loaded.head, limits);
         machine.devices = Arc::new(loaded.devices);
+        machine.grants = loaded.grants;
         machine.asked = loaded.asked.into_iter().map(|row| Question::new(row, now)).collect();
         // Attachments end with their owner: the surfaces reconnect.
         if !loaded.attachments.is_empty() {

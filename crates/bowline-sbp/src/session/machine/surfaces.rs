@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{Machine, Step};
-use crate::id::Seq;
+use crate::id::{Seq, UserId};
 use crate::lifecycle::Change;
 use crate::session::commit::Write;
 use crate::session::effect::Refusal;
@@ -28,15 +28,17 @@ const MOST_CLOSED: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(super) struct Surface {
-    epoch: u64,
+    pub(super) epoch: u64,
     socket: Uuid,
     joined: bool,
     context: Arc<SurfaceContext>,
-    tools: Arc<[SurfaceTool]>,
+    pub(super) tools: Arc<[SurfaceTool]>,
     /// When its device token expires, if it has one.
     until: Option<Timestamp>,
     /// The session is shared with its user.
     guest: bool,
+    /// Its user, if that may decide on tool calls.
+    pub(super) approver: Option<UserId>,
 }
 
 /// The share of a session's places for surfaces that guests may take besides.
@@ -52,7 +54,7 @@ impl Surface {
         }
     }
 
-    fn device(&self) -> Option<&str> {
+    pub(super) fn device(&self) -> Option<&str> {
         self.context.surface_id.as_deref()
     }
 }
@@ -123,6 +125,7 @@ impl Machine {
             tools: attach.tools.into(),
             until,
             guest: attach.guest,
+            approver: attach.approver,
         });
         for epoch in replaced {
             self.close(epoch, Closed::Replaced, now, step);
@@ -325,11 +328,12 @@ impl Machine {
     pub(super) fn surface_with(
         &self,
         tool: &str,
-        fits: impl Fn(u64, Option<&str>) -> bool,
+        fits: impl Fn(&Surface, &SurfaceTool) -> bool,
     ) -> Option<u64> {
-        let has = |surface: &&Surface| surface.tools.iter().any(|known| known.name == tool);
-        let fitting = self.surfaces.iter().filter(has);
-        fitting.filter(|s| fits(s.epoch, s.device())).map(|surface| surface.epoch).max()
+        let has = |surface: &&Surface| {
+            surface.tools.iter().any(|known| known.name == tool && fits(surface, known))
+        };
+        self.surfaces.iter().filter(has).map(|surface| surface.epoch).max()
     }
 
     /// The `surface_id` of the attachment with this epoch.

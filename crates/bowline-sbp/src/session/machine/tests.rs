@@ -117,6 +117,8 @@ fn submit(number: u128, origin: Origin) -> Submit {
         caller: None,
         history: None,
         digest: None,
+        author: None,
+        wait_for_approval: false,
     };
     let request = Arc::new(request);
     Submit {
@@ -165,6 +167,7 @@ fn loaded() -> Loaded {
         attachments: Vec::new(),
         devices: Vec::new(),
         asked: Vec::new(),
+        grants: Vec::new(),
     }
 }
 

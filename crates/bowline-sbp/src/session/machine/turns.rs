@@ -138,6 +138,7 @@ impl Turn {
             tethered: self.request.tether,
             sender: self.sender,
             question: self.question.clone(),
+            author: self.request.author.as_ref().map(|author| author.name.as_str().into()),
             model: Arc::clone(&self.model),
         }
     }

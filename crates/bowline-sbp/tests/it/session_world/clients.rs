@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bowline_sbp::approval::ApprovalState;
+use bowline_sbp::access::OWNER;
+use bowline_sbp::approval::{ApprovalState, Decider};
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::id::{AgentId, ExportId, SessionId, TurnId};
 use bowline_sbp::lifecycle::Change;
@@ -209,7 +210,8 @@ impl World {
             .collect();
         if let Some(approval) = self.random.pick(&open).copied() {
             let approved = self.random.percent(75);
-            let request = self.ask(at, Command::Decide { approval, approved });
+            let by = Decider { user: OWNER, credential: "local".into(), from: None };
+            let request = self.ask(at, Command::Decide { approval, approved, always: false, by });
             self.clients[at].waits_for = Some(request);
         }
     }

@@ -75,6 +75,8 @@ pub(super) fn submit(turn: TurnId, origin: Origin, key: Option<IdempotencyKey>) 
         caller: None,
         history: None,
         digest: None,
+        author: None,
+        wait_for_approval: false,
     };
     let request = Arc::new(request);
     Submit { turn, request, key, resume: false, sender: None, wait: false, blobs: Vec::new() }

@@ -10,8 +10,8 @@ use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, Fence, Head, IdempotencyKey, KnownKey,
-    Loaded, Placed, ReplicaId, TurnRow,
+    AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, Fence, GrantRow, Head, IdempotencyKey,
+    KnownKey, Loaded, Placed, ReplicaId, TurnRow,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -38,6 +38,7 @@ pub(super) struct Rows {
     pub(super) attachments: Vec<AttachmentRow>,
     devices: Vec<DeviceRow>,
     pub(super) asked: Vec<AskedRow>,
+    pub(super) grants: Vec<GrantRow>,
     keys: Vec<Key>,
 }
 
@@ -113,6 +114,7 @@ impl Store {
             attachments: rows.attachments.clone(),
             devices: rows.devices.clone(),
             asked: rows.asked.iter().filter(open).cloned().collect(),
+            grants: rows.grants.clone(),
         })
     }
 
@@ -244,6 +246,7 @@ impl Rows {
             attachments: Vec::new(),
             devices: Vec::new(),
             asked: Vec::new(),
+            grants: Vec::new(),
             keys: Vec::new(),
         }
     }

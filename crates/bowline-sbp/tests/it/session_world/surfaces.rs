@@ -48,7 +48,8 @@ impl World {
         let device = token.filter(|_| name == Some("phone") && self.random.percent(50));
         let socket = self.random.uuid();
         let guest = false;
-        let attach = Attach { socket, edge, surface, tools, device, join, take_over, guest };
+        let attach =
+            Attach { socket, edge, surface, tools, device, join, take_over, guest, approver: None };
         let request = self.ask(at, Command::Attach(attach));
         self.clients[at].waits_for = Some(request);
     }

@@ -44,8 +44,7 @@ pub(super) fn named(name: &str) -> &'static Tool {
 
 /// The tools that a simulated device declares.
 pub(super) fn of_devices() -> Vec<SurfaceTool> {
-    let offered =
-        |tool: &Tool| SurfaceTool { name: tool.name.into(), description: None, input_schema: None };
+    let offered = |tool: &Tool| SurfaceTool::named(tool.name);
     TOOLS.iter().filter(|tool| tool.on_device).map(offered).collect()
 }
 
@@ -70,6 +69,12 @@ pub(super) fn plan(
         state: ApprovalState::Pending,
         created_at: now.at,
         expires_at: now.at + seconds(random),
+        device: None,
+        changed: None,
+        second_person: false,
+        asked_by: None,
+        asked_with: None,
+        decision: None,
     };
     let work = match tool {
         Tool { again: false, asks: false, .. } if after_crash => Work::Known(Err("lost".into())),
@@ -86,7 +91,7 @@ pub(super) fn plan(
         n,
         call,
         work,
-        permission: tool.asks.then_some(Permission { approval }),
+        permission: tool.asks.then_some(Permission::of(approval)),
         again: tool.again,
     }
 }

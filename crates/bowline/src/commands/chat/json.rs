@@ -23,8 +23,9 @@ pub(super) fn as_json(event: &Event) -> Value {
         Event::ToolCall { call_id, tool, input, .. } => json!({
             "event": "tool_call", "call_id": call_id, "tool": tool, "input": input,
         }),
-        Event::Asked { turn_id, content, surface_id } => json!({
+        Event::Asked { turn_id, content, surface_id, author } => json!({
             "event": "asked", "turn_id": turn_id, "content": content, "surface_id": surface_id,
+            "author": author,
         }),
         Event::Surfaces(list) => json!({ "event": "surfaces", "list": list }),
         Event::ApprovalAsked(approval) => {

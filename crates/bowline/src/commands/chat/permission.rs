@@ -3,20 +3,17 @@
 use std::time::{Duration, Instant};
 
 use bowline_sbp::approval::Approval;
-use bowline_sbp::id::ApprovalId;
 use serde_json::Value;
 
 use super::Chat;
 use super::questions::{Permission, Question};
-use crate::terminal::one_line;
 
-/// A question that is answered with yes as long as the chat lasts.
+/// A call of a tool of this machine that is allowed as long as the chat lasts. What the gateway asks is
+/// remembered there.
 #[derive(Debug, PartialEq)]
-pub(super) enum AlwaysRule {
-    /// Every call of a tool of the gateway.
-    Tool(String),
-    /// The same call of a tool of this machine.
-    Call { tool: String, input: Value },
+pub(super) struct AllowedCall {
+    tool: String,
+    input: Value,
 }
 
 impl Chat {
@@ -29,7 +26,7 @@ impl Chat {
             }
             Question::Call { call_id, tool, input, until } if yes => {
                 if verdict == Permission::Always {
-                    self.always.push(AlwaysRule::Call { tool: tool.clone(), input: input.clone() });
+                    self.always.push(AllowedCall { tool: tool.clone(), input: input.clone() });
                 }
                 self.start(call_id, tool, input, until);
             }
@@ -39,20 +36,12 @@ impl Chat {
                 let _ = self.surface.answer(call_id, no).await;
             }
             Question::Approval(id) => {
-                if verdict == Permission::Always
-                    && let Some(tool) = self.approvals.get(&id)
-                {
-                    self.always.push(AlwaysRule::Tool(tool.clone()));
+                let always = verdict == Permission::Always;
+                if let Err(refused) = self.surface.decide(id, yes, always).await {
+                    self.view.note(&refused.to_string());
                 }
-                self.decide(id, yes).await;
             }
             Question::Gone => {}
-        }
-    }
-
-    async fn decide(&mut self, approval: ApprovalId, yes: bool) {
-        if let Err(refused) = self.surface.decide(approval, yes).await {
-            self.view.note(&refused.to_string());
         }
     }
 
@@ -66,7 +55,7 @@ impl Chat {
         timeout: Option<Duration>,
     ) {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let rule = AlwaysRule::Call { tool: tool.clone(), input: input.clone() };
+        let rule = AllowedCall { tool: tool.clone(), input: input.clone() };
         match self.tools.question(&tool, &input) {
             None => self.start(call_id, tool, input, until),
             Some(_) if self.always.contains(&rule) => self.start(call_id, tool, input, until),
@@ -89,19 +78,51 @@ impl Chat {
         });
     }
 
-    pub(super) async fn approve(&mut self, approval: &Approval) {
+    /// The gateway asks whether a tool may be called.
+    pub(super) fn approve(&mut self, approval: &Approval) {
         // Without input to answer it, the approval is left to other surfaces.
         if self.input.is_none() {
             return;
         }
-        let (id, tool) = (approval.approval_id, &approval.tool_name);
-        if self.always.contains(&AlwaysRule::Tool(tool.clone())) {
-            let input = one_line(&approval.tool_input.to_string());
-            self.view.note(&format!("{tool} {input}: allowed, as you said"));
-            return self.decide(id, true).await;
-        }
-        self.approvals.insert(id, tool.clone());
-        let words = format!("the agent wants to use {tool}: {}", approval.tool_input);
-        self.questions.ask(Question::Approval(id), &words);
+        self.questions.ask(Question::Approval(approval.approval_id), &words(approval));
+    }
+}
+
+/// What the gateway asks, for a person.
+fn words(approval: &Approval) -> String {
+    let Approval { tool_name, tool_input, device, changed, second_person, .. } = approval;
+    let on = device.as_deref().map_or_else(String::new, |device| format!(" on {device}"));
+    let mut words = format!("the agent wants to use {tool_name}{on}: {tool_input}");
+    if let Some(changed) = changed {
+        words += &format!(
+            "\nwhat is said of this tool has changed\n  before: {}\n  now: {}",
+            changed.before, changed.now
+        );
+    }
+    if *second_person {
+        words += "\nit takes the approval of another user than the one who asked";
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g21_a_person_is_shown_device_input_and_what_changed() {
+        let approval: Approval = serde_json::from_value(serde_json::json!({
+            "approval_id": "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f", "state": "pending",
+            "session_id": "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f",
+            "turn_id": "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f", "tool_name": "camera",
+            "tool_input": { "zoom": 2 }, "device": "phone", "second_person": true,
+            "changed": { "before": "takes a photo", "now": "takes a film" },
+            "created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T00:10:00Z",
+        }))
+        .unwrap();
+        let words = words(&approval);
+        assert!(words.starts_with("the agent wants to use camera on phone: {\"zoom\":2}"));
+        assert!(words.contains("before: takes a photo") && words.contains("now: takes a film"));
+        assert!(words.contains("another user"), "{words}");
     }
 }

@@ -92,8 +92,8 @@ impl PlainView {
                 let input: String = one_line(&input.to_string()).chars().take(200).collect();
                 self.note(&format!("the agent calls {tool} {input}"));
             }
-            Event::Asked { content, surface_id, .. } => {
-                let who = surface_id.as_deref().unwrap_or("someone");
+            Event::Asked { content, surface_id, author, .. } => {
+                let who = author.as_deref().or(surface_id.as_deref()).unwrap_or("someone");
                 self.note(&format!("{} asks: {}", printable(who), printable(content.trim_end())));
             }
             Event::Accepted { .. }

@@ -35,7 +35,7 @@ pub(super) enum Question {
 pub(super) enum Permission {
     Yes,
     No,
-    /// Yes, and yes to the same question as long as this chat lasts.
+    /// Yes, and yes to what is the same: see [`Questions::next_words`].
     Always,
 }
 
@@ -72,7 +72,11 @@ impl Questions {
     pub(super) fn next_words(&mut self) -> Option<String> {
         let front = self.0.front_mut().filter(|put| !put.shown)?;
         front.shown = true;
-        Some(format!("{}\nallow it? yes, no, or always (here, until you leave)", front.words))
+        let always = match front.question {
+            Question::Approval(_) => "always (this tool, in this session)",
+            _ => "always (the same call, until you leave)",
+        };
+        Some(format!("{}\nallow it? yes, no, or {always}", front.words))
     }
 
     /// Whether a prompt is on the screen.

@@ -161,8 +161,11 @@ impl TerminalView {
                 }
             }
             Event::Accepted { client_turn_id, turn_id } => self.accepted(client_turn_id, *turn_id),
-            Event::Asked { turn_id, content, surface_id } if !self.own.contains(turn_id) => {
-                let who = Some(surface_id.clone().unwrap_or_else(|| "another client".into()));
+            Event::Asked { turn_id, content, surface_id, author }
+                if !self.own.contains(turn_id) =>
+            {
+                let who = author.clone().or_else(|| surface_id.clone());
+                let who = Some(who.unwrap_or_else(|| "another client".into()));
                 let key = AskedKey::Turn(*turn_id);
                 self.asked(Asked { key, who, text: content.clone() });
             }

@@ -1,8 +1,8 @@
 //! Tools that an agent can call on the machine where a chat runs.
 //!
 //! `clipboard`, `open_url` and `notify` are offered if the machine has a program for them,
-//! `read_file` only for the folder given by --read-folder, and `run` only with --allow-run and
-//! after the user approved the command. Every tool has a timeout and a limit on the size of its
+//! `read_file` only for the folder given by --read-folder, and `run` only with --allow-run. The user is
+//! asked about each use of the clipboard, each page and each command (G21). Every tool has a timeout and a limit on the size of its
 //! result.
 
 mod clipboard;
@@ -69,8 +69,18 @@ impl ChatTools {
 
     /// The text of the permission prompt; none if the call needs no permission.
     pub(super) fn question(&self, name: &str, input: &Value) -> Option<String> {
-        let run = self.0.contains(&Tool::Run) && name == "run";
-        run.then(|| format!("the agent wants to run: {}", text(input, "command").unwrap_or("?")))
+        let tool = self.0.iter().find(|tool| tool.name() == name)?;
+        let said = |what: &str| text(input, what).unwrap_or("?").to_owned();
+        match tool {
+            Tool::Run => Some(format!("the agent wants to run: {}", said("command"))),
+            Tool::OpenUrl(_) => Some(format!("the agent wants to open {}", said("url"))),
+            Tool::Clipboard(_) => Some(match text(input, "text") {
+                None => "the agent wants to read your clipboard".to_owned(),
+                Some(text) => format!("the agent wants to put on your clipboard: {text}"),
+            }),
+            // It only shows text; and the folder was shared by --read-folder.
+            Tool::Notify(_) | Tool::ReadFile { .. } => None,
+        }
     }
 
     /// Executes a tool call.
@@ -141,6 +151,8 @@ impl Tool {
             name: self.name().into(),
             description: Some(description.into()),
             input_schema: Some(schema),
+            // The chat asks its user itself: see `question`.
+            asks: true,
         }
     }
 }
@@ -167,5 +179,20 @@ mod tests {
         let runs = ChatTools::here(false, None, true).unwrap();
         assert!(runs.question("run", &json!({ "command": "ls" })).unwrap().contains("ls"));
         assert_eq!(runs.question("notify", &json!({})), None);
+        assert!(runs.declared().iter().all(|tool| tool.asks));
+    }
+
+    #[test]
+    fn g21_clipboard_pages_and_commands_ask() {
+        let all =
+            [Tool::Clipboard(clipboard::Programs::for_tests()), Tool::OpenUrl("true"), Tool::Run];
+        let tools = ChatTools(Arc::new(all.into()));
+        let asks = |tool: &str, input: Value| tools.question(tool, &input).unwrap();
+        assert_eq!(asks("clipboard", json!({})), "the agent wants to read your clipboard");
+        assert!(asks("clipboard", json!({ "text": "rm" })).ends_with(": rm"));
+        assert!(
+            asks("open_url", json!({ "url": "https://x.example/?q=1" })).contains("x.example/?q=1")
+        );
+        assert_eq!(tools.question("unknown", &json!({})), None);
     }
 }

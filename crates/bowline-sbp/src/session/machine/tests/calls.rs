@@ -1,13 +1,19 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::approval::{Approval, ApprovalState};
+use crate::access::OWNER;
+use crate::approval::{Approval, ApprovalState, Decider};
 use crate::completion::ToolCall;
 use crate::id::ApprovalId;
 use crate::session::{
     AskedRow, Attach, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Work,
 };
 use crate::surface::{SurfaceContext, SurfaceTool};
+
+/// The owner, who decides.
+fn by() -> Decider {
+    Decider { user: OWNER, credential: "local".into(), from: None }
+}
 
 fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
@@ -44,12 +50,18 @@ fn approval(number: u128, state: ApprovalState) -> Approval {
         state,
         created_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(60),
+        device: None,
+        changed: None,
+        second_person: false,
+        asked_by: None,
+        asked_with: None,
+        decision: None,
     }
 }
 
 fn asking(number: u128, work: Work) -> PlannedCall {
     let approval = approval(number, ApprovalState::Pending);
-    PlannedCall { permission: Some(Permission { approval }), ..call(number, work) }
+    PlannedCall { permission: Some(Permission::of(approval)), ..call(number, work) }
 }
 
 fn calls(calls: Vec<PlannedCall>) -> RoundEnd {
@@ -86,13 +98,18 @@ impl Bench {
     }
 
     fn decide(&mut self, number: u128, approved: bool) -> Step {
-        self.command(Command::Decide { approval: ApprovalId(id(number)), approved })
+        self.command(Command::Decide {
+            approval: ApprovalId(id(number)),
+            approved,
+            always: false,
+            by: by(),
+        })
     }
 }
 
 fn joining(name: Option<&str>, tool: &str) -> Attach {
     let surface_id = name.map(str::to_owned);
-    let tool = SurfaceTool { name: tool.into(), description: None, input_schema: None };
+    let tool = SurfaceTool::named(tool);
     Attach {
         socket: Uuid::new_v4(),
         edge: ReplicaId(Uuid::nil()),
@@ -102,6 +119,7 @@ fn joining(name: Option<&str>, tool: &str) -> Attach {
         join: true,
         take_over: false,
         guest: false,
+        approver: None,
     }
 }
 
@@ -199,12 +217,13 @@ fn g9_after_a_crash_a_call_that_may_have_been_made_is_lost_unless_it_may_be_repe
         (ApprovalState::Used, true, Some(true)),
         (ApprovalState::Denied, true, Some(false)),
     ] {
-        let asked = AskedRow { approval: approval(1, state), place: (2, 1) };
+        let asked =
+            AskedRow { approval: approval(1, state), place: (2, 1), definition: String::new() };
         let advanced = TurnRow { advanced: true, ..row(1, Origin::Surface) };
         let rows = Loaded { turns: vec![advanced], asked: vec![asked], ..loaded() };
         let (mut bench, _) = Bench::loading(rows);
         // The approval has another id this time: it is found by its log position and index.
-        let permission = Some(Permission { approval: approval(8, ApprovalState::Pending) });
+        let permission = Some(Permission::of(approval(8, ApprovalState::Pending)));
         let planned = PlannedCall { permission, again, ..call(1, task()) };
         let plan = Ok(Replanned { seq: 2, calls: vec![planned], rounds: 1, spent_usd: 0.0 });
         let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 2, plan });

@@ -89,8 +89,14 @@ fn asked(state: ApprovalState) -> AskedRow {
         state,
         created_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(60),
+        device: None,
+        changed: None,
+        second_person: false,
+        asked_by: None,
+        asked_with: None,
+        decision: None,
     };
-    AskedRow { approval, place: (2, 0) }
+    AskedRow { approval, place: (2, 0), definition: String::new() }
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn attach(name: Option<&str>) -> Attach {
         join: false,
         take_over: false,
         guest: false,
+        approver: None,
     }
 }
 

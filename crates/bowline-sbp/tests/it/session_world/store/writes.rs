@@ -20,7 +20,8 @@ impl Store {
             }
             Write::Forget { turn } => self.forget(rows, *turn),
             Write::Ask(row) => self.ask(rows, row),
-            Write::StepApproval { id, state } => self.step_approval(rows, *id, *state),
+            Write::StepApproval { id, state, .. } => self.step_approval(rows, *id, *state),
+            Write::Grant(grant) => rows.grants.push(grant.clone()),
             Write::Attach(row) => {
                 if !self.past.epochs.insert(row.epoch) || row.epoch > rows.head.attach_epoch {
                     self.breaks(format!("the epoch {} was given out before", row.epoch));
