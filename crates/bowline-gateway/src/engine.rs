@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::id::AgentId;
 use bowline_store::{Error, Session, Store};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,7 @@ pub(crate) use self::calls::planned_for_host;
 pub(crate) use self::identity::{Identity, NewKey, UserKeys};
 use self::pins::Pins;
 pub(crate) use self::recall::words;
-pub(crate) use self::roaming::{Handoff, Keyring, Source};
+pub(crate) use self::roaming::{Handoff, Import, Keyring, Source};
 use crate::auth::{self, Access, Denied, hash_token};
 use crate::config::{self, Config, Remember};
 use crate::limits::Limits;
@@ -44,6 +45,8 @@ pub(crate) struct Engine {
     pub users: UserKeys,
     pub limits: Limits,
     pub keys: Keyring,
+    /// Signs bundles.
+    pub signer: Arc<GatewayIdentity>,
     memory: Remember,
     pub tools: config::ToolsConfig,
     pub pins: Pins,
@@ -60,7 +63,7 @@ impl Engine {
         models: Models,
         mcp: Servers,
         access: Access,
-        keys: Keyring,
+        (keys, signer): (Keyring, GatewayIdentity),
         config: &Config,
         stop: CancellationToken,
     ) -> Self {
@@ -72,6 +75,7 @@ impl Engine {
             users: UserKeys::new(),
             limits: config.limits.clone(),
             keys,
+            signer: Arc::new(signer),
             memory: config.memory.remember,
             tools: config.tools.clone(),
             pins: Pins::default(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bowline_net::loopback::is_loopback;
 use bowline_net::{Door, DoorError};
+use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::session;
 use bowline_store::Store;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -97,12 +98,13 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the gateway; `local_key` is the key of this machine's owner. Returns when it is
-    /// ready: actors for unfinished turns of an earlier process have been started by then (G13).
+    /// Starts the gateway; `local_key` is the key of this machine's owner, `signer` signs what it
+    /// exports. Returns when it is ready: actors for unfinished turns of an earlier process have been started by then (G13).
     pub async fn start(
         config: Config,
         store: Arc<dyn Store>,
         local_key: Option<&str>,
+        signer: GatewayIdentity,
     ) -> Result<Self, StartError> {
         let mut keys = config.auth.api_keys.clone();
         if let Some(path) = &config.auth.api_keys_file {
@@ -136,6 +138,7 @@ impl Gateway {
 
         let stop = CancellationToken::new();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
+        let keys = (keys, signer);
         let engine =
             Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);

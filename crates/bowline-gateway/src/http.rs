@@ -13,6 +13,7 @@ pub(crate) mod forward;
 pub mod fuzz;
 pub(crate) mod guard;
 mod idempotency;
+pub(crate) mod import;
 pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod models;

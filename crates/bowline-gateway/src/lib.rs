@@ -10,6 +10,7 @@ pub mod config;
 mod engine;
 mod gateway;
 pub mod http;
+pub mod identity_file;
 pub mod limits;
 pub mod mcp;
 mod meters;

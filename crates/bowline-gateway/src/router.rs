@@ -12,7 +12,7 @@ use axum::routing::{any, delete, get, patch, post, put};
 use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
-    App, approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
+    App, approvals, blobs, completions, forward, import, mcp, memory, models, ops, roaming, search,
     session_token, sessions, shares, spec, stateful, surfaces, user_keys, users,
 };
 use crate::{attach, meters};
@@ -45,7 +45,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
     for base in ["/v1/sessions", "/v1/sbp/sessions"] {
         router = router
             .route(base, post(sessions::create).get(sessions::list))
-            .route(&format!("{base}/import"), post(roaming::import))
+            .route(&format!("{base}/import"), post(import::import))
             .route(&format!("{base}/search"), get(search::search))
             .nest(&format!("{base}/{{id}}"), one_session.clone());
     }
@@ -67,6 +67,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/agents/{agent_id}/memory", memory)
         .route("/v1/agents/{agent_id}/memory/{memory_id}", delete(memory::forget))
         .route("/v1/sbp/token/{token}", get(roaming::inspect))
+        .route("/v1/sbp/identity", get(roaming::identity))
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
         .route("/v1/users", get(users::list).post(users::add))
         .route("/v1/users/{name}", patch(users::patch))

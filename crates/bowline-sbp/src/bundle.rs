@@ -9,17 +9,22 @@
 //! - Opening a sealed bundle and sealing it again gives the same canonical bytes, except for the
 //!   fields that identify the export.
 //! - No field is used before the content id has been checked.
+//! - [`Contents::open`] gives nothing of a bundle whose signature is broken.
 
+mod memory;
 mod open;
 mod seal;
+mod signature;
 
-pub use self::open::{FOR_MODELS, is_strict};
+pub use self::open::{FOR_MODELS, Opened, is_strict};
+pub use self::signature::{BundleSignature, RequiredSignature};
 
 use jiff::Timestamp;
 
 use crate::cid::Cid;
 use crate::error::{Code, Failure};
 use crate::frame::TurnStatus;
+use crate::gateway_key::KeyFingerprint;
 use crate::id::AgentId;
 use crate::message::{EntryKind, Message};
 use bowline_pyjson::ParseError;
@@ -112,6 +117,8 @@ pub struct Sealed {
     pub cid: Cid,
     /// The bundle's JSON, with its content id in it.
     pub text: String,
+    /// Whether there is memory in it, in whatever format.
+    pub with_memory: bool,
 }
 
 /// Why a bundle cannot be imported.
@@ -123,6 +130,12 @@ pub enum OpenError {
     NoCid,
     #[error("the bundle does not match its `bundle_cid`: it was changed after the export")]
     WrongCid,
+    #[error("the bundle's signature is broken: it was changed after its gateway signed it")]
+    BrokenSignature,
+    #[error("the bundle is not signed, and a signature is required")]
+    Unsigned,
+    #[error("the bundle is signed by another gateway than the required one: {0}")]
+    OtherSigner(KeyFingerprint),
     #[error("the bundle is of version {0}, and this gateway reads version 1")]
     Version(String),
     #[error("{0}")]
@@ -132,7 +145,11 @@ pub enum OpenError {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let code = match &error {
-            OpenError::NoCid | OpenError::WrongCid => Code::TokenIntegrity,
+            OpenError::NoCid
+            | OpenError::WrongCid
+            | OpenError::BrokenSignature
+            | OpenError::Unsigned
+            | OpenError::OtherSigner(_) => Code::TokenIntegrity,
             OpenError::NotJson(_) => Code::MalformedRequest,
             OpenError::Version(_) | OpenError::Malformed(_) => Code::InvalidRequest,
         };

@@ -15,6 +15,7 @@ pub mod conversation;
 pub mod delivery;
 pub mod error;
 pub mod frame;
+pub mod gateway_key;
 pub mod id;
 pub mod json;
 pub mod keepalive;

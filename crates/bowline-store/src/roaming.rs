@@ -32,6 +32,8 @@ pub struct NewExport {
     pub cid: [u8; 32],
     pub label: Option<String>,
     pub message_count: u64,
+    /// Whether there is memory in the bundle.
+    pub with_memory: bool,
     /// Empty if it will never be imported.
     pub bundle: Vec<u8>,
     pub at: Timestamp,
@@ -46,6 +48,8 @@ pub struct Export {
     pub cid: [u8; 32],
     pub label: Option<String>,
     pub message_count: u64,
+    /// Whether there is memory in the bundle. Of one that was made before this was recorded: it may be.
+    pub with_memory: bool,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
     /// When it was imported, and as which session (G7).

@@ -110,6 +110,14 @@ impl Identity {
         self.credential.only().is_none()
     }
 
+    /// Whether it may have what the session's agent remembers: as by reading it there (G20). Memory is
+    /// the user's, not the session's, so a session's token may not.
+    pub(crate) fn may_read_memory_of(&self, session: &Session) -> bool {
+        self.user() == session.user
+            && self.check(Action::ReadMemory).is_ok()
+            && self.check_agent(&session.agent_id).is_ok()
+    }
+
     /// Whether its key may be used for that agent.
     pub(crate) fn check_agent(&self, agent: &AgentId) -> Result<(), Denied> {
         fits(self.key.as_deref().map(|key| &key.agents), agent.as_str(), "agent")

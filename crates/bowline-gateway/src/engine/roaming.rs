@@ -7,9 +7,10 @@ mod export;
 mod import;
 mod keys;
 mod lineage;
+mod remembered;
 mod split;
 
 pub(super) use self::export::too_large;
-pub(crate) use self::import::Source;
+pub(crate) use self::import::{Import, Source};
 pub(crate) use self::keys::Keyring;
 pub(crate) use self::split::Handoff;

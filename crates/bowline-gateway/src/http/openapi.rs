@@ -4,7 +4,7 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::{
-    approvals, blobs, completions, forward, mcp, memory, models, ops, roaming, search,
+    approvals, blobs, completions, forward, import, mcp, memory, models, ops, roaming, search,
     session_token, sessions, shares, spec, surfaces, user_keys, users,
 };
 
@@ -48,12 +48,13 @@ use super::{
         roaming::export,
         roaming::exports,
         roaming::bundle,
-        roaming::import,
+        import::import,
         roaming::inspect,
         roaming::handoff,
         roaming::fork,
         roaming::lineage,
         roaming::rotate,
+        roaming::identity,
         users::add,
         users::list,
         users::patch,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bowline_gateway::config::Config;
-use bowline_gateway::{Gateway, StartError};
+use bowline_gateway::{Gateway, StartError, identity_file};
 use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -309,7 +309,9 @@ async fn a_public_address_without_keys_is_refused_unless_someone_insists() {
         config.auth.api_keys = keys.iter().map(|key| key.to_string()).collect();
         let store = Arc::new(Sqlite::open(folder.path()).unwrap());
         // The owner's key opens this machine, not the world: it does not count.
-        Gateway::start(config, store, Some(LOCAL_KEY)).await.map(|gateway| (gateway, folder))
+        let signer = identity_file::load_or_make(folder.path()).unwrap();
+        let started = Gateway::start(config, store, Some(LOCAL_KEY), signer).await;
+        started.map(|gateway| (gateway, folder))
     };
     let refused = start(false, &[]).await.unwrap_err();
     assert!(matches!(refused, StartError::Exposed { .. }), "{refused}");

@@ -19,7 +19,7 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
     let path = path.replace("/v1/sbp/sessions", "/v1/sessions");
     let get = *method == Method::GET;
     Some(match path.as_str() {
-        "/healthz" | "/readyz" | "/v1/sbp/token/{token}" => return None,
+        "/healthz" | "/readyz" | "/v1/sbp/token/{token}" | "/v1/sbp/identity" => return None,
         path if path.starts_with("/spec/") => return None,
         // On this machine as open as the gateway is; closed here.
         "/metrics" | "/v1/sbp/keys/rotate" => Action::Operate,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_gateway::Gateway;
 use bowline_gateway::config::{ApprovalsMode, Config, Policy, ToolRule};
+use bowline_gateway::{Gateway, identity_file};
 use bowline_store::Store;
 use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
@@ -123,7 +123,8 @@ impl Bench {
         config.tools.rules.push(allow_all());
         config.tools.approvals = ApprovalsMode::Wait;
         change(&mut config);
-        let gateway = Gateway::start(config, shared, Some(LOCAL_KEY)).await.unwrap();
+        let signer = identity_file::load_or_make(folder.path()).unwrap();
+        let gateway = Gateway::start(config, shared, Some(LOCAL_KEY), signer).await.unwrap();
         Self { gateway, store, http: reqwest::Client::new(), folder }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bowline_gateway::config::Config;
 use bowline_gateway::http::BadOrigins;
-use bowline_gateway::{Gateway, StartError};
+use bowline_gateway::{Gateway, StartError, identity_file};
 use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -166,7 +166,8 @@ async fn origins_that_cannot_be_meant_stop_the_start() {
         let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
         config.http.allowed_origins = vec![origin.into()];
         let store = Arc::new(Sqlite::open(folder.path()).unwrap());
-        match Gateway::start(config, store, None).await.unwrap_err() {
+        let signer = identity_file::load_or_make(folder.path()).unwrap();
+        match Gateway::start(config, store, None, signer).await.unwrap_err() {
             StartError::Origins(error) => assert_eq!(error, refused),
             other => panic!("{other}"),
         }

@@ -136,6 +136,11 @@ fn matches(text: &str, pattern: &Value) -> bool {
         "^[0-9a-f]{64}$" => {
             text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         }
+        base64url @ ("^[A-Za-z0-9_-]{43}$" | "^[A-Za-z0-9_-]{86}$") => {
+            let length = if base64url.contains("43") { 43 } else { 86 };
+            let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+            text.len() == length && text.bytes().all(is_digit)
+        }
         unknown => panic!("the validator does not know the pattern {unknown}"),
     }
 }

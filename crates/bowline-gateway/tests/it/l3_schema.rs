@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bowline_gateway::config::{Config, Price};
 use bowline_sbp::bundle::Contents;
+use bowline_sbp::gateway_key::GatewayIdentity;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -119,6 +120,7 @@ async fn sbp_l3_15_every_bundle_we_write_is_as_the_schema_says() {
         r#""semantic":[{"text":"#,
         r#""episodic":[{"text":"#,
         r#""snapshot_id":"#,
+        r#""signature":{"alg":"ed25519","#,
         r#""cost_usd":0.0012"#,
     ] {
         assert!(bundle.contains(named), "{named} is not in {bundle}");
@@ -156,7 +158,8 @@ fn sbp_l3_15_the_example_bundle_is_as_the_schema_says_and_as_we_would_write_it()
     // Nothing in it is unknown here; a task is carried until the next one.
     let task = json!([contents.messages.len(), contents.session.last_task]);
     assert_eq!(contents.carried, Some(json!({ "last_task": task }).to_string()));
-    let again = contents.seal();
+    // The identity that signed the example.
+    let again = contents.seal_signed(&GatewayIdentity::from_seed(&[7; 32]));
     assert_eq!(again.cid, cid);
     assert_eq!(parsed(&again.text), parsed(&bundle));
 }
@@ -210,6 +213,11 @@ fn sbp_l3_15_a_bundle_with_a_broken_field_is_not_as_the_schema_says() {
         ("/metadata/export_id", json!(7), "type"),
         ("/metadata/message_count", json!("6"), "type"),
         ("/metadata/total_cost_usd", json!("0"), "type"),
+        ("/metadata/bowline", json!(1), "type"),
+        ("/metadata/bowline/signature", json!("x"), "type"),
+        ("/metadata/bowline/signature/alg", json!("rsa"), "const"),
+        ("/metadata/bowline/signature/key", json!("A".repeat(42)), "pattern"),
+        ("/metadata/bowline/signature/value", json!("A".repeat(85)), "pattern"),
     ] {
         let mut broken = whole.clone();
         *broken.pointer_mut(place).unwrap() = wrong;
@@ -219,7 +227,8 @@ fn sbp_l3_15_a_bundle_with_a_broken_field_is_not_as_the_schema_says() {
     }
     // What is missing is found, and what is lost on import is not allowed.
     let mut required = 0;
-    for place in ["", "/session", "/messages/0", "/memory", "/metadata"] {
+    let signature = "/metadata/bowline/signature";
+    for place in ["", "/session", "/messages/0", "/memory", "/metadata", signature] {
         for name in whole.pointer(place).unwrap().as_object().unwrap().keys() {
             let mut broken = whole.clone();
             broken.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(name);
@@ -229,8 +238,8 @@ fn sbp_l3_15_a_bundle_with_a_broken_field_is_not_as_the_schema_says() {
             required += usize::from(!optional);
         }
     }
-    assert_eq!(required, 9 + 6 + 4 + 2 + 3);
-    for place in ["/messages/1/bowline", "/memory", "/memory/payload/semantic/0"] {
+    assert_eq!(required, 9 + 6 + 4 + 2 + 3 + 3);
+    for place in ["/messages/1/bowline", "/memory", "/memory/payload/semantic/0", signature] {
         let mut broken = whole.clone();
         broken.pointer_mut(place).unwrap()["more"] = json!(1);
         assert_eq!(faults(&broken), [format!("{place} additionalProperties")]);

@@ -1,7 +1,7 @@
 //! SBP L4: which answers are translated, and the cost of translations.
 
 use bowline_gateway::config::{Config, Price};
-use bowline_gateway::{Gateway, StartError};
+use bowline_gateway::{Gateway, StartError, identity_file};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, DEADLINE, Session, hello, joined};
@@ -126,7 +126,8 @@ async fn a_model_that_nobody_serves_is_refused_at_the_start() {
     config.listen = "127.0.0.1:0".parse().unwrap();
     config.translate.model = "small".into();
     let store = std::sync::Arc::new(bowline_store::sqlite::Sqlite::open(folder.path()).unwrap());
-    let refused = Gateway::start(config, store, None).await.unwrap_err();
+    let signer = identity_file::load_or_make(folder.path()).unwrap();
+    let refused = Gateway::start(config, store, None, signer).await.unwrap_err();
     assert!(matches!(refused, StartError::Translate(_)), "{refused}");
     assert!(refused.to_string().contains("`small`"), "{refused}");
 }

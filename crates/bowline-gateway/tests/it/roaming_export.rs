@@ -46,6 +46,7 @@ async fn sbp_l3_01_an_export_says_what_was_packed_and_how_to_open_it() {
         "bundle_hash",
         "message_count",
         "label",
+        "with_memory",
     ];
     assert_eq!(names(body), fields);
     assert_eq!(
@@ -238,6 +239,7 @@ async fn sbp_l3_06_a_token_is_refused_from_the_second_of_its_end() {
         cid: *Cid::of_bundle(&parsed(&bundle)).as_bytes(),
         label: None,
         message_count: 2,
+        with_memory: false,
         bundle: bundle.clone().into_bytes(),
         at,
         expires_at: at + SignedDuration::from_secs(60),

@@ -59,6 +59,8 @@ async fn sbp_l3_05_an_import_says_what_was_made_of_what() {
         "messages_restored",
         "origin_export_id",
         "memory_restored",
+        "memory_count",
+        "signature",
         "provenance",
     ];
     assert_eq!(names(body), fields);
@@ -160,16 +162,21 @@ async fn sbp_l3_05_a_session_can_be_given_to_another_agent_on_arrival() {
 }
 
 #[tokio::test]
-async fn sbp_l3_05_what_an_agent_remembers_travels_with_it() {
+async fn sbp_l3_05_what_an_agent_remembers_travels_with_it_if_asked_for() {
     let (bench, elsewhere) = (Bench::start().await, Bench::start().await);
     let memories = json!({ "memories": [
         { "text": "Tea, not coffee." }, { "text": "We met in May.", "kind": "episodic" },
     ] });
     bench.post("/v1/agents/default/memory", memories).await;
     let bundle = bench.bundle_of(&bench.session_with(1).await).await;
-    let imported = elsewhere.import_bundle(&bundle).await;
-    made(&imported);
-    assert_eq!(imported.body["memory_restored"], true);
+    let with_memory = async |more: &str| {
+        let body = format!(r#"{{"with_memory": true{more}, "bundle": {bundle}}}"#);
+        let imported = elsewhere.import_bytes(body.into_bytes()).await;
+        made(&imported);
+        let said = (&imported.body["memory_restored"], &imported.body["memory_count"]);
+        assert_eq!(said, (&json!(true), &json!(2)));
+    };
+    with_memory("").await;
     let found = async |agent: &str| {
         let path = format!("/v1/agents/{agent}/memory");
         let mut found: Vec<_> = list(&elsewhere.get(&path).await.body["memories"])
@@ -182,8 +189,7 @@ async fn sbp_l3_05_what_an_agent_remembers_travels_with_it() {
     let all = [("Tea, not coffee.", "semantic"), ("We met in May.", "episodic")];
     let all = all.map(|(text, kind)| (text.to_owned(), kind.to_owned()));
     assert_eq!(found("default").await, all);
-    let body = format!(r#"{{"target_agent_id": "cook", "bundle": {bundle}}}"#);
-    made(&elsewhere.import_bytes(body.into_bytes()).await);
+    with_memory(r#", "target_agent_id": "cook""#).await;
     assert_eq!(found("cook").await, all, "to the agent that goes on");
     assert_eq!(found("default").await, all, "once is enough");
 }
@@ -211,7 +217,7 @@ async fn sbp_l3_08_memory_of_another_make_is_carried_on_untouched() {
 }
 
 /// A bundle with everything that other implementations may put into one.
-const ODD: &str = r#"{
+pub(crate) const ODD: &str = r#"{
     "sbp_version": "1.7", "future": [1e400, -0.0, 1E5, "\ud800", "\u0000", {"n": null}],
     "exported_at": "2026-03-14T09:00:00Z", "label": null,
     "session": {"id": "ses_1", "agent_external_id": "navigator", "status": "idle", "last_task": "t",
@@ -356,6 +362,7 @@ async fn sbp_l3_06_a_bundle_that_is_not_what_was_exported_is_refused() {
             cid,
             label: None,
             message_count: 2,
+            with_memory: false,
             bundle: bundle.into_bytes(),
             at: now,
             expires_at: now + SignedDuration::from_secs(60),

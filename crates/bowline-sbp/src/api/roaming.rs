@@ -4,7 +4,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::bundle::BundleSignature;
 use crate::cid::Cid;
+use crate::gateway_key::GatewayKey;
 use crate::id::{AgentId, ExportId, SessionId};
 
 /// Body of `POST /v1/sbp/sessions/{id}/export` (SBP-L3-01).
@@ -16,6 +18,9 @@ pub struct ExportRequest {
     pub ttl_seconds: Option<u32>,
     /// At most 120 characters.
     pub label: Option<String>,
+    /// Whether what the agent remembers goes along; if absent, it does if the credential may read it
+    /// (ours).
+    pub with_memory: Option<bool>,
 }
 
 /// Answer to `POST /v1/sbp/sessions/{id}/export`.
@@ -31,6 +36,8 @@ pub struct Exported {
     pub bundle_hash: Cid,
     pub message_count: u64,
     pub label: Option<String>,
+    /// Whether there is memory in the bundle (ours).
+    pub with_memory: bool,
 }
 
 /// Answer to `POST /v1/sbp/sessions/import` (SBP-L3-05).
@@ -45,9 +52,67 @@ pub struct Imported {
     pub message_count: u64,
     pub messages_restored: u64,
     pub origin_export_id: String,
-    /// Whether the bundle's memory was in a format this gateway knows, and was imported.
+    /// Whether the bundle's memory is now in the agent's memory: it is in a format this gateway knows,
+    /// and `with_memory` asked for it.
     pub memory_restored: bool,
+    /// How many memories the bundle has in a format this gateway knows (ours).
+    pub memory_count: u64,
+    /// Who signed the bundle (ours).
+    pub signature: SignatureView,
     pub provenance: Provenance,
+}
+
+/// What the signature of a bundle says (SBP-L3-16).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SignatureView {
+    pub state: SignatureState,
+    /// The public key of the gateway that signed it.
+    pub key: Option<String>,
+    /// The fingerprint of that key, for people.
+    pub fingerprint: Option<String>,
+    /// Whether the key is this gateway's own.
+    pub known: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum SignatureState {
+    Signed,
+    Unsigned,
+    /// The bundle was changed after it was signed.
+    Broken,
+}
+
+impl SignatureView {
+    /// `own`: the key of this gateway.
+    pub fn new(signature: BundleSignature, own: Option<&GatewayKey>) -> Self {
+        let state = match signature {
+            BundleSignature::Signed(_) => SignatureState::Signed,
+            BundleSignature::Unsigned => SignatureState::Unsigned,
+            BundleSignature::Broken => SignatureState::Broken,
+        };
+        let key = signature.key();
+        Self {
+            state,
+            key: key.map(|key| key.to_string()),
+            fingerprint: key.map(|key| key.fingerprint().to_string()),
+            known: key.is_some() && key.as_ref() == own,
+        }
+    }
+}
+
+/// Answer to `GET /v1/sbp/identity` (ours): the key with which the gateway signs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct IdentityView {
+    /// `ed25519`.
+    pub algorithm: String,
+    /// The public key, as base64url.
+    pub key: String,
+    /// For people to compare.
+    pub fingerprint: String,
 }
 
 /// Where an imported session comes from.
@@ -71,6 +136,8 @@ pub struct TokenView {
     pub label: Option<String>,
     pub message_count: u64,
     pub bundle_cid: Cid,
+    /// Whether there is memory in the bundle: then an import takes a key that may read it (ours).
+    pub with_memory: bool,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
     pub expired: bool,
@@ -141,6 +208,8 @@ pub struct ExportView {
     pub label: Option<String>,
     pub bundle_cid: Cid,
     pub message_count: u64,
+    /// Whether there is memory in the bundle (ours).
+    pub with_memory: bool,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
     pub imported_at: Option<Timestamp>,

@@ -3,9 +3,11 @@
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
+use super::memory::{self, MEMORY};
+use super::signature::{self, BundleSignature, RequiredSignature};
 use super::{
-    Contents, LARGEST_METADATA, LONGEST_LABEL, LONGEST_MEMORY, LONGEST_NAME, MEMORY_SCHEMA,
-    MemoryPart, MessagePart, OURS, OpenError, SessionPart, SnapshotPart,
+    Contents, LARGEST_METADATA, LONGEST_LABEL, LONGEST_NAME, MemoryPart, MessagePart, OURS,
+    OpenError, SessionPart, SnapshotPart,
 };
 use crate::cid::{BUNDLE_CID, Cid};
 use crate::frame::TurnStatus;
@@ -30,20 +32,38 @@ pub const FOR_MODELS: [&str; 10] = [
 /// The largest plausible cost of a message, in dollars; more is treated as invalid.
 const MOST_COST: f64 = 1e6;
 
+/// A bundle that was checked against its content id.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    pub contents: Contents,
+    pub cid: Cid,
+    /// Who signed it, for the caller to judge.
+    pub signature: BundleSignature,
+}
+
 impl Contents {
-    /// Checks the bundle's content id, then parses it.
+    /// Checks the bundle's content id and its signature, if there is one, then parses it.
     pub fn open(text: &str) -> Result<(Self, Cid), OpenError> {
-        let bundle = Value::parse(text).map_err(OpenError::NotJson)?;
-        Self::open_value(bundle)
+        let Opened { contents, cid, signature } = Opened::read(text)?;
+        signature.check(RequiredSignature::None)?;
+        Ok((contents, cid))
+    }
+}
+
+impl Opened {
+    /// Checks the bundle's content id, then parses it.
+    pub fn read(text: &str) -> Result<Self, OpenError> {
+        Self::of_value(Value::parse(text).map_err(OpenError::NotJson)?)
     }
 
     /// The same for a bundle that is part of a larger JSON document.
-    pub fn open_value(bundle: Value<'_>) -> Result<(Self, Cid), OpenError> {
+    pub fn of_value(mut bundle: Value<'_>) -> Result<Self, OpenError> {
         let said = bundle.get(BUNDLE_CID).and_then(Value::as_str).ok_or(OpenError::NoCid)?;
         let cid = Cid::of_bundle(&bundle);
         if said.parse() != Ok(cid) {
             return Err(OpenError::WrongCid);
         }
+        let signature = signature::take(&mut bundle);
         let Value::Object(mut bundle) = bundle else { return Err(OpenError::NoCid) };
         bundle.remove(BUNDLE_CID);
         let version = text_of(bundle.remove("sbp_version")).unwrap_or_default();
@@ -68,7 +88,7 @@ impl Contents {
             let known = Value::from(messages.len() as u64);
             carried.insert("last_task", vec![known, task.clone().into()]);
         }
-        let memory = memory_of(bundle.remove("memory"), &mut carried);
+        let memory = memory_of(bundle.remove(MEMORY), &mut carried);
         let snapshot = snapshot_of(bundle.remove("state_snapshot"), &mut carried);
         let mut metadata = match bundle.remove("metadata") {
             Some(Value::Object(metadata)) => metadata,
@@ -81,9 +101,17 @@ impl Contents {
         carry(&mut carried, "metadata", metadata);
         carry(&mut carried, "bundle", bundle);
         let carried = (!carried.is_empty()).then(|| Value::Object(carried).to_json());
-        let contents =
-            Self { export_id, exported_at, label, session, messages, memory, snapshot, carried };
-        Ok((contents, cid))
+        let contents = Contents {
+            export_id,
+            exported_at,
+            label,
+            session,
+            messages,
+            memory,
+            snapshot,
+            carried,
+        };
+        Ok(Self { contents, cid, signature })
     }
 }
 
@@ -189,42 +217,16 @@ fn take_if_same<'t, T>(
 
 fn memory_of<'t>(memory: Option<Value<'t>>, carried: &mut Object<'t>) -> Option<Vec<MemoryPart>> {
     let mut memory = memory.filter(|memory| !memory.is_null())?;
-    let parts = our_memory(&memory);
+    let parts = memory::read(&memory);
     let stranger = match &parts {
         // In another format, or over a limit: it is carried unchanged.
         None => Some(memory),
-        Some(_) => {
-            let ours = memory.get_mut(OURS).and_then(Value::as_object_mut);
-            ours.and_then(|ours| ours.remove("carried"))
-        }
+        Some(_) => memory::take_carried(&mut memory),
     };
     if let Some(stranger) = stranger {
-        carried.insert("memory", stranger);
+        carried.insert(MEMORY, stranger);
     }
     parts
-}
-
-/// The memories, if all of them are valid in our format.
-fn our_memory(memory: &Value<'_>) -> Option<Vec<MemoryPart>> {
-    if memory.get("schema_id")?.as_str()? != MEMORY_SCHEMA {
-        return None;
-    }
-    let payload = memory.get("payload")?.as_object()?;
-    let mut parts = Vec::new();
-    for (kind, memories) in payload.iter() {
-        let known = |kind: &&str| matches!(*kind, "semantic" | "episodic" | "procedural");
-        let kind = kind.as_str().filter(known)?;
-        for memory in memories.as_array()? {
-            let text = memory.get("text")?.as_str()?.trim().to_owned();
-            if text.is_empty() || text.len() > LONGEST_MEMORY {
-                return None;
-            }
-            let at = memory.get("created_at").and_then(Value::as_str);
-            let created_at = at.and_then(|at| at.parse().ok()).unwrap_or_default();
-            parts.push(MemoryPart { kind: kind.to_owned(), text, created_at });
-        }
-    }
-    Some(parts)
 }
 
 fn snapshot_of<'t>(snapshot: Option<Value<'t>>, carried: &mut Object<'t>) -> Option<SnapshotPart> {

@@ -1,14 +1,25 @@
 //! Writes a bundle.
 
-use super::{BUNDLE_VERSION, Contents, MEMORY_SCHEMA, MessagePart, OURS, Sealed, SnapshotPart};
+use super::memory::{self, MEMORY};
+use super::{BUNDLE_VERSION, Contents, MessagePart, OURS, Sealed, SnapshotPart, signature};
 use crate::cid::{BUNDLE_CID, Cid};
 use crate::frame::TurnStatus;
+use crate::gateway_key::GatewayIdentity;
 use crate::message::EntryKind;
 use bowline_pyjson::{MAX_DEPTH, Object, Value};
 
 impl Contents {
     /// The text of the bundle, with its content id.
     pub fn seal(&self) -> Sealed {
+        self.seal_by(None)
+    }
+
+    /// The same, signed by the exporting gateway (SBP-L3-16).
+    pub fn seal_signed(&self, identity: &GatewayIdentity) -> Sealed {
+        self.seal_by(Some(identity))
+    }
+
+    fn seal_by(&self, identity: Option<&GatewayIdentity>) -> Sealed {
         let carried = self.carried.as_deref().and_then(object).unwrap_or_default();
         let part = |name: &str| carried.get(name).cloned().unwrap_or_default();
         let mut bundle = members(part("bundle"));
@@ -18,7 +29,9 @@ impl Contents {
         bundle.insert("session", self.session(part("session"), part("last_task")));
         let messages: Vec<Value<'_>> = self.messages.iter().map(message).collect();
         bundle.insert("messages", messages);
-        bundle.insert("memory", self.memory(part("memory")));
+        let memory = self.memory(part(MEMORY));
+        let with_memory = !memory.is_null();
+        bundle.insert(MEMORY, memory);
         bundle.insert("state_snapshot", snapshot(self.snapshot.as_ref(), part("state_snapshot")));
         let mut metadata = members(part("metadata"));
         metadata.insert("export_id", self.export_id.as_str());
@@ -28,11 +41,14 @@ impl Contents {
         metadata.insert("total_cost_usd", cost);
         bundle.insert("metadata", metadata);
         let mut bundle = Value::Object(bundle);
+        if let Some(identity) = identity {
+            signature::sign(&mut bundle, identity);
+        }
         let cid = Cid::of(&bundle);
         if let Some(bundle) = bundle.as_object_mut() {
             bundle.insert(BUNDLE_CID, cid.to_string());
         }
-        Sealed { cid, text: bundle.to_json() }
+        Sealed { cid, text: bundle.to_json(), with_memory }
     }
 
     fn session<'t>(&'t self, carried: Value<'t>, task: Value<'t>) -> Object<'t> {
@@ -70,32 +86,10 @@ impl Contents {
     }
 
     fn memory<'t>(&'t self, carried: Value<'t>) -> Value<'t> {
-        let Some(memories) = &self.memory else { return carried };
-        let of_kind = |kind: &str| -> Value<'t> {
-            let part = memories.iter().filter(|memory| memory.kind == kind);
-            let part = part.map(|memory| {
-                Object::from_iter([
-                    ("text", Value::from(memory.text.as_str())),
-                    ("created_at", Value::from(memory.created_at.to_string())),
-                ])
-            });
-            part.collect()
-        };
-        let mut payload = Object::from_iter([
-            ("semantic", of_kind("semantic")),
-            ("episodic", of_kind("episodic")),
-        ]);
-        // Omitted if empty: gateways without procedural memory can then read the rest.
-        if memories.iter().any(|memory| memory.kind == "procedural") {
-            payload.insert("procedural", of_kind("procedural"));
+        match &self.memory {
+            Some(memories) => memory::written(memories, carried),
+            None => carried,
         }
-        let memory = [("schema_id", Value::from(MEMORY_SCHEMA)), ("payload", payload.into())];
-        let mut memory = Object::from_iter(memory);
-        // Carried memory in another format is stored inside ours.
-        if !carried.is_null() {
-            memory.insert(OURS, Object::from_iter([("carried", carried)]));
-        }
-        Value::Object(memory)
     }
 }
 

@@ -1,3 +1,6 @@
+mod memory;
+mod signature;
+
 use super::*;
 use bowline_pyjson::Value;
 
@@ -243,7 +246,7 @@ fn sbp_l3_03_an_instruction_and_superseded_answers_travel_with_their_session() {
     sent.session.instruction = Some(vec![Message::text("system", "be brief")]);
     let newer = MessagePart { replaces: Some(2), ..sent.messages[1].clone() };
     sent.messages.push(newer);
-    let Sealed { text, cid } = sent.seal();
+    let Sealed { text, cid, .. } = sent.seal();
     let (opened, _) = Contents::open(&text).unwrap();
     assert_eq!(opened.session.instruction, sent.session.instruction);
     let replaces: Vec<_> = opened.messages.iter().map(|part| part.replaces).collect();

@@ -199,6 +199,9 @@ pub struct HandOff {
 pub struct Packed {
     /// The bundle's content id.
     pub cid: [u8; 32],
+    /// Whether there is memory in it.
+    #[serde(default)]
+    pub with_memory: bool,
     pub message_count: u64,
     pub expires_at: Timestamp,
     /// The first log entries of the new session: the context for the new agent.

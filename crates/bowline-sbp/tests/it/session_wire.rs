@@ -272,6 +272,7 @@ fn commands() -> Vec<Command> {
 fn facts() -> Vec<Fact> {
     let packed = Packed {
         cid: [9; 32],
+        with_memory: false,
         message_count: 3,
         expires_at: at(),
         bridge: vec![entry()],

@@ -25,8 +25,8 @@ pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
 
 pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
     conn.prepare_cached(
-        "INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at, with_memory)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
         new.id.as_bytes(),
@@ -36,6 +36,7 @@ pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
         new.message_count as i64,
         millis(new.at),
         millis(new.expires_at),
+        new.with_memory,
     ])?;
     // A handoff's export is created as used: no bundle is kept.
     if new.bundle.is_empty() {
@@ -100,7 +101,7 @@ fn select(
 ) -> Result<Vec<(i64, Export)>> {
     let sql = format!(
         "SELECT number, id, session_id, cid, label, messages, created_at, expires_at, imported_at,
-         imported_as FROM exports {rest}"
+         imported_as, with_memory FROM exports {rest}"
     );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params)?;
@@ -122,6 +123,7 @@ fn export_of(row: &Row<'_>) -> Result<Export> {
         cid: row.get(3)?,
         label: row.get(4)?,
         message_count: row.get::<_, i64>(5)? as u64,
+        with_memory: row.get(10)?,
         created_at: rows::timestamp(row.get(6)?)?,
         expires_at: rows::timestamp(row.get(7)?)?,
         imported,

@@ -37,6 +37,7 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
             cid: packed.cid,
             label: None,
             message_count: packed.message_count,
+            with_memory: packed.with_memory,
             // Never imported, so no bundle is kept.
             bundle: Vec::new(),
             at: *at,

@@ -9,8 +9,10 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 11] =
-    [FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES, CALLERS, BLOBS, USERS, TOKENS, PERMISSIONS];
+const MIGRATIONS: [&str; 12] = [
+    FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES, CALLERS, BLOBS, USERS, TOKENS, PERMISSIONS,
+    WITH_MEMORY,
+];
 /// The first version whose sessions have titles.
 const TITLED: u32 = 6;
 
@@ -491,6 +493,13 @@ const PERMISSIONS: &str = "
 
     -- The name of who said it, where it was not the session's user.
     ALTER TABLE entries ADD COLUMN author TEXT;
+";
+
+/// Which exports have memory in them. Of older ones it is not known: those that can still be imported are
+/// treated as if they had.
+const WITH_MEMORY: &str = "
+    ALTER TABLE exports ADD COLUMN with_memory INTEGER NOT NULL DEFAULT 0;
+    UPDATE exports SET with_memory = 1 WHERE number IN (SELECT export FROM bundles);
 ";
 
 /// The schema version that this version writes.

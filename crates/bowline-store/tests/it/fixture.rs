@@ -167,6 +167,7 @@ pub(crate) fn export_of(session_id: SessionId) -> NewExport {
         cid: [7; 32],
         label: Some("for the road".into()),
         message_count: 2,
+        with_memory: false,
         bundle: b"{}".into(),
         at: at(),
         expires_at: later(3600),

@@ -423,6 +423,7 @@ pub(crate) fn surface(name: Option<&str>) -> Attach {
 pub(crate) fn packed() -> Packed {
     Packed {
         cid: [7; 32],
+        with_memory: false,
         message_count: 2,
         expires_at: later(3600),
         bridge: vec![said("go on")],

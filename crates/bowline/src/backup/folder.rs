@@ -12,6 +12,7 @@ use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use bowline_gateway::identity_file::IDENTITY_FILE;
 use bowline_store::sqlite::backup as database;
 use bowline_store::sqlite::{self, FILE, RESTORING};
 use jiff::Timestamp;
@@ -24,7 +25,8 @@ use super::{BackupError, Done};
 /// Databases: copied by SQLite, each as it was at one instant.
 const DATABASES: [&str; 3] = [FILE, "control.db", "control/control.db"];
 /// Small files that are always replaced whole.
-const FILES: [&str; 4] = ["local.key", "secrets.key", "relay/identity", "relay/pins.json"];
+const FILES: [&str; 5] =
+    ["local.key", "secrets.key", IDENTITY_FILE, "relay/identity", "relay/pins.json"];
 /// Present in a folder that was locked.
 const LOCK: &str = "bowline.lock";
 

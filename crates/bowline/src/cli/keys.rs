@@ -48,6 +48,15 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Show the fingerprint of the key with which the gateway signs exported bundles
+    #[command(after_help = "Example:\n  bowline keys identity")]
+    Identity {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Sign roaming tokens with a new key; tokens already issued stay valid until they expire
     #[command(after_help = "Example:\n  bowline keys rotate")]
     Rotate {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bowline_sbp::gateway_key::KeyFingerprint;
 use clap::Args;
 
 use super::GatewayArgs;
@@ -28,6 +29,9 @@ pub(crate) struct ExportArgs {
     /// Write the bundle to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Leave out what the agent remembers: needed if another user of the gateway is to import it
+    #[arg(long)]
+    pub(crate) without_memory: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -44,6 +48,7 @@ Examples:
   bowline import trip.sbp.json
   bowline import --token-file trip.token --agent booking
   bowline import --token-file trip.token --fork     the token stays valid
+  bowline import trip.sbp.json --with-memory --require-signature
   bowline import conversations.json --dry-run")]
 pub(crate) struct ImportArgs {
     #[command(flatten)]
@@ -60,6 +65,13 @@ pub(crate) struct ImportArgs {
     /// Import a copy; the token stays valid
     #[arg(long)]
     pub(crate) fork: bool,
+    /// Add the bundle's memory to the memory of the agent, which is yours; without this it only
+    /// travels with the session
+    #[arg(long)]
+    pub(crate) with_memory: bool,
+    /// Refuse a bundle that is not signed by a gateway, or not by the one with this fingerprint
+    #[arg(long, value_name = "FINGERPRINT", num_args = 0..=1, require_equals = true)]
+    pub(crate) require_signature: Option<Option<KeyFingerprint>>,
     /// Only print what would be imported
     #[arg(long)]
     pub(crate) dry_run: bool,

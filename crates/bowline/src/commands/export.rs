@@ -15,7 +15,16 @@ use crate::terminal::{note, say};
 pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     let api = Api::new(&args.gateway)?;
     let id = api.session(&args.session).await?;
-    let exported = export(&api, &id, args.ttl, args.label, args.out.as_deref()).await?;
+    let exported = export(
+        &api,
+        &id,
+        json!({
+            "ttl_seconds": args.ttl, "label": args.label,
+            "with_memory": args.without_memory.then_some(false),
+        }),
+        args.out.as_deref(),
+    )
+    .await?;
     if args.json {
         say!("{exported}");
         return Ok(ExitCode::SUCCESS);
@@ -23,6 +32,9 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
     let text = |name: &str| exported[name].as_str().unwrap_or("-").to_owned();
     note!("exported {} messages of session {id}", exported["message_count"]);
     note!("content id  {}", text("bundle_cid"));
+    if exported["with_memory"] == true {
+        note!("memory      included; --without-memory leaves it out");
+    }
     match &args.out {
         Some(file) => {
             say!("{}", file.display());
@@ -42,11 +54,9 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
 pub(super) async fn export(
     api: &Api,
     id: &str,
-    ttl: u32,
-    label: Option<String>,
+    asked: Value,
     out: Option<&Path>,
 ) -> Result<Value, Failure> {
-    let asked = json!({ "ttl_seconds": ttl, "label": label });
     let path = format!("/v1/sbp/sessions/{id}/export");
     let mut exported = api.call(Method::POST, &path, Some(asked)).await?;
     if let Some(file) = out {

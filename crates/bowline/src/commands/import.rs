@@ -6,94 +6,20 @@
 //! - Text from a file is printed without control characters.
 
 use std::collections::HashMap;
-use std::io::Read;
-use std::path::Path;
 use std::process::ExitCode;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_sbp::bundle::Contents;
-use jiff::Timestamp;
+use bowline_sbp::api::SignatureView;
+use bowline_sbp::bundle::{Opened, RequiredSignature};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::given::{Given, given};
+use super::signature;
 use crate::api::{Api, IdempotentRequest, RequestFailure, fresh_key};
 use crate::cli::roaming::ImportArgs;
 use crate::failure::{Failure, FailureKind};
-use crate::secrets;
 use crate::terminal::{note, one_line, printable, progress, say};
 use bowline_import::{Conversation, Format, Found};
-
-/// What the command was given: a token, or the text of a file.
-#[derive(Debug)]
-pub(super) enum Given {
-    Token(String),
-    /// Without a byte order mark. `written` is the file's modification time: unlike the present
-    /// time, it is the same when the file is imported again, and so is the idempotency key.
-    Text {
-        text: String,
-        written: Timestamp,
-    },
-}
-
-/// Reads a file or standard input (`-`), or the file of a token. A file that holds only a token is
-/// the same. What is not a file but looks like a token is a token: an old spelling.
-pub(super) fn given(source: Option<&str>, token_file: Option<&Path>) -> Result<Given, Failure> {
-    if let Some(file) = token_file {
-        return secrets::from_file(file, "--token-file").map(Given::Token);
-    }
-    let source = source.unwrap_or("-");
-    let unreadable = |error: std::io::Error| {
-        let kind = match error.kind() {
-            std::io::ErrorKind::NotFound => FailureKind::NotFound,
-            _ => FailureKind::Failed,
-        };
-        Failure::new(format!("cannot read {source}: {error}")).kind(kind)
-    };
-    let mut text = String::new();
-    if source == "-" {
-        std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
-        return Ok(Given::text(text, Timestamp::now()));
-    }
-    if !Path::new(source).exists() && is_token(source) {
-        note!(
-            "hint: other users of this machine can see a token on the command line, which goes away \
-             with the next release: use --token-file FILE, or `-` and standard input"
-        );
-        return Ok(Given::Token(source.to_owned()));
-    }
-    let read = |text: &mut String| {
-        let mut file = std::fs::File::open(source)?;
-        file.read_to_string(text)?;
-        file.metadata()?.modified()
-    };
-    let written = read(&mut text).map_err(|error| {
-        unreadable(error).hint("give a file, `-`, or a roaming token with --token-file")
-    })?;
-    Ok(Given::text(text, written.try_into().unwrap_or_else(|_| Timestamp::now())))
-}
-
-impl Given {
-    fn text(text: String, written: Timestamp) -> Self {
-        let text = match text.strip_prefix('\u{feff}') {
-            Some(bare) => bare.to_owned(),
-            None => text,
-        };
-        match is_token(text.trim()) {
-            true => Self::Token(text.trim().to_owned()),
-            false => Self::Text { text, written },
-        }
-    }
-}
-
-/// Whether the text is a JWT: three parts, the first of which is a header with `alg`. The header is
-/// checked since a file name can have two dots, too.
-fn is_token(text: &str) -> bool {
-    let mut parts = text.split('.');
-    let header = parts.next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
-    let header = header.and_then(|header| serde_json::from_slice::<Value>(&header).ok());
-    parts.count() == 2 && header.is_some_and(|header| header["alg"].is_string())
-}
 
 pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
     match given(args.source.as_deref(), args.token_file.as_deref())? {
@@ -112,28 +38,46 @@ pub(crate) async fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
             })?;
             match found.format {
                 Format::Bundle => take_bundle(&args, &text).await,
+                format if required(&args) != RequiredSignature::None => {
+                    Err(Failure::new(format!("this is {format}, which has no signature"))
+                        .hint("leave out --require-signature, or ask for a bundle")
+                        .kind(FailureKind::Usage))
+                }
                 _ => take_foreign(&args, found).await,
             }
         }
     }
 }
 
-/// Imports an SBP bundle. Its content id is checked here before it is sent; the gateway checks it
-/// again before it stores anything.
+/// Imports an SBP bundle. Its content id and its signature are checked here before it is sent; the
+/// gateway checks them again before it stores anything.
 async fn take_bundle(args: &ImportArgs, text: &str) -> Result<ExitCode, Failure> {
-    let (contents, cid) = Contents::open(text).map_err(|error| {
+    let refused = |error: &dyn std::fmt::Display| {
         Failure::new(printable(&error.to_string())).hint("ask the sender for the file again")
-    })?;
+    };
+    let Opened { contents, cid, signature } = Opened::read(text).map_err(|e| refused(&e))?;
+    signature.check(required(args)).map_err(|error| refused(&error))?;
     if args.dry_run {
+        let memories = contents.memory.map_or(0, |memory| memory.len());
+        let own = signature::own_key(&args.gateway);
         let session = json!({
-            "title": contents.label, "messages": contents.messages.len(), "bundle_cid": cid,
-            "agent_id": contents.session.agent,
+            "title": contents.label, "messages": contents.messages.len(), "memories": memories,
+            "bundle_cid": cid, "agent_id": contents.session.agent,
+            "signature": SignatureView::new(signature, own.as_ref()),
         });
         return would(args, Format::Bundle, &[session], &[]);
     }
     let look = "before you try again, check with `bowline sessions list` and `bowline lineage \
                 last` whether it was imported";
     take_one(args, json!({}), Some(text), look).await
+}
+
+fn required(args: &ImportArgs) -> RequiredSignature {
+    match args.require_signature {
+        None => RequiredSignature::None,
+        Some(None) => RequiredSignature::OfAnyone,
+        Some(Some(fingerprint)) => RequiredSignature::Of(fingerprint),
+    }
 }
 
 /// Imports a token or a bundle. Has a new idempotency key: each run makes another session.
@@ -166,7 +110,9 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
         let sessions: Vec<_> = sessions
             .iter()
             .map(|session| {
-                json!({ "title": title(session), "messages": session.contents.messages.len() })
+                let memories = session.contents.memory.as_ref().map_or(0, Vec::len);
+                let messages = session.contents.messages.len();
+                json!({ "title": title(session), "messages": messages, "memories": memories })
             })
             .collect();
         return would(args, format, &sessions, &lines);
@@ -269,6 +215,16 @@ fn body(args: &ImportArgs, mut fields: Value, bundle: Option<&str>) -> String {
     if let Some(agent) = &args.agent {
         fields["target_agent_id"] = json!(agent);
     }
+    if args.with_memory {
+        fields["with_memory"] = json!(true);
+    }
+    match required(args) {
+        RequiredSignature::None => {}
+        RequiredSignature::OfAnyone => fields["require_signature"] = json!(true),
+        RequiredSignature::Of(fingerprint) => {
+            fields["require_signature"] = json!(fingerprint.to_string());
+        }
+    }
     let mut body = fields.to_string();
     if let Some(bundle) = bundle {
         let comma = if body == "{}" { "" } else { "," };
@@ -295,6 +251,7 @@ fn would(
     if args.json {
         let answer = json!({
             "format": format.to_string(), "would_import": sessions, "without_place": unplaced,
+            "with_memory": args.with_memory,
         });
         say!("{answer}");
         return Ok(ExitCode::SUCCESS);
@@ -303,6 +260,18 @@ fn would(
     for session in sessions {
         let title = session["title"].as_str().unwrap_or("(without a title)");
         say!("  {} messages  {}", session["messages"], one_line(title));
+        if let Some(signature) = signature::words_of(session) {
+            say!("  {signature}");
+        }
+    }
+    let memories: u64 = sessions.iter().filter_map(|session| session["memories"].as_u64()).sum();
+    match (memories, args.with_memory) {
+        (0, _) => {}
+        (count, true) => say!("{count} memories would be added to the agent's memory."),
+        (count, false) => say!(
+            "{count} memories would travel with the session(s); --with-memory would add them to \
+             the agent's memory."
+        ),
     }
     say_unplaced(unplaced);
     Ok(ExitCode::SUCCESS)
@@ -314,6 +283,17 @@ fn say_made(made: &[Value]) {
         say!("{}", text(session, "session_id"));
         let agent = text(session, "agent_id");
         note!("  {} messages, agent {agent}", session["message_count"]);
+        if let Some(signature) = signature::words_of(session) {
+            note!("  {signature}");
+        }
+        match (session["memory_count"].as_u64().unwrap_or_default(), &session["memory_restored"]) {
+            (0, _) => {}
+            (count, Value::Bool(true)) => note!("  {count} memories added to the agent's memory"),
+            (count, _) => note!(
+                "  {count} memories travel with the session; --with-memory adds them to the \
+                 agent's memory"
+            ),
+        }
     }
     if let [one] = made {
         note!("\nContinue with `bowline chat --session {}`.", text(one, "session_id"));

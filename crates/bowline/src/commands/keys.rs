@@ -1,5 +1,5 @@
-//! `bowline keys`: creates, lists and revokes users' keys, creates one for the configuration file, or
-//! rotates the key that signs roaming tokens.
+//! `bowline keys`: creates, lists and revokes users' keys, creates one for the configuration file, rotates
+//! the key that signs roaming tokens, or shows the one that signs bundles.
 
 use std::process::ExitCode;
 
@@ -40,6 +40,10 @@ pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
                 false => note!("the key {} opens nothing any more", one_line(&id)),
             }
             Ok(ExitCode::SUCCESS)
+        }
+        KeysCommand::Identity { gateway, json } => {
+            let seen = Api::new(&gateway)?.get("/v1/sbp/identity").await?;
+            Ok(show(&seen, json, &[text(&seen, "fingerprint")]))
         }
         KeysCommand::Rotate { gateway, json } => {
             let made = Api::new(&gateway)?.call(Method::POST, "/v1/sbp/keys/rotate", None).await?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_gateway::Gateway;
+use bowline_gateway::{Gateway, identity_file};
 use bowline_net::{descriptors, duration};
 use bowline_store::Upkeep;
 use bowline_store::sqlite::Sqlite;
@@ -68,6 +68,10 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
         let hint = error.hint();
         Failure::new(error).hint(hint)
     })?;
+    let signer = identity_file::load_or_make(&data).map_err(|error| {
+        let hint = error.hint();
+        Failure::new(error).hint(hint)
+    })?;
     let asked = FirstModel::ask(&settings);
     let first_model = terminal::waiting("asking the upstream for its models", asked).await;
     if let FirstModel::Found(model) = &first_model {
@@ -78,7 +82,8 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     let drain = settings.gateway.limits.drain;
     let signals = StopSignals::install()?;
     let origins = settings.origins();
-    let started = Gateway::start(settings.gateway, Arc::<Sqlite>::clone(&store), Some(&key));
+    let shared = Arc::<Sqlite>::clone(&store);
+    let started = Gateway::start(settings.gateway, shared, Some(&key), signer);
     let gateway = terminal::waiting("starting; unfinished turns are recovered", started)
         .await
         .map_err(|error| settings::not_started(error, &origins))?;

@@ -352,10 +352,10 @@ async fn a_backup_says_what_is_inside_and_is_its_owners_alone() {
     assert_eq!((&manifest["sessions"], &manifest["format"]), (&json!(1), &json!(1)));
     let members = manifest["members"].as_array().unwrap();
     let members: Vec<_> = members.iter().map(|member| member["name"].as_str().unwrap()).collect();
-    assert_eq!(members, [FILE, "local.key", "secrets.key"]);
+    assert_eq!(members, [FILE, "local.key", "secrets.key", "identity.key"]);
     let tar = Command::new("tar").arg("tf").arg(&file).output().unwrap();
     let listed = String::from_utf8(tar.stdout).unwrap();
-    assert_eq!(listed, "manifest.json\nbowline.db\nlocal.key\nsecrets.key\nSHA256\n");
+    assert_eq!(listed, "manifest.json\nbowline.db\nlocal.key\nsecrets.key\nidentity.key\nSHA256\n");
 
     let mut quiet = command("create", &file, Some(&data));
     quiet.args(["--force", "--quiet"]);
@@ -365,11 +365,13 @@ async fn a_backup_says_what_is_inside_and_is_its_owners_alone() {
     restore(&file, &restored);
     let mode = |name: &str| std::fs::metadata(restored.join(name)).unwrap().permissions().mode();
     assert_eq!(
-        [mode("."), mode(FILE), mode("local.key")].map(|m| m & 0o777),
-        [0o700, 0o600, 0o600]
+        [mode("."), mode(FILE), mode("local.key"), mode("identity.key")].map(|m| m & 0o777),
+        [0o700, 0o600, 0o600, 0o600]
     );
-    let key = |folder: &Path| std::fs::read_to_string(folder.join("local.key")).unwrap();
-    assert_eq!(key(&restored), key(&data));
+    for name in ["local.key", "identity.key"] {
+        let key = |folder: &Path| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(key(&restored), key(&data));
+    }
 }
 
 #[tokio::test]

@@ -30,6 +30,7 @@ mod rooms;
 mod sbrp;
 mod sbrp_soak;
 mod sessions_cli;
+mod signed_cli;
 mod terminal;
 mod tls;
 mod travel;

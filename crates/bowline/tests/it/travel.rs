@@ -41,7 +41,9 @@ impl Trip {
     async fn go(&self) -> Option<(StatusCode, Value)> {
         let source = &self.source;
         let (path, body) = match self.what.as_str() {
-            "import" => ("import".to_owned(), json!({ "roaming_token": self.token })),
+            "import" => {
+                ("import".to_owned(), json!({ "roaming_token": self.token, "with_memory": true }))
+            }
             "fork" => (format!("{source}/fork"), json!({ "label": "f" })),
             _ => (format!("{source}/handoff"), json!({ "to_agent_id": "cook" })),
         };

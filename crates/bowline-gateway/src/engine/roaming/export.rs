@@ -1,9 +1,12 @@
 //! Export: a session is packed into a bundle, and a roaming token opens it (SBP-L3-01).
 
+use std::sync::Arc;
+
 use bowline_sbp::api::{ExportList, ExportView, Exported, TokenView};
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::id::{ExportId, SessionId, UserId};
 use bowline_sbp::roaming_token::RoamingClaims;
 use bowline_sbp::tool_result::without_images;
@@ -11,7 +14,7 @@ use bowline_store::{Entry, Error, Export, Memory, MemoryOwner, NewExport, Packed
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use super::super::{Engine, internal};
+use super::super::{Engine, Identity, internal};
 use crate::clock;
 
 /// How many characters of the last request become `last_task`.
@@ -20,7 +23,7 @@ const TASK_CHARS: usize = 200;
 pub(super) const ALL_MEMORIES: u32 = 10_000;
 
 impl Engine {
-    /// Exports the session as it is now; `memory`: with its agent's memories. Without a label, the
+    /// Exports the session as it is now; `memory`: with its agent's memories, and those it carries. Without a label, the
     /// bundle is labelled with the title that a person gave the session.
     pub(crate) async fn export(
         &self,
@@ -32,7 +35,8 @@ impl Engine {
         let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
         let title = packed.session.titles.given.as_deref().map(str::to_owned);
         let packed = self.with_blobs(packed).await?;
-        let export = self.bundle(packed, ttl, label.or(title), memory).await?;
+        let signer = Some(Arc::clone(&self.signer));
+        let export = self.bundle(packed, ttl, label.or(title), memory, signer).await?;
         if export.bundle.len() > self.limits.import_body {
             return Err(too_large(self.limits.import_body));
         }
@@ -55,6 +59,7 @@ impl Engine {
             bundle_hash: cid,
             message_count: export.message_count,
             label: export.label,
+            with_memory: export.with_memory,
         })
     }
 
@@ -69,13 +74,14 @@ impl Engine {
     }
 
     /// The bundle of a packed session. That of a handoff is not kept, so it has references in place
-    /// of blobs.
+    /// of blobs, and no signature.
     pub(super) async fn bundle(
         &self,
         packed: Packed,
         ttl: SignedDuration,
         label: Option<String>,
         memory: bool,
+        signer: Option<Arc<GatewayIdentity>>,
     ) -> Result<NewExport, Failure> {
         let memories = match memory {
             true => {
@@ -88,17 +94,26 @@ impl Engine {
         // Tokens have a resolution of one second.
         let now = Timestamp::from_second(clock::now().as_second()).map_err(|_| internal())?;
         let (id, session_id) = (ExportId(Uuid::now_v7()), packed.session.id);
-        let contents = contents(packed, memories, id, label.clone(), now);
+        let mut contents = contents(packed, memories, id, label.clone(), now);
         let message_count = contents.messages.len() as u64;
         // Hashing a long history would block the async runtime.
-        let sealed = tokio::task::spawn_blocking(move || contents.seal()).await;
-        let Sealed { cid, text } = sealed.map_err(|_| internal())?;
+        let sealed = tokio::task::spawn_blocking(move || {
+            if !memory {
+                contents.drop_memory();
+            }
+            match signer {
+                Some(signer) => contents.seal_signed(&signer),
+                None => contents.seal(),
+            }
+        });
+        let Sealed { cid, text, with_memory } = sealed.await.map_err(|_| internal())?;
         Ok(NewExport {
             id,
             session_id,
             cid: *cid.as_bytes(),
             label,
             message_count,
+            with_memory,
             bundle: text.into_bytes(),
             at: now,
             expires_at: now.checked_add(ttl).map_err(|_| internal())?,
@@ -117,6 +132,7 @@ impl Engine {
             label: export.label,
             message_count: export.message_count,
             bundle_cid: Cid::from_bytes(export.cid),
+            with_memory: export.with_memory,
             created_at: export.created_at,
             expires_at: export.expires_at,
             expired,
@@ -126,36 +142,23 @@ impl Engine {
     }
 
     /// The bundle of one of the session's exports, as a file. This does not consume its token. One with
-    /// the agent's memories only if the caller may have them.
+    /// memory only if the caller may read that now.
     pub(crate) async fn bundle_of(
         &self,
-        session: SessionId,
+        identity: &Identity,
+        session: &Session,
         export: ExportId,
-        with_memory: bool,
     ) -> Result<Vec<u8>, Failure> {
-        let bundle = match self.store.export(export).await? {
-            Some((export, Some(bundle))) if export.session_id == session => bundle,
+        let (export, bundle) = match self.store.export(export).await? {
+            Some((export, Some(bundle))) if export.session_id == session.id => (export, bundle),
             _ => {
                 let message = "the session has no such bundle, or it expired";
                 return Err(Failure::new(Code::NotFound, message));
             }
         };
-        if with_memory {
-            return Ok(bundle);
-        }
-        // Parsing a long history would block the async runtime.
-        let read = tokio::task::spawn_blocking(move || {
-            let text = std::str::from_utf8(&bundle).unwrap_or_default();
-            let opened = Contents::open(text).map(|(contents, _)| contents.memory.is_some());
-            (opened.unwrap_or(true), bundle)
-        });
-        match read.await.map_err(|_| internal())? {
-            (false, bundle) => Ok(bundle),
-            (true, _) => {
-                let message = "this bundle has the agent's memory: that takes a key of its user, \
-                               with the scope `read`";
-                Err(Failure::new(Code::Forbidden, message))
-            }
+        match export.with_memory && !identity.may_read_memory_of(session) {
+            true => Err(has_memory()),
+            false => Ok(bundle),
         }
     }
 
@@ -189,11 +192,21 @@ pub(super) fn view(export: Export) -> ExportView {
         label: export.label,
         bundle_cid: Cid::from_bytes(export.cid),
         message_count: export.message_count,
+        with_memory: export.with_memory,
         created_at: export.created_at,
         expires_at: export.expires_at,
         imported_at: export.imported.map(|(at, _)| at),
         import_session_id: export.imported.map(|(_, session)| session),
     }
+}
+
+/// A bundle whose memory its reader may not have. What they get without it would have another content
+/// id than the export says, so they get nothing.
+pub(super) fn has_memory() -> Failure {
+    let why = "this bundle has the memory of its agent, which takes a key of the session's user \
+               with the scope `read`; export the session without memory (`with_memory: false`, \
+               `bowline export --without-memory`)";
+    Failure::new(Code::Forbidden, why)
 }
 
 pub(in crate::engine) fn too_large(limit: usize) -> Failure {

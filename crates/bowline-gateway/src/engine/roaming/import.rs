@@ -1,8 +1,10 @@
 //! Import: a bundle becomes a session, and its token is consumed in the same transaction
 //! (SBP-L3-05).
 
-use bowline_sbp::api::{Imported, Provenance};
-use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, OpenError};
+use bowline_sbp::api::{Imported, Provenance, SignatureView};
+use bowline_sbp::bundle::{
+    BundleSignature, MemoryPart, MessagePart, OpenError, Opened, RequiredSignature,
+};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
@@ -17,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::{Engine, Identity, internal};
+use super::export::has_memory;
+use super::remembered;
 use crate::auth::hash_token;
 use crate::clock;
 
@@ -25,26 +29,35 @@ use crate::clock;
 pub(crate) enum Source {
     /// A bundle of this gateway, by its roaming token.
     Token(String),
-    /// A bundle file, already opened and checked.
-    Bundle(Box<Contents>, Cid),
+    /// A bundle file, already opened and checked against its content id.
+    Bundle(Box<Opened>),
+}
+
+/// What is to be imported, and how.
+#[derive(Debug)]
+pub(crate) struct Import {
+    pub(crate) source: Source,
+    /// The agent of the new session; that of the bundle if none.
+    pub(crate) agent: Option<AgentId>,
+    /// The token is not consumed, and the session is a fork (SBP-L3-07).
+    pub(crate) reuse: bool,
+    /// Write the bundle's memory into the agent's. Otherwise it travels with the session.
+    pub(crate) with_memory: bool,
+    pub(crate) signature: RequiredSignature,
 }
 
 /// A verified bundle, and its export if it was made by this gateway.
 struct Checked {
-    contents: Contents,
-    cid: Cid,
+    opened: Opened,
     export_id: Option<ExportId>,
 }
 
 impl Engine {
-    /// Creates a session from a bundle. `reuse`: the token is not consumed, and the session is a
-    /// fork (SBP-L3-07).
+    /// Creates a session of the caller's own from a bundle.
     pub(crate) async fn import(
         &self,
         identity: &Identity,
-        source: Source,
-        agent: Option<AgentId>,
-        reuse: bool,
+        asked: Import,
         key: Option<IdempotencyKey>,
     ) -> Result<Imported, Failure> {
         // A retry gets the response of the first request, even if the token has expired meanwhile
@@ -54,9 +67,11 @@ impl Engine {
         {
             return self.imported(made, &edge, identity);
         }
+        let Import { source, agent, reuse, with_memory, signature: required } = asked;
         let consume = matches!(source, Source::Token(_)) && !reuse;
-        let checked = self.check(source, consume && key.is_none()).await?;
-        let Checked { contents, cid, export_id } = checked;
+        let checked = self.check(source, identity, consume && key.is_none()).await?;
+        let Checked { opened: Opened { mut contents, cid, signature }, export_id } = checked;
+        signature.check(required)?;
         let now = clock::now();
         let id = SessionId(Uuid::now_v7());
         let own = || contents.session.agent.parse().ok().filter(|own| self.knows(own));
@@ -67,20 +82,31 @@ impl Engine {
         }
         let title = contents.label.as_deref().and_then(|label| title::given(label).ok().flatten());
         let about = About {
-            label: contents.label,
+            label: contents.label.take(),
             bundle_cid: cid,
             from_agent_id: contents.session.agent.clone(),
             to_agent_id: agent_id.clone(),
             origin_export_id: contents.export_id.clone(),
             exported_at: contents.exported_at,
             messages: contents.messages.len() as u64,
-            memory_restored: contents.memory.is_some(),
+            memory_restored: with_memory && contents.memory.as_ref().is_some_and(|m| !m.is_empty()),
+            memories: contents.memory.as_ref().map_or(0, |memory| memory.len() as u64),
+            signed_by: signature.key().map(|key| key.to_string()),
         };
-        // Decoding and hashing many images would block the async runtime.
-        let messages = contents.messages;
-        let entries = tokio::task::spawn_blocking(move || entries(messages, now)).await;
-        let mut entries = entries.map_err(|_| internal())?;
-        let told = told(&about, &contents.session.id, now);
+        let mut told = told(&about, &contents.session.id, now);
+        let memories = match with_memory {
+            true => memories(contents.memory.take().unwrap_or_default(), id),
+            false => {
+                told.extend(told_memory(&about, contents.memory.as_deref().unwrap_or_default()));
+                Vec::new()
+            }
+        };
+        // Decoding and hashing many images, or writing many memories, would block the async runtime.
+        let made = tokio::task::spawn_blocking(move || {
+            contents.carry_memory();
+            (entries(std::mem::take(&mut contents.messages), now), contents)
+        });
+        let (mut entries, contents) = made.await.map_err(|_| internal())?;
         entries.push(ImportedEntry {
             entry: NewEntry {
                 instruction: contents.session.instruction,
@@ -113,7 +139,7 @@ impl Engine {
             step_count: contents.session.step_count.min(u64::from(u32::MAX)),
             entries,
             carried: contents.carried,
-            memories: memories(contents.memory.unwrap_or_default(), id),
+            memories,
             snapshot: SnapshotId(Uuid::now_v7()),
             origin: contents.session.id,
             export_id,
@@ -153,6 +179,8 @@ impl Engine {
             messages_restored: about.messages,
             origin_export_id: about.origin_export_id.clone(),
             memory_restored: about.memory_restored,
+            memory_count: about.memories,
+            signature: self.signature_view(about.signed_by.as_deref()),
             provenance: Provenance {
                 origin_session_id: edge.origin.clone(),
                 origin_agent_id: about.from_agent_id,
@@ -164,13 +192,23 @@ impl Engine {
         })
     }
 
+    /// The signature of an imported bundle: it was good.
+    fn signature_view(&self, signed_by: Option<&str>) -> SignatureView {
+        let key = signed_by.and_then(|key| key.parse().ok());
+        let signature = key.map_or(BundleSignature::Unsigned, BundleSignature::Signed);
+        SignatureView::new(signature, Some(&self.signer.public()))
+    }
+
     /// Checks the token, then the bundle. Nothing in the bundle is used before its content id
     /// matches.
-    async fn check(&self, source: Source, once: bool) -> Result<Checked, Failure> {
+    async fn check(
+        &self,
+        source: Source,
+        identity: &Identity,
+        once: bool,
+    ) -> Result<Checked, Failure> {
         let token = match source {
-            Source::Bundle(contents, cid) => {
-                return Ok(Checked { contents: *contents, cid, export_id: None });
-            }
+            Source::Bundle(opened) => return Ok(Checked { opened: *opened, export_id: None }),
             Source::Token(token) => token,
         };
         let claims = self.keys.read(&token, clock::now())?;
@@ -178,15 +216,22 @@ impl Engine {
         if once && export.imported.is_some() {
             return Err(Error::Consumed.into());
         }
-        let text = String::from_utf8(bundle.ok_or(Error::NoExport)?);
+        let bundle = bundle.ok_or(Error::NoExport)?;
+        if export.with_memory {
+            let session = self.store.session(export.session_id).await?.ok_or(Error::NoExport)?;
+            if !identity.may_read_memory_of(&session) {
+                return Err(has_memory());
+            }
+        }
+        let text = String::from_utf8(bundle);
         let text = text.map_err(|_| OpenError::WrongCid)?;
         // Hashing a long history would block the async runtime.
-        let opened = tokio::task::spawn_blocking(move || Contents::open(&text)).await;
-        let (contents, cid) = opened.map_err(|_| internal())??;
-        if export.cid != *cid.as_bytes() {
+        let opened = tokio::task::spawn_blocking(move || Opened::read(&text)).await;
+        let opened = opened.map_err(|_| internal())??;
+        if export.cid != *opened.cid.as_bytes() {
             return Err(OpenError::WrongCid.into());
         }
-        Ok(Checked { contents, cid, export_id: Some(export.id) })
+        Ok(Checked { opened, export_id: Some(export.id) })
     }
 }
 
@@ -238,6 +283,12 @@ struct About {
     exported_at: Timestamp,
     messages: u64,
     memory_restored: bool,
+    /// How many memories the bundle had.
+    #[serde(default)]
+    memories: u64,
+    /// The key of the gateway that signed the bundle.
+    #[serde(default)]
+    signed_by: Option<String>,
 }
 
 /// The system message that tells the model about the import.
@@ -248,4 +299,10 @@ fn told(about: &About, origin: &str, now: Timestamp) -> String {
          (agent {from_agent_id}), exported at {exported_at} and imported at {now}; the bundle's \
          content id is {bundle_cid}. Go on from there.",
     )
+}
+
+/// The bundle's memory as notes for the model: it is not in the agent's own.
+fn told_memory(about: &About, memories: &[MemoryPart]) -> Option<String> {
+    let heading = format!("\nWhat agent {} remembered there", about.from_agent_id);
+    remembered::told(&heading, memories.iter().map(|memory| memory.text.as_str()))
 }

@@ -7,21 +7,17 @@ use bowline_sbp::message::Message;
 use bowline_sbp::roaming_token::LONGEST_TTL;
 use bowline_sbp::session::{Command, HandOff, Packed, Refusal, Reply};
 use bowline_sbp::title;
-use bowline_store::{
-    Derived, Error, IdempotencyKey, Memory, MemoryOwner, NewEntry, NewFork, failpoint,
-};
+use bowline_store::{Derived, Error, IdempotencyKey, MemoryOwner, NewEntry, NewFork, failpoint};
 use jiff::SignedDuration;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::super::{Engine, internal};
 use super::export::ALL_MEMORIES;
+use super::remembered;
 use crate::auth::hash_token;
 use crate::clock;
 use crate::session::{SessionHandle, refused};
-
-/// The most bytes of the former agent's memories that are passed to the next agent.
-const TOLD_MEMORY: usize = 16 << 10;
 
 /// The parameters of a handoff.
 #[derive(Debug, Clone)]
@@ -162,9 +158,11 @@ impl Engine {
             false => Vec::new(),
         };
         let ttl = SignedDuration::from_secs(i64::from(LONGEST_TTL));
-        let export = self.bundle(packed, ttl, None, handoff.memory).await?;
+        let export = self.bundle(packed, ttl, None, handoff.memory, None).await?;
         let told = bridge(&from_agent, &handoff);
-        let told = [Some(told), told_memory(&from_agent, &memories)];
+        let heading = format!("What agent {} remembered when it handed over", from_agent.as_str());
+        let memories = memories.iter().rev().map(|memory| memory.text.as_str());
+        let told = [Some(told), remembered::told(&heading, memories)];
         let message = |text: String| NewEntry::message(Message::text("system", &text));
         let detail = json!({
             "from_agent_id": from_agent, "to_agent_id": handoff.to_agent,
@@ -172,6 +170,7 @@ impl Engine {
         });
         Ok(Packed {
             cid: export.cid,
+            with_memory: export.with_memory,
             message_count: export.message_count,
             expires_at: export.expires_at,
             bridge: told.into_iter().flatten().map(message).collect(),
@@ -196,22 +195,4 @@ fn bridge(from: &AgentId, handoff: &HandOff) -> String {
         text.push_str(&format!("\n{message}"));
     }
     text
-}
-
-/// The former agent's memories as a system message of this session. They do not become memories of
-/// the next agent (SBP-L3-10).
-fn told_memory(from: &AgentId, memories: &[Memory]) -> Option<String> {
-    let mut text = format!(
-        "What agent {} remembered when it handed over (notes, not instructions):",
-        from.as_str()
-    );
-    let begins = text.len();
-    for memory in memories.iter().rev() {
-        let line = memory.text.split_whitespace().collect::<Vec<_>>().join(" ");
-        if text.len() + line.len() > TOLD_MEMORY {
-            continue;
-        }
-        text.push_str(&format!("\n- {line}"));
-    }
-    (text.len() > begins).then_some(text)
 }

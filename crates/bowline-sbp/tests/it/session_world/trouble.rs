@@ -130,6 +130,7 @@ impl World {
             Task::Pack { handoff, last_seq } => {
                 let packed = Packed {
                     cid: [0; 32],
+                    with_memory: false,
                     message_count: last_seq,
                     expires_at: now.at,
                     bridge: Vec::new(),

@@ -76,7 +76,8 @@ impl Chat {
     async fn export(&mut self, file: Option<String>) -> Result<(), Failure> {
         let file = file.map(PathBuf::from);
         let id = self.id.to_string();
-        let made = export::export(&self.api, &id, EXPORT_TTL, None, file.as_deref()).await?;
+        let asked = json!({ "ttl_seconds": EXPORT_TTL });
+        let made = export::export(&self.api, &id, asked, file.as_deref()).await?;
         match file {
             Some(file) => self.told(&format!("exported to {}", file.display())),
             None => self.told(&format!(

@@ -18,6 +18,7 @@ fn hand_off(number: u128) -> Command {
 fn packed(number: u128, last_seq: Seq) -> Fact {
     let packed = Packed {
         cid: [0; 32],
+        with_memory: false,
         message_count: 0,
         expires_at: Timestamp::UNIX_EPOCH,
         bridge: Vec::new(),
