@@ -74,7 +74,7 @@ pub struct NewImport {
     /// Oldest first.
     pub entries: Vec<Imported>,
     pub carried: Option<String>,
-    /// Memories to add for the agent.
+    /// Memories to add for the agent, all of them or nothing is imported.
     pub memories: Vec<NewMemory>,
     pub snapshot: SnapshotId,
     /// The id of the source session; it may belong to another gateway.

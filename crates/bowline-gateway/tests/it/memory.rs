@@ -355,7 +355,7 @@ async fn sbp_l1_12_rules_are_told_before_facts_and_travel() {
 
     let bundle = bench.bundle_of(&session).await;
     let there = Bench::start().await;
-    made(&there.import_bundle(&bundle).await);
+    made(&there.import_with_memory(&bundle).await);
     let kept = list(&there.get("/v1/agents/default/memory").await.body["memories"]);
     let mut kept: Vec<_> =
         kept.iter().map(|m| (m["kind"].as_str().unwrap(), m["text"].as_str().unwrap())).collect();

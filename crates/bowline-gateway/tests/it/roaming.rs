@@ -84,6 +84,12 @@ impl Bench {
         self.import_bytes(carried(bundle).into_bytes()).await
     }
 
+    /// The same, with its memory for the agent.
+    pub(crate) async fn import_with_memory(&self, bundle: &str) -> Answer {
+        let body = format!(r#"{{"with_memory": true, "bundle": {bundle}}}"#);
+        self.import_bytes(body.into_bytes()).await
+    }
+
     pub(crate) async fn import_bytes(&self, body: Vec<u8>) -> Answer {
         let request = self.http.post(self.url(IMPORT));
         answer(request.header("content-type", "application/json").body(body)).await

@@ -15,34 +15,21 @@ pub(super) fn remember(
     of: &MemoryOwner,
     memories: &[NewMemory],
 ) -> Result<Vec<Memory>> {
-    let mut new = 0;
-    for memory in memories {
-        new += usize::from(!is_known(conn, of, memory)?);
-    }
-    if new > room(conn, of)? {
-        return Err(Error::MemoryFull(MOST));
-    }
+    check_room(conn, of, memories)?;
     memories.iter().map(|memory| remember_one(conn, of, memory)).collect()
 }
 
-/// Adds as many memories as fit: an import must not fail because its agent has too many.
-pub(super) fn remember_what_fits(
+/// Whether those that the agent does not have yet fit.
+pub(super) fn check_room(
     conn: &Connection,
     of: &MemoryOwner,
     memories: &[NewMemory],
 ) -> Result<()> {
-    let mut room = room(conn, of)?;
+    let mut new = 0;
     for memory in memories {
-        if is_known(conn, of, memory)? {
-            continue;
-        }
-        if room == 0 {
-            break;
-        }
-        room -= 1;
-        remember_one(conn, of, memory)?;
+        new += usize::from(!is_known(conn, of, memory)?);
     }
-    Ok(())
+    if new > room(conn, of)? { Err(Error::MemoryFull(MOST)) } else { Ok(()) }
 }
 
 fn room(conn: &Connection, of: &MemoryOwner) -> Result<usize> {

@@ -31,6 +31,8 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     if let Some(export) = used_up {
         exports::check_unused(conn, export)?;
     }
+    let of = MemoryOwner { user: new.user, agent: new.agent_id.clone() };
+    memory::check_room(conn, &of, &import.memories)?;
 
     failpoint::begin("import");
     let status = status_with(!import.entries.is_empty())?;
@@ -53,8 +55,7 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
             .execute(params![key, payload])?;
     }
     failpoint::pass("carried");
-    let of = MemoryOwner { user: new.user, agent: new.agent_id.clone() };
-    memory::remember_what_fits(conn, &of, &import.memories)?;
+    memory::remember(conn, &of, &import.memories)?;
     failpoint::pass("memories");
     if let Some(export) = used_up {
         exports::use_up(conn, export, new.id, new.at)?;

@@ -598,6 +598,32 @@ mod tests {
     }
 
     #[test]
+    fn g20_an_export_from_before_may_have_memory_if_it_can_still_be_imported() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        for (step, sql) in (1..).zip(&MIGRATIONS[..9]) {
+            conn.execute_batch(sql).unwrap();
+            conn.pragma_update(None, "user_version", step).unwrap();
+        }
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        for number in [1u8, 2] {
+            conn.execute(
+                "INSERT INTO exports (number, id, session_id, cid, messages, created_at, expires_at)
+                 VALUES (?1, ?2, x'01', x'02', 2, 3, 4)",
+                rusqlite::params![number, vec![number]],
+            )
+            .unwrap();
+        }
+        conn.execute("INSERT INTO bundles (export, expires_at, bundle) VALUES (2, 4, x'7b7d')", [])
+            .unwrap();
+        migrate(&mut conn, "db").unwrap();
+        let mark = |number: i64| -> bool {
+            let sql = "SELECT with_memory FROM exports WHERE number = ?1";
+            conn.query_row(sql, [number], |row| row.get(0)).unwrap()
+        };
+        assert_eq!((mark(1), mark(2)), (false, true));
+    }
+
+    #[test]
     fn sqlite_is_new_enough_to_be_free_of_the_wal_reset_bug() {
         assert!(rusqlite::version_number() >= 3_051_003, "{}", rusqlite::version());
     }

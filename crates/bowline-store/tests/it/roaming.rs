@@ -6,8 +6,8 @@ use bowline_sbp::access::OWNER;
 use bowline_sbp::id::{ExportId, MemoryId, SessionId};
 use bowline_sbp::lifecycle::Status;
 use bowline_store::{
-    EdgeKind, Error, Family, Member, MemoryKind, MemoryOwner, NewImport, NewMemory, SnapshotKind,
-    Tokens,
+    EdgeKind, Error, Family, Member, MemoryKind, MemoryOwner, NewExport, NewImport, NewMemory,
+    SnapshotKind, Tokens,
 };
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ backends! {
     sbp_l3_02_a_signing_key_is_made_once_and_old_ones_last_as_long_as_their_tokens
     sbp_l3_05_an_import_is_the_session_as_it_was
     sbp_l3_05_an_import_counts_steps_back_from_the_last
-    sbp_l3_05_memories_come_along_as_far_as_there_is_room
+    sbp_l3_05_memories_come_along_whole_or_the_import_is_refused
     sbp_l3_06_an_export_is_used_once
     sbp_l3_06_of_many_imports_one_wins
     sbp_l3_07_reuse_uses_nothing_up
@@ -92,7 +92,7 @@ async fn sbp_l3_05_an_import_counts_steps_back_from_the_last(store: S) {
     }
 }
 
-async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
+async fn sbp_l3_05_memories_come_along_whole_or_the_import_is_refused(store: S) {
     let fact = |n: usize| NewMemory {
         id: MemoryId(Uuid::now_v7()),
         kind: MemoryKind::Semantic,
@@ -102,18 +102,21 @@ async fn sbp_l3_05_memories_come_along_as_far_as_there_is_room(store: S) {
     };
     let import = async |memories| {
         let export = exported(&store).await;
-        let import = NewImport { memories, ..using_up(export) };
-        let session = store.import(import).await.unwrap().session;
-        MemoryOwner { user: session.user, agent: session.agent_id }
+        let made = store.import(NewImport { memories, ..using_up(export) }).await;
+        let imported = store.export(export).await.unwrap().unwrap().0.imported.is_some();
+        assert_eq!(imported, made.is_ok(), "a refused import uses nothing up");
+        made.map(|made| MemoryOwner { user: made.session.user, agent: made.session.agent_id })
     };
-    let agent = import(vec![fact(1), fact(2)]).await;
+    let agent = import(vec![fact(1), fact(2)]).await.unwrap();
     let count = async || store.memories(agent.clone(), None, 20_000).await.unwrap().len();
     assert_eq!(count().await, 2);
-    // Memories that the agent already has do not count towards the limit, and an import succeeds
-    // even if some do not fit.
-    import((0..10_001).map(fact).collect()).await;
+    // Memories that the agent already has do not count towards the limit.
+    let refused = import((0..10_001).map(fact).collect()).await.unwrap_err();
+    assert!(matches!(refused, Error::MemoryFull(_)), "{refused}");
+    assert_eq!(count().await, 2);
+    import((0..10_000).map(fact).collect()).await.unwrap();
     assert_eq!(count().await, 10_000);
-    import((0..10_000).map(fact).collect()).await;
+    import((0..10_000).map(fact).collect()).await.unwrap();
     assert_eq!(count().await, 10_000);
     assert!(store.remember(agent.clone(), vec![fact(5)], false).await.is_ok());
     let one_more = store.remember(agent.clone(), vec![fact(20_000)], false).await;
@@ -180,8 +183,9 @@ async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
     let session = made(&store).await.id;
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let new = export_of(session);
+        let new = NewExport { with_memory: ids.len() == 1, ..export_of(session) };
         let kept = store.keep_export(new.clone()).await.unwrap();
+        assert_eq!(kept.with_memory, new.with_memory);
         assert_eq!((kept.id, kept.session_id, kept.cid), (new.id, session, new.cid));
         assert_eq!((kept.label, kept.message_count), (new.label, 2));
         assert_eq!((kept.created_at, kept.expires_at), (new.at, new.expires_at));
@@ -190,8 +194,10 @@ async fn sbp_l3_12_exports_are_listed_newest_first(store: S) {
         ids.insert(0, new.id);
     }
     exported(&store).await;
-    let listed: Vec<_> =
-        store.exports(session).await.unwrap().iter().map(|export| export.id).collect();
+    let listed = store.exports(session).await.unwrap();
+    let marks: Vec<_> = listed.iter().map(|export| export.with_memory).collect();
+    assert_eq!(marks, [false, true, false]);
+    let listed: Vec<_> = listed.iter().map(|export| export.id).collect();
     assert_eq!(listed, ids);
     let nobody = export_of(new_session().id);
     assert_eq!(store.keep_export(nobody.clone()).await.unwrap_err(), Error::NoSession);
