@@ -71,6 +71,7 @@ mod roaming_fork;
 mod roaming_handoff;
 mod roaming_import;
 mod roaming_memory;
+mod roaming_python;
 mod roaming_races;
 mod roaming_refusals;
 mod roaming_signed;

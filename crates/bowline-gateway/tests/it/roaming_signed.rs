@@ -1,17 +1,13 @@
 //! SBP L3: a bundle file is signed by the gateway that exported it (SBP-L3-16).
 
-use std::io::Write as _;
-
 use bowline_gateway::identity_file;
 use bowline_pyjson::Value as Parsed;
 use serde_json::{Value, json};
 
 use crate::bench::{Answer, Bench};
-use crate::python::{place, python};
-use crate::roaming::{IMPORT, STRANGER, carried, made, names, parsed, sealed, text};
-use crate::roaming_import::ODD;
+use crate::roaming::{IMPORT, STRANGER, made, names, parsed, sealed, text};
 
-async fn identity(bench: &Bench) -> Value {
+pub(crate) async fn identity(bench: &Bench) -> Value {
     let seen = bench.get("/v1/sbp/identity").await;
     assert_eq!(seen.status, 200, "{}", seen.text);
     seen.body
@@ -24,7 +20,7 @@ async fn import_signed(bench: &Bench, bundle: &str, required: &Value) -> Answer 
 }
 
 /// The bundle with another label, sealed again.
-fn edited(bundle: &str) -> String {
+pub(crate) fn edited(bundle: &str) -> String {
     let mut bundle = parsed(bundle);
     bundle.as_object_mut().unwrap().insert("label", "another");
     sealed(&bundle.to_json())
@@ -138,48 +134,4 @@ async fn sbp_l3_16_a_gateway_keeps_its_identity_and_shows_it_to_everyone() {
     assert_eq!(before["fingerprint"], on_disk.fingerprint().to_string());
     let bench = bench.reopened_with(lock).await;
     assert_eq!(identity(&bench).await, before);
-}
-
-/// The program in docs/roaming.md.
-fn program() -> String {
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/roaming.md");
-    let docs = std::fs::read_to_string(docs).unwrap();
-    let (_, rest) = docs.split_once("```python\n").unwrap();
-    rest.split_once("```").unwrap().0.to_owned()
-}
-
-async fn run_program(bundle: &str) -> Result<String, String> {
-    let _place = place().await;
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(bundle.as_bytes()).unwrap();
-    let mut run = tokio::process::Command::new(python());
-    let done = run.args(["-c", &program()]).arg(file.path()).output().await.unwrap();
-    let said = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
-    if done.status.success() { Ok(said(done.stdout)) } else { Err(said(done.stderr)) }
-}
-
-#[tokio::test]
-async fn sbp_l3_16_python_agrees_on_the_content_id_and_the_signature_of_a_signed_file() {
-    let bench = Bench::start().await;
-    let fingerprint = text(&identity(&bench).await["fingerprint"]);
-    let odd = made(&bench.import_bytes(carried(&sealed(ODD)).into_bytes()).await);
-    let memory = json!({ "memories": [{ "text": "Käse \u{1f9c0} \"and\" \\ more" }] });
-    bench.post("/v1/agents/default/memory", memory).await;
-    let plain = bench.session_with(1).await;
-    bench.say(&plain, "echo \u{2028} \u{7f} é").await;
-    for session in [&odd, &plain] {
-        let bundle = bench.bundle_of(session).await;
-        assert_eq!(run_program(&bundle).await, Ok(fingerprint.clone()), "{bundle}");
-        // It takes no file that we would refuse.
-        let refused = run_program(&edited(&bundle)).await.unwrap_err();
-        assert!(refused.ends_with("InvalidSignature"), "{refused}");
-        let changed = bundle.replace(r#""sbp_version":"1.0""#, r#""sbp_version":"1.1""#);
-        let refused = run_program(&changed).await.unwrap_err();
-        assert!(refused.ends_with("AssertionError"), "{refused}");
-    }
-    let example = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/spec/examples/bundle.json"
-    ));
-    assert!(run_program(&example.unwrap()).await.unwrap().starts_with("SHA256:FE:81:2C:12:"));
 }
