@@ -99,7 +99,8 @@ pub struct Gateway {
 
 impl Gateway {
     /// Starts the gateway; `local_key` is the key of this machine's owner, `signer` signs what it
-    /// exports. Returns when it is ready: actors for unfinished turns of an earlier process have been started by then (G13).
+    /// exports. Returns when it is ready: actors for unfinished turns of an earlier process have been
+    /// started by then (G13).
     pub async fn start(
         config: Config,
         store: Arc<dyn Store>,

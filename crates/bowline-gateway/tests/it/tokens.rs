@@ -6,6 +6,7 @@ use std::time::Duration;
 use bowline_gateway::config::{Config, SecretsConfig};
 use bowline_gateway::secrets::BadSecrets;
 use bowline_gateway::{Gateway, StartError};
+use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_store::Secrets;
 use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
@@ -131,7 +132,8 @@ fn with_file(folder: &std::path::Path) -> Config {
 }
 
 async fn started(config: Config, store: &Arc<Sqlite>) -> Result<Gateway, StartError> {
-    Gateway::start(config, Arc::<Sqlite>::clone(store), Some(LOCAL_KEY)).await
+    let signer = GatewayIdentity::from_seed(&[1; 32]);
+    Gateway::start(config, Arc::<Sqlite>::clone(store), Some(LOCAL_KEY), signer).await
 }
 
 #[tokio::test]

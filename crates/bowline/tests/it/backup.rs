@@ -368,7 +368,7 @@ async fn a_backup_says_what_is_inside_and_is_its_owners_alone() {
         [mode("."), mode(FILE), mode("local.key"), mode("identity.key")].map(|m| m & 0o777),
         [0o700, 0o600, 0o600, 0o600]
     );
-    for name in ["local.key", "identity.key"] {
+    for name in ["local.key", "secrets.key", "identity.key"] {
         let key = |folder: &Path| std::fs::read_to_string(folder.join(name)).unwrap();
         assert_eq!(key(&restored), key(&data));
     }
