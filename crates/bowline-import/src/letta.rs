@@ -1,6 +1,6 @@
 //! Letta's agent files (`.af`): one agent, or several with shared parts.
 //!
-//! Messages become the session, and memory blocks the agent's memories. Tools, rules, model
+//! Messages become the session, and memory blocks the bundle's memory. Tools, rules, model
 //! settings and similar parts have no effect here; they are carried in the bundle's member `letta`:
 //! the agent as `agent`, messages not sent to models as `aside` and, with the first agent of a
 //! file, the shared parts as `file`.

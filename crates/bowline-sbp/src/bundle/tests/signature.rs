@@ -1,5 +1,7 @@
 //! Signed bundles (SBP-L3-16).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_pyjson::{Object, Value};
 
 use super::{canonical, contents, sealed};
@@ -97,6 +99,23 @@ fn sbp_l3_16_a_signature_in_any_other_form_is_broken() {
         let text = edited(|bundle| drop(place(bundle).insert("signature", value.into_owned())));
         assert_eq!(of(&text), BundleSignature::Broken, "{text}");
     }
+}
+
+#[test]
+fn sbp_l3_16_a_signature_that_fits_everything_is_broken() {
+    // The neutral point as key and as R, and S = 0: lenient verification accepts it for any text.
+    let (mut key, mut value) = ([0; 32], [0; 64]);
+    (key[0], value[0]) = (1, 1);
+    let lenient = ed25519_dalek::VerifyingKey::from_bytes(&key).unwrap();
+    let any = ed25519_dalek::Signature::from_bytes(&value);
+    assert!(ed25519_dalek::Verifier::verify(&lenient, b"anything", &any).is_ok());
+    let text = edited(|bundle| {
+        bundle.insert("label", "another");
+        let signature = place(bundle).get_mut("signature").unwrap().as_object_mut().unwrap();
+        signature.insert("key", URL_SAFE_NO_PAD.encode(key));
+        signature.insert("value", URL_SAFE_NO_PAD.encode(value));
+    });
+    assert_eq!(of(&text), BundleSignature::Broken);
 }
 
 #[test]
