@@ -28,6 +28,9 @@ pub struct Limits {
     /// How long a connection may be idle between two requests; 0: it is closed after each response.
     #[serde(with = "duration")]
     pub keep_alive: Duration,
+    /// How long a stream of a turn may be silent before a comment keeps its connection alive.
+    #[serde(with = "duration")]
+    pub stream_keep_alive: Duration,
     /// How long a response goes on for a client that has closed its sending side: it may wait for
     /// the answer, or be gone.
     #[serde(with = "duration")]
@@ -115,6 +118,7 @@ impl Default for Limits {
             import_body: 64 << 20,
             header_timeout: Duration::from_secs(5),
             keep_alive: Duration::from_secs(75),
+            stream_keep_alive: Duration::from_secs(15),
             half_closed: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
             surface_message: 1 << 20,

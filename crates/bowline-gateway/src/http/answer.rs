@@ -2,12 +2,15 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::completion::{as_chunk, with_field};
 use bowline_sbp::error::Code;
+use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Done, Outcome};
 use bowline_store::Session;
 use bytes::Bytes;
@@ -15,12 +18,13 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::App;
 use super::body::SESSION_TOKEN;
 use super::error::ApiError;
 use super::retries::Unanswered;
-use super::sse::{DONE, event, event_stream};
+use super::sse::{DONE, KEEP_ALIVE, event, event_stream};
 use crate::engine::info;
-use crate::session::{Accepted, Outcomes, TextBuffer};
+use crate::session::{Accepted, LiveSessions, Outcomes, TextBuffer};
 
 /// How the caller wants its answer.
 #[derive(Debug, Clone)]
@@ -30,6 +34,30 @@ pub(super) struct AnswerForm {
     pub(super) is_prompt: bool,
     /// The session token, for the caller that created the session.
     pub(super) token: Option<String>,
+    pub(super) keep_alive: KeepAlive,
+}
+
+/// Comments that a stream gets while nothing else comes: clients and proxies give up silent connections,
+/// and a person may take minutes to approve a tool call.
+#[derive(Debug, Clone)]
+pub(super) struct KeepAlive {
+    sessions: Arc<LiveSessions>,
+    session: SessionId,
+    every: Duration,
+}
+
+impl KeepAlive {
+    pub(super) fn of(app: &App, session: SessionId) -> Self {
+        let every = app.engine.limits.stream_keep_alive;
+        Self { sessions: Arc::clone(&app.sessions), session, every }
+    }
+
+    /// Whether a person is being asked.
+    fn asks(&self) -> bool {
+        let live = self.sessions.look_at(self.session);
+        let is_open = |approval: &Arc<Approval>| approval.state == ApprovalState::Pending;
+        live.is_some_and(|live| live.approvals.iter().any(is_open))
+    }
 }
 
 /// The answer of an accepted turn. `unanswered` is told when all of it was handed to the connection.
@@ -38,10 +66,11 @@ pub(super) async fn answered(
     form: AnswerForm,
     unanswered: Option<Unanswered>,
 ) -> Result<Response, ApiError> {
-    let AnswerForm { stream, is_prompt, token } = form;
+    let AnswerForm { stream, is_prompt, token, keep_alive } = form;
     let response = match accepted {
         Accepted::Running { text, outcome, .. } if stream => {
-            return streamed(text, outcome, token, is_prompt, unanswered).await;
+            let reading = Reading::new(text, outcome, keep_alive);
+            return streamed(reading, token, is_prompt, unanswered).await;
         }
         Accepted::Running { outcome, .. } => outcome.await.map_err(ApiError::from),
         // Whoever comes after the end gets all of it in one chunk.
@@ -105,18 +134,28 @@ struct Reading {
     ended: Option<Outcome>,
     /// The number of chunks that were read.
     read: usize,
+    keep_alive: KeepAlive,
 }
 
 impl Reading {
-    /// Waits until there is more, or the turn has ended.
-    async fn more(&mut self) {
+    fn new(text: Arc<TextBuffer>, outcome: Outcomes, keep_alive: KeepAlive) -> Self {
+        let grew = text.subscribe();
+        Self { text, grew, outcome, ended: None, read: 0, keep_alive }
+    }
+
+    /// Waits until there is more, or the turn has ended. Returns whether it waited long in vain.
+    async fn more(&mut self) -> bool {
         if self.ended.is_some() {
-            return;
+            return false;
         }
         tokio::select! {
             biased;
-            ended = &mut self.outcome => self.ended = Some(ended),
-            _ = self.grew.changed() => {}
+            ended = &mut self.outcome => {
+                self.ended = Some(ended);
+                false
+            }
+            _ = self.grew.changed() => false,
+            () = tokio::time::sleep(self.keep_alive.every) => true,
         }
     }
 }
@@ -128,18 +167,18 @@ fn event_of(chunk: &str, is_prompt: bool) -> String {
 }
 
 async fn streamed(
-    text: Arc<TextBuffer>,
-    outcome: Outcomes,
+    mut reading: Reading,
     token: Option<String>,
     is_prompt: bool,
     unanswered: Option<Unanswered>,
 ) -> Result<Response, ApiError> {
     let event = move |chunk: &str| event_of(chunk, is_prompt);
-    let grew = text.subscribe();
-    let mut reading = Reading { text, grew, outcome, ended: None, read: 0 };
-    // Wait for the first chunk: until then, a failure can still be sent as an HTTP status.
+    // Wait for the first chunk: until then, a failure can still be sent as an HTTP status. But not while
+    // a person is asked, who may take long.
     while reading.text.chunks(0).is_empty() && reading.ended.is_none() {
-        reading.more().await;
+        if reading.more().await && reading.keep_alive.asks() {
+            break;
+        }
     }
     if let Some(Err(failure)) = reading.ended.as_ref().filter(|_| reading.text.chunks(0).is_empty())
     {
@@ -173,7 +212,10 @@ async fn streamed(
                     };
                     return Some((Ok(Bytes::from(last)), None));
                 }
-                reading.more().await;
+                if reading.more().await {
+                    let comment = Bytes::from_static(KEEP_ALIVE.as_bytes());
+                    return Some((Ok(comment), Some((reading, unanswered))));
+                }
             }
         }
     });

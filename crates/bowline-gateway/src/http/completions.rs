@@ -18,7 +18,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::answer::{AnswerForm, answered, suspended, with_token};
+use super::answer::{AnswerForm, KeepAlive, answered, suspended, with_token};
 use super::body::{self, ChatBody};
 use super::caller::{Caller, agent, caller_tag};
 use super::error::ApiError;
@@ -206,7 +206,12 @@ async fn take_turn(
         }
     };
     let in_body = token.clone().filter(|_| made);
-    let form = AnswerForm { stream, is_prompt, token: in_body };
+    let form = AnswerForm {
+        stream,
+        is_prompt,
+        token: in_body,
+        keep_alive: KeepAlive::of(app, handle.id()),
+    };
     let response = match accepted {
         Accepted::Suspended => {
             unanswered.into_iter().for_each(Unanswered::refused);

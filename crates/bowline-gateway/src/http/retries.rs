@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-use super::answer::{AnswerForm, answered, with_token};
+use super::answer::{AnswerForm, KeepAlive, answered, with_token};
 use super::caller::AGENT_ID;
 use super::error::ApiError;
 use super::idempotency::KEY_HEADER;
@@ -65,7 +65,12 @@ pub(super) async fn join(
         },
     };
     let token = token(&stored);
-    let form = AnswerForm { stream, is_prompt, token: token.clone().filter(|_| made) };
+    let form = AnswerForm {
+        stream,
+        is_prompt,
+        token: token.clone().filter(|_| made),
+        keep_alive: KeepAlive::of(app, session),
+    };
     let unanswered = Unanswered::joined(&app.sessions, peer, request, turn);
     Ok(Some(with_token(answered(accepted, form, Some(unanswered)).await?, token)))
 }

@@ -6,6 +6,9 @@ use axum::response::{IntoResponse, Response};
 
 pub(super) const DONE: &str = "data: [DONE]\n\n";
 
+/// A comment, which clients skip.
+pub(super) const KEEP_ALIVE: &str = ": keep-alive\n\n";
+
 pub(super) fn event(data: &str) -> String {
     format!("data: {data}\n\n")
 }

@@ -357,3 +357,36 @@ async fn g20_a_shared_session_says_who_said_what() {
     late.send(hello).await;
     late.until("SESSION_ATTACHED").await;
 }
+
+#[tokio::test]
+async fn g21_a_stream_is_kept_alive_while_a_person_is_asked() {
+    use futures_util::StreamExt as _;
+    let bench = Bench::with(|config| {
+        by_default(config);
+        config.limits.stream_keep_alive = std::time::Duration::from_millis(50);
+    })
+    .await;
+    let session = bench.session().await;
+    let (mut phone, _) = bench.attach_as(&session.as_owner(), camera("phone")).await;
+    let body = json!({
+        "model": "bowline/offline", "stream": true,
+        "messages": [{ "role": "user", "content": "call surface tool camera with {\"zoom\":2}" }],
+    });
+    let request = bench.http.post(bench.url("/v1/chat/completions"));
+    let request = request.header("x-session-token", &session.token).json(&body);
+    let stream = tokio::spawn(async move { request.send().await.unwrap() });
+    let asked = phone.until("APPROVAL_REQUEST").await.pop().unwrap();
+    let response = stream.await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut chunks = response.bytes_stream();
+    // Nobody has decided yet.
+    while !chunks.next().await.unwrap().unwrap().starts_with(b": keep-alive\n\n") {}
+    let id = &asked["approval_id"];
+    phone.send(json!({ "type": "APPROVAL_DECISION", "approval_id": id, "approved": true })).await;
+    takes_photo(&mut phone).await;
+    let mut rest = String::new();
+    while let Some(chunk) = chunks.next().await {
+        rest += &String::from_utf8_lossy(&chunk.unwrap());
+    }
+    assert!(rest.contains("a cat") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
+}

@@ -10,7 +10,17 @@ const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
 const MIGRATIONS: [&str; 12] = [
-    FIRST, TRAVEL, DEVICES, OWNERS, ERASED, NAMES, CALLERS, BLOBS, USERS, TOKENS, PERMISSIONS,
+    FIRST,
+    TRAVEL,
+    DEVICES,
+    OWNERS,
+    ERASED,
+    NAMES,
+    CALLERS,
+    BLOBS,
+    USERS,
+    TOKENS,
+    PERMISSIONS,
     WITH_MEMORY,
 ];
 /// The first version whose sessions have titles.
