@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod access_frames;
 mod access_random;
 mod access_table;
 mod bench;

@@ -187,6 +187,9 @@ pub struct AttachmentRow {
     pub edge: ReplicaId,
     /// It attached beside others (SBP-L2-20).
     pub joined: bool,
+    /// The session is shared with its user.
+    #[serde(default)]
+    pub guest: bool,
     pub context: SurfaceContext,
 }
 

@@ -383,8 +383,8 @@ fn json(value: &impl Serialize) -> String {
 
 fn attach(conn: &Connection, key: Key, row: &AttachmentRow) -> Result<()> {
     conn.prepare_cached(
-        "INSERT INTO attachments (session, epoch, edge, joined, context)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO attachments (session, epoch, edge, joined, context, guest)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
     .execute(params![
         key,
@@ -392,6 +392,7 @@ fn attach(conn: &Connection, key: Key, row: &AttachmentRow) -> Result<()> {
         row.edge.0.as_bytes(),
         row.joined,
         rows::context_text(&row.context)?,
+        row.guest,
     ])?;
     Ok(())
 }

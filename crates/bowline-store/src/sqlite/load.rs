@@ -89,7 +89,8 @@ fn turns(conn: &Connection, key: Key) -> Result<Vec<TurnRow>> {
 
 pub(super) fn attachments(conn: &Connection, key: Key) -> Result<Vec<AttachmentRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT epoch, edge, joined, context FROM attachments WHERE session = ?1 ORDER BY epoch",
+        "SELECT epoch, edge, joined, context, guest FROM attachments WHERE session = ?1
+         ORDER BY epoch",
     )?;
     let mut rows = statement.query([key])?;
     let mut found = Vec::new();
@@ -99,6 +100,7 @@ pub(super) fn attachments(conn: &Connection, key: Key) -> Result<Vec<AttachmentR
             edge: ReplicaId(Uuid::from_bytes(row.get(1)?)),
             joined: row.get(2)?,
             context: rows::context_of(row.get_ref(3)?)?,
+            guest: row.get(4)?,
         });
     }
     Ok(found)

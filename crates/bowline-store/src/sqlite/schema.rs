@@ -503,6 +503,8 @@ const PERMISSIONS: &str = "
 
     -- The name of who said it, where it was not the session's user.
     ALTER TABLE entries ADD COLUMN author TEXT;
+    -- Whether the session is shared with the surface's user.
+    ALTER TABLE attachments ADD COLUMN guest INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Which exports have memory in them. Of older ones it is not known: those that can still be imported are

@@ -25,10 +25,11 @@ impl Machine {
         machine.grants = loaded.grants;
         machine.asked = loaded.asked.into_iter().map(|row| Question::new(row, now)).collect();
         // Attachments end with their owner: the surfaces reconnect.
-        if !loaded.attachments.is_empty() {
-            for attachment in loaded.attachments {
-                step.write(Write::Detach { epoch: attachment.epoch });
-            }
+        for attachment in &loaded.attachments {
+            step.write(Write::Detach { epoch: attachment.epoch });
+        }
+        // Guests neither resume nor suspend a session.
+        if loaded.attachments.iter().any(|attachment| !attachment.guest) {
             machine.move_on(Change::SurfaceLost, now);
         }
         for row in loaded.turns {

@@ -115,6 +115,7 @@ impl Machine {
             epoch,
             edge: attach.edge,
             joined: attach.join,
+            guest: attach.guest,
             context: context.clone(),
         }));
         self.surfaces.push(Surface {

@@ -3,6 +3,7 @@
 mod calls;
 mod handoff;
 mod keys;
+mod permissions;
 mod recovery;
 mod surfaces;
 mod turns;

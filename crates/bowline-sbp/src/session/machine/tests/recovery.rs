@@ -67,16 +67,20 @@ fn g2_a_turn_that_cannot_be_read_any_more_ends_with_a_note() {
 
 #[test]
 fn whoever_was_attached_has_lost_its_owner() {
-    let attachment = AttachmentRow {
-        epoch: 4,
-        edge: ReplicaId(Uuid::nil()),
-        joined: false,
-        context: SurfaceContext::default(),
-    };
-    let head = Head { attach_epoch: 4, ..Head::new(Status::Running, Timestamp::UNIX_EPOCH) };
-    let (bench, step) = Bench::loading(Loaded { attachments: vec![attachment], head, ..loaded() });
-    assert_eq!(step.writes, [Write::Detach { epoch: 4 }]);
-    assert_eq!(bench.machine.head().status, Status::Suspended);
+    for (guest, status) in [(false, Status::Suspended), (true, Status::Running)] {
+        let attachment = AttachmentRow {
+            epoch: 4,
+            edge: ReplicaId(Uuid::nil()),
+            joined: guest,
+            guest,
+            context: SurfaceContext::default(),
+        };
+        let head = Head { attach_epoch: 4, ..Head::new(Status::Running, Timestamp::UNIX_EPOCH) };
+        let attachments = vec![attachment];
+        let (bench, step) = Bench::loading(Loaded { attachments, head, ..loaded() });
+        assert_eq!(step.writes, [Write::Detach { epoch: 4 }]);
+        assert_eq!(bench.machine.head().status, status, "a guest suspends nothing");
+    }
 }
 
 fn asked(state: ApprovalState) -> AskedRow {
