@@ -159,10 +159,11 @@ impl Access {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Whether whoever came so may see how the gateway does: on this machine, or where it was meant to
-    /// be open to all.
-    pub(crate) fn shows_metrics_to(&self, shown: &Credentials) -> Result<bool, Denied> {
-        Ok(self.is_open_to(shown)? && (shown.from_loopback || !self.only_here))
+    /// Whether whoever came so may see how the gateway does: on this machine, unless that is closed.
+    /// Who shows a key means to be somebody, and is asked for the scope.
+    pub(crate) fn shows_metrics_to(&self, shown: &Credentials) -> bool {
+        let shows_nothing = shown.bearer.is_none() && shown.session_token.is_none();
+        shown.from_loopback && shows_nothing && self.loopback != Loopback::Closed
     }
 
     /// Whether the gateway is open to who came so.
