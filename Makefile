@@ -44,7 +44,7 @@ bench: ## Measure the gateway against a bare server in the same run
 
 soak: ## The long versions of the crash, race and power-cut tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
-	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak flood
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak roaming_races random_requests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-sbrp --test it -- --nocapture model
 	BOWLINE_SIM_SEEDS=100000 $(CARGO) test --release --package bowline-sbp --test it -- --nocapture session_world

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bowline_net::outbound;
 use serde_json::Value;
 use url::Url;
 
@@ -40,8 +41,10 @@ pub async fn run(
     report.figure("first_token_ms_p50", first);
     match keeps_sessions {
         false => report.note("note: no `sbp` in its answer; sessions and surfaces are skipped"),
-        true if url.scheme() != "http" => {
-            report.note("note: attachments and drains are measured over plain HTTP only");
+        true if url.scheme() != "http" || !outbound::is_private(url) => {
+            report.note(
+                "note: attachments and drains are measured over plain HTTP on this machine only",
+            );
         }
         true => surfaces(&server, url, model, length, report).await?,
     }

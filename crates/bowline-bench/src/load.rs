@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use bowline_net::outbound;
 use bytes::Bytes;
 use reqwest::{Certificate, ClientBuilder, Response, StatusCode};
 use serde::Deserialize;
@@ -48,7 +49,7 @@ impl ServerUnderLoad {
 
     /// `url` with or without `/v1`.
     pub(crate) fn new(url: &Url, key: Option<&str>) -> Result<Self> {
-        Self::with(reqwest::Client::builder(), url, key)
+        Self::with(outbound::client(url), url, key)
     }
 
     /// Over TLS, with this certificate as the only root.

@@ -85,6 +85,12 @@ pub(crate) async fn upgrade(
             return ApiError::new(Code::MalformedRequest, message).into_response();
         }
     };
+    // Who shows nothing yet may show a token in the first frame. Through a proxy to an open gateway that
+    // is refused as every other request is, and a page can read why only here.
+    let shows_nothing = credentials.bearer.is_none() && credentials.session_token.is_none();
+    if shows_nothing && let Err(denied) = app.engine.access.is_open_to(&credentials) {
+        return ApiError::from(denied).into_response();
+    }
     let largest = app.engine.limits.surface_message;
     let tracker = app.surfaces.clone();
     upgrade

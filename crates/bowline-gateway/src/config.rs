@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bowline_net::tls::Tls;
-use bowline_net::{duration, listen, peer};
+use bowline_net::{DoorConfig, duration, listen, peer};
 use bowline_sbp::id::AgentId;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -48,13 +48,19 @@ pub const STATEFUL_PATHS: [&str; 9] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The address to listen on. Anything but loopback needs API keys, or `insecure`.
+    /// The address to listen on. Anything but loopback needs `tls` or `behind_proxy`, and API keys or
+    /// users; or `insecure`.
     #[serde(deserialize_with = "listen::deserialize")]
     pub listen: SocketAddr,
-    /// Allows a public address without API keys. Anyone who reaches it can use it.
+    /// Allows a public address without TLS and without API keys. Anyone who reaches it can use it.
     pub insecure: bool,
     /// Certificate and key. Without them: plain HTTP, for loopback or behind a proxy.
     pub tls: Option<Tls>,
+    /// Addresses and networks of the proxies in front of the gateway, which end TLS. Their `Forwarded`
+    /// and `X-Forwarded-For` are trusted, and `limits.connections_per_address` does not count them.
+    /// On a public address without `tls` nobody else may connect, unless `insecure` is set.
+    #[serde(deserialize_with = "peer::networks")]
+    pub behind_proxy: Vec<IpNet>,
     /// The model for messages that name none (`USER_MESSAGE` without `model`).
     pub default_model: String,
     /// The wire version reported to surfaces that request none.
@@ -85,6 +91,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             insecure: false,
             tls: None,
+            behind_proxy: Vec::new(),
             default_model: OFFLINE.into(),
             wire_version: WireVersion::default(),
             sessions: SessionsConfig::default(),
@@ -103,6 +110,19 @@ impl Default for Config {
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Where the gateway listens, and what is between it and its clients.
+    pub(crate) fn door(&self) -> DoorConfig {
+        let older = &self.http.trusted_proxies;
+        DoorConfig {
+            address: self.listen,
+            tls: self.tls.clone(),
+            behind_proxy: self.behind_proxy.iter().chain(older).copied().collect(),
+            insecure: self.insecure,
         }
     }
 }
@@ -190,8 +210,7 @@ pub struct Http {
     pub allowed_origins: Vec<String>,
     /// Host names (`Host`) that a gateway on loopback accepts besides localhost.
     pub allowed_hosts: Vec<String>,
-    /// Networks of proxies whose `X-Forwarded-For` is trusted, and which
-    /// `limits.connections_per_address` does not count.
+    /// The same as `behind_proxy`, as it was called before; both count.
     #[serde(deserialize_with = "peer::networks")]
     pub trusted_proxies: Vec<IpNet>,
 }

@@ -61,7 +61,7 @@ pub enum StartError {
     Mcp(#[from] BadServer),
     #[error(transparent)]
     Origins(#[from] BadOrigins),
-    #[error("{address} can be reached from outside, and there is no API key")]
+    #[error("{address} can be reached from other machines, and there is no API key")]
     Exposed { address: SocketAddr },
     #[error(transparent)]
     Door(#[from] DoorError),
@@ -129,12 +129,12 @@ impl Gateway {
         let translation = Translation::new(&config.translate, &models)?;
         let mcp = Servers::new(&config.mcp)?;
         let loopback = is_loopback(config.listen.ip());
+        config.door().taken_from().map_err(DoorError::from)?;
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
         }
         let guard = Guard::new(loopback, &config.http, access.is_open())?;
-        let (tls, trusted) = (config.tls.clone(), config.http.trusted_proxies.clone());
-        let door = Door::open(config.listen, tls, trusted, config.limits.door()).await?;
+        let door = Door::open(config.door(), config.limits.door()).await?;
         let (address, is_tls) = (door.address(), door.is_tls());
 
         let stop = CancellationToken::new();

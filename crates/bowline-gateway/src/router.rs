@@ -8,6 +8,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, patch, post, put};
+use bowline_net::Peer;
 
 use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
@@ -107,16 +108,18 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .layer(middleware::from_fn(observe))
 }
 
-/// Counts and logs each request: its route, never its query or body.
+/// Counts and logs each request: its route and the client's address, never its query or body.
 async fn observe(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let from = request.extensions().get::<Peer>().map(|peer| peer.address);
     let response = next.run(request).await;
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let status = response.status().as_u16();
     let took = begun.elapsed();
     meters::request(route, status, took);
-    tracing::debug!(%method, route, status, ms = took.as_millis() as u64, "request");
+    let from = from.map(tracing::field::display);
+    tracing::debug!(%method, route, status, from, ms = took.as_millis() as u64, "request");
     response
 }

@@ -8,6 +8,8 @@
 //! Invariants
 //! - A connection holds a permit of the global limit and of the limit of its address, or it is not
 //!   served.
+//! - No connection is taken in the clear from another machine, unless the configuration says so
+//!   ([`crate::exposure`]).
 //! - TLS handshake, request head, the idle time between two requests and every write have a deadline.
 //!   Bodies have one where they are read ([`crate::body`]).
 //! - A client that closes its sending side after its request still gets its answer, for a while
@@ -34,19 +36,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tower::{Service, ServiceExt as _};
 
+use crate::exposure::{DoorConfig, PlainAddress, TakenFrom};
+use crate::forwarded;
 use crate::head_wait::HeadTimer;
 use crate::linger::{EarlyAnswer, Linger};
 use crate::loopback;
-use crate::peer::{self, Addresses, ConnectionPermit, Peer};
+use crate::peer::{Addresses, ConnectionPermit, Peer};
 use crate::reads::{Exchange, Reads};
 use crate::stall::StallGuard;
 use crate::stream::Stream;
-use crate::tls::{BadCertificate, Certificate, Tls};
+use crate::tls::{BadCertificate, Certificate};
 
 /// The pause after a failed accept: most likely the process is out of file descriptors, and some
 /// connections close meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The pause between two warnings that an address has too many connections.
+/// The pause between two warnings about refused connections.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The longest keep-alive time: a deadline has to be a point in time.
 const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -58,8 +62,8 @@ const SMALLEST_HEAD: usize = 8 << 10;
 pub struct DoorLimits {
     /// Open connections; further ones wait for one to close.
     pub connections: usize,
-    /// The same per IPv4 address or IPv6 network; further ones are closed at once. Loopback
-    /// addresses and trusted proxies are exempt. 0: no limit.
+    /// The same per IPv4 address or IPv6 network; further ones are closed at once. 127.0.0.1, ::1
+    /// and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
     /// The largest request head, in bytes; at least 8 KiB.
     pub request_head: usize,
@@ -77,6 +81,8 @@ pub struct DoorLimits {
 /// Why a listener could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DoorError {
+    #[error(transparent)]
+    Plain(#[from] PlainAddress),
     #[error("the address {address} is already in use")]
     AddressInUse { address: SocketAddr },
     #[error("cannot listen on {address}: {reason}")]
@@ -89,6 +95,7 @@ impl DoorError {
     /// What to do about it; `usual` is the default address of such a server.
     pub fn hint(&self, usual: &str) -> String {
         match self {
+            Self::Plain(_) => PlainAddress::HINT.into(),
             Self::AddressInUse { address } => {
                 let next = SocketAddr::new(address.ip(), address.port().wrapping_add(1));
                 format!("another program listens there; try --listen {next}")
@@ -110,16 +117,14 @@ pub struct Door {
     certificate: Option<Arc<Certificate>>,
     limits: DoorLimits,
     trusted: Vec<IpNet>,
+    taken_from: TakenFrom,
 }
 
 impl Door {
-    /// Binds the address. `trusted` are proxies whose `X-Forwarded-For` header is used.
-    pub async fn open(
-        address: SocketAddr,
-        tls: Option<Tls>,
-        trusted: Vec<IpNet>,
-        limits: DoorLimits,
-    ) -> Result<Self, DoorError> {
+    /// Binds the address, if it may.
+    pub async fn open(config: DoorConfig, limits: DoorLimits) -> Result<Self, DoorError> {
+        let taken_from = config.taken_from()?;
+        let DoorConfig { address, tls, behind_proxy: trusted, .. } = config;
         let certificate = tls.map(Certificate::load).transpose()?.map(Arc::new);
         let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => DoorError::AddressInUse { address },
@@ -127,7 +132,7 @@ impl Door {
         })?;
         loopback::without_pacing(&listener, address.ip());
         let address = listener.local_addr().unwrap_or(address);
-        Ok(Self { listener, address, certificate, limits, trusted })
+        Ok(Self { listener, address, certificate, limits, trusted, taken_from })
     }
 
     /// The bound address.
@@ -162,7 +167,7 @@ impl Door {
             trusted: self.trusted,
             stop,
         });
-        let mut warned = None;
+        let mut warnings = Warnings::default();
         loop {
             let place = tokio::select! {
                 place = Arc::clone(&places).acquire_owned() => place,
@@ -180,15 +185,25 @@ impl Door {
                 },
                 () = state.stop.cancelled() => break,
             };
-            let Ok(of_address) = addresses.place(from.ip(), &state.trusted) else {
-                if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
-                    warned = Some(Instant::now());
+            if !self.taken_from.takes(from.ip(), &state.trusted) {
+                warnings.log(|| {
                     tracing::warn!(
+                        from = %from.ip(),
+                        "a connection in the clear was closed: it is from none of the proxies of \
+                         --behind-proxy"
+                    );
+                });
+                continue;
+            }
+            let Ok(of_address) = addresses.place(from.ip(), &state.trusted) else {
+                warnings.log(|| {
+                    tracing::warn!(
+                        from = %from.ip(),
                         most = state.limits.connections_per_address,
                         "connections of one address are refused: it has as many as it may; a proxy \
-                         has to be trusted"
+                         has to be named with --behind-proxy"
                     );
-                }
+                });
                 continue;
             };
             let place = ConnectionPermit::new(place, of_address);
@@ -196,6 +211,21 @@ impl Door {
         }
         connections.close();
         Connections(connections)
+    }
+}
+
+/// Refused connections come as fast as strangers make them: the log says so now and then.
+#[derive(Debug, Default)]
+struct Warnings {
+    last: Option<Instant>,
+}
+
+impl Warnings {
+    fn log(&mut self, warn: impl FnOnce()) {
+        if self.last.is_none_or(|last| last.elapsed() > WARN_EVERY) {
+            self.last = Some(Instant::now());
+            warn();
+        }
     }
 }
 
@@ -254,9 +284,10 @@ async fn connection<S, B>(
         let half_closed = half_closed.clone();
         service_fn(move |mut request: Request<Incoming>| {
             exchange.respond();
-            let address = peer::behind(from.ip(), request.headers(), &state.trusted);
+            let address = forwarded::behind(from.ip(), request.headers(), &state.trusted);
+            let is_forwarded = forwarded::is_forwarded(request.headers());
             let (place, half_closed) = (place.clone(), half_closed.clone());
-            request.extensions_mut().insert(Peer { address, place, half_closed });
+            request.extensions_mut().insert(Peer { address, is_forwarded, place, half_closed });
             let has_body = !request.body().is_end_stream();
             let answering = service.clone().oneshot(request);
             let (early, exchange) = (early.clone(), exchange.clone());

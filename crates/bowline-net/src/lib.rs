@@ -6,7 +6,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`door`] | a listener: connection limits, TLS, drain; passes requests to a service |
-//! | [`peer`] | the client address of a request, also behind a proxy |
+//! | [`exposure`] | where a server listens, and whether it may without TLS |
+//! | [`peer`] | the client address of a request, and connections per address |
+//! | [`forwarded`] | what proxies say about whom they call for |
 //! | [`tls`] | the certificate, reloaded when the files change |
 //! | [`certificate`] | what a certificate file says: its names, whether it is self-signed |
 //! | [`listen`] | addresses to listen on as people write them, and where a listener is reached |
@@ -25,6 +27,8 @@ pub mod certificate;
 pub mod descriptors;
 pub mod door;
 pub mod duration;
+pub mod exposure;
+pub mod forwarded;
 mod head_wait;
 mod linger;
 pub mod listen;
@@ -39,5 +43,6 @@ mod stream;
 pub mod tls;
 
 pub use door::{Door, DoorError, DoorLimits};
+pub use exposure::DoorConfig;
 pub use peer::{ConnectionPermit, Peer};
 pub use stream::Stream;

@@ -56,6 +56,11 @@ pub fn from_elsewhere(bound: SocketAddr) -> Vec<SocketAddr> {
     ips.into_iter().filter(fits).map(|ip| SocketAddr::new(ip, bound.port())).collect()
 }
 
+/// Whether an address is one of this machine's.
+pub(crate) fn is_own(address: IpAddr) -> bool {
+    own_addresses().contains(&address.to_canonical())
+}
+
 /// The machine's addresses, of interfaces that are up. Without link-local IPv6 addresses, which
 /// mean nothing without the name of an interface.
 fn own_addresses() -> Vec<IpAddr> {

@@ -1,6 +1,6 @@
 //! Loopback: addresses, host names and URLs of this machine.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use socket2::SockRef;
 use url::{Host, Url};
@@ -11,6 +11,14 @@ const WITHOUT_PACING: &[u8] = b"reno";
 
 pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
+}
+
+/// Whether it is the address that programs of this machine have unless they choose another one.
+pub fn is_localhost(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address == Ipv4Addr::LOCALHOST,
+        IpAddr::V6(address) => address == Ipv6Addr::LOCALHOST,
+    }
 }
 
 /// Whether a host of a URL or a `Host` header is loopback. With or without a port.

@@ -1,35 +1,54 @@
 //! Requests to other servers.
 //!
-//! Redirects are not followed: they would leak the key. A server on loopback is called without the
-//! proxy of the environment, which would see the key and resolve loopback to its own host.
+//! Redirects are not followed: they would leak the key. A server on this machine is called without
+//! the proxy of the environment, which would see the key and resolve loopback to its own host.
 
 use std::error::Error;
 use std::io;
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
 use rustls::CertificateError;
-use url::Url;
+use url::{Host, Url};
 
+use crate::listen;
 use crate::loopback::is_loopback_url;
 
-/// Whether a key or token sent there cannot be read by others: over TLS, or on loopback.
+/// Whether a key or token sent there cannot be read by others: over TLS, or on this machine.
 pub fn is_private(url: &Url) -> bool {
     match url.scheme() {
         "https" | "wss" => url.has_host(),
         // `*.localhost` is loopback by convention only: some resolvers query the network.
         "http" | "ws" => {
-            is_loopback_url(url) && url.domain().is_none_or(|name| name == "localhost")
+            let by_name = url.domain().is_some_and(|name| name.parse::<IpAddr>().is_err());
+            is_here(url) && (!by_name || url.domain() == Some("localhost"))
         }
         _ => false,
     }
 }
 
+/// What to say to a user whose URL is not private.
+pub const PLAIN_HINT: &str = "use https:// or wss://, or go through a tunnel to this machine, such as \
+     `ssh -L 8080:127.0.0.1:8080 HOST`";
+
 /// A client for the server at `url`. Timeouts are set by the caller.
 pub fn client(url: &Url) -> ClientBuilder {
     let client = Client::builder().redirect(Policy::none());
-    if is_loopback_url(url) { client.no_proxy() } else { client }
+    if is_here(url) { client.no_proxy() } else { client }
+}
+
+/// Whether the server at that URL is on this machine: on loopback, or at an address of its own, which
+/// packets reach without leaving it.
+fn is_here(url: &Url) -> bool {
+    let address = match url.host() {
+        Some(Host::Ipv4(address)) => Some(address.into()),
+        Some(Host::Ipv6(address)) => Some(address.into()),
+        Some(Host::Domain(name)) => name.parse().ok(),
+        None => None,
+    };
+    is_loopback_url(url) || address.is_some_and(listen::is_own)
 }
 
 /// The innermost reason. Never the URL, which may hold a password.
@@ -160,6 +179,12 @@ mod tests {
             ("unix:/tmp/socket", false),
         ] {
             assert_eq!(is_private(&url.parse().unwrap()), private, "{url}");
+        }
+        for own in listen::from_elsewhere("0.0.0.0:1".parse().unwrap()) {
+            for scheme in ["http", "ws"] {
+                let url = format!("{scheme}://{own}/").parse().unwrap();
+                assert!(is_private(&url), "{url} is this machine");
+            }
         }
     }
 }

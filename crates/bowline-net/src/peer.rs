@@ -1,30 +1,39 @@
 //! The client address of a request, and the connection limits per address.
 //!
-//! For a connection from a trusted proxy, the client address is taken from `X-Forwarded-For`. From
-//! any other peer that header is ignored.
+//! For a connection from a trusted proxy, the client address is taken from what the proxy says
+//! ([`crate::forwarded`]). From any other peer that is ignored.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyper::HeaderMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::loopback::is_loopback;
+use crate::loopback::{is_localhost, is_loopback};
 
 /// The peer of a request; the listener puts it into the request's extensions.
 #[derive(Debug, Clone)]
 pub struct Peer {
     /// The client address, behind trusted proxies.
     pub address: IpAddr,
+    /// A proxy passed the request on, trusted or not: who sent it may be anywhere.
+    pub is_forwarded: bool,
     /// The connection's permit. To be kept for as long as an upgraded connection is open.
     pub place: ConnectionPermit,
     /// Cancelled when the client closes its sending side during a response: it waits for the answer,
     /// or is gone.
     pub half_closed: CancellationToken,
+}
+
+impl Peer {
+    /// Whether the request was sent on this machine, as far as can be told: by a loopback connection
+    /// that is no proxy's.
+    pub fn is_local(&self) -> bool {
+        !self.is_forwarded && is_loopback(self.address)
+    }
 }
 
 /// A connection's permit of the connection limits, released when the last clone is dropped.
@@ -66,33 +75,6 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The client address of a request on a connection from `connected`.
-pub(crate) fn behind(connected: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    let is_trusted = |address: IpAddr| {
-        let address = address.to_canonical();
-        trusted.iter().any(|network| network.contains(&address))
-    };
-    let mut known = connected.to_canonical();
-    // Each proxy appends: read from the end, until an address is not a trusted proxy.
-    let forwarded = headers.get_all("x-forwarded-for").iter().rev();
-    let named = forwarded.flat_map(|value| value.to_str().unwrap_or("?").rsplit(','));
-    for name in named {
-        if !is_trusted(known) {
-            break;
-        }
-        let Some(address) = address_in(name.trim()) else { break };
-        known = address;
-    }
-    known
-}
-
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
-fn address_in(name: &str) -> Option<IpAddr> {
-    let with_port = || name.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
-    address.or_else(with_port).map(|address: IpAddr| address.to_canonical())
-}
-
 /// How many connections each network has open.
 #[derive(Debug)]
 pub(crate) struct Addresses {
@@ -113,15 +95,16 @@ impl Addresses {
         Arc::new(Self { most, open: Mutex::default() })
     }
 
-    /// A permit for one more connection from that address. None for loopback addresses and trusted
-    /// proxies, which are exempt: they serve many clients.
+    /// A permit for one more connection from that address. None for 127.0.0.1, ::1 and trusted
+    /// proxies, which are exempt: they stand for many clients. Another loopback address was chosen by
+    /// its program, and counts as any other one.
     pub(crate) fn place(
         self: &Arc<Self>,
         from: IpAddr,
         trusted: &[IpNet],
     ) -> Result<Option<AddressPermit>, Full> {
         let exempt = |network: &IpNet| network.contains(&from.to_canonical());
-        if self.most == 0 || is_loopback(from) || trusted.iter().any(exempt) {
+        if self.most == 0 || is_localhost(from) || trusted.iter().any(exempt) {
             return Ok(None);
         }
         let network = network(from);
@@ -182,32 +165,6 @@ mod tests {
     }
 
     #[test]
-    fn only_trusted_proxies_say_who_is_behind_them() {
-        let trusted = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        for (connected, forwarded, client) in [
-            ("192.0.2.1", vec!["203.0.113.9"], "192.0.2.1"),
-            ("10.0.0.1", vec![], "10.0.0.1"),
-            ("10.0.0.1", vec!["203.0.113.9"], "203.0.113.9"),
-            ("::ffff:10.0.0.1", vec!["203.0.113.9"], "203.0.113.9"),
-            ("fd00::1", vec!["[2001:db8::1]:443"], "2001:db8::1"),
-            ("10.0.0.1", vec!["203.0.113.9:1234"], "203.0.113.9"),
-            // What the client sent itself comes before what the proxy appended.
-            ("10.0.0.1", vec!["127.0.0.1, 203.0.113.9"], "203.0.113.9"),
-            ("10.0.0.1", vec!["127.0.0.1", "203.0.113.9"], "203.0.113.9"),
-            ("10.0.0.1", vec!["203.0.113.9, 10.0.0.2"], "203.0.113.9"),
-            ("10.0.0.1", vec!["unknown"], "10.0.0.1"),
-            ("10.0.0.1", vec!["203.0.113.9, nonsense, 10.0.0.2"], "10.0.0.2"),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in &forwarded {
-                headers.append("x-forwarded-for", value.parse().unwrap());
-            }
-            let found = behind(ip(connected), &headers, &trusted);
-            assert_eq!(found, ip(client), "{connected} {forwarded:?}");
-        }
-    }
-
-    #[test]
     fn g11_an_address_has_so_many_connections_and_no_more() {
         let addresses = Addresses::new(2);
         let place = |from: &str| addresses.place(ip(from), &["10.0.0.0/8".parse().unwrap()]);
@@ -215,9 +172,10 @@ mod tests {
         let second = place("::ffff:192.0.2.1").unwrap();
         assert_eq!(place("192.0.2.1").unwrap_err(), Full);
         let _other = place("192.0.2.2").unwrap();
-        for near in ["127.0.0.1", "::1", "10.0.0.1"] {
+        for near in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1"] {
             assert!(place(near).unwrap().is_none(), "{near} is exempt");
         }
+        assert!(place("127.0.0.2").unwrap().is_some(), "chosen by its program");
         drop(first);
         let _third = place("192.0.2.1").unwrap();
         drop(second);

@@ -31,7 +31,7 @@ mod throttles;
 use std::sync::Arc;
 
 pub use api_key::ApiKey;
-pub use config::{BadConfig, ControlConfig, ControlLimits, Listen};
+pub use config::{BadConfig, ControlConfig, ControlLimits};
 pub use request_error::RequestError;
 pub use serve::{ControlStartError, open_door};
 pub use status::LocalPresence;

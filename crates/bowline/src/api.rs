@@ -58,6 +58,18 @@ pub(crate) struct RequestFailure {
     pub(crate) refused: bool,
 }
 
+/// Refuses a URL to which a key or token would be sent in the clear.
+pub(crate) fn in_private(url: &Url) -> Result<(), Failure> {
+    if url.scheme() != "http" || outbound::is_private(url) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is on another machine, and without TLS keys and conversations would be readable on the way",
+        url.host_str().unwrap_or_default()
+    );
+    Err(Failure::new(what).hint(outbound::PLAIN_HINT).kind(FailureKind::Usage))
+}
+
 /// A new, unique idempotency key.
 pub(crate) fn fresh_key() -> String {
     Uuid::new_v4().to_string()
@@ -72,6 +84,8 @@ impl Api {
         let port = announced.as_ref().and_then(Url::port_or_known_default);
         let usual = || Url::parse("http://127.0.0.1:8080").expect("a literal URL parses");
         let url = args.url.clone().or(announced).unwrap_or_else(usual);
+        // Also without a key: what is asked for and answered holds tokens of sessions.
+        in_private(&url)?;
         // The data folder's key is sent only to where the folder's gateway said that it listens:
         // another port of this machine may lead elsewhere.
         let here = is_loopback_url(&url) && url.port_or_known_default() == port;

@@ -151,7 +151,11 @@ pub(crate) struct SettingArgs {
     /// The default model, for messages that name none [default with --upstream: its first model]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Allow a public address without API keys
+    /// A proxy in front that ends TLS, by address or network: its Forwarded and X-Forwarded-For are
+    /// believed, and plain HTTP is taken from nobody else; repeatable
+    #[arg(long, value_name = "NETWORK", value_parser = bowline_net::peer::parse_network)]
+    pub(crate) behind_proxy: Vec<ipnet::IpNet>,
+    /// Allow a public address without TLS and without API keys
     #[arg(long)]
     pub(crate) insecure: bool,
 }

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 
 use crate::terminal;
 use bowline_gateway::StartError;
+use bowline_net::DoorError;
 use bowline_store::OpenError;
 
 /// An error that is printed on stderr as `error:` and `hint:`.
@@ -137,8 +138,9 @@ impl From<StartError> for Failure {
         let hint = match &error {
             StartError::Door(error) => error.hint("127.0.0.1:8080"),
             StartError::Exposed { .. } => {
-                "make a key with `bowline keys new` and set auth.api_keys, listen on \
-                 127.0.0.1, or use --insecure to allow access without a key"
+                "make a key with `bowline keys new` and set auth.api_keys, or add a user with \
+                 `bowline users add`, or listen on 127.0.0.1, or say --insecure if nobody is to need a \
+                 key"
                     .into()
             }
             StartError::Key(_) => "make a strong one with `bowline keys new`".into(),
@@ -151,6 +153,7 @@ impl From<StartError> for Failure {
             StartError::Store(_) => "run `bowline doctor`".into(),
         };
         let kind = match &error {
+            StartError::Door(DoorError::Plain(_)) => FailureKind::Usage,
             StartError::Door(_) | StartError::Store(_) => FailureKind::Failed,
             _ => FailureKind::Usage,
         };
@@ -162,8 +165,10 @@ impl From<bowline_relay::relay::RelayStartError> for Failure {
     fn from(error: bowline_relay::relay::RelayStartError) -> Self {
         use bowline_relay::relay::RelayStartError as Error;
         let (hint, kind) = match &error {
+            Error::Issuer(_) | Error::Door(DoorError::Plain(_)) => {
+                (error.hint(), FailureKind::Usage)
+            }
             Error::Door(_) => (error.hint(), FailureKind::Failed),
-            Error::Issuer(_) | Error::Exposed { .. } => (error.hint(), FailureKind::Usage),
         };
         Failure::new(error).hint(hint).kind(kind)
     }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use bowline_gateway::StartError;
 use bowline_gateway::config::Config;
+use bowline_net::DoorError;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -113,7 +114,7 @@ pub(crate) fn not_started(error: StartError, origins: &Origins) -> Failure {
         StartError::Translate(_) => "translate.model".to_owned(),
         StartError::Mcp(bad) => format!("mcp.servers.{}.", bad.name),
         StartError::Origins(_) => "http.allowed_origins".to_owned(),
-        StartError::Exposed { .. } => "listen".to_owned(),
+        StartError::Exposed { .. } | StartError::Door(DoorError::Plain(_)) => "listen".to_owned(),
         StartError::Secrets(_) => "secrets.".to_owned(),
         StartError::Door(_) | StartError::Store(_) => return error.into(),
     };

@@ -46,6 +46,11 @@ impl fmt::Debug for SurfaceConfig {
 pub enum ConfigError {
     #[error("the gateway's address must begin with http:// or https://")]
     Scheme,
+    #[error(
+        "the gateway is on another machine, and without TLS the session's token and the key would be \
+         readable on the way"
+    )]
+    Insecure,
     #[error("the key holds characters that an HTTP header cannot carry")]
     Bearer,
 }

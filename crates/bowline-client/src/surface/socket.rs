@@ -6,6 +6,7 @@
 use std::io;
 use std::time::Duration;
 
+use bowline_net::outbound;
 use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -44,6 +45,9 @@ impl Target {
             _ => return Err(ConfigError::Scheme),
         };
         url.set_scheme(scheme).map_err(|()| ConfigError::Scheme)?;
+        if !outbound::is_private(&url) {
+            return Err(ConfigError::Insecure);
+        }
         url.set_path(&format!(
             "{}/v1/sbp/ws/{}",
             config.gateway.path().trim_end_matches('/'),
@@ -222,6 +226,14 @@ mod tests {
         assert_eq!(Target::new(&config("ftp://example.org")).err(), Some(ConfigError::Scheme));
         let broken = SurfaceConfig { bearer: Some("a\nb".into()), ..config("http://localhost") };
         assert_eq!(Target::new(&broken).err(), Some(ConfigError::Bearer));
+    }
+
+    #[test]
+    fn no_token_is_sent_to_another_machine_in_the_clear() {
+        for gateway in ["http://example.org", "ws://192.0.2.1:8080", "http://x.localhost:8080"] {
+            let refused = Target::new(&config(gateway)).err();
+            assert_eq!(refused, Some(ConfigError::Insecure), "{gateway}");
+        }
     }
 
     #[test]

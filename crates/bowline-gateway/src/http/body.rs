@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use bowline_net::Peer;
 use bowline_net::body::BodyError;
-use bowline_net::loopback::is_loopback;
+use bowline_net::forwarded::is_forwarded;
 use bowline_sbp::api::SbpOptions;
 use bowline_sbp::error::Code;
 use bowline_sbp::id::SessionId;
@@ -24,9 +24,6 @@ use super::error::ApiError;
 use crate::auth::Credentials;
 use crate::limits::Limits;
 use crate::model::LONGEST_NAME;
-
-/// Headers by which proxies say for whom they call.
-const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
 
 pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
 
@@ -113,13 +110,12 @@ pub(crate) fn credentials(headers: &HeaderMap, peer: Option<&Peer>) -> Credentia
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
     });
-    let is_forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
     Credentials {
         bearer: bearer.filter(|token| !token.is_empty()),
         session_token: text(SESSION_TOKEN).filter(|t| !t.is_empty()).map(str::to_owned),
         from: peer.map(|peer| peer.address),
-        from_loopback: !is_forwarded && peer.is_some_and(|peer| is_loopback(peer.address)),
-        is_forwarded,
+        from_loopback: peer.is_some_and(Peer::is_local),
+        is_forwarded: is_forwarded(headers),
     }
 }
 

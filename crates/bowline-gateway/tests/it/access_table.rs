@@ -21,7 +21,7 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
     Some(match path.as_str() {
         "/healthz" | "/readyz" | "/v1/sbp/token/{token}" | "/v1/sbp/identity" => return None,
         path if path.starts_with("/spec/") => return None,
-        // On this machine as open as the gateway is; closed here.
+        // Metrics are open to this machine; but whoever shows a key is asked for the scope.
         "/metrics" | "/v1/sbp/keys/rotate" => Action::Operate,
         path if path.starts_with("/v1/users") || path.starts_with("/v1/keys") => {
             Action::ManageUsers

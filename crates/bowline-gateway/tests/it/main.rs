@@ -10,6 +10,7 @@ mod bench;
 mod bounds;
 mod cors;
 mod disk;
+mod door;
 mod echo_upstream;
 mod failing;
 mod first_turns;

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::tls::Tls;
 
 /// The timeout of every wait; reached only by a failure.
 const LONG: Duration = Duration::from_secs(30);
@@ -50,7 +51,9 @@ impl Server {
     ) -> Self {
         let mut limits = limits();
         change(&mut limits);
-        let door = Door::open("127.0.0.1:0".parse().unwrap(), tls, trusted, limits).await.unwrap();
+        let here = DoorConfig::plain("127.0.0.1:0".parse().unwrap());
+        let config = DoorConfig { tls, behind_proxy: trusted, ..here };
+        let door = Door::open(config, limits).await.unwrap();
         let (stop, address) = (CancellationToken::new(), door.address());
         let (came, let_go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (came_in, may_go) = (Arc::clone(&came), Arc::clone(&let_go));
@@ -120,6 +123,21 @@ async fn a_trusted_proxy_says_who_is_behind_it() {
     let server = Server::start_with(None, trusted, |_| {}).await;
     let answer = server.talk(&get("/", "x-forwarded-for: 203.0.113.9\r\n")).await;
     assert!(answer.ends_with("203.0.113.9"), "{answer}");
+    let answer = server.talk(&get("/", "forwarded: for=203.0.113.8;proto=https\r\n")).await;
+    assert!(answer.ends_with("203.0.113.8"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_address_for_others_is_not_even_bound_without_tls() {
+    let everywhere = DoorConfig::plain("0.0.0.0:0".parse().unwrap());
+    let refused = Door::open(everywhere.clone(), limits()).await.unwrap_err();
+    assert!(matches!(refused, DoorError::Plain(_)), "{refused}");
+    let hint = refused.hint("127.0.0.1:1");
+    for way in ["--tls-cert", "--behind-proxy", "--insecure"] {
+        assert!(hint.contains(way), "{hint}");
+    }
+    let behind_proxy = vec!["192.0.2.0/24".parse().unwrap()];
+    Door::open(DoorConfig { behind_proxy, ..everywhere }, limits()).await.unwrap();
 }
 
 #[tokio::test]
@@ -288,7 +306,8 @@ async fn g16_a_stop_accepts_nobody_and_lets_the_answer_under_way_end() {
 #[tokio::test]
 async fn an_address_in_use_is_said() {
     let server = Server::start(|_| {}).await;
-    let error = Door::open(server.address, None, Vec::new(), limits()).await.unwrap_err();
+    let taken = DoorConfig::plain(server.address);
+    let error = Door::open(taken, limits()).await.unwrap_err();
     assert_eq!(error, DoorError::AddressInUse { address: server.address });
 }
 

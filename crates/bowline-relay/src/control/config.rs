@@ -1,6 +1,5 @@
 //! The settings of a control plane, and all its limits (G11).
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,8 +7,8 @@ use url::Url;
 
 use bowline_net::DoorLimits;
 use bowline_net::rate::Rate;
-use bowline_net::tls::Tls;
-use ipnet::IpNet;
+
+use crate::MetricsAccess;
 
 /// The lifetime of a client's session token, in seconds: it is used at once or not at all.
 pub(super) const SESSION_TTL: u64 = 120;
@@ -30,26 +29,9 @@ pub struct ControlConfig {
     /// The lifetime of a presence token, one minute to one day; one hour by default. For that long
     /// a revoked daemon may reconnect to a relay that cannot fetch the revocation list.
     pub presence_ttl: Duration,
+    /// Who may read the metrics of a control plane without a relay; by default its own machine.
+    pub metrics: MetricsAccess,
     pub limits: ControlLimits,
-}
-
-/// The address of a control plane that runs without a relay.
-#[derive(Debug, Clone)]
-pub struct Listen {
-    pub address: SocketAddr,
-    /// TLS certificate and key. Without them it speaks plain HTTP, for loopback or a proxy.
-    pub tls: Option<Tls>,
-    /// Allows plain HTTP on a public address, for use behind a proxy that terminates TLS.
-    pub insecure_plain: bool,
-    /// Networks of proxies whose `X-Forwarded-For` is trusted.
-    pub trusted_proxies: Vec<IpNet>,
-}
-
-impl Listen {
-    /// Plain HTTP, for loopback.
-    pub fn plain(address: SocketAddr) -> Self {
-        Self { address, tls: None, insecure_plain: false, trusted_proxies: Vec::new() }
-    }
 }
 
 /// Limits on sizes, counts, durations and rates.
@@ -70,18 +52,19 @@ pub struct ControlLimits {
     pub body_timeout: Duration,
     /// Connections open at once; further ones wait until one closes.
     pub connections: usize,
-    /// Connections open at once from one address; further ones are closed immediately. Loopback and
-    /// trusted proxies are exempt. 0: no limit.
+    /// Connections open at once from one address; further ones are closed immediately. 127.0.0.1, ::1
+    /// and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
     /// How long a client's socket may accept no data before the connection is closed.
     pub write_timeout: Duration,
     /// Daemons, not counting revoked ones, that one user may have.
     pub daemons_per_user: u32,
-    /// Wrong API keys from one address; beyond the limit, valid keys are refused, too.
+    /// Wrong API keys from one address; further wrong ones get 429. Valid keys are never refused for
+    /// it: behind one address may be many.
     pub failures_per_address: Rate,
     /// Uses of the same wrong API key, from all addresses.
     pub failures_per_key: Rate,
-    /// Tokens issued to one address.
+    /// Tokens issued to valid keys of one address.
     pub tokens_per_address: Rate,
     /// Tokens issued to one API key.
     pub tokens_per_key: Rate,
@@ -154,6 +137,7 @@ impl ControlConfig {
             relay_url,
             region: None,
             presence_ttl: Duration::from_secs(3600),
+            metrics: MetricsAccess::default(),
             limits: ControlLimits::default(),
         }
     }

@@ -20,7 +20,6 @@ use bowline_sbrp::revocation;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::api_key::KeyHash;
 use super::issuer::{ApiCaller, TokenIssuer};
 use super::meters;
 use super::request_error::RequestError;
@@ -46,15 +45,19 @@ pub(super) fn router(issuer: Arc<TokenIssuer>) -> Router {
 
 /// The routes of a control plane without a relay: also health, readiness and metrics.
 pub(super) fn served(issuer: Arc<TokenIssuer>) -> Router {
-    let metrics = meters::handle();
+    let page = meters::handle();
+    let metrics = async move |State(issuer): State<Arc<TokenIssuer>>, request: Request| {
+        let peer = request.extensions().get::<Peer>();
+        match issuer.metrics().allows(peer, request.headers()) {
+            true => Ok(([(header::CONTENT_TYPE, PROMETHEUS)], page.render())),
+            false => Err(RequestError::NoMetrics),
+        }
+    };
     let observed = middleware::from_fn_with_state(Arc::clone(&issuer), observe);
     let around = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route(
-            "/metrics",
-            get(async move || ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.render())),
-        )
+        .route("/metrics", get(metrics))
         .fallback(async || RequestError::Nowhere)
         .with_state(Arc::clone(&issuer))
         .layer(observed);
@@ -69,9 +72,19 @@ async fn register(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Registered>), RequestError> {
+    // A key in the header is checked before the body is read, and counts; one in the body cannot be.
+    let in_header = match bearer(&headers) {
+        Some(shown) => Some(issuer.authenticate(from.0, shown).await?),
+        None => None,
+    };
     let asked = Register::read(&read(body, &issuer).await?)?;
-    let shown = asked.api_key.as_deref().or_else(|| bearer(&headers)).ok_or(RequestError::NoKey)?;
-    let caller = ApiCaller { from: from.0, key: KeyHash::of(shown) };
+    let caller = match in_header {
+        Some(caller) => caller,
+        None => {
+            let shown = asked.api_key.as_deref().ok_or(RequestError::NoKey)?;
+            issuer.authenticate(from.0, shown).await?
+        }
+    };
     let (created, registered) = issuer.register(caller, asked).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(registered)))
@@ -83,7 +96,8 @@ async fn renew(
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<Json<Registered>, RequestError> {
-    Ok(Json(issuer.renew(caller(from, &headers)?, id).await?))
+    let caller = caller(&issuer, from, &headers).await?;
+    Ok(Json(issuer.renew(caller, id).await?))
 }
 
 async fn rename(
@@ -93,7 +107,7 @@ async fn rename(
     Path(id): Path<String>,
     body: Body,
 ) -> Result<StatusCode, RequestError> {
-    let caller = caller(from, &headers)?;
+    let caller = caller(&issuer, from, &headers).await?;
     let asked = Rename::read(&read(body, &issuer).await?)?;
     issuer.rename(caller, id, asked.name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -105,7 +119,8 @@ async fn revoke(
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<StatusCode, RequestError> {
-    issuer.revoke(caller(from, &headers)?, id).await?;
+    let caller = caller(&issuer, from, &headers).await?;
+    issuer.revoke(caller, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -114,7 +129,8 @@ async fn daemons(
     from: From,
     headers: HeaderMap,
 ) -> Result<Json<Vec<DaemonView>>, RequestError> {
-    Ok(Json(issuer.daemons(caller(from, &headers)?).await?))
+    let caller = caller(&issuer, from, &headers).await?;
+    Ok(Json(issuer.daemons(caller).await?))
 }
 
 async fn open_session(
@@ -123,7 +139,7 @@ async fn open_session(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<SessionOpened>, RequestError> {
-    let caller = caller(from, &headers)?;
+    let caller = caller(&issuer, from, &headers).await?;
     let asked = OpenSession::read(&read(body, &issuer).await?)?;
     Ok(Json(issuer.open_session(caller, asked.daemon_id).await?))
 }
@@ -165,9 +181,14 @@ impl<S: Sync> FromRequestParts<S> for From {
     }
 }
 
-fn caller(From(from): From, headers: &HeaderMap) -> Result<ApiCaller, RequestError> {
+/// The caller with the API key in the headers. To be asked for before the body is read.
+async fn caller(
+    issuer: &TokenIssuer,
+    From(from): From,
+    headers: &HeaderMap,
+) -> Result<ApiCaller, RequestError> {
     let shown = bearer(headers).ok_or(RequestError::NoKey)?;
-    Ok(ApiCaller { from, key: KeyHash::of(shown) })
+    issuer.authenticate(from, shown).await
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -186,12 +207,13 @@ async fn read(body: Body, issuer: &TokenIssuer) -> Result<Bytes, RequestError> {
     })
 }
 
-/// Counts and logs each request: its route, never its headers or body. Responses are not cacheable
+/// Counts and logs each request: its route and the client's address, never its headers or body. Responses are not cacheable
 /// unless they say so, because most hold a token.
 async fn observe(State(issuer): State<Arc<TokenIssuer>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let from = request.extensions().get::<Peer>().map(|peer| peer.address);
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     if let Some(Counted(code)) = response.extensions().get() {
@@ -203,7 +225,9 @@ async fn observe(State(issuer): State<Arc<TokenIssuer>>, request: Request, next:
         .or_insert(axum::http::HeaderValue::from_static("no-store"));
     meters::request(route.as_ref(), status);
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
-    tracing::debug!(%method, route, status, ms = begun.elapsed().as_millis() as u64, "request");
+    let from = from.map(tracing::field::display);
+    let ms = begun.elapsed().as_millis() as u64;
+    tracing::debug!(%method, route, status, from, ms, "request");
     response
 }
 

@@ -23,6 +23,7 @@ use super::request_error::RequestError;
 use super::serve::ControlStartError;
 use super::status::{LocalPresence, RelayStatusClient, StatusSource};
 use super::throttles::Throttles;
+use crate::MetricsAccess;
 
 /// The lifetime of a token for a status request to the relay, in seconds.
 const QUESTION_TTL: u64 = 30;
@@ -39,7 +40,8 @@ const MOST_REVOKED: u32 = 20_000;
 pub(super) struct TokenIssuer {
     config: ControlConfig,
     writer: RegistryThread,
-    /// A second thread and connection, so that requests for the key set do not wait for a commit.
+    /// A second thread and connection, so that requests for the key set and wrong API keys do not
+    /// wait for a commit.
     reader: RegistryThread,
     throttles: Throttles,
     relay: StatusSource,
@@ -47,11 +49,12 @@ pub(super) struct TokenIssuer {
     tally: Mutex<Option<BTreeMap<&'static str, u64>>>,
 }
 
-/// The caller of the API: its network address and its API key.
+/// The caller of the API: its network address and its API key, which was valid when it was shown
+/// ([`TokenIssuer::authenticate`]).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ApiCaller {
-    pub(super) from: IpAddr,
-    pub(super) key: KeyHash,
+    from: IpAddr,
+    key: KeyHash,
 }
 
 impl TokenIssuer {
@@ -80,6 +83,29 @@ impl TokenIssuer {
 
     pub(super) fn limits(&self) -> ControlLimits {
         self.config.limits.clone()
+    }
+
+    pub(super) fn metrics(&self) -> &MetricsAccess {
+        &self.config.metrics
+    }
+
+    /// Checks the API key that a request shows, before anything else of it is read. Wrong ones are
+    /// counted against their address; valid ones are let in whatever the address did before.
+    pub(super) async fn authenticate(
+        &self,
+        from: IpAddr,
+        shown: &str,
+    ) -> Result<ApiCaller, RequestError> {
+        let key = KeyHash::of(shown);
+        self.throttles.may_look_up(&key)?;
+        match self.reader.ask(move |registry| registry.check_key(&key)).await {
+            Ok(()) => Ok(ApiCaller { from, key }),
+            Err(registry::Error::UnknownKey) => {
+                self.throttles.failed(from, key)?;
+                Err(RequestError::WrongKey)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Registers a daemon; returns its id and presence token, and whether it is new.
@@ -166,16 +192,15 @@ impl TokenIssuer {
         name: String,
     ) -> Result<(), RequestError> {
         let now = clock::now();
-        self.throttles.may_try(caller.from, &caller.key)?;
         let job =
             move |registry: &mut Registry| registry.rename_own_daemon(&caller.key, &id, &name, now);
-        self.settle(caller, job).await
+        Ok(self.writer.ask(job).await?)
     }
 
     pub(super) async fn revoke(&self, caller: ApiCaller, id: String) -> Result<(), RequestError> {
         let now = clock::now();
-        self.throttles.may_try(caller.from, &caller.key)?;
-        self.settle(caller, move |registry| registry.revoke_own_daemon(&caller.key, &id, now)).await
+        let job = move |registry: &mut Registry| registry.revoke_own_daemon(&caller.key, &id, now);
+        Ok(self.writer.ask(job).await?)
     }
 
     /// The published keys as a key set (JWKS).
@@ -226,22 +251,8 @@ impl TokenIssuer {
         caller: ApiCaller,
         job: impl FnOnce(&mut Registry) -> Result<T, registry::Error> + Send + 'static,
     ) -> Result<T, RequestError> {
-        self.throttles.may_try(caller.from, &caller.key)?;
         self.throttles.may_issue(caller.from, caller.key)?;
-        self.settle(caller, job).await
-    }
-
-    /// Runs a registry job; an unknown API key counts against the limits on wrong keys.
-    async fn settle<T: Send + 'static>(
-        &self,
-        caller: ApiCaller,
-        job: impl FnOnce(&mut Registry) -> Result<T, registry::Error> + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let done = self.writer.ask(job).await;
-        if done.as_ref().err() == Some(&registry::Error::UnknownKey) {
-            self.throttles.failed(caller.from, caller.key);
-        }
-        Ok(done?)
+        Ok(self.writer.ask(job).await?)
     }
 
     fn presence_times(&self) -> (u64, u64) {

@@ -10,6 +10,7 @@ use bowline_sbrp::api::{BadBody, Refusal, RefusalDetail};
 
 use super::http::Counted;
 use super::registry;
+use crate::metrics_access::METRICS_REFUSED;
 
 /// Why a request is refused. The texts hold nothing from the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +19,8 @@ pub enum RequestError {
     NoKey,
     #[error("that API key does not open anything here")]
     WrongKey,
+    #[error("{METRICS_REFUSED}")]
+    NoMetrics,
     #[error("there is no such daemon")]
     NoDaemon,
     #[error("the daemon was revoked; it needs a new identity to be registered again")]
@@ -43,7 +46,9 @@ pub enum RequestError {
 impl RequestError {
     fn table(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::NoKey | Self::WrongKey => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::NoKey | Self::WrongKey | Self::NoMetrics => {
+                (StatusCode::UNAUTHORIZED, "unauthorized")
+            }
             Self::NoDaemon | Self::Nowhere => (StatusCode::NOT_FOUND, "not_found"),
             Self::DaemonRevoked | Self::TooManyDaemons(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::Body(_) | Self::BrokenOff => (StatusCode::BAD_REQUEST, "invalid_request"),
@@ -68,7 +73,7 @@ impl IntoResponse for RequestError {
         response.extensions_mut().insert(Counted(code));
         let headers = response.headers_mut();
         match self {
-            Self::NoKey | Self::WrongKey => {
+            Self::NoKey | Self::WrongKey | Self::NoMetrics => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             Self::TooOften(wait) => {

@@ -1,14 +1,12 @@
 //! The listener of a control plane, and its shutdown.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use bowline_net::loopback::is_loopback;
-use bowline_net::{Door, DoorError};
+use bowline_net::{Door, DoorConfig, DoorError};
 use tokio_util::sync::CancellationToken;
 
-use super::config::{BadConfig, ControlLimits, Listen};
+use super::config::{BadConfig, ControlLimits};
 use super::registry::RegistryOpenError;
 
 /// How long open requests may take to finish after the shutdown began.
@@ -21,8 +19,6 @@ pub enum ControlStartError {
     Config(#[from] BadConfig),
     #[error(transparent)]
     Registry(#[from] RegistryOpenError),
-    #[error("{address} can be reached from outside, and API keys would travel in the clear")]
-    Plain { address: SocketAddr },
     #[error(transparent)]
     Door(#[from] DoorError),
     #[error("the operating system gives no thread: {0}")]
@@ -31,13 +27,12 @@ pub enum ControlStartError {
     Client(String),
 }
 
-/// Binds the address: with TLS, on loopback, or in plain HTTP if `insecure_plain` is set.
-pub async fn open_door(listen: &Listen, limits: &ControlLimits) -> Result<Door, ControlStartError> {
-    let Listen { address, tls, insecure_plain, trusted_proxies } = listen.clone();
-    if tls.is_none() && !is_loopback(address.ip()) && !insecure_plain {
-        return Err(ControlStartError::Plain { address });
-    }
-    Ok(Door::open(address, tls, trusted_proxies, limits.door()).await?)
+/// Binds the address of a control plane that runs without a relay.
+pub async fn open_door(
+    listen: DoorConfig,
+    limits: &ControlLimits,
+) -> Result<Door, ControlStartError> {
+    Ok(Door::open(listen, limits.door()).await?)
 }
 
 /// Serves until `stop` is cancelled, then waits for open requests to finish.

@@ -1,4 +1,7 @@
-//! Rate limits that are checked before the registry is read: for wrong API keys, and for tokens.
+//! Rate limits for wrong API keys, and for tokens.
+//!
+//! Invariant: wrong keys, however many and from wherever, never cost a valid key anything. Many
+//! callers may share one address, and whoever wants to lock them out would only have to guess there.
 
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -17,9 +20,10 @@ pub(super) struct Throttles {
     tokens_by_key: Throttle<KeyHash>,
 }
 
-/// The most addresses, or keys, that have their own limit; further ones share one.
+/// The most addresses, or keys, that have their own limit.
 const MOST: usize = 10_000;
 
+/// Further keys and addresses share one limit.
 fn throttle<K: Hash + Eq>(rate: Rate) -> Throttle<K> {
     Throttle::new(rate, MOST, Beyond::Share)
 }
@@ -28,31 +32,48 @@ impl Throttles {
     pub(super) fn new(limits: &ControlLimits) -> Self {
         Self {
             failures_by_source: throttle(limits.failures_per_address),
-            failures_by_key: throttle(limits.failures_per_key),
+            // Not shared: it is asked before a key is known to be wrong.
+            failures_by_key: Throttle::new(limits.failures_per_key, MOST, Beyond::Pass),
             tokens_by_source: throttle(limits.tokens_per_address),
             tokens_by_key: throttle(limits.tokens_per_key),
         }
     }
 
-    /// Checked before a key is looked up. Concurrent requests may pass together; that exceeds the
-    /// limit by the number of connections at most, which does not help in guessing a key.
-    pub(super) fn may_try(&self, from: IpAddr, key: &KeyHash) -> Result<(), TooOften> {
-        let now = Instant::now();
-        self.failures_by_source.look(&from, now)?;
-        self.failures_by_key.look(key, now)
+    /// Checked before a key is looked up: one that was wrong so often that it need not be again. No
+    /// key that was ever wrong becomes valid.
+    pub(super) fn may_look_up(&self, key: &KeyHash) -> Result<(), TooOften> {
+        self.failures_by_key.look(key, Instant::now())
     }
 
-    /// Counts a wrong API key.
-    pub(super) fn failed(&self, from: IpAddr, key: KeyHash) {
+    /// Counts a wrong API key; an error if the address showed too many.
+    pub(super) fn failed(&self, from: IpAddr, key: KeyHash) -> Result<(), TooOften> {
         let now = Instant::now();
-        let _ = self.failures_by_source.take(from, now);
         let _ = self.failures_by_key.take(key, now);
+        self.failures_by_source.take(from, now)
     }
 
-    /// Checked and counted before a token is issued.
+    /// Checked and counted before a token is issued to a valid key.
     pub(super) fn may_issue(&self, from: IpAddr, key: KeyHash) -> Result<(), TooOften> {
         let now = Instant::now();
         self.tokens_by_source.take(from, now)?;
         self.tokens_by_key.take(key, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g11_no_number_of_wrong_keys_counts_against_another_key() {
+        let throttles = Throttles::new(&ControlLimits::default());
+        let from = IpAddr::from([203, 0, 113, 9]);
+        let refused = (0..2 * MOST)
+            .map(|guess| throttles.failed(from, KeyHash::of(&format!("bck_guess-{guess}"))))
+            .filter(Result::is_err)
+            .count();
+        assert!(refused > MOST, "the address is slowed down");
+        assert_eq!(throttles.may_look_up(&KeyHash::of("bck_right")), Ok(()));
+        assert_eq!(throttles.may_issue(from, KeyHash::of("bck_right")), Ok(()));
     }
 }

@@ -8,11 +8,13 @@ use bowline_net::{DoorLimits, duration, peer};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::MetricsAccess;
+
 /// The relay's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayConfig {
-    /// The address to listen on. Anything but loopback needs `tls`, or `insecure_plain`.
+    /// The address to listen on. Anything but loopback needs `tls`, `behind_proxy` or `insecure`.
     pub listen: SocketAddr,
     /// The control plane whose tokens are accepted: the `iss` of its tokens, and the base URL of
     /// its key set (`<issuer>/.well-known/jwks.json`). `https`, or `http` on this machine.
@@ -22,11 +24,17 @@ pub struct RelayConfig {
     pub region: Option<String>,
     /// TLS certificate and key. Without them the relay speaks plain HTTP, for loopback or a proxy.
     pub tls: Option<Tls>,
-    /// Allows plain HTTP on a public address, for use behind a proxy that terminates TLS.
-    pub insecure_plain: bool,
-    /// Networks of proxies whose `X-Forwarded-For` is trusted.
-    #[serde(deserialize_with = "peer::networks")]
-    pub trusted_proxies: Vec<IpNet>,
+    /// Allows plain HTTP with everybody on a public address.
+    #[serde(alias = "insecure_plain")]
+    pub insecure: bool,
+    /// Addresses and networks of the proxies in front of it, which terminate TLS. Their `Forwarded`
+    /// and `X-Forwarded-For` are trusted. On a public address without `tls` nobody else may connect,
+    /// unless `insecure` is set.
+    #[serde(alias = "trusted_proxies", deserialize_with = "peer::networks")]
+    pub behind_proxy: Vec<IpNet>,
+    /// Who may read the metrics; by default this machine.
+    #[serde(skip)]
+    pub metrics: MetricsAccess,
     /// The grace period: how long a session waits for its daemon to reconnect (SBRP-RELAY-09).
     #[serde(with = "duration")]
     pub grace: Duration,
@@ -41,8 +49,9 @@ impl Default for RelayConfig {
             issuer: "http://127.0.0.1:8091".into(),
             region: None,
             tls: None,
-            insecure_plain: false,
-            trusted_proxies: Vec::new(),
+            insecure: false,
+            behind_proxy: Vec::new(),
+            metrics: MetricsAccess::default(),
             grace: bowline_sbrp::relay::DEFAULT_GRACE,
             keys: KeyConfig::default(),
             limits: RelayLimits::default(),
@@ -93,8 +102,8 @@ impl Default for KeyConfig {
 pub struct RelayLimits {
     /// Connections open at once; further ones wait until one closes.
     pub connections: usize,
-    /// Connections open at once from one address; further ones are closed immediately. Loopback and
-    /// trusted proxies are exempt. 0: no limit.
+    /// Connections open at once from one address; further ones are closed immediately. 127.0.0.1, ::1
+    /// and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
     /// New connections per second, over all addresses; further ones get 429. 0: no limit.
     pub rate_connections: u32,
@@ -214,5 +223,8 @@ mod tests {
         let back = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<RelayConfig>(&back).unwrap(), config);
         assert!(serde_json::from_str::<RelayConfig>(r#"{"grce": "3s"}"#).is_err());
+        let older = r#"{"insecure_plain": true, "trusted_proxies": ["10.0.0.5"]}"#;
+        let older: RelayConfig = serde_json::from_str(older).unwrap();
+        assert!(older.insecure && older.behind_proxy == ["10.0.0.5/32".parse().unwrap()]);
     }
 }

@@ -25,6 +25,7 @@ use super::keys::AdmitError;
 use super::membership::{self, Membership};
 use super::meters::reason;
 use super::ws::upgrade::{self, NoUpgrade};
+use crate::metrics_access::METRICS_REFUSED;
 
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
@@ -55,6 +56,9 @@ pub(crate) async fn answer(
                 &json!({ "status": "not ready", "why": why }),
             ),
         },
+        "/metrics" if !shared.config.metrics.allows(Some(&peer), request.headers()) => {
+            refuse(StatusCode::UNAUTHORIZED, "unauthorized", METRICS_REFUSED)
+        }
         "/metrics" => {
             let page = shared.meters.render(&shared.daemons.gauges());
             body(StatusCode::OK, "text/plain; version=0.0.4", page.into())

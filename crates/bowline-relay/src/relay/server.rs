@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bowline_net::loopback::is_loopback;
-use bowline_net::{Door, DoorError};
+use bowline_net::{Door, DoorConfig, DoorError};
 use bowline_sbrp::id::DaemonId;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -28,8 +27,6 @@ pub enum RelayStartError {
     Issuer(#[from] BadIssuer),
     #[error(transparent)]
     Door(#[from] DoorError),
-    #[error("{address} can be reached from outside, and there is no certificate")]
-    Exposed { address: SocketAddr },
 }
 
 impl RelayStartError {
@@ -40,9 +37,6 @@ impl RelayStartError {
                 "give the control plane's address, such as --issuer https://control.example".into()
             }
             Self::Door(error) => error.hint("127.0.0.1:8090"),
-            Self::Exposed { .. } => "add --tls-cert and --tls-key, listen on 127.0.0.1, or say \
-                 --insecure-plain behind a proxy that terminates TLS"
-                .into(),
         }
     }
 }
@@ -106,12 +100,13 @@ impl Relay {
     /// Checks the settings and binds the address. Nothing is served before [`BoundRelay::run`].
     pub async fn bind(config: RelayConfig) -> Result<BoundRelay, RelayStartError> {
         let issuer = Issuer::new(&config.issuer, &config.keys)?;
-        let (address, limits) = (config.listen, config.limits.door());
-        if config.tls.is_none() && !is_loopback(address.ip()) && !config.insecure_plain {
-            return Err(RelayStartError::Exposed { address });
-        }
-        let trusted = config.trusted_proxies.clone();
-        let door = Door::open(address, config.tls.clone(), trusted, limits).await?;
+        let door = DoorConfig {
+            address: config.listen,
+            tls: config.tls.clone(),
+            behind_proxy: config.behind_proxy.clone(),
+            insecure: config.insecure,
+        };
+        let door = Door::open(door, config.limits.door()).await?;
         Ok(BoundRelay { door, shared: Arc::new(Shared::new(config, issuer)) })
     }
 }

@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use bowline_net::{listen, peer};
+use bowline_net::listen;
 use clap::{Args, Subcommand};
-use ipnet::IpNet;
 
-use super::tls::TlsArgs;
+use super::tls::{PathArgs, TlsArgs};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -56,12 +55,11 @@ pub(crate) struct ControlServeArgs {
     pub(crate) presence_minutes: u64,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Allow plain HTTP on a public address, behind a proxy that terminates TLS
-    #[arg(long)]
-    pub(crate) insecure_plain: bool,
-    /// The address or network of a proxy whose X-Forwarded-For header is trusted
-    #[arg(long = "trusted-proxy", value_name = "NETWORK", value_parser = peer::parse_network)]
-    pub(crate) trusted_proxies: Vec<IpNet>,
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+    /// A file with a key; who shows it may read /metrics from other machines, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bowline_net::{duration, listen, peer};
+use bowline_net::{duration, listen};
 use clap::{Args, Subcommand};
-use ipnet::IpNet;
 
-use super::tls::TlsArgs;
+use super::tls::{PathArgs, TlsArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RelayCommand {
@@ -28,8 +27,8 @@ Examples:
   bowline relay run --issuer http://127.0.0.1:7000
   bowline relay run --listen 0.0.0.0:443 --issuer https://control.example --region eu \\
       --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
-  bowline relay run --listen 10.0.0.5:8090 --issuer https://control.example --insecure-plain \\
-      --rate-connections-ip 0")]
+  bowline relay run --listen 10.0.0.5:8090 --issuer https://control.example \\
+      --behind-proxy 10.0.0.4")]
 pub(crate) struct RelayArgs {
     /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090", value_parser = listen::parse)]
@@ -51,12 +50,11 @@ pub(crate) struct RelayArgs {
     pub(crate) region: Option<String>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Allow plain HTTP on a public address, behind a proxy that terminates TLS
-    #[arg(long)]
-    pub(crate) insecure_plain: bool,
-    /// The address or network of a proxy whose X-Forwarded-For header is trusted
-    #[arg(long = "trusted-proxy", value_name = "NETWORK", value_parser = peer::parse_network)]
-    pub(crate) trusted_proxies: Vec<IpNet>,
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+    /// A file with a key; who shows it may read /metrics from other machines, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_key_file: Option<PathBuf>,
     /// How long a session stays paused for a disconnected daemon to reconnect
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(crate) grace: Duration,
@@ -76,11 +74,11 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     pub(crate) rate_connections: u32,
     /// The maximum number of open connections from one address; 0 for no limit, as needed behind a
-    /// proxy without --trusted-proxy
+    /// proxy without --behind-proxy
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(crate) connections_per_address: usize,
     /// New connections per second from one address; 0 for no limit, as needed behind a proxy
-    /// without --trusted-proxy
+    /// without --behind-proxy
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) rate_connections_ip: u32,
     /// How long a connection may be idle before it is pinged

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bowline_bench::{Pace, Report, compare, echo, gateway, mock, relay, roaming, tools};
 
+use crate::api::in_private;
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
 use crate::secrets::API_KEY;
@@ -43,6 +44,9 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         }
         BenchCommand::Compare { url, key_file, key, model, seconds, json } => {
             let key = API_KEY.secret(key.as_deref(), key_file.as_deref())?;
+            if key.is_some() {
+                in_private(&url)?;
+            }
             let length = Duration::from_secs(seconds);
             let measured = compare::run(&url, key.as_deref(), &model, length, &mut report).await;
             measured.map_err(|error| {

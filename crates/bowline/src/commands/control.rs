@@ -9,14 +9,19 @@ mod user;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bowline_net::DoorError;
+use bowline_relay::MetricsAccess;
 use bowline_relay::control::ControlStartError;
 use bowline_relay::control::registry::{self, Registry, RegistryOpenError};
 
 use crate::cli::control::{ControlArgs, ControlCommand};
 use crate::failure::{Failure, FailureKind};
-use crate::paths;
 use crate::shell::quote_path;
 use crate::terminal::utc;
+use crate::{paths, secrets};
+
+/// The shortest key for metrics, in bytes.
+const SHORTEST_METRICS_KEY: usize = 20;
 
 pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
     let data = args.data.unwrap_or_else(|| paths::data().join("control"));
@@ -70,21 +75,30 @@ pub(super) fn not_started(error: ControlStartError, data: &Path) -> Failure {
     let hint = match &error {
         ControlStartError::Registry(error) => return unopened(error.clone(), data),
         ControlStartError::Config(_) => "`bowline control run --help` has examples".into(),
-        ControlStartError::Plain { .. } => {
-            "add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that terminates TLS, \
-             or use --insecure-plain if the proxy is on another machine"
-                .into()
-        }
         ControlStartError::Door(error) => error.hint("127.0.0.1:7000"),
         ControlStartError::Thread(_) | ControlStartError::Client(_) => {
             "check `ulimit -a` of this machine".into()
         }
     };
     let kind = match &error {
-        ControlStartError::Config(_) | ControlStartError::Plain { .. } => FailureKind::Usage,
+        ControlStartError::Config(_) | ControlStartError::Door(DoorError::Plain(_)) => {
+            FailureKind::Usage
+        }
         _ => FailureKind::Failed,
     };
     Failure::new(error).hint(hint).kind(kind)
+}
+
+/// Who may read a server's metrics: with a file, who has the key in it, too.
+pub(super) fn metrics_access(key_file: Option<&Path>) -> Result<MetricsAccess, Failure> {
+    let Some(file) = key_file else { return Ok(MetricsAccess::default()) };
+    let key = secrets::from_file(file, "--metrics-key-file")?;
+    if key.len() < SHORTEST_METRICS_KEY {
+        let what = format!("{} is too short to be a key", file.display());
+        let hint = format!("write at least {SHORTEST_METRICS_KEY} characters that nobody guesses");
+        return Err(Failure::new(what).hint(hint).kind(FailureKind::Usage));
+    }
+    Ok(MetricsAccess::with_key(&key))
 }
 
 /// The error of an operation that the registry refused.

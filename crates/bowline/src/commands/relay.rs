@@ -11,7 +11,7 @@ use bowline_relay::relay::{BoundRelay, Relay, RelayConfig};
 use serde_json::json;
 use url::Url;
 
-use super::control::{data_flag, not_started};
+use super::control::{data_flag, metrics_access, not_started};
 use crate::cli::SettingArgs;
 use crate::cli::relay::RelayArgs;
 use crate::failure::{Failure, FailureKind};
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
         url: args.url.clone(),
         region: args.region.clone(),
     });
-    let bound = Relay::bind(config(args)).await?;
+    let bound = Relay::bind(config(args)?).await?;
     let signals = StopSignals::install()?;
     let bound = match local {
         Some(local) => local.open(bound, announce)?,
@@ -101,15 +101,16 @@ fn relay_url(url: &Url) -> Result<Url, Failure> {
 }
 
 /// The relay's configuration from the arguments.
-fn config(args: RelayArgs) -> RelayConfig {
-    RelayConfig {
+fn config(args: RelayArgs) -> Result<RelayConfig, Failure> {
+    Ok(RelayConfig {
         listen: args.listen,
         // A placeholder with --with-control: replaced by the control plane's own issuer.
         issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
         region: args.region,
         tls: args.tls.files(),
-        insecure_plain: args.insecure_plain,
-        trusted_proxies: args.trusted_proxies,
+        insecure: args.path.insecure,
+        behind_proxy: args.path.behind_proxy,
+        metrics: metrics_access(args.metrics_key_file.as_deref())?,
         grace: args.grace,
         keys: KeyConfig {
             stale_for: args.keys_stale,
@@ -125,7 +126,7 @@ fn config(args: RelayArgs) -> RelayConfig {
             ping_every: args.ping_every,
             ..RelayLimits::default()
         },
-    }
+    })
 }
 
 fn greet(bound: &BoundRelay, announce: bool) {

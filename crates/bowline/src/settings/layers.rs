@@ -95,6 +95,9 @@ impl Layers {
     pub(super) fn flags(&mut self, args: &SettingArgs) {
         let path = |path: &PathBuf| Value::String(path.display().to_string());
         let text = |text: &String| Value::String(text.clone());
+        let networks = |all: &[ipnet::IpNet]| {
+            Value::Array(all.iter().map(|one| Value::String(one.to_string())).collect())
+        };
         let flags = [
             ("data", "--data", args.data.as_ref().map(path)),
             ("listen", "--listen", args.listen.map(|listen| Value::String(listen.to_string()))),
@@ -107,6 +110,11 @@ impl Layers {
                 args.upstream_key_env.as_ref().map(text),
             ),
             ("default_model", "--model", args.model.as_ref().map(text)),
+            (
+                "behind_proxy",
+                "--behind-proxy",
+                Some(networks(&args.behind_proxy)).filter(|_| !args.behind_proxy.is_empty()),
+            ),
             ("insecure", "--insecure", args.insecure.then_some(Value::Boolean(true))),
         ];
         for (key, flag, value) in flags {

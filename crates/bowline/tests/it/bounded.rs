@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 const LONG: usize = 300 << 10;
 
 /// Resident memory and its peak, in bytes.
-fn memory(gateway: &Process) -> (usize, usize) {
+pub(crate) fn memory(gateway: &Process) -> (usize, usize) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
     let kib = |name: &str| -> usize {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -104,10 +104,56 @@ fn a_public_address_without_keys_is_refused() {
     let said = fails(&["up", "--listen", "0.0.0.0:0"], folder.path(), &[]);
     insta::assert_snapshot!(said, @r"
     exit code 2
-    error: the flag --listen: 0.0.0.0:0 can be reached from outside, and there is no API key
+    error: the flag --listen: 0.0.0.0:0 can be reached from other machines, and without TLS keys and conversations would be readable on the way
 
-    hint: make a key with `bowline keys new` and set auth.api_keys, listen on 127.0.0.1, or use --insecure to allow access without a key
+    hint: give it a certificate with --tls-cert and --tls-key; or name the proxy that ends TLS in front of it with --behind-proxy ADDRESS; or say --insecure if plain HTTP is meant. On 127.0.0.1 none of them is needed
     ");
+    let behind_proxy = ["up", "--listen", "0.0.0.0:0", "--behind-proxy", "10.0.0.4"];
+    insta::assert_snapshot!(fails(&behind_proxy, folder.path(), &[]), @r"
+    exit code 2
+    error: the flag --listen: 0.0.0.0:0 can be reached from other machines, and there is no API key
+
+    hint: make a key with `bowline keys new` and set auth.api_keys, or add a user with `bowline users add`, or listen on 127.0.0.1, or say --insecure if nobody is to need a key
+    ");
+}
+
+#[test]
+fn no_command_talks_to_another_machine_in_the_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = fails(&["sessions", "list", "--url", "http://192.0.2.99:8080"], folder.path(), &[]);
+    insta::assert_snapshot!(said, @r"
+    exit code 2
+    error: 192.0.2.99 is on another machine, and without TLS keys and conversations would be readable on the way
+
+    hint: use https:// or wss://, or go through a tunnel to this machine, such as `ssh -L 8080:127.0.0.1:8080 HOST`
+    ");
+    for command in [
+        &["chat", "-m", "hi"][..],
+        &["export", "last"],
+        &["fork", "last"],
+        &["approvals", "list"],
+        &["mcp", "serve"],
+        &["users", "list"],
+    ] {
+        let named = [command, &["--url", "http://gateway.example:8080"]].concat();
+        let said = fails(&named, folder.path(), &[]);
+        assert!(said.contains("is on another machine"), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn a_key_for_this_machine_does_not_go_through_a_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let mut command = bowline();
+    command.args(["sessions", "list", "--json", "--url", &gateway.url]);
+    command.env("BOWLINE_API_KEY", "a-key-that-no-proxy-may-see");
+    // No proxy listens there.
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env(name, "http://127.0.0.1:1");
+    }
+    let output = command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

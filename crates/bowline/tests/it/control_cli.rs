@@ -177,9 +177,9 @@ fn what_goes_wrong_is_said_with_a_way_out() {
     let public = ["run", "--listen", "0.0.0.0:0", "--relay-url", "ws://127.0.0.1:1/relay"];
     insta::assert_snapshot!(fails(data, &public), @r"
     exit code 2
-    error: 0.0.0.0:0 can be reached from outside, and API keys would travel in the clear
+    error: 0.0.0.0:0 can be reached from other machines, and without TLS keys and conversations would be readable on the way
 
-    hint: add --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy that terminates TLS, or use --insecure-plain if the proxy is on another machine
+    hint: give it a certificate with --tls-cert and --tls-key; or name the proxy that ends TLS in front of it with --behind-proxy ADDRESS; or say --insecure if plain HTTP is meant. On 127.0.0.1 none of them is needed
     ");
     let wrong = ["run", "--listen", "127.0.0.1:0", "--relay-url", "https://relay.example/relay"];
     let said = fails(data, &wrong);

@@ -15,6 +15,7 @@ mod conformance;
 mod control_cli;
 mod disk;
 mod docs;
+mod flood;
 mod large;
 mod mcp_cli;
 mod not_run;

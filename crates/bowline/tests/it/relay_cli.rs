@@ -20,9 +20,9 @@ fn fails(args: &[&str]) -> String {
 fn a_relay_says_why_it_does_not_start_and_what_to_do() {
     insta::assert_snapshot!(
         fails(&["--issuer", "https://control.example", "--listen", "0.0.0.0:8090"]), @r"
-    error: 0.0.0.0:8090 can be reached from outside, and there is no certificate
+    error: 0.0.0.0:8090 can be reached from other machines, and without TLS keys and conversations would be readable on the way
 
-    hint: add --tls-cert and --tls-key, listen on 127.0.0.1, or say --insecure-plain behind a proxy that terminates TLS
+    hint: give it a certificate with --tls-cert and --tls-key; or name the proxy that ends TLS in front of it with --behind-proxy ADDRESS; or say --insecure if plain HTTP is meant. On 127.0.0.1 none of them is needed
     ");
     insta::assert_snapshot!(fails(&["--issuer", "http://control.example"]), @r"
     error: the issuer's URL has to begin with https://, or http:// on this machine

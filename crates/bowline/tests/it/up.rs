@@ -132,10 +132,15 @@ fn the_printed_commands_work_with_a_folder_of_its_own() {
 fn the_printed_commands_work_with_keys_and_show_none() {
     let folder = tempfile::tempdir().unwrap();
     let key = ("BOWLINE_AUTH_API_KEYS", "an-api-key-of-some-length");
-    let up = Up::start(folder.path(), &["--listen", ":0"], &[PACE, key]);
+    let up =
+        Up::start(folder.path(), &["--listen", ":0", "--behind-proxy", "192.0.2.99"], &[PACE, key]);
     let local = std::fs::read_to_string(folder.path().join("local.key")).unwrap();
     assert!(!up.said.contains(&local) && !up.said.contains(key.1), "{}", up.said);
-    assert!(up.said.contains("with an API key in BOWLINE_API_KEY"), "{}", up.said);
+    assert!(
+        up.said.contains("an API key is needed") && up.said.contains("https://"),
+        "{}",
+        up.said
+    );
     up.commands_work(&[("BOWLINE_API_KEY", key.1)]);
 }
 

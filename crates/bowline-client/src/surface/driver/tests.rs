@@ -24,7 +24,7 @@ struct Rig {
 
 async fn rig(wire: usize) -> Rig {
     let target = Target::new(&SurfaceConfig {
-        gateway: "http://gateway.invalid".parse().unwrap(),
+        gateway: "https://gateway.invalid".parse().unwrap(),
         session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
         session_token: String::new(),
         bearer: None,

@@ -1,17 +1,21 @@
 //! The audit log: who did what to whom, and when.
 //!
 //! An event is written in the transaction of the change itself, so that neither is stored without
-//! the other. The log is bounded: the oldest rows are deleted. Every daemon renews its presence
-//! token regularly, and refusals arrive as fast as callers send requests: both are counted, in one
-//! row per day and subject.
+//! the other. What users do all day is counted, in one row per day and subject: renewals of presence
+//! tokens, session tokens, renames, and refusals, which arrive as fast as callers send requests.
+//!
+//! Invariants
+//! - Rows are only added; of a row that counts, the count and the time of the last one grow. Triggers
+//!   of the file itself refuse anything else.
+//! - A row is deleted for its age and for nothing else: no traffic pushes out what happened before it.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::{Registry, Result};
 
-/// The most rows that are kept.
-const ROWS: i64 = 100_000;
 const DAY: u64 = 24 * 3600;
+/// How long rows are kept, in seconds. A trigger has the same number.
+const KEPT: u64 = 400 * DAY;
 /// The actor of an event from the command line.
 pub(super) const OPERATOR: &str = "operator";
 
@@ -87,15 +91,21 @@ pub(super) fn count(
     let row: Option<i64> = tx
         .prepare_cached(
             "SELECT number FROM audit
-             WHERE event = ?1 AND event IN ('presence_renewed', 'refused') AND subject = ?2
-                   AND at > ?3
+             WHERE event = ?1
+                   AND event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed')
+                   AND subject = ?2 AND actor = ?4 AND at > ?3
              ORDER BY number DESC LIMIT 1",
         )?
-        .query_row(params![event.as_str(), subject, now.saturating_sub(DAY)], |row| row.get(0))
+        .query_row(params![event.as_str(), subject, now.saturating_sub(DAY), actor], |row| {
+            row.get(0)
+        })
         .optional()?;
     let Some(row) = row else { return insert(tx, now, actor, event, subject, times) };
-    tx.prepare_cached("UPDATE audit SET count = count + ?2, last_at = ?3 WHERE number = ?1")?
-        .execute(params![row, times, now])?;
+    // The clock may have been set back.
+    tx.prepare_cached(
+        "UPDATE audit SET count = count + ?2, last_at = max(last_at, ?3) WHERE number = ?1",
+    )?
+    .execute(params![row, times, now])?;
     Ok(())
 }
 
@@ -112,8 +122,7 @@ fn insert(
          VALUES (?1, ?2, ?3, ?4, ?5, ?1)",
     )?
     .execute(params![now, actor, event.as_str(), subject, times])?;
-    let oldest = tx.last_insert_rowid() - ROWS;
-    tx.prepare_cached("DELETE FROM audit WHERE number <= ?1")?.execute([oldest])?;
+    tx.prepare_cached("DELETE FROM audit WHERE at < ?1")?.execute([now.saturating_sub(KEPT)])?;
     Ok(())
 }
 

@@ -94,7 +94,7 @@ impl Registry {
         self.change(|tx| {
             let owner = caller(tx, key)?;
             let daemon = own(tx, &owner, id)?.in_force()?;
-            audit::note(tx, now, &owner.name, AuditEvent::SessionIssued, &daemon)?;
+            audit::count(tx, now, &owner.name, AuditEvent::SessionIssued, &daemon, 1)?;
             Ok((owner.id, signing(tx, until)?))
         })
     }
@@ -137,7 +137,7 @@ impl Registry {
             let owner = caller(tx, key)?;
             let daemon = own(tx, &owner, id)?.in_force()?;
             tx.execute("UPDATE daemons SET name = ?2 WHERE id = ?1", params![daemon, name])?;
-            audit::note(tx, now, &owner.name, AuditEvent::DaemonRenamed, &daemon)
+            audit::count(tx, now, &owner.name, AuditEvent::DaemonRenamed, &daemon, 1)
         })
     }
 

@@ -8,7 +8,7 @@ use super::RegistryOpenError;
 const APPLICATION_ID: i64 = 0x626f_7763;
 
 /// Each element migrates the schema from the version that is its index to the next one.
-const MIGRATIONS: [&str; 2] = [FIRST, REVOKED];
+const MIGRATIONS: [&str; 3] = [FIRST, REVOKED, AUDIT];
 
 /// Times are seconds since 1970.
 const FIRST: &str = "
@@ -87,6 +87,27 @@ const REVOKED: &str = "
     CREATE INDEX daemons_revoked ON daemons (revoked_at) WHERE revoked_at IS NOT NULL;
 ";
 
+/// More events are counted, rows are deleted by age, and the file itself refuses to change what it
+/// says. Session tokens had a row each: they stay as they are.
+const AUDIT: &str = "
+    DROP INDEX audit_counted;
+    CREATE INDEX audit_counted ON audit (event, subject, number)
+        WHERE event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed');
+    CREATE INDEX audit_at ON audit (at);
+    CREATE TRIGGER audit_append_only BEFORE UPDATE ON audit
+        WHEN new.number IS NOT old.number OR new.at IS NOT old.at OR new.actor IS NOT old.actor
+             OR new.event IS NOT old.event OR new.subject IS NOT old.subject
+             OR new.count < old.count OR new.last_at < old.last_at
+        BEGIN
+            SELECT raise(ABORT, 'the audit log is append-only');
+        END;
+    CREATE TRIGGER audit_kept BEFORE DELETE ON audit
+        WHEN old.at >= (SELECT max(at) FROM audit) - 400 * 86400
+        BEGIN
+            SELECT raise(ABORT, 'the audit log is kept for 400 days');
+        END;
+";
+
 /// The schema version this build writes.
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -151,6 +172,7 @@ mod tests {
         assert_eq!(version, Ok(VERSION));
         conn.prepare("SELECT id FROM daemons INDEXED BY daemons_revoked WHERE revoked_at > 7")
             .unwrap();
+        conn.prepare("SELECT number FROM audit INDEXED BY audit_at WHERE at < 7").unwrap();
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub(super) fn caller(tx: &Transaction<'_>, shown: &KeyHash) -> Result<KeyOwner> 
 }
 
 impl Registry {
+    /// Whether an API key belongs to anybody.
+    pub fn check_key(&mut self, shown: &KeyHash) -> Result<()> {
+        self.look(|tx| caller(tx, shown).map(drop))
+    }
+
     /// Creates a user with one API key.
     pub fn add_user(&mut self, name: &str, now: u64) -> Result<ApiKey> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._@+-".contains(c);

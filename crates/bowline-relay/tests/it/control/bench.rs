@@ -5,8 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::DoorConfig;
 use bowline_relay::control::registry::Registry;
-use bowline_relay::control::{Control, ControlConfig, Listen, open_door};
+use bowline_relay::control::{Control, ControlConfig, open_door};
 use bowline_sbrp::identity::IdentitySecret;
 use bowline_sbrp::token::{Admission, KeySet, Relay, TokenError};
 use reqwest::Method;
@@ -65,10 +66,19 @@ impl Bench {
         folder: tempfile::TempDir,
         change: impl FnOnce(&mut ControlConfig),
     ) -> Self {
+        let listen = DoorConfig::plain("127.0.0.1:0".parse().unwrap());
+        Self::at(folder, listen, change).await
+    }
+
+    /// The same behind that door.
+    pub(crate) async fn at(
+        folder: tempfile::TempDir,
+        listen: DoorConfig,
+        change: impl FnOnce(&mut ControlConfig),
+    ) -> Self {
         let mut config = ControlConfig::new(folder.path(), ISSUER, RELAY.parse().unwrap());
         change(&mut config);
-        let listen = Listen::plain("127.0.0.1:0".parse().unwrap());
-        let door = open_door(&listen, &config.limits).await.unwrap();
+        let door = open_door(listen, &config.limits).await.unwrap();
         let control = Control::open(config).unwrap();
         let url = format!("http://{}", door.address());
         let stop = CancellationToken::new();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bowline_relay::MetricsAccess;
 use bowline_relay::control::{Control, ControlConfig};
 use reqwest::Method;
 use serde_json::json;
@@ -129,6 +130,34 @@ async fn health_readiness_and_metrics_name_nobody() {
     }
     for secret in [key.as_str(), daemon.as_str(), "alice-of", "not-a-route"] {
         assert!(!metrics.text.contains(secret), "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_for_this_machine_and_for_who_has_their_key() {
+    let key = "the-operators-key-for-metrics";
+    for has_key in [false, true] {
+        let bench = Bench::with(|config| {
+            config.metrics =
+                if has_key { MetricsAccess::with_key(key) } else { MetricsAccess::default() };
+        })
+        .await;
+        let read = async |forwarded: &str, shown: &str| {
+            let mut request = bench.http.get(format!("{}/metrics", bench.url));
+            if !forwarded.is_empty() {
+                request = request.header(forwarded, "for=203.0.113.9");
+            }
+            if !shown.is_empty() {
+                request = request.bearer_auth(shown);
+            }
+            request.send().await.unwrap().status().as_u16()
+        };
+        assert_eq!(read("", "").await, 200);
+        for forwarded in ["forwarded", "x-forwarded-for", "x-real-ip"] {
+            assert_eq!(read(forwarded, "").await, 401, "{forwarded}");
+            assert_eq!(read(forwarded, &bench.user(forwarded)).await, 401, "a user's key is none");
+            assert_eq!(read(forwarded, key).await, if has_key { 200 } else { 401 });
+        }
     }
 }
 

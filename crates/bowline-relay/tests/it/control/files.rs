@@ -3,12 +3,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use bowline_net::DoorError;
+use bowline_net::exposure::PlainAddress;
+use bowline_net::{DoorConfig, DoorError};
 use bowline_relay::control::registry::{FILE, Registry, RegistryOpenError};
-use bowline_relay::control::{
-    Control, ControlConfig, ControlLimits, ControlStartError, Listen, open_door,
-};
+use bowline_relay::control::{Control, ControlConfig, ControlLimits, ControlStartError, open_door};
+use reqwest::Method;
 use rusqlite::Connection;
+use serde_json::json;
 
 use crate::control::bench::{Bench, ISSUER, RELAY, identity, kid, now};
 
@@ -64,7 +65,7 @@ async fn g13_a_newer_or_foreign_database_is_refused() {
     open(folder.path()).unwrap();
     let path = folder.path().join(FILE);
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let newer = RegistryOpenError::NewerSchema { found: 99, known: 2 };
+    let newer = RegistryOpenError::NewerSchema { found: 99, known: 3 };
     assert_eq!(open(folder.path()), Err(ControlStartError::Registry(newer)));
 
     let folder = tempfile::tempdir().unwrap();
@@ -130,27 +131,67 @@ async fn many_can_open_the_same_new_folder_at_once() {
 #[tokio::test]
 async fn a_public_address_is_not_served_in_the_clear() {
     let limits = ControlLimits::default();
-    let open = async |listen: Listen| open_door(&listen, &limits).await;
+    let open = async |listen: DoorConfig| open_door(listen, &limits).await;
     let public = "0.0.0.0:0".parse().unwrap();
-    let refused = open(Listen::plain(public)).await.unwrap_err();
-    assert_eq!(refused, ControlStartError::Plain { address: public });
-    open(Listen { insecure_plain: true, ..Listen::plain(public) }).await.unwrap();
-    let taken = open(Listen::plain("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let refused = open(DoorConfig::plain(public)).await.unwrap_err();
+    let plain = DoorError::Plain(PlainAddress { address: public });
+    assert_eq!(refused, ControlStartError::Door(plain));
+    open(DoorConfig { insecure: true, ..DoorConfig::plain(public) }).await.unwrap();
+    let taken = open(DoorConfig::plain("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let address = taken.address();
-    let refused = open(Listen::plain(address)).await.unwrap_err();
+    let refused = open(DoorConfig::plain(address)).await.unwrap_err();
     assert_eq!(refused, ControlStartError::Door(DoorError::AddressInUse { address }));
 }
 
-#[tokio::test]
-async fn the_audit_log_is_bounded() {
+#[test]
+fn audit_rows_go_by_age_and_by_nothing_else() {
+    const DAY: u64 = 24 * 3600;
     let folder = tempfile::tempdir().unwrap();
     let mut registry = Registry::open(folder.path()).unwrap();
-    registry.add_user("first", now()).unwrap();
+    let begun = now();
+    registry.add_user("first", begun).unwrap();
+    registry.add_user("second", begun + DAY).unwrap();
     let database = Connection::open(folder.path().join(FILE)).unwrap();
     // As if a hundred thousand deeds had passed since.
     database.execute_batch("UPDATE sqlite_sequence SET seq = 100001 WHERE name = 'audit'").unwrap();
-    registry.add_user("second", now()).unwrap();
-    let left = registry.audit(100).unwrap();
-    assert_eq!(left.len(), 1);
-    assert_eq!(left[0].subject, "second");
+    let subjects = |registry: &mut Registry| -> Vec<String> {
+        registry.audit(100).unwrap().into_iter().map(|row| row.subject).collect()
+    };
+    registry.add_user("third", begun + 400 * DAY).unwrap();
+    assert_eq!(subjects(&mut registry), ["third", "second", "first"]);
+    registry.add_user("fourth", begun + 400 * DAY + 1).unwrap();
+    assert_eq!(subjects(&mut registry), ["fourth", "third", "second"]);
+    for change in [
+        "UPDATE audit SET actor = 'nobody'",
+        "UPDATE audit SET count = 0",
+        "UPDATE audit SET at = at - 1",
+        "DELETE FROM audit",
+    ] {
+        let refused = database.execute_batch(change).unwrap_err().to_string();
+        assert!(refused.contains("the audit log is"), "{change}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn what_users_do_all_day_has_one_row_in_the_audit_log() {
+    let bench = Bench::start().await;
+    let key = bench.user("alice");
+    let daemon = bench.daemon(&key, 1).await;
+    for turn in 0..20 {
+        assert_eq!(bench.open(&key, &daemon).await.status, 200);
+        assert_eq!(bench.renew(&key, &daemon).await.status, 200);
+        let name = json!({ "name": format!("n{turn}") });
+        let path = format!("/api/daemons/{daemon}");
+        assert_eq!(bench.call(Method::PATCH, &path, Some(&key), Some(name)).await.status, 204);
+    }
+    let log = bench.registry().audit(100).unwrap();
+    let log: Vec<_> = log.iter().rev().map(|row| (row.event.as_str(), row.count)).collect();
+    let expected = [
+        ("user_added", 1),
+        ("daemon_registered", 1),
+        ("session_issued", 20),
+        ("presence_renewed", 20),
+        ("daemon_renamed", 20),
+    ];
+    assert_eq!(log, expected);
 }

@@ -1,11 +1,16 @@
-//! Guessing keys gets slow, and so does asking for more tokens than anyone needs.
+//! Guessing keys gets slow, and so does asking for more tokens than anyone needs. Guesses cost those
+//! with a right key nothing.
 
 use std::time::Duration;
 
+use bowline_net::DoorConfig;
 use bowline_net::rate::Rate;
+use reqwest::Method;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use crate::control::bench::{Bench, eventually, identity, registry};
+use crate::control::bench::{Bench, DEADLINE, eventually, identity, registry};
 
 /// So many, and then none for as long as a test runs.
 fn only(burst: u32) -> Rate {
@@ -13,7 +18,7 @@ fn only(burst: u32) -> Rate {
 }
 
 #[tokio::test]
-async fn after_some_wrong_keys_an_address_is_not_listened_to() {
+async fn after_some_wrong_keys_further_ones_are_told_to_wait() {
     let bench = Bench::with(|config| config.limits.failures_per_address = only(3)).await;
     let key = bench.user("alice");
     let daemon = bench.daemon(&key, 1).await;
@@ -28,14 +33,76 @@ async fn after_some_wrong_keys_an_address_is_not_listened_to() {
         bench.revoke("bck_guess-3", &daemon).await,
         bench.get("/api/daemons", Some("bck_guess-3")).await,
         bench.register_as(body).await,
-        // A right one would tell that it is right.
-        bench.open(&key, &daemon).await,
     ] {
         assert_eq!(refused.refusal(), (429, "rate_limited"));
         let wait: u64 = refused.header("retry-after").parse().unwrap();
         assert!((1..=3600).contains(&wait));
     }
     assert_eq!(bench.keys().await.len(), 2, "relays still get the keys");
+}
+
+#[tokio::test]
+async fn wrong_keys_never_lock_out_a_right_one_of_the_same_address() {
+    let listen = DoorConfig {
+        behind_proxy: vec!["127.0.0.0/8".parse().unwrap()],
+        ..DoorConfig::plain("127.0.0.1:0".parse().unwrap())
+    };
+    let bench = Bench::at(tempfile::tempdir().unwrap(), listen, |config| {
+        config.limits.failures_per_address = only(3);
+        config.limits.failures_per_key = only(3);
+        config.limits.tokens_per_address = only(8);
+    })
+    .await;
+    let key = bench.user("alice");
+    let daemon = bench.daemon(&key, 1).await;
+    // Directly, and through a proxy that names one client address for all.
+    for forwarded in [None, Some("203.0.113.9")] {
+        let call = async |method: Method, path: &str, key: &str| {
+            let request = bench.http.request(method, format!("{}{path}", bench.url));
+            let request = request.bearer_auth(key).body(json!({ "daemonId": daemon }).to_string());
+            let request = match forwarded {
+                Some(client) => request.header("x-forwarded-for", client),
+                None => request,
+            };
+            request.send().await.unwrap().status().as_u16()
+        };
+        for guess in 0..50 {
+            let status = call(Method::POST, "/api/sessions", &format!("bck_guess-{guess}")).await;
+            assert_eq!(status, if guess < 3 { 401 } else { 429 }, "{guess}");
+        }
+        let renew = format!("/api/daemons/{daemon}/presence");
+        assert_eq!(call(Method::POST, "/api/sessions", &key).await, 200);
+        assert_eq!(call(Method::POST, &renew, &key).await, 200);
+        assert_eq!(call(Method::GET, "/api/daemons", &key).await, 200);
+    }
+    assert_eq!(bench.revoke(&key, &daemon).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_before_its_body_is_read() {
+    let bench = Bench::start().await;
+    let address = bench.url.strip_prefix("http://").unwrap();
+    for (method, path) in [
+        ("POST", "/api/sessions"),
+        ("POST", "/api/daemons/register"),
+        ("POST", "/api/daemons/some/presence"),
+        ("PATCH", "/api/daemons/some"),
+        ("DELETE", "/api/daemons/some"),
+    ] {
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let head = format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{expect}Authorization: Bearer \
+                 bck_wrong\r\nContent-Length: 1000\r\n\r\n{{"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = [0; 12];
+            let answered = tokio::time::timeout(DEADLINE, stream.read_exact(&mut answer)).await;
+            answered.expect("it waits for the body").unwrap();
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(["HTTP/1.1 401", "HTTP/1.1 429"].contains(&&*answer), "{method} {path}");
+        }
+    }
 }
 
 #[tokio::test]

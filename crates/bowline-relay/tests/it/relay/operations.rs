@@ -1,9 +1,10 @@
 //! For those who run a relay: health, readiness, status, metrics.
 
+use bowline_relay::MetricsAccess;
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
 
 use super::peer::data;
-use super::server::{start, until};
+use super::server::{start, start_with, until};
 
 #[tokio::test]
 async fn health_and_unknown_paths() {
@@ -64,4 +65,20 @@ async fn metrics_count_what_happens() {
     server.until_metric("bowline_relay_pairs{state=\"paused\"}", 0).await;
     server.until_metric("bowline_relay_closes_total{code=\"1005\"}", 2).await;
     server.until_metric("bowline_relay_connections{role=\"client\"}", 0).await;
+}
+
+#[tokio::test]
+async fn metrics_are_for_this_machine_and_for_who_has_their_key() {
+    let key = "the-operators-key-for-metrics";
+    let server = start_with(|config| config.metrics = MetricsAccess::with_key(key)).await;
+    assert_eq!(server.get("/metrics", None).await.0, 200);
+    let forwarded = async |shown: &str| {
+        let url = format!("http://{}/metrics", server.address);
+        let request = reqwest::Client::new().get(url).bearer_auth(shown);
+        let request = request.header("forwarded", "for=127.0.0.1");
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(forwarded(key).await, 200);
+    assert_eq!(forwarded("another").await, 401);
+    assert_eq!(forwarded(&server.issuer.daemon("d")).await, 401);
 }

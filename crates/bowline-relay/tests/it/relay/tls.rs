@@ -138,10 +138,10 @@ async fn start_errors_say_what_is_wrong_and_what_to_do() {
     let public = "0.0.0.0:0".parse().unwrap();
     let error = start(&|config| config.listen = public).await.unwrap_err();
     assert!(
-        matches!(error, RelayStartError::Exposed { .. })
-            && error.hint().contains("--insecure-plain")
+        matches!(error, RelayStartError::Door(DoorError::Plain(_)))
+            && error.hint().contains("--behind-proxy")
     );
-    start(&|config| (config.listen, config.insecure_plain) = (public, true)).await.unwrap();
+    start(&|config| (config.listen, config.insecure) = (public, true)).await.unwrap();
 
     let taken = start(&|_| {}).await.unwrap();
     let error = start(&|config| config.listen = taken.local_addr()).await.unwrap_err();

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bowline_net::{descriptors, listen};
-use bowline_relay::control::{self, Control, ControlConfig, ControlLimits, Listen};
+use bowline_net::{DoorConfig, descriptors, listen};
+use bowline_relay::control::{self, Control, ControlConfig, ControlLimits};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{data_flag, not_started};
+use super::{data_flag, metrics_access, not_started};
 use crate::cli::SettingArgs;
 use crate::cli::control::ControlServeArgs;
 use crate::failure::Failure;
@@ -25,13 +25,14 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     descriptors::raise();
     logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
-    let place = Listen {
+    let metrics = metrics_access(args.metrics_key_file.as_deref())?;
+    let place = DoorConfig {
         address: args.listen,
         tls: args.tls.files(),
-        insecure_plain: args.insecure_plain,
-        trusted_proxies: args.trusted_proxies,
+        behind_proxy: args.path.behind_proxy,
+        insecure: args.path.insecure,
     };
-    let door = control::open_door(&place, &ControlLimits::default())
+    let door = control::open_door(place, &ControlLimits::default())
         .await
         .map_err(|error| not_started(error, &data))?;
     let scheme = if door.is_tls() { "https" } else { "http" };
@@ -42,6 +43,7 @@ pub(super) async fn run(
     let mut config =
         ControlConfig::new(&data, args.issuer.as_deref().unwrap_or(&url), args.relay_url);
     config.region = args.region;
+    config.metrics = metrics;
     config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
     let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());
     let control = Control::open(config).map_err(|error| not_started(error, &data))?;

@@ -19,6 +19,11 @@ const IS_AUTHORITY: &str = "\
 `bowline chat` and other commands refuse this certificate, because it is marked as an authority
 (CA:TRUE). Make one that is not: openssl req -x509 … -addext basicConstraints=critical,CA:FALSE";
 
+/// What to say of a gateway that other machines reach in the clear.
+const NO_TLS: &str = "\
+from another machine `bowline chat` and other commands need https://: through a proxy, a tunnel
+(ssh -L), or with --tls-cert and --tls-key here";
+
 /// Where a gateway can be reached.
 #[derive(Debug)]
 pub(super) struct Addresses {
@@ -109,7 +114,9 @@ impl Welcome<'_> {
             writeln!(to, "  {}", self.command("sessions list"))?;
             writeln!(to, "  {}", self.curl())?;
         }
-        if !elsewhere.is_empty() && !self.addresses.is_authority {
+        if elsewhere.iter().any(|url| url.starts_with("http:")) {
+            writeln!(to, "\n{NO_TLS}")?;
+        } else if !elsewhere.is_empty() && !self.addresses.is_authority {
             let key = if self.is_open { "" } else { ", with an API key in BOWLINE_API_KEY" };
             writeln!(to, "\nfrom another machine{key}:")?;
             for url in elsewhere {
@@ -205,32 +212,32 @@ mod tests {
     #[test]
     fn every_address_of_the_machine_is_named_once() {
         let addresses = Addresses {
-            here: "http://127.0.0.1:8080".into(),
-            elsewhere: vec!["http://192.0.2.1:8080".into(), "http://[2001:db8::1]:8080".into()],
+            here: "https://127.0.0.1:8080".into(),
+            elsewhere: vec!["https://192.0.2.1:8080".into(), "https://[2001:db8::1]:8080".into()],
             self_signed: None,
             is_authority: false,
         };
         insta::assert_snapshot!(welcome(&addresses, false), @r#"
         bowline [VERSION] is ready
 
-          gateway  http://127.0.0.1:8080  (an API key is needed)
-                   http://192.0.2.1:8080
-                   http://[2001:db8::1]:8080
+          gateway  https://127.0.0.1:8080  (an API key is needed)
+                   https://192.0.2.1:8080
+                   https://[2001:db8::1]:8080
           data     /srv/my data
           model    m
-          docs     http://127.0.0.1:8080/docs
+          docs     https://127.0.0.1:8080/docs
 
         try, in another terminal:
           bowline chat --data '/srv/my data'
           bowline sessions list --data '/srv/my data'
-          curl -s http://127.0.0.1:8080/v1/chat/completions \
+          curl -s https://127.0.0.1:8080/v1/chat/completions \
             -H "Authorization: Bearer $(cat '/srv/my data/local.key')" \
             -H 'Content-Type: application/json' \
             -d '{"model":"m","sbp":{},"messages":[{"role":"user","content":"count to 5"}]}'
 
         from another machine, with an API key in BOWLINE_API_KEY:
-          bowline chat --url http://192.0.2.1:8080
-          bowline chat --url 'http://[2001:db8::1]:8080'
+          bowline chat --url https://192.0.2.1:8080
+          bowline chat --url 'https://[2001:db8::1]:8080'
 
         Ctrl-C stops it; sessions are kept.
         "#);
@@ -284,5 +291,7 @@ mod tests {
         let text = welcome(&addresses, false);
         let chat = "bowline chat --data '/srv/my data' --key-file '/srv/my data/local.key'\n";
         assert!(text.contains(chat), "{text}");
+        // And no command for other machines that would refuse to talk in the clear.
+        assert!(text.contains(NO_TLS) && !text.contains("--url"), "{text}");
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_client::relay::ControlPlane;
+use bowline_net::DoorConfig;
 use bowline_net::DoorError;
 use bowline_net::rate::Rate;
 use bowline_relay::control::registry::Registry;
-use bowline_relay::control::{self, Control, Listen};
+use bowline_relay::control::{self, Control};
 use bowline_relay::relay::{Relay, RelayConfig, RelayStartError};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -47,8 +48,8 @@ impl Plant {
         let folder = tempfile::tempdir().unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let proxy = Proxy::start(address).await;
-        let listen = Listen::plain("127.0.0.1:0".parse().unwrap());
-        let door = control::open_door(&listen, &control::ControlLimits::default()).await.unwrap();
+        let listen = DoorConfig::plain("127.0.0.1:0".parse().unwrap());
+        let door = control::open_door(listen, &control::ControlLimits::default()).await.unwrap();
         let issuer = format!("http://{}", door.address());
         let relay_url = format!("ws://{}/relay", proxy.address).parse().unwrap();
         let mut config = control::ControlConfig::new(folder.path(), &issuer, relay_url);
