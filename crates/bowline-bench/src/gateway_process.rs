@@ -23,7 +23,16 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) async fn start(data: &Path, upstream: SocketAddr) -> Result<Self> {
-        Self::run(data, &format!("http://{upstream}/v1"), None).await
+        Self::start_with(data, upstream, &[]).await
+    }
+
+    /// With settings in environment variables.
+    pub(crate) async fn start_with(
+        data: &Path,
+        upstream: SocketAddr,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::run(data, &format!("http://{upstream}/v1"), settings).await
     }
 
     /// With an upstream over TLS; `certificate` is the file of its certificate.
@@ -32,10 +41,13 @@ impl Gateway {
         upstream: SocketAddr,
         certificate: &Path,
     ) -> Result<Self> {
-        Self::run(data, &format!("https://{upstream}/v1"), Some(certificate)).await
+        // Replaces the system's root certificates where those are files, as on Linux.
+        let certificate = certificate.to_str().context("the certificate's path is no text")?;
+        let settings = [("SSL_CERT_FILE", certificate)];
+        Self::run(data, &format!("https://{upstream}/v1"), &settings).await
     }
 
-    async fn run(data: &Path, upstream: &str, certificate: Option<&Path>) -> Result<Self> {
+    async fn run(data: &Path, upstream: &str, settings: &[(&str, &str)]) -> Result<Self> {
         let begun = Instant::now();
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -45,12 +57,9 @@ impl Gateway {
             .args(["--upstream", upstream, "--model", "bench"])
             .env("XDG_CONFIG_HOME", data)
             .env("BOWLINE_LOG_LEVEL", "warn")
+            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        if let Some(certificate) = certificate {
-            // Replaces the system's root certificates where those are files, as on Linux.
-            command.env("SSL_CERT_FILE", certificate);
-        }
         let mut child = command.spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let line = BufReader::new(stdout).lines().next_line().await?;

@@ -5,6 +5,7 @@
 //! the ratio is what counts. Servers run in processes of their own: this program again, started
 //! with `bowline bench mock` and similar commands.
 
+pub mod access;
 mod adapt;
 mod align;
 mod bare;
@@ -12,6 +13,7 @@ mod chunk;
 pub mod compare;
 mod disk;
 pub mod echo;
+pub mod flood;
 mod followers;
 pub mod gateway;
 mod gateway_process;

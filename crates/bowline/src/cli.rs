@@ -517,6 +517,22 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Measure what keys cost, and what users get done while others flood the gateway
+    #[command(after_help = "\
+The flood: 2,000 connections that never read, 200 bodies that do not end, 100 wrong keys a second.
+Needs a limit of at least 3,000 open files. Use a release build on a quiet machine.
+
+Examples:
+  bowline bench access
+  bowline bench access --json --seconds 20")]
+    Access {
+        /// How many seconds each load runs
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Benchmark a relay on one core against a bare TCP forwarder and nginx
     #[command(after_help = "\
 The server under test runs on one core, the load generator on another. Needs taskset and prlimit

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bowline_bench::{Pace, Report, compare, echo, gateway, mock, relay, roaming, tools};
+use bowline_bench::{Pace, Report, access, compare, echo, gateway, mock, relay, roaming, tools};
 
 use crate::api::in_private;
 use crate::cli::{BenchArgs, BenchCommand};
@@ -31,6 +31,10 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         BenchCommand::Tools { seconds, sessions, rate, json } => {
             let pace = Pace { parallel: sessions, rate, length: Duration::from_secs(seconds) };
             tools::run(pace, &mut report).await.map_err(failed)?;
+            json
+        }
+        BenchCommand::Access { seconds, json } => {
+            access::run(Duration::from_secs(seconds), &mut report).await.map_err(failed)?;
             json
         }
         BenchCommand::Relay { seconds, only, json } => {

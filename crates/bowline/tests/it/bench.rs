@@ -20,6 +20,21 @@ fn names(report: &Value, part: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_access_bench_prints_every_figure_that_is_published() {
+    let report = bench(&["access", "--seconds", "1"]);
+    for (part, name) in [
+        ("ratios", "flood_vs_quiet"),
+        ("figures", "quiet_turns_per_s"),
+        ("figures", "flooded_turns_per_s"),
+        ("figures", "keyless_request_us_p50"),
+    ] {
+        assert!(report[part][name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {report}");
+    }
+    // A difference, which can be negative on a busy machine.
+    assert!(report["figures"]["auth_added_us_p50"].is_number(), "{report}");
+}
+
+#[test]
 fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
     let mut parts = vec!["gateway", "--seconds", "1"];
     // The others write 100,000 turns, hold 5,000 sockets or wait until 20,000 sessions are idle.
