@@ -4,7 +4,7 @@ use std::path::Path;
 
 use http_body_util::Full;
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -327,11 +327,20 @@ fn files(folder: &Path) -> Tls {
 
 /// The answer to a client that trusts only this certificate.
 async fn ask_over_tls(server: &Server, certificate: &CertificateDer<'static>) -> Option<String> {
+    ask_over(server, certificate, rustls::DEFAULT_VERSIONS).await
+}
+
+/// The same with these versions of TLS.
+async fn ask_over(
+    server: &Server,
+    certificate: &CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Option<String> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
@@ -340,6 +349,17 @@ async fn ask_over_tls(server: &Server, certificate: &CertificateDer<'static>) ->
     let mut stream = connector.connect(name, server.connect().await).await.ok()?;
     stream.write_all(get("/", "").as_bytes()).await.ok()?;
     Some(rest(stream).await)
+}
+
+#[tokio::test]
+async fn tls_1_2_and_1_3_are_spoken() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = certify(folder.path());
+    let server = Server::start_with(Some(files(folder.path())), Vec::new(), |_| {}).await;
+    for version in [&version::TLS12, &version::TLS13] {
+        let answer = ask_over(&server, &certificate, &[version]).await;
+        assert!(answer.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")), "{version:?}");
+    }
 }
 
 #[tokio::test]

@@ -44,8 +44,11 @@ struct Server {
 
 impl Server {
     fn start(data: &Path) -> Self {
-        let address = ["--listen", "127.0.0.1:0", "--relay-url", "ws://127.0.0.1:1/relay"];
-        let args = [&["run", "--json"][..], &address].concat();
+        Self::start_with(data, &["--listen", "127.0.0.1:0"])
+    }
+
+    fn start_with(data: &Path, more: &[&str]) -> Self {
+        let args = [&["run", "--json", "--relay-url", "ws://127.0.0.1:1/relay"], more].concat();
         let mut child = control(data, &args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -204,4 +207,48 @@ fn a_server_that_is_told_to_stop_stops() {
     let pid = server.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(server.child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_control_plane_serves_tls_or_stands_behind_its_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = &folder.path().join("control");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let metrics_key = "the-operators-key-for-metrics";
+    let metrics_file = folder.path().join("metrics.key");
+    std::fs::write(&metrics_file, metrics_key).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let files = [text(&cert), text(&key), text(&metrics_file)];
+    let tls = ["--listen", "0.0.0.0:0", "--tls-cert", &files[0], "--tls-key", &files[1]];
+    let server = Server::start_with(data, &tls);
+    let port = server.url.strip_prefix("https://").unwrap().rsplit_once(':').unwrap().1;
+    let http = reqwest::Client::builder().no_proxy();
+    let certificate = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
+    let http = http.tls_certs_only([certificate]).build().unwrap();
+    let healthz = format!("https://localhost:{port}/healthz");
+    assert_eq!(http.get(healthz).send().await.unwrap().status(), 200);
+    drop(server);
+
+    // The older spellings are the same flags.
+    for flags in [["--behind-proxy", "10.0.0.0/8"], ["--trusted-proxy", "10.0.0.5"]] {
+        let metrics = ["--listen", "0.0.0.0:0", "--metrics-key-file", &files[2]];
+        let server = Server::start_with(data, &[&metrics[..], &flags].concat());
+        let url = server.url.replace("0.0.0.0", "127.0.0.1");
+        let metrics = async |shown: &str| {
+            let request = http.get(format!("{url}/metrics")).header("x-forwarded-for", "192.0.2.9");
+            request.bearer_auth(shown).send().await.unwrap().status().as_u16()
+        };
+        assert_eq!(metrics(metrics_key).await, 200);
+        assert_eq!(metrics("another-key-of-some-length").await, 401);
+    }
+    for flag in ["--insecure", "--insecure-plain"] {
+        Server::start_with(data, &["--listen", "0.0.0.0:0", flag]);
+    }
+    std::fs::write(&metrics_file, "short").unwrap();
+    let address = ["run", "--listen", "127.0.0.1:0", "--relay-url", "ws://127.0.0.1:1/relay"];
+    let said = fails(data, &[&address[..], &["--metrics-key-file", &files[2]]].concat());
+    assert!(said.contains("is too short to be a key") && said.contains("hint:"), "{said}");
 }

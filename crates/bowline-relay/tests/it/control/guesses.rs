@@ -50,7 +50,7 @@ async fn wrong_keys_never_lock_out_a_right_one_of_the_same_address() {
     let bench = Bench::at(tempfile::tempdir().unwrap(), listen, |config| {
         config.limits.failures_per_address = only(3);
         config.limits.failures_per_key = only(3);
-        config.limits.tokens_per_address = only(8);
+        config.limits.tokens_per_address = only(5);
     })
     .await;
     let key = bench.user("alice");
