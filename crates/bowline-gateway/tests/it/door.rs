@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_gateway::config::{Config, Loopback};
-use bowline_gateway::{Gateway, StartError};
+use bowline_gateway::{Gateway, StartError, identity_file};
 use bowline_net::DoorError;
 use bowline_store::sqlite::Sqlite;
 use reqwest::Method;
@@ -162,7 +162,9 @@ async fn a_public_address_needs_a_path_that_nobody_can_read() {
         config.auth.api_keys = vec![KEY.into()];
         change(&mut config);
         let store = Arc::new(Sqlite::open(folder.path()).unwrap());
-        Gateway::start(config, store, None).await.map(|gateway| (gateway, folder))
+        let signer = identity_file::load_or_make(folder.path()).unwrap();
+        let started = Gateway::start(config, store, None, signer).await;
+        started.map(|gateway| (gateway, folder))
     };
     let refused = start(&|_| {}).await.unwrap_err();
     assert!(matches!(refused, StartError::Door(DoorError::Plain(_))), "{refused}");
