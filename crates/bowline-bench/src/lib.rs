@@ -8,6 +8,7 @@
 pub mod access;
 mod adapt;
 mod align;
+pub mod audit;
 mod bare;
 mod chunk;
 pub mod compare;

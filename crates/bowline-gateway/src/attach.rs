@@ -56,6 +56,7 @@ use self::notices::Notices;
 use self::rights::Rights;
 use crate::auth::Credentials;
 use crate::clock;
+use crate::engine::Deed;
 use crate::http::{ApiError, App};
 use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
 use crate::socket::{READ_BUFFER, Received, Socket, SocketEnd, WRITE_BATCH};
@@ -114,9 +115,15 @@ pub(crate) async fn upgrade(
 /// Runs a socket from upgrade to close. Large values are boxed: one that is moved into another
 /// future takes its memory twice, for as long as the surface stays attached.
 async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credentials: Credentials) {
+    let (note, from) = (Arc::clone(&credentials.note), credentials.from);
     let arrived = match Box::pin(arrive(app, &mut socket, path, credentials)).await {
         Ok(arrived) => arrived,
-        Err(end) => return Box::pin(socket.end(end)).await,
+        Err(end) => {
+            if matches!(end, SocketEnd::With(_, Close::Forbidden)) {
+                app.engine.audit.refused(note.credential.get(), true, from);
+            }
+            return Box::pin(socket.end(end)).await;
+        }
     };
     let reporter = arrived.attachment.reporter();
     metrics::gauge!("bowline_surfaces_attached").increment(1.0);
@@ -371,7 +378,12 @@ impl<'a> SurfaceTask<'a> {
             app,
             socket,
             confirming: Confirming::new(handle.clone(), attached.epoch),
-            inputs: Inputs::new(handle.clone(), attached.epoch, rights.author()),
+            inputs: Inputs::new(
+                handle.clone(),
+                attached.epoch,
+                rights.author(),
+                rights.identity.spender(),
+            ),
             handle,
             reporter: attachment.reporter(),
             watched: attachment.live.clone(),
@@ -510,6 +522,9 @@ impl<'a> SurfaceTask<'a> {
             }
             ClientFrame::Decide { approval_id: approval, approved, always } => {
                 let by = self.rights.identity.decider(self.rights.from);
+                let deed = if approved { Deed::Approve } else { Deed::Deny };
+                let object = format!("{} {approval}", self.session_id);
+                self.app.engine.audit.did(&self.rights.identity, deed, object);
                 self.tell(Command::Decide { approval, approved, always, by }).await
             }
             // A repeated attach changes nothing (SBP-L2-16).

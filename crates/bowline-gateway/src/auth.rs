@@ -7,11 +7,13 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbp::access::{Credential, Scope};
+use bowline_sbp::budget::Exceeded;
 use bowline_sbp::id::SessionId;
 use bowline_store::{Session, TokenHash};
 use hmac::{Hmac, KeyInit, Mac};
@@ -45,6 +47,17 @@ pub struct Credentials {
     pub from: Option<IpAddr>,
     /// A proxy passed it on: who sent it is not on this machine, whatever the connection says.
     pub is_forwarded: bool,
+    /// What is known of the request. Shared by all copies of what it showed.
+    pub(crate) note: Arc<RequestNote>,
+}
+
+/// What becomes known of a request while it is handled.
+#[derive(Debug, Default)]
+pub(crate) struct RequestNote {
+    /// It was counted for the requests of this minute.
+    pub(crate) counted: AtomicBool,
+    /// Who sent it.
+    pub(crate) credential: OnceLock<Credential>,
 }
 
 impl Credentials {
@@ -79,6 +92,8 @@ pub enum Denied {
     NotFor(&'static str),
     /// There is no such session, or not for this user.
     NoSession,
+    /// The requests of this minute are used up.
+    Exceeded(Box<Exceeded>),
     /// The store failed before it was known.
     Store(bowline_store::Error),
 }

@@ -16,12 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 
+mod audit;
+mod budgets;
 mod context;
 pub mod mcp;
 mod tokens;
 mod tools;
 mod translate;
 
+pub use self::audit::AuditConfig;
+pub use self::budgets::{BudgetsConfig, DefaultLimits};
 pub use self::context::{ContextConfig, ContextPolicy};
 pub use self::mcp::Mcp;
 pub use self::tokens::{SecretsConfig, TokensConfig};
@@ -78,6 +82,8 @@ pub struct Config {
     pub translate: Translate,
     pub mcp: Mcp,
     pub context: ContextConfig,
+    pub budgets: BudgetsConfig,
+    pub audit: AuditConfig,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` if the upstream reports no cost.
@@ -107,6 +113,8 @@ impl Default for Config {
             translate: Translate::default(),
             mcp: Mcp::default(),
             context: ContextConfig::default(),
+            budgets: BudgetsConfig::default(),
+            audit: AuditConfig::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),

@@ -2,7 +2,9 @@
 //! writes no session: results go to the session actor.
 
 mod answer;
+mod audit;
 mod blobs;
+mod budgets;
 mod calls;
 mod fitting;
 mod generate;
@@ -24,6 +26,8 @@ use bowline_sbp::id::AgentId;
 use bowline_store::{Error, Session, Store};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::audit::{Audit, Deed};
+use self::budgets::Budgets;
 pub(crate) use self::calls::planned_for_host;
 pub(crate) use self::identity::{Identity, NewKey, UserKeys};
 use self::pins::Pins;
@@ -43,6 +47,8 @@ pub(crate) struct Engine {
     pub mcp: Servers,
     pub access: Access,
     pub users: UserKeys,
+    budgets: Budgets,
+    pub audit: Audit,
     pub limits: Limits,
     pub keys: Keyring,
     /// Signs bundles.
@@ -67,12 +73,15 @@ impl Engine {
         config: &Config,
         stop: CancellationToken,
     ) -> Self {
+        let audit = Audit::new(&config.audit, Arc::clone(&store));
         Self {
             store,
             models,
             mcp,
             access,
             users: UserKeys::new(),
+            budgets: Budgets::new(&config.budgets),
+            audit,
             limits: config.limits.clone(),
             keys,
             signer: Arc::new(signer),
@@ -87,7 +96,7 @@ impl Engine {
     }
 
     /// The session that a token opens: the one it names, or the one that was created with it.
-    pub(crate) async fn session_by_token(&self, token: &str) -> Result<Option<Session>, Failure> {
+    pub(crate) async fn session_by_token(&self, token: &str) -> Result<Option<Session>, Denied> {
         if let Some(id) = auth::named_by(token)
             && let Some(session) = self.store.session(id).await?
             && self.access.opens(token, &session)
@@ -101,7 +110,7 @@ impl Engine {
     }
 
     /// The session, unless its user is disabled.
-    async fn if_enabled(&self, session: Session) -> Result<Option<Session>, Failure> {
+    async fn if_enabled(&self, session: Session) -> Result<Option<Session>, Denied> {
         match self.by_session_token(&session).await {
             Ok(_) => Ok(Some(session)),
             Err(Denied::Store(error)) => Err(error.into()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bowline_net::loopback::is_loopback;
 use bowline_net::{Door, DoorError};
+use bowline_sbp::budget::Day;
 use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::session;
 use bowline_store::Store;
@@ -21,8 +22,9 @@ use crate::auth::{self, Access, BadKey};
 use crate::clock;
 use crate::config::Config;
 use crate::config::mcp::BadServer;
-use crate::engine::{Engine, Keyring};
+use crate::engine::{Deed, Engine, Keyring};
 use crate::http::guard::Guard;
+use crate::http::usage::MOST_DAYS;
 use crate::http::{App, BadOrigins};
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
@@ -43,6 +45,8 @@ const INDEX_PAUSE: Duration = Duration::from_millis(200);
 const USES_EVERY: Duration = Duration::from_secs(60);
 /// What is told once after an upgrade from a version whose tools did not ask.
 const TOOLS_ASK: &str = "tools-ask";
+/// How soon what waits for the next commit is written without one.
+const SETTLE_EVERY: Duration = Duration::from_secs(1);
 /// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -165,6 +169,10 @@ impl Gateway {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move { engine.tell_what_asks().await });
         }
+        tokio::spawn(settle(Arc::clone(&engine), stop.clone()));
+        tokio::spawn(forget_audit(Arc::clone(&store), config.audit.keep, stop.clone()));
+        engine.audit.gateway_did(None, Deed::Start, env!("CARGO_PKG_VERSION"));
+        store.settle().await?;
         let uses = tokio::spawn(keep_uses(Arc::clone(&engine), stop.clone()));
 
         let app = Arc::new(App {
@@ -226,6 +234,12 @@ impl Gateway {
         self.stop.cancel();
         let _ = self.task.await;
         let _ = self.uses.await;
+        let engine = &self.app.engine;
+        engine.audit.flush();
+        engine.audit.gateway_did(None, Deed::Stop, env!("CARGO_PKG_VERSION"));
+        if let Err(error) = engine.store.settle().await {
+            tracing::warn!(%error, "cannot write what was used and done");
+        }
     }
 }
 
@@ -251,6 +265,39 @@ async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: 
             && let Err(error) = store.forget_approvals(before).await
         {
             tracing::warn!(%error, "cannot delete old approvals");
+        }
+        if let Err(error) = store.forget_days(Day::of(clock::now()).before(MOST_DAYS)).await {
+            tracing::warn!(%error, "cannot delete the usage of old days");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(3600)) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Writes what waits for the next commit, if none comes by itself.
+async fn settle(engine: Arc<Engine>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        tokio::select! {
+            () = tokio::time::sleep(SETTLE_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
+        engine.audit.flush();
+        if let Err(error) = engine.store.settle().await {
+            tracing::warn!(%error, "cannot write what was used and done");
+        }
+    }
+}
+
+/// Deletes old entries of the audit, once an hour.
+async fn forget_audit(store: Arc<dyn Store>, keep: Duration, stop: CancellationToken) {
+    let keep = jiff::SignedDuration::try_from(keep).unwrap_or(jiff::SignedDuration::MAX);
+    loop {
+        if let Ok(before) = clock::now().checked_sub(keep)
+            && let Err(error) = store.forget_audit(before).await
+        {
+            tracing::warn!(%error, "cannot delete old entries of the audit");
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(3600)) => {}

@@ -2,6 +2,7 @@
 
 mod answer;
 pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod blobs;
 mod body;
 mod caller;
@@ -16,6 +17,7 @@ mod idempotency;
 pub(crate) mod import;
 pub(crate) mod mcp;
 pub(crate) mod memory;
+mod meter;
 pub(crate) mod models;
 mod named_model;
 mod openapi;
@@ -34,6 +36,7 @@ mod sse;
 pub(crate) mod stateful;
 pub(crate) mod surfaces;
 mod upload;
+pub(crate) mod usage;
 pub(crate) mod user_keys;
 pub(crate) mod users;
 mod view;
@@ -48,7 +51,7 @@ use std::sync::atomic::AtomicBool;
 
 use bowline_sbp::access::Action;
 use bowline_sbp::error::Failure;
-use bowline_sbp::id::{AgentId, SessionId, UserId};
+use bowline_sbp::id::{AgentId, SessionId};
 use bowline_sbp::session::Submit;
 use bowline_store::Session;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -57,7 +60,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::{Credentials, hash_token};
 use crate::config::{SessionMode, WireVersion};
-use crate::engine::Engine;
+use crate::engine::{Deed, Engine, Identity};
 use crate::session::{Accepted, LiveSessions};
 use crate::translate::Translation;
 
@@ -82,12 +85,14 @@ impl App {
     /// Creates a session with its first turn.
     async fn first_turn(
         &self,
-        user: UserId,
+        by: &Identity,
         agent_id: AgentId,
         submit: Submit,
     ) -> Result<(Accepted, SessionId), Failure> {
         let token_hash = |id| hash_token(&self.engine.access.token_for(id));
-        self.sessions.first_turn(user, agent_id, token_hash, submit).await
+        let made = self.sessions.first_turn(by.user(), agent_id, token_hash, submit).await?;
+        self.engine.audit.did(by, Deed::CreateSession, made.1);
+        Ok(made)
     }
 }
 

@@ -13,8 +13,8 @@ use bowline_net::Peer;
 use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
-    App, approvals, blobs, completions, forward, import, mcp, memory, models, ops, roaming, search,
-    session_token, sessions, shares, spec, stateful, surfaces, user_keys, users,
+    App, approvals, audit, blobs, completions, forward, import, mcp, memory, models, ops, roaming,
+    search, session_token, sessions, shares, spec, stateful, surfaces, usage, user_keys, users,
 };
 use crate::{attach, meters};
 
@@ -74,6 +74,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/users/{name}", patch(users::patch))
         .route("/v1/keys", get(user_keys::list).post(user_keys::make))
         .route("/v1/keys/{id}", delete(user_keys::revoke))
+        .route("/v1/usage", get(usage::show))
+        .route("/v1/audit", get(audit::show))
         .route("/v1/mcp/servers", get(mcp::servers))
         .route("/v1/mcp/servers/{server}/accept", post(mcp::accept))
         .route("/v1/mcp/servers/{server}/prompts", get(mcp::library::prompts))
@@ -103,7 +105,8 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/", get(ops::docs))
         .fallback(ops::nowhere)
         .method_not_allowed_fallback(ops::wrong_method)
-        .with_state(app)
+        .with_state(Arc::clone(&app))
+        .layer(middleware::from_fn_with_state(app, audit::tally))
         .layer(middleware::from_fn_with_state(Arc::new(checks), guard))
         .layer(middleware::from_fn(observe))
 }

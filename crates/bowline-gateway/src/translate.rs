@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_sbp::budget::Spender;
 use bowline_sbp::completion::{Answer, Assembly, as_chunk};
 use bowline_sbp::delivery::LoggedTurn;
 use bowline_sbp::error::Code;
@@ -91,6 +92,8 @@ pub(crate) enum PassEnd {
     Slow,
     /// It was not begun: too many passes were running.
     Busy,
+    /// It was not begun: the budget of its surface's user or key is used up.
+    OverBudget,
     /// The surface did not need it any more.
     Dropped,
 }
@@ -102,6 +105,7 @@ impl PassEnd {
             PassEnd::Failed => "failed",
             PassEnd::Slow => "slow",
             PassEnd::Busy => "busy",
+            PassEnd::OverBudget => "over_budget",
             PassEnd::Dropped => "dropped",
         }
     }
@@ -148,6 +152,7 @@ impl Translator {
         &mut self,
         translation: &Translation,
         engine: &Arc<Engine>,
+        spender: Spender,
         turn: &LoggedTurn,
     ) -> bool {
         let whole = turn.role == "assistant" && turn.status == TurnStatus::Complete;
@@ -165,7 +170,7 @@ impl Translator {
         let task = tokio::spawn(async move {
             let name = settings.model.clone();
             let call = Call::plain(name, params, messages.iter().collect(), true);
-            let outcome = pass(&engine, &settings, call, &say).await;
+            let outcome = pass(&engine, spender, &settings, call, &say).await;
             // The permit is released before the end is reported, so that the next pass can begin at
             // once.
             drop(place);
@@ -206,6 +211,7 @@ pub(crate) async fn next(translator: &mut Option<Box<Translator>>) -> Option<Tra
 /// Calls the model and forwards its text.
 async fn pass(
     engine: &Engine,
+    spender: Spender,
     settings: &Translate,
     call: Call<'_>,
     say: &mpsc::Sender<Translated>,
@@ -214,6 +220,11 @@ async fn pass(
     let last = begun + settings.timeout;
     let first = last.min(begun + settings.first_token);
     let Ok(model) = engine.models.route(&settings.model) else { return PassEnd::Failed };
+    match engine.check_model_call(&spender).await {
+        Err(failure) if failure.is_out_of_quota() => return PassEnd::OverBudget,
+        Err(failure) => return failed(failure.code),
+        Ok(()) => {}
+    }
     let mut assembly = Assembly::default();
     let mut chunks = match timeout_at(first, model.call(call)).await {
         Err(_) => return PassEnd::Slow,
@@ -263,6 +274,7 @@ async fn pass(
     let answer = assembly.finish();
     let model = answer.model.as_deref().unwrap_or(&settings.model);
     meters::translation_cost(&answer.usage, engine.models.cost(model, &answer.usage));
+    engine.count_call(spender, model, &answer.usage);
     if usable { PassEnd::Ok } else { failed(Code::Upstream) }
 }
 

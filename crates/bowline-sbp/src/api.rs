@@ -1,13 +1,17 @@
 //! Request and response bodies of the HTTP interface.
 
+mod audit;
 mod devices;
 mod names;
 mod roaming;
+mod usage;
 mod users;
 
+pub use audit::*;
 pub use devices::*;
 pub use names::*;
 pub use roaming::*;
+pub use usage::*;
 pub use users::*;
 
 use jiff::Timestamp;

@@ -30,6 +30,11 @@ pub enum Code {
     Forbidden,
     NotFound,
     RateLimited,
+    /// A budget of the user or key is used up; nothing is stored (429).
+    QuotaSpent,
+    /// The same in the middle of a turn of which something is stored. A status below 500 would say
+    /// that nothing is (G4).
+    QuotaSpentMidway,
     /// The upstream failed or sent an invalid answer (502).
     Upstream,
     /// The upstream cannot be reached (503).
@@ -44,7 +49,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, for documents and tests.
-    pub const ALL: [Code; 20] = [
+    pub const ALL: [Code; 22] = [
         Code::SessionNotFound,
         Code::TokenExpired,
         Code::TokenConsumed,
@@ -60,6 +65,8 @@ impl Code {
         Code::Forbidden,
         Code::NotFound,
         Code::RateLimited,
+        Code::QuotaSpent,
+        Code::QuotaSpentMidway,
         Code::Upstream,
         Code::Unavailable,
         Code::NotNow,
@@ -85,6 +92,8 @@ impl Code {
             Code::Forbidden => ("SBP_FORBIDDEN", 403, "permission_error"),
             Code::NotFound => ("SBP_NOT_FOUND", 404, "invalid_request_error"),
             Code::RateLimited => ("SBP_RATE_LIMITED", 429, "rate_limit_error"),
+            Code::QuotaSpent => ("SBP_RATE_LIMITED", 429, QUOTA),
+            Code::QuotaSpentMidway => ("SBP_RATE_LIMITED", 502, QUOTA),
             Code::Upstream => ("SBP_UPSTREAM", 502, "server_error"),
             Code::Unavailable => ("SBP_UPSTREAM", 503, "server_error"),
             Code::NotNow => ("SBP_INTERNAL", 503, "server_error"),
@@ -104,7 +113,19 @@ impl Code {
     pub fn openai_type(self) -> &'static str {
         self.row().2
     }
+
+    /// The `code` over HTTP: ours, but where programs that know OpenAI's API act on another one.
+    pub fn openai_code(self) -> &'static str {
+        match self {
+            Code::QuotaSpent | Code::QuotaSpentMidway => QUOTA,
+            code => code.as_str(),
+        }
+    }
 }
+
+/// OpenAI's `type` and `code` for a budget that is used up: its SDKs and the programs that use them
+/// know that a retry is useless.
+const QUOTA: &str = "insufficient_quota";
 
 /// A failed request, as it is reported to the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -130,10 +151,18 @@ impl Failure {
         self.upstream.as_ref().map_or(self.code.http_status(), |said| said.http_status())
     }
 
+    /// Whether a client that sends the request again is refused again.
+    pub fn is_out_of_quota(&self) -> bool {
+        matches!(self.code, Code::QuotaSpent | Code::QuotaSpentMidway)
+    }
+
     /// The failure of a turn of which something is stored (see [`UpstreamError::partial`]).
     pub fn after_storing(mut self) -> Self {
         if let Some(said) = &mut self.upstream {
             said.partial = true;
+        }
+        if self.code == Code::QuotaSpent {
+            self.code = Code::QuotaSpentMidway;
         }
         self
     }

@@ -7,6 +7,7 @@ pub mod access;
 pub mod api;
 pub mod approval;
 pub mod blob;
+pub mod budget;
 pub mod bundle;
 pub mod cid;
 pub mod completion;

@@ -5,6 +5,7 @@
 //! and named in the terms of the domain: a call that returns `Ok` is durable, one that returns an
 //! error has stored nothing, except where the error says that the outcome is unknown.
 
+mod audit;
 mod entry;
 mod error;
 #[doc(hidden)]
@@ -17,8 +18,10 @@ mod secret;
 mod session;
 pub mod sqlite;
 mod store;
+mod usage;
 mod user;
 
+pub use audit::{AuditEntry, AuditQuery};
 pub use bowline_sbp::access::CredentialId;
 pub use bowline_sbp::message::EntryKind;
 pub use bowline_sbp::session::{
@@ -37,9 +40,10 @@ pub use search::Hit;
 pub use secret::StoredSecret;
 pub use session::{Arrival, Created, Page, Session};
 pub use store::{
-    Approvals, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store, Tether,
-    Upkeep, Users,
+    Approvals, Audit, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store,
+    Tether, Upkeep, Usage, Users,
 };
+pub use usage::{DayOfUse, SpentToday};
 pub use user::{SharedSession, User, UserKey};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline_sbp::budget::Spender;
 use bowline_sbp::id::{ExportId, Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{IdempotencyKey, NewEntry, NewSession, TokenHash, Tokens};
@@ -38,6 +39,8 @@ pub struct NewExport {
     pub bundle: Vec<u8>,
     pub at: Timestamp,
     pub expires_at: Timestamp,
+    /// Whose budget it counts for.
+    pub spender: Option<Spender>,
 }
 
 /// A stored export.

@@ -4,6 +4,7 @@
 //! thread groups commits, reader threads run queries concurrently. A lock file keeps a second
 //! process from using the same folder.
 
+mod audit;
 pub mod backup;
 mod blobs;
 mod commit;
@@ -25,6 +26,7 @@ mod sessions;
 mod tether;
 mod titles;
 mod trunks;
+mod usage;
 mod users;
 mod wal;
 mod words;
@@ -39,6 +41,7 @@ use std::time::Duration;
 use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::blob::{Blob, BlobRef};
+use bowline_sbp::budget::{Day, OwnLimits, Spender, Spent};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
@@ -57,10 +60,11 @@ use self::wal::Folding;
 pub use self::wal::incomplete_since;
 use self::writer::Writer;
 use crate::{
-    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
-    Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, OpenError,
-    Packed, Page, Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, StoredSecret,
-    Tether, ToolPin, TurnMemories, Upkeep, User, UserKey, Users,
+    Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
+    Entry, Error, Export, Family, Hit, Leases, Log, Memories, Memory, MemoryOwner, NewExport,
+    NewFork, NewImport, NewMemory, OpenError, Packed, Page, Result, Roaming, Search, Secrets,
+    Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories,
+    Upkeep, Usage, User, UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -476,6 +480,10 @@ impl Users for Sqlite {
         self.writer.run(move |conn| users::disable(conn, user, at)).await
     }
 
+    async fn limit_user(&self, user: UserId, limits: OwnLimits) -> Result<Option<User>> {
+        self.writer.run(move |conn| users::limit(conn, user, &limits)).await
+    }
+
     async fn add_key(&self, key: UserKey) -> Result<()> {
         self.writer.run(move |conn| users::add_key(conn, &key)).await
     }
@@ -520,6 +528,40 @@ impl Users for Sqlite {
 }
 
 #[async_trait::async_trait]
+impl Usage for Sqlite {
+    fn spend(&self, spender: Spender, spent: Spent, at: Timestamp) {
+        self.writer.later(move |conn| usage::spend(conn, at, &spender, &spent));
+    }
+
+    async fn spent_on(&self, day: Day, spender: Spender) -> Result<SpentToday> {
+        self.readers.ask(move |conn| usage::spent_on(conn, day, &spender)).await
+    }
+
+    async fn stored_bytes(&self, user: UserId) -> Result<u64> {
+        self.readers.ask(move |conn| usage::stored_bytes(conn, user)).await
+    }
+
+    async fn days_of_use(&self, since: Day, user: Option<UserId>) -> Result<Vec<DayOfUse>> {
+        self.readers.ask(move |conn| usage::days(conn, since, user)).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Audit for Sqlite {
+    async fn record(&self, entries: Vec<AuditEntry>) -> Result<()> {
+        self.writer.run(move |conn| audit::record(conn, &entries)).await
+    }
+
+    fn record_later(&self, entries: Vec<AuditEntry>) {
+        self.writer.later(move |conn| audit::record(conn, &entries));
+    }
+
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
+        self.readers.ask(move |conn| audit::read(conn, &query)).await
+    }
+}
+
+#[async_trait::async_trait]
 impl Secrets for Sqlite {
     async fn secret(&self, name: &'static str, fresh: Vec<u8>) -> Result<Vec<u8>> {
         self.writer.run(move |conn| secrets::named(conn, name, &fresh)).await
@@ -557,6 +599,21 @@ impl Upkeep for Sqlite {
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
         let forget = move |conn: &Connection| sessions::forget_approvals(conn, before);
         self.in_steps(sessions::FORGOTTEN_AT_ONCE, forget).await
+    }
+
+    async fn forget_days(&self, before: Day) -> Result<u64> {
+        self.in_steps(usage::FORGOTTEN_AT_ONCE, move |conn| usage::forget(conn, before)).await
+    }
+
+    async fn forget_audit(&self, before: Timestamp) -> Result<u64> {
+        self.in_steps(audit::FORGOTTEN_AT_ONCE, move |conn| audit::forget(conn, before)).await
+    }
+
+    async fn settle(&self) -> Result<()> {
+        match self.writer.has_later() {
+            true => self.writer.run(|_| Ok(())).await,
+            false => Ok(()),
+        }
     }
 
     async fn purge_words(&self, steps: u32) -> Result<bool> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::blob::{Blob, BlobRef};
+use bowline_sbp::budget::{Day, OwnLimits, Spender, Spent};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
@@ -20,9 +21,9 @@ use bowline_sbp::session::{
 use jiff::Timestamp;
 
 use crate::{
-    Arrival, Created, Derived, Edge, Entry, Export, Family, Hit, Memory, MemoryOwner, NewExport,
-    NewFork, NewImport, NewMemory, Packed, Page, Result, Session, SharedSession, StoredSecret,
-    ToolPin, TurnMemories, User, UserKey,
+    Arrival, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Edge, Entry, Export, Family, Hit,
+    Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Session,
+    SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories, User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -238,6 +239,9 @@ pub trait Users: Send + Sync {
     /// owner is never disabled.
     async fn disable_user(&self, user: UserId, at: Option<Timestamp>) -> Result<Option<User>>;
 
+    /// Gives a user other limits of its own. Returns the user as it is now.
+    async fn limit_user(&self, user: UserId, limits: OwnLimits) -> Result<Option<User>>;
+
     async fn add_key(&self, key: UserKey) -> Result<()>;
 
     /// The keys of a user, or of all users, newest first.
@@ -270,6 +274,37 @@ pub trait Users: Send + Sync {
 
     /// How a session is shared with a user.
     async fn shared_with(&self, session: SessionId, user: UserId) -> Result<Option<Share>>;
+}
+
+/// What users and keys have used. Turns and exports count themselves, in the transaction that stores
+/// them.
+#[async_trait::async_trait]
+pub trait Usage: Send + Sync {
+    /// Counts what is not stored: answers that passed through, and translations. Durable with the next
+    /// commit, for which nobody waits.
+    fn spend(&self, spender: Spender, spent: Spent, at: Timestamp);
+
+    /// What a user and one of its keys have used on a day, without what [`Usage::spend`] still holds.
+    async fn spent_on(&self, day: Day, spender: Spender) -> Result<SpentToday>;
+
+    /// The bytes that the sessions of a user hold: their messages, and the blobs these refer to.
+    async fn stored_bytes(&self, user: UserId) -> Result<u64>;
+
+    /// The days from `since` on, of one user or of all, the newest first.
+    async fn days_of_use(&self, since: Day, user: Option<UserId>) -> Result<Vec<DayOfUse>>;
+}
+
+/// What was done at the gateway, and by whom. Entries are never changed.
+#[async_trait::async_trait]
+pub trait Audit: Send + Sync {
+    /// Records entries; they are durable when it returns.
+    async fn record(&self, entries: Vec<AuditEntry>) -> Result<()>;
+
+    /// Records entries with the next commit, for which nobody waits.
+    fn record_later(&self, entries: Vec<AuditEntry>);
+
+    /// Entries, newest first.
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>>;
 }
 
 /// Secrets of the installation. The store keeps bytes: the gateway seals them, so that a stolen
@@ -305,6 +340,15 @@ pub trait Upkeep: Send + Sync {
     /// Deletes approvals that expired before then. Returns their number.
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64>;
 
+    /// Deletes what was used before that day. Returns the number of rows.
+    async fn forget_days(&self, before: Day) -> Result<u64>;
+
+    /// Deletes entries of the audit from before then. Returns their number.
+    async fn forget_audit(&self, before: Timestamp) -> Result<u64>;
+
+    /// Writes what waits for the next commit, if there is something.
+    async fn settle(&self) -> Result<()>;
+
     /// Removes the words of deleted sessions from the search index's files, in at most `steps` steps
     /// between which others can write. Returns whether none is left.
     async fn purge_words(&self, steps: u32) -> Result<bool>;
@@ -334,6 +378,8 @@ pub trait Store:
     + Roaming
     + Memories
     + Users
+    + Usage
+    + Audit
     + Secrets
     + Upkeep
     + std::fmt::Debug
@@ -352,6 +398,8 @@ impl<T> Store for T where
         + Roaming
         + Memories
         + Users
+        + Usage
+        + Audit
         + Secrets
         + Upkeep
         + std::fmt::Debug

@@ -1,6 +1,7 @@
 //! Users, their credentials, and sessions that they share.
 
 use bowline_sbp::access::{CredentialId, Role, Scopes, Share};
+use bowline_sbp::budget::OwnLimits;
 use bowline_sbp::id::{SessionId, UserId};
 use bowline_sbp::session::TokenHash;
 use jiff::Timestamp;
@@ -15,6 +16,8 @@ pub struct User {
     pub created_at: Timestamp,
     /// From then on none of its credentials opens anything.
     pub disabled_at: Option<Timestamp>,
+    /// Its own limits, in place of those of the configuration.
+    pub limits: OwnLimits,
 }
 
 /// A key of a user: `bk_<id>.<secret>`. The secret is stored as its hash.
@@ -29,6 +32,8 @@ pub struct UserKey {
     /// Patterns of agents and models that it may be used for; empty: all.
     pub agents: Vec<String>,
     pub models: Vec<String>,
+    /// Its own limits, in place of those of the configuration.
+    pub limits: OwnLimits,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,

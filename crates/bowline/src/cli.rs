@@ -9,6 +9,7 @@ pub(crate) mod relay;
 pub(crate) mod relay_ends;
 pub(crate) mod roaming;
 pub(crate) mod tls;
+pub(crate) mod usage;
 pub(crate) mod users;
 
 use std::net::SocketAddr;
@@ -93,6 +94,10 @@ pub(crate) enum Command {
     Users(users::UsersArgs),
     /// Create, list and revoke API keys, or rotate the key that signs roaming tokens
     Keys(keys::KeysArgs),
+    /// Show what users and keys have used: turns, tokens, dollars, bytes
+    Usage(usage::UsageArgs),
+    /// Show what was done at the gateway, and by whom
+    Audit(usage::AuditArgs),
     /// Benchmark the gateway and the relay against bare servers in the same run
     Bench(BenchArgs),
     /// Print completions for a shell
@@ -470,7 +475,7 @@ Examples:
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
         /// Run only these parts: align, ready, http, stream, latency, attach, drain, followers,
-        /// turns, idle, idle-sessions
+        /// turns, idle, idle-sessions, audit
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Also measure the start on a database of this size, written first [default: 1000]

@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod chat;
@@ -26,4 +27,5 @@ pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod sessions;
 mod signature;
+pub(crate) mod usage;
 pub(crate) mod users;

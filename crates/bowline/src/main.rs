@@ -87,6 +87,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Approvals(args) => commands::approvals::run(args).await,
         Command::Users(args) => commands::users::run(args).await,
         Command::Keys(args) => commands::keys::run(args).await,
+        Command::Usage(args) => commands::usage::run(args).await,
+        Command::Audit(args) => commands::audit::run(args).await,
         Command::Bench(args) => commands::bench::run(args).await,
         Command::Completions { shell } => Ok(commands::completions::run(shell)),
         Command::Man { out } => commands::man::run(out.as_deref()),

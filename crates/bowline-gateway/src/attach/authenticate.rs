@@ -72,13 +72,16 @@ pub(super) async fn authenticate(
     let mut arrival = found.map_err(try_again)?.ok_or_else(|| not_found(path))?;
     let session = &arrival.session;
     let (identity, device) = Box::pin(shown(app, &frame, credentials, session)).await?;
+    if app.engine.count_request(credentials, &identity).await.is_err() {
+        return Err(SocketEnd::Bare(Close::TryAgain));
+    }
     let relation = app.engine.relation(Some(session), session.id, &identity).await;
     let relation = relation.map_err(|_| SocketEnd::Bare(Close::TryAgain))?;
     let expires_at = identity.expires_at().or_else(|| match identity.credential.kind {
         CredentialKind::Session(_) => app.engine.access.token_expires_at(session),
         _ => None,
     });
-    let token = session.token_hash;
+    let (token, identity) = (session.token_hash, identity.from(credentials));
     let rights = Box::new(Rights { identity, relation, token, from: credentials.from, expires_at });
     match rights.verdict(Action::Attach) {
         Authorization::Allowed => {}

@@ -16,7 +16,8 @@ impl SurfaceTask<'_> {
         let stays = self.watched.borrow().state.handed_to.is_none();
         let begins = match (&mut self.translator, self.delivery.held()) {
             (Some(translator), Some(turn)) => {
-                stays && translator.begin(&self.app.translation, &self.app.engine, turn)
+                let spender = self.rights.identity.spender();
+                stays && translator.begin(&self.app.translation, &self.app.engine, spender, turn)
             }
             _ => false,
         };

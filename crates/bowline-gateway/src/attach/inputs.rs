@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
+use bowline_sbp::budget::Spender;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::frame::{ServerFrame, UserMessage};
 use bowline_sbp::id::{SessionId, TurnId};
@@ -34,6 +36,8 @@ pub(super) struct Inputs {
     epoch: u64,
     /// The surface is of the session's user.
     author: Option<Author>,
+    /// Whose budgets count for what it says.
+    spender: Spender,
     parked: VecDeque<UserMessage>,
     bytes: usize,
     flight: Option<Flight>,
@@ -62,11 +66,17 @@ pub(super) struct Answered {
 }
 
 impl Inputs {
-    pub(super) fn new(handle: SessionHandle, epoch: u64, author: Option<Author>) -> Self {
+    pub(super) fn new(
+        handle: SessionHandle,
+        epoch: u64,
+        author: Option<Author>,
+        spender: Spender,
+    ) -> Self {
         Self {
             handle,
             epoch,
             author,
+            spender,
             parked: VecDeque::new(),
             bytes: 0,
             flight: None,
@@ -101,7 +111,12 @@ impl Inputs {
         }
         let submit = self.submit(app, &message);
         let handle = self.handle.clone();
-        let reply = Box::pin(async move { handle.call(Command::Submit(submit)).await });
+        let (engine, spender) = (Arc::clone(&app.engine), self.spender.clone());
+        let reply = Box::pin(async move {
+            engine.count_message(&spender).await?;
+            engine.check_turn(&spender, submit.key.as_ref()).await?;
+            handle.call(Command::Submit(submit)).await
+        });
         self.flight = Some(Flight { message, cancelled: false, reply });
     }
 
@@ -187,6 +202,7 @@ impl Inputs {
         request.recall &= self.author.is_none();
         request.author.clone_from(&self.author);
         request.wait_for_approval = app.engine.tools.approvals == ApprovalsMode::Wait;
+        request.spender = Some(self.spender.clone());
         Submit {
             turn: TurnId(Uuid::now_v7()),
             request: request.into(),

@@ -12,6 +12,9 @@ use super::tools::OfferedTools;
 use crate::clock;
 use crate::session::Carry;
 
+/// A token of text has about so many bytes.
+const BYTES_PER_TOKEN: u64 = 4;
+
 impl Round<'_> {
     /// The turn's answer, complete or partial.
     pub(super) fn answered(&mut self, said: Generated, routed_to: &str) -> Answered {
@@ -19,6 +22,7 @@ impl Round<'_> {
         let answer = verbatim.unwrap_or_else(|| assembly.finish());
         let model = answer.model.unwrap_or_else(|| self.request.model.clone());
         let cost_usd = self.engine.models.cost(&model, &answer.usage);
+        let unreported = self.unreported(&model, &answer.usage, &answer.message);
         // A stopped turn without text is logged as a note, which models never see: they reject
         // empty messages.
         let said_nothing = || !answer.message.may_call() && answer.message.content().is_empty();
@@ -40,12 +44,25 @@ impl Round<'_> {
             asked,
             entry: self.marked(entry),
             tokens: tokens(&answer.usage),
+            unreported,
             completion: answer.completion,
             closing,
             routed_to: routed_to.to_owned(),
             left_out: self.left_out,
             failure,
         }
+    }
+
+    /// What an answer used and cost by estimate, if the server did not say. Whoever cancels an answer
+    /// before its end does not get it for nothing.
+    fn unreported(&self, model: &str, usage: &Usage, said: &Message) -> Option<(Tokens, f64)> {
+        if usage.prompt_tokens + usage.completion_tokens > 0 || self.sent_tokens == 0 {
+            return None;
+        }
+        let completion_tokens = (said.content().len() as u64).div_ceil(BYTES_PER_TOKEN);
+        let prompt_tokens = self.sent_tokens;
+        let usage = Usage { prompt_tokens, completion_tokens, ..*usage };
+        Some((tokens(&usage), self.engine.models.cost(model, &usage)))
     }
 
     /// The model calls tools that the gateway runs. If calls of the caller's own tools remain, they

@@ -13,7 +13,7 @@ use bowline_sbp::conversation::{Interrupted, interrupted};
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, ApprovalId, MemoryId, Seq, SessionId, TurnId, UserId};
 use bowline_sbp::session::{
-    CALL_INTERRUPTED, HandOff, Packed, Permission, PlannedCall, Replanned, Work,
+    CALL_INTERRUPTED, Commit, HandOff, Packed, Permission, PlannedCall, Replanned, Work,
 };
 use bowline_store::{MemoryKind, MemoryOwner, NewMemory};
 use serde::Deserialize;
@@ -64,6 +64,10 @@ impl Workers for Engine {
         let spent_usd = asked.clone().map(|entry| entry.cost_usd).sum();
         let rounds = u32::try_from(asked.count()).unwrap_or(u32::MAX);
         Ok(Replanned { seq: last_seq - results, calls, rounds, spent_usd })
+    }
+
+    fn stored(&self, user: UserId, commit: &Commit) {
+        self.record_approved(user, commit);
     }
 
     async fn call(&self, job: CallJob) -> Result<Value, String> {

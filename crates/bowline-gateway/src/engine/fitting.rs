@@ -40,6 +40,7 @@ impl Round<'_> {
             self.left_out = cut.as_ref().map(|trimmed| trimmed.left_out);
             let sent = cut.map_or_else(|| whole.clone(), |trimmed| trimmed.prompt);
             let mut fitted = Call { messages: sent.clone(), ..call.clone() };
+            self.sent_tokens = (beside(&call) + size(&sent)).tokens(window.bytes_per_token);
             fitted.blobs = self.blobs(model.references(&fitted)).await?;
             let failure = match self.generate(model, fitted, assembly.clone(), tools).await {
                 Err(failure) if failure.is_context_overflow() => failure,

@@ -12,7 +12,6 @@ use bowline_sbp::access::{
     Action, Authorization, Credential, CredentialKind, Relation, Scope, may,
 };
 use bowline_sbp::approval::Decider;
-use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, SessionId, UserId};
 use bowline_sbp::session::Author;
 use bowline_store::{Session, UserKey};
@@ -37,15 +36,30 @@ pub(crate) struct Identity {
     key: Option<Arc<UserKey>>,
     /// The name of the key's user.
     name: Option<Arc<str>>,
+    /// That key has budgets of its own, which a token would not have.
+    has_budgets: bool,
+    /// The address of the request.
+    address: Option<IpAddr>,
 }
 
 impl Identity {
     pub(crate) fn of(credential: Credential) -> Self {
-        Self { credential, key: None, name: None }
+        Self { credential, key: None, name: None, has_budgets: false, address: None }
     }
 
     pub(crate) fn of_session(session: &Session) -> Self {
         Self::of(Credential::of_session(session.id, session.user))
+    }
+
+    /// The same, as it came with that request.
+    #[must_use]
+    pub(crate) fn from(mut self, shown: &Credentials) -> Self {
+        self.address = shown.from;
+        self
+    }
+
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     pub(crate) fn user(&self) -> UserId {
@@ -77,6 +91,11 @@ impl Identity {
         self.key.as_deref().is_some_and(|key| !key.agents.is_empty() || !key.models.is_empty())
     }
 
+    /// Whether its key has budgets of its own.
+    pub(crate) fn has_budgets(&self) -> bool {
+        self.has_budgets
+    }
+
     /// Whether its key is only for some models.
     pub(crate) fn has_model_limits(&self) -> bool {
         self.key.as_deref().is_some_and(|key| !key.models.is_empty())
@@ -101,7 +120,7 @@ impl Identity {
     /// Whether it may do all that the token of a session of its own may.
     pub(crate) fn holds_all_of_a_token(&self) -> bool {
         let token = Credential::of_session(SessionId(Uuid::nil()), self.user()).scopes;
-        let is_lasting = !self.is_limited() && self.expires_at().is_none();
+        let is_lasting = !self.is_limited() && !self.has_budgets && self.expires_at().is_none();
         self.credential.scopes.both(token) == token && is_lasting
     }
 
@@ -156,12 +175,13 @@ impl Engine {
         if let Some(credential) = self.access.owners_key(shown, here) {
             return Ok(Some(Identity::of(credential)));
         }
-        let found = self.users.check(&*self.store, shown).await?;
-        Ok(found.map(|(credential, key, name)| Identity {
-            credential,
-            key: Some(key),
-            name: Some(name),
-        }))
+        let Some((credential, key, name)) = self.users.check(&*self.store, shown).await? else {
+            return Ok(None);
+        };
+        let (key, name) = (Some(key), Some(name));
+        let mut identity = Identity { key, name, ..Identity::of(credential) };
+        identity.has_budgets = self.has_key_budgets(&identity.spender()).await?;
+        Ok(Some(identity))
     }
 
     /// Who asks for something at the gateway. A session's token is for its session: it does not count
@@ -171,14 +191,16 @@ impl Engine {
             Some(bearer) => self.by_key(bearer, shown.from_loopback).await?,
             None => None,
         };
-        match key {
-            Some(key) => Ok(key),
+        let identity = match key {
+            Some(key) => key,
             // Who shows a key means to be somebody.
-            None if shown.bearer.as_deref().is_some_and(is_user_key) => Err(Denied::Wrong),
-            None if self.access.is_open_to(shown)? => Ok(Identity::of(Credential::open())),
-            None if shown.bearer.is_none() => Err(Denied::Missing),
-            None => Err(Denied::Wrong),
-        }
+            None if shown.bearer.as_deref().is_some_and(is_user_key) => return Err(Denied::Wrong),
+            None if self.access.is_open_to(shown)? => Identity::of(Credential::open()),
+            None if shown.bearer.is_none() => return Err(Denied::Missing),
+            None => return Err(Denied::Wrong),
+        };
+        self.count_request(shown, &identity).await?;
+        Ok(identity.from(shown))
     }
 
     /// Who asks, if they may do that at the gateway.
@@ -202,7 +224,10 @@ impl Engine {
     ) -> Result<(Session, Identity), Denied> {
         let session = self.store.session(id).await?;
         let identity = match self.by_token(shown, session.as_ref(), id).await? {
-            Some(identity) => identity,
+            Some(identity) => {
+                self.count_request(shown, &identity).await?;
+                identity.from(shown)
+            }
             None => self.identify(shown).await?,
         };
         self.check_in(session, id, identity, action).await
@@ -296,21 +321,27 @@ impl Engine {
     /// The session that a session's or a device's own token opens, and who shows it.
     pub(crate) async fn opened_by(
         &self,
+        shown: &Credentials,
         token: &str,
-    ) -> Result<Option<(Session, Identity)>, Failure> {
-        if let Some(id) = auth::named_by_device(token) {
-            let session = self.store.session(id).await?;
-            let identity = match self.by_device(token, session.as_ref(), id).await {
-                Err(Denied::Store(error)) => return Err(error.into()),
-                identity => identity.unwrap_or_default(),
-            };
-            return Ok(session.zip(identity));
+    ) -> Result<Option<(Session, Identity)>, Denied> {
+        let found = match auth::named_by_device(token) {
+            Some(id) => {
+                let session = self.store.session(id).await?;
+                let identity = match self.by_device(token, session.as_ref(), id).await {
+                    Err(Denied::Store(error)) => return Err(error.into()),
+                    identity => identity.unwrap_or_default(),
+                };
+                session.zip(identity)
+            }
+            None => self.session_by_token(token).await?.map(|session| {
+                let identity = Identity::of_session(&session);
+                (session, identity)
+            }),
+        };
+        if let Some((_, identity)) = &found {
+            self.count_request(shown, identity).await?;
         }
-        let session = self.session_by_token(token).await?;
-        Ok(session.map(|session| {
-            let identity = Identity::of_session(&session);
-            (session, identity)
-        }))
+        Ok(found.map(|(session, identity)| (session, identity.from(shown))))
     }
 
     /// Whether a key that was shown before still opens what it did.

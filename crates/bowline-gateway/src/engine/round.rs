@@ -15,6 +15,7 @@ use bowline_sbp::surface::SurfaceContext;
 use serde_json::value::to_raw_value;
 
 use super::Engine;
+use super::generate::failed;
 use super::tools::OfferedTools;
 use crate::meters;
 use crate::model::{Call, Model};
@@ -31,6 +32,8 @@ pub(super) struct Round<'a> {
     marks: Option<Marks>,
     /// What the model was not sent.
     pub(super) left_out: Option<LeftOut>,
+    /// About how many tokens the model was sent.
+    pub(super) sent_tokens: u64,
 }
 
 struct Marks {
@@ -88,6 +91,9 @@ impl Engine {
             Ok(model) => model,
             Err(failure) => return round.give_up(failure),
         };
+        if let Err(failure) = self.check_round(job).await {
+            return round.over_budget(failure, carry, model.name());
+        }
         let (assembly, recalled) = match carry {
             Some(Carry { assembly, recalled }) => (assembly, recalled),
             None => (Assembly::default(), round.recalled().await),
@@ -147,7 +153,15 @@ impl<'a> Round<'a> {
         let instruction =
             instruction.map(|list| list.iter().map(|message| (*message).clone()).collect());
         let marks = Marks { replaces: plan.replaces, instruction };
-        Self { engine, job, request, new, marks: (!job.advanced).then_some(marks), left_out: None }
+        Self {
+            engine,
+            job,
+            request,
+            new,
+            marks: (!job.advanced).then_some(marks),
+            left_out: None,
+            sent_tokens: 0,
+        }
     }
 }
 
@@ -157,6 +171,18 @@ impl Round<'_> {
         metrics::counter!("bowline_upstream_failures_total").increment(1);
         let note = format!("The model did not answer: {failure}. Send it again to retry.");
         (RoundEnd::Refused { asked: self.take_new(), failure, note }, None)
+    }
+
+    /// The model is not asked. What earlier rounds said is kept.
+    fn over_budget(&mut self, failure: Failure, carry: Option<Carry>, model: &str) -> Ended {
+        let assembly = carry.map(|carry| carry.assembly).unwrap_or_default();
+        match failed(assembly, failure) {
+            Ok(said) => (RoundEnd::Answered(Box::new(self.answered(said, model))), None),
+            Err(failure) => {
+                let note = format!("This was not answered: {failure}.");
+                (RoundEnd::Refused { asked: self.take_new(), failure, note }, None)
+            }
+        }
     }
 
     /// The log entries of the new messages.

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{Extensions, HeaderMap, HeaderName};
 use bowline_net::Peer;
 use bowline_net::body::BodyError;
 use bowline_net::forwarded::is_forwarded;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::error::ApiError;
-use crate::auth::Credentials;
+use crate::auth::{Credentials, RequestNote};
 use crate::limits::Limits;
 use crate::model::LONGEST_NAME;
 
@@ -99,12 +100,13 @@ impl<S: Sync> FromRequestParts<S> for Credentials {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(credentials(&parts.headers, parts.extensions.get()))
+        Ok(credentials(&parts.headers, &parts.extensions))
     }
 }
 
 /// The API key and session token in a request's headers, and whether it came from this machine.
-pub(crate) fn credentials(headers: &HeaderMap, peer: Option<&Peer>) -> Credentials {
+pub(crate) fn credentials(headers: &HeaderMap, extensions: &Extensions) -> Credentials {
+    let peer: Option<&Peer> = extensions.get();
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(axum::http::header::AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
@@ -116,6 +118,7 @@ pub(crate) fn credentials(headers: &HeaderMap, peer: Option<&Peer>) -> Credentia
         from: peer.map(|peer| peer.address),
         from_loopback: peer.is_some_and(Peer::is_local),
         is_forwarded: is_forwarded(headers),
+        note: extensions.get::<Arc<RequestNote>>().cloned().unwrap_or_default(),
     }
 }
 

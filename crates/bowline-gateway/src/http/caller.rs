@@ -36,7 +36,7 @@ impl Caller {
         let credentials = token_as_session(engine, credentials);
         let session = match &credentials.session_token {
             None => None,
-            Some(token) => engine.opened_by(token).await?,
+            Some(token) => engine.opened_by(&credentials, token).await?,
         };
         match session {
             Some(session) => {
@@ -57,6 +57,7 @@ impl Caller {
                 Ok(identity) if !as_bearer => {
                     Ok(Self { credentials, identity: Ok(identity), session: None, as_bearer })
                 }
+                Err(denied @ Denied::Exceeded(_)) => Err(denied.into()),
                 _ => Err(Denied::Wrong.into()),
             },
         }

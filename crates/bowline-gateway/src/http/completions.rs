@@ -51,10 +51,11 @@ use crate::session::{Accepted, Earlier};
 pub(crate) async fn chat(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
+    credentials: Credentials,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    complete(&app, &peer, &headers, body, "/chat/completions").await
+    complete(&app, &peer, credentials, &headers, body, "/chat/completions").await
 }
 
 /// The same as `/v1/chat/completions`; also accepts a legacy `prompt`.
@@ -66,22 +67,24 @@ pub(crate) async fn chat(
 pub(crate) async fn legacy(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
+    credentials: Credentials,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    complete(&app, &peer, &headers, body, "/completions").await
+    complete(&app, &peer, credentials, &headers, body, "/completions").await
 }
 
 async fn complete(
     app: &App,
     peer: &Peer,
+    credentials: Credentials,
     headers: &HeaderMap,
     body: Body,
     path: &'static str,
 ) -> Result<Response, ApiError> {
     let engine = &app.engine;
     // Before the body is read: unauthenticated callers must not make the gateway buffer anything.
-    let caller = Caller::identify(engine, body::credentials(headers, Some(peer))).await;
+    let caller = Caller::identify(engine, credentials).await;
     let caller = caller.map_err(ApiError::before_the_body)?;
     let bytes = body::read_chat(body, &engine.limits).await?;
     let chat = ChatBody::read_within(&bytes, &engine.limits)?;
@@ -92,7 +95,9 @@ async fn complete(
         let identity = caller.identity()?;
         identity.check(Action::UseModels)?;
         identity.check_model(&chat.model()?)?;
-        return passthrough::pass(engine, chat, bytes.clone(), path).await;
+        let spender = identity.spender();
+        engine.check_model_call(&spender).await?;
+        return passthrough::pass(engine, spender, chat, bytes.clone(), path).await;
     }
     // Boxed: it would make the future of every pass-through request larger.
     Box::pin(take_turn(app, peer, headers, chat, &bytes, caller)).await
@@ -169,10 +174,12 @@ async fn take_turn(
             Target::Existing { session, .. } => identity.author_in(session.user),
         },
         wait_for_approval: options.waits_for_approval(engine.tools.approvals),
+        spender: Some(identity.spender()),
         params: chat.params(),
     };
     // A model that no upstream serves is refused before anything is stored.
     engine.models.route(&request.model)?;
+    engine.check_turn(&identity.spender(), key.as_ref()).await?;
     let stream = request.stream;
     let submit = Submit {
         turn,
@@ -186,7 +193,7 @@ async fn take_turn(
     let submitted = async {
         Ok::<_, Failure>(match target {
             Target::New { agent_id } => {
-                let (accepted, id) = app.first_turn(identity.user(), agent_id, submit).await?;
+                let (accepted, id) = app.first_turn(&identity, agent_id, submit).await?;
                 let token = engine.access.token_for(id);
                 let token = Some(token).filter(|_| identity.holds_all_of_a_token());
                 (accepted, app.sessions.handle(id), token, true)

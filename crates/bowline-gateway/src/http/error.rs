@@ -72,7 +72,7 @@ impl ApiError {
 
     fn body(&self) -> ErrorBody {
         let said = self.upstream.as_ref();
-        let code = said.and_then(|said| said.code.as_deref()).unwrap_or(self.code.as_str());
+        let code = said.and_then(|said| said.code.as_deref()).unwrap_or(self.code.openai_code());
         let kind = said.map_or(self.code.openai_type(), |said| said.openai_type());
         let param = said.and_then(|said| said.param.as_deref()).or(self.param);
         ErrorBody {
@@ -120,6 +120,10 @@ impl IntoResponse for ApiError {
             if said.partial && !said.may_pass() {
                 headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
             }
+        }
+        // Until the budget is renewed, every try would be refused.
+        if matches!(self.code, Code::QuotaSpent | Code::QuotaSpentMidway) {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if self.code == Code::Unauthorized {
             let scheme = HeaderValue::from_static("Bearer");
@@ -178,6 +182,7 @@ impl From<Denied> for ApiError {
                     .detail("use another key, or have one made for it")
             }
             Denied::NoSession => Self::no_session(),
+            Denied::Exceeded(exceeded) => Failure::from(*exceeded).into(),
             Denied::Store(error) => error.into(),
         }
     }

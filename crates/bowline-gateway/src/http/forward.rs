@@ -10,10 +10,12 @@ use axum::http::{HeaderMap, HeaderName, Method, header};
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::access::Action;
 use bowline_sbp::error::Code;
+use futures_util::StreamExt;
 
 use super::body::ChatBody;
 use super::caller::Caller;
 use super::error::ApiError;
+use super::meter::{Estimate, Meter};
 use super::named_model::{Format, ModelField};
 use super::upload::Upload;
 use super::{App, credentials};
@@ -98,12 +100,17 @@ async fn by_model(app: &App, request: Request, path: &str) -> Result<Response, A
         None => {}
     }
     let upstream = upstream(engine, model.as_deref(), path)?;
-    send(upstream, Method::POST, path, None, &head.headers, Some(upload)).await
+    let spender = identity.spender();
+    engine.check_model_call(&spender).await?;
+    let estimate = if path == "/v1/embeddings" { Estimate::Prompt } else { Estimate::Nothing };
+    let sent = upload.announced();
+    let meter = Meter::new(engine, spender, model.unwrap_or_default(), estimate, sent);
+    send(upstream, meter, Method::POST, path, None, &head.headers, Some(upload)).await
 }
 
 /// May the caller use pass-through? As for completions without a session.
 pub(super) async fn authorise(engine: &Engine, head: &Parts) -> Result<Identity, ApiError> {
-    let credentials = credentials(&head.headers, head.extensions.get());
+    let credentials = credentials(&head.headers, &head.extensions);
     let caller = Caller::identify(engine, credentials).await?;
     // A session's token is for its session.
     let identity = caller.identity().map_err(|_| Denied::Wrong)?;
@@ -184,6 +191,7 @@ fn upstream<'e>(
 /// Passes a request on, and the answer back. `path` begins with `/v1`.
 pub(super) async fn send(
     upstream: &Upstream,
+    meter: Meter,
     method: Method,
     path: &str,
     query: Option<&str>,
@@ -205,12 +213,17 @@ pub(super) async fn send(
             failure.into()
         })
     })?;
-    Ok(response(upstream, answer))
+    Ok(response(upstream, answer, meter))
 }
 
-fn response(upstream: &Upstream, answer: reqwest::Response) -> Response {
+fn response(upstream: &Upstream, answer: reqwest::Response, mut meter: Meter) -> Response {
     let (status, headers) = (answer.status(), answer.headers().clone());
-    let body = Body::from_stream(upstream.pieces(answer));
+    meter.began(status);
+    let body = Body::from_stream(upstream.pieces(answer).inspect(move |piece| {
+        if let Ok(piece) = piece {
+            meter.see(piece);
+        }
+    }));
     let mut response = (status, body).into_response();
     copy_headers(&headers, response.headers_mut());
     response

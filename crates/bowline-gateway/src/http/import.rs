@@ -19,7 +19,7 @@ use super::idempotency::{named_key, new_scope};
 use super::roaming::agent_id;
 use super::{App, body};
 use crate::auth::Credentials;
-use crate::engine::{Import, Source};
+use crate::engine::{Deed, Import, Source};
 
 type Api<T> = Result<T, ApiError>;
 
@@ -49,6 +49,7 @@ pub(crate) async fn import(
 ) -> Api<(StatusCode, Json<Imported>)> {
     let engine = &app.engine;
     let identity = engine.allow(&credentials, Action::ImportSession).await?;
+    engine.check_import(&identity.spender()).await?;
     let limits = &engine.limits;
     let bytes = body::read_within(body, limits.import_body, "limits.import_body", limits).await?;
     // Reading and hashing a long history would block the async runtime.
@@ -66,6 +67,7 @@ pub(crate) async fn import(
     agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
     let import = Import { source, agent, reuse, with_memory, signature };
     let imported = engine.import(&identity, import, key).await?;
+    engine.audit.did(&identity, Deed::ImportSession, imported.session_id);
     Ok((StatusCode::CREATED, Json(imported)))
 }
 

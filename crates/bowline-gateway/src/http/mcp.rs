@@ -30,7 +30,7 @@ use super::caller::token_as_session;
 use super::error::ApiError;
 use super::{App, body};
 use crate::auth::{Credentials, Denied, TOKEN_PREFIX};
-use crate::engine::{Engine, Identity};
+use crate::engine::{Deed, Engine, Identity};
 use crate::mcp::Health;
 
 /// What a caller may access: with a key (or at an open gateway) what is its user's, with a session's
@@ -49,7 +49,10 @@ impl Reach {
             return Ok(Reach::User(engine.allow(&credentials, Action::SpeakMcp).await?));
         };
         match engine.session_by_token(token).await? {
-            Some(session) => Ok(Reach::One(Box::new(session))),
+            Some(session) => {
+                engine.count_request(&credentials, &Identity::of_session(&session)).await?;
+                Ok(Reach::One(Box::new(session)))
+            }
             // An open gateway needs no key, so an unknown bearer is ignored.
             None if as_bearer
                 && engine.access.is_open_to(&credentials)?
@@ -93,11 +96,9 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
 /// Authenticates the request, and reads its body within the usual limits (G11).
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let admitted = async {
-        let reach = Reach::of(
-            &app.engine,
-            body::credentials(request.headers(), request.extensions().get()),
-        )
-        .await?;
+        let reach =
+            Reach::of(&app.engine, body::credentials(request.headers(), request.extensions()))
+                .await?;
         let (mut parts, body) = request.into_parts();
         let limits = &app.engine.limits;
         let name = "limits.request_body";
@@ -152,9 +153,10 @@ pub(crate) async fn accept(
     Path(server): Path<String>,
     credentials: Credentials,
 ) -> Result<Json<AcceptedTools>, ApiError> {
-    app.engine.allow(&credentials, Action::Operate).await?;
+    let by = app.engine.allow(&credentials, Action::Operate).await?;
     let tools = app.engine.mcp.tools_of(&server).await?;
     app.engine.pins.accept(&*app.engine.store, &tools).await?;
+    app.engine.audit.change(&by, Deed::AcceptTool, &server).await?;
     let tools = tools.iter().map(|tool| tool.name().to_owned()).collect();
     Ok(Json(AcceptedTools { server, tools }))
 }

@@ -4,8 +4,8 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::{
-    approvals, blobs, completions, forward, import, mcp, memory, models, ops, roaming, search,
-    session_token, sessions, shares, spec, surfaces, user_keys, users,
+    approvals, audit, blobs, completions, forward, import, mcp, memory, models, ops, roaming,
+    search, session_token, sessions, shares, spec, surfaces, usage, user_keys, users,
 };
 
 #[derive(OpenApi)]
@@ -63,6 +63,8 @@ use super::{
         user_keys::revoke,
         session_token::rotate,
         session_token::revoke,
+        usage::show,
+        audit::show,
         shares::list,
         shares::share,
         shares::unshare,

@@ -25,7 +25,7 @@ use super::idempotency::named_key;
 use super::sessions::Named;
 use super::{App, body};
 use crate::auth::Credentials;
-use crate::engine::Handoff;
+use crate::engine::{Deed, Handoff};
 
 type Api<T> = Result<T, ApiError>;
 
@@ -67,7 +67,9 @@ pub(crate) async fn export(
         let message = "`with_memory` takes a key of the session's user with the scope `read`";
         return Err(ApiError::new(Code::Forbidden, message).param("with_memory"));
     }
-    let exported = engine.export(id, ttl, label, asked.with_memory.unwrap_or(may_read)).await?;
+    let with_memory = asked.with_memory.unwrap_or(may_read);
+    let exported = engine.export(id, ttl, label, with_memory, identity.spender()).await?;
+    engine.audit.did(&identity, Deed::ExportSession, format!("{id} {}", exported.export_id));
     Ok((StatusCode::CREATED, Json(exported)))
 }
 
@@ -121,6 +123,7 @@ pub(crate) async fn bundle(
         .parse()
         .map_err(|_| ApiError::new(Code::InvalidUuid, "the export id is not a UUID"))?;
     let bundle = app.engine.bundle_of(&identity, &session, export).await?;
+    app.engine.audit.did(&identity, Deed::DownloadBundle, format!("{id} {export}"));
     Ok(([(header::CONTENT_TYPE, "application/json")], bundle).into_response())
 }
 
@@ -155,6 +158,7 @@ pub(crate) async fn handoff(
     identity.check_agent(&handoff.to_agent)?;
     let key = session_key(&headers, "handoff", &id.to_string(), &bytes)?;
     let mut handed = engine.hand_off(&app.sessions.handle(id), handoff, key).await?;
+    engine.audit.did(&identity, Deed::HandOffSession, format!("{id} {}", handed.new_session_id));
     if !identity.may_hand_out_tokens() {
         handed.session_token.clear();
         handed.new_session_token.clear();
@@ -183,6 +187,7 @@ pub(crate) async fn fork(
     let label = text("label", asked.label, LONGEST_LABEL)?;
     let key = session_key(&headers, "fork", &id.to_string(), &bytes)?;
     let mut forked = engine.fork(id, label, asked.at_step, key).await?;
+    engine.audit.did(&identity, Deed::ForkSession, format!("{id} {}", forked.fork_session_id));
     if !identity.may_hand_out_tokens() {
         forked.session_token.clear();
         forked.fork_session_token.clear();
@@ -214,8 +219,10 @@ pub(crate) async fn rotate(
     State(app): State<Arc<App>>,
     credentials: Credentials,
 ) -> Api<Json<KeyRotated>> {
-    app.engine.allow(&credentials, Action::Operate).await?;
-    Ok(Json(app.engine.keys.rotate(&*app.engine.store).await?))
+    let by = app.engine.allow(&credentials, Action::Operate).await?;
+    let rotated = app.engine.keys.rotate(&*app.engine.store).await?;
+    app.engine.audit.change(&by, Deed::RotateSigningKey, &rotated.key_id).await?;
+    Ok(Json(rotated))
 }
 
 /// The public key with which this gateway signs what it exports. Open to everyone.

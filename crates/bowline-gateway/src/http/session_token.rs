@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::sessions::Named;
 use crate::auth::{Credentials, hash_token, random};
 use crate::clock;
-use crate::engine::Identity;
+use crate::engine::{Deed, Identity};
 
 type Api<T> = Result<T, ApiError>;
 
@@ -39,6 +39,7 @@ pub(crate) async fn rotate(
     let (session, identity) = own(&app, &credentials, id).await?;
     let token = app.engine.access.token_number(id, session.token_number + 1);
     replace(&app, &session, hash_token(&token)).await?;
+    app.engine.audit.change(&identity, Deed::RotateToken, id).await?;
     let session_token = Some(token).filter(|_| identity.may_hold_token_of(&session));
     let made = Session { token_at: clock::now(), ..session };
     let expires_at = app.engine.access.token_expires_at(&made);
@@ -58,9 +59,10 @@ pub(crate) async fn revoke(
     Named(id): Named,
     credentials: Credentials,
 ) -> Api<StatusCode> {
-    let (session, _) = own(&app, &credentials, id).await?;
+    let (session, by) = own(&app, &credentials, id).await?;
     // The hash of nothing that anybody knows.
     replace(&app, &session, TokenHash(random())).await?;
+    app.engine.audit.change(&by, Deed::RevokeToken, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

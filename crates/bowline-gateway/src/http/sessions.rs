@@ -34,6 +34,7 @@ use super::idempotency::{named_key, new_scope};
 use super::view::view;
 use crate::auth::{Credentials, SHORTEST_TOKEN, hash_token};
 use crate::clock;
+use crate::engine::Deed;
 use crate::session::refused;
 
 const LONGEST_TOKEN: usize = 512;
@@ -92,6 +93,7 @@ pub(crate) async fn create(
         return Err(ApiError::new(Code::Forbidden, message).param("session_token"));
     }
     let session = engine.store.create_session(new, key).await?.session;
+    engine.audit.did(&identity, Deed::CreateSession, session.id);
     metrics::counter!("bowline_sessions_created_total").increment(1);
     let created = SessionCreated {
         session_id: session.id,
@@ -241,8 +243,9 @@ pub(crate) async fn delete(
     id: Named,
     credentials: Credentials,
 ) -> Api<StatusCode> {
-    let session = allowed(&app, &credentials, id, Action::DeleteSession).await?;
+    let (session, by) = app.engine.allow_in(&credentials, id.0, Action::DeleteSession).await?;
     app.sessions.handle(session.id).done(Command::Delete).await?;
+    app.engine.audit.did(&by, Deed::DeleteSession, session.id);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -16,6 +16,7 @@ use super::sessions::Named;
 use super::users::named;
 use super::{App, body, find};
 use crate::auth::{Credentials, Denied};
+use crate::engine::Deed;
 
 type Api<T> = Result<T, ApiError>;
 
@@ -62,6 +63,8 @@ pub(crate) async fn share(
     }
     app.engine.store.share(id, user.id, Some(asked.scope)).await?;
     app.engine.users.changed();
+    let object = format!("{id} {} {}", user.id, asked.scope.as_str());
+    app.engine.audit.change(&identity, Deed::Share, object).await?;
     Ok(Json(ShareView { user: user.name, scope: asked.scope }))
 }
 
@@ -79,9 +82,10 @@ pub(crate) async fn unshare(
     credentials: Credentials,
 ) -> Api<StatusCode> {
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &credentials, Action::ShareSession).await?;
+    let (_, by) = app.engine.allow_in(&credentials, id, Action::ShareSession).await?;
     let user = named(&app, &user).await?;
     app.engine.store.share(id, user.id, None).await?;
     app.engine.users.changed();
+    app.engine.audit.change(&by, Deed::Unshare, format!("{id} {}", user.id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -14,6 +14,7 @@ use bowline_sbp::error::Code;
 use super::App;
 use super::error::ApiError;
 use super::forward::{authorise, send};
+use super::meter::{Estimate, Meter};
 use super::upload::Upload;
 use crate::auth::Denied;
 use crate::config::STATEFUL_PATHS;
@@ -26,7 +27,8 @@ pub(crate) async fn pass(
     let engine = &app.engine;
     let (head, body) = request.into_parts();
     // Which models are used there is not known.
-    if authorise(engine, &head).await?.has_model_limits() {
+    let identity = authorise(engine, &head).await?;
+    if identity.has_model_limits() {
         return Err(Denied::NotFor("path").into());
     }
     let path = head.uri.path();
@@ -50,7 +52,11 @@ pub(crate) async fn pass(
         false => Some(Upload::new(&head.headers, body, &engine.limits)?),
     };
     let query = head.uri.query();
-    let mut response = send(upstream, head.method, path, query, &head.headers, upload).await?;
+    let spender = identity.spender();
+    engine.check_model_call(&spender).await?;
+    let meter = Meter::new(engine, spender, String::new(), Estimate::Nothing, 0);
+    let mut response =
+        send(upstream, meter, head.method, path, query, &head.headers, upload).await?;
     // A stored file may be a web page; it must not run as a page of the gateway.
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -19,6 +19,7 @@ use super::error::ApiError;
 use super::sessions::Named;
 use super::{App, body, find};
 use crate::auth::{Credentials, Denied};
+use crate::engine::Deed;
 use crate::session::refused;
 use crate::{auth, clock};
 
@@ -73,8 +74,8 @@ pub(crate) async fn add(
     body: Body,
 ) -> Api<(StatusCode, Json<SurfaceToken>)> {
     let (_, identity) = app.engine.allow_in(&credentials, id, Action::ManageDevices).await?;
-    // The token knows no agents and models.
-    if identity.is_limited() {
+    // The token knows no agents, models and budgets.
+    if identity.is_limited() || identity.has_budgets() {
         return Err(Denied::NotFor("token").into());
     }
     let bytes = body::read(body, &app.engine.limits).await?;
@@ -99,6 +100,7 @@ pub(crate) async fn add(
     let hash = auth::hash_token(&token);
     let change = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at };
     app.sessions.handle(id).done(Command::Device(change)).await?;
+    app.engine.audit.did(&identity, Deed::MakeDeviceToken, id);
     let made = SurfaceToken { session_id: id, surface_id, surface_token: token, expires_at };
     Ok((StatusCode::CREATED, Json(made)))
 }
@@ -119,7 +121,7 @@ pub(crate) async fn forget(
     credentials: Credentials,
 ) -> Api<StatusCode> {
     let id = body::session_id(&id)?;
-    find(&app.engine, id, &credentials, Action::ManageDevices).await?;
+    let (_, by) = app.engine.allow_in(&credentials, id, Action::ManageDevices).await?;
     let change = Command::Device(DeviceChange::Forget { surface_id: surface });
     match app.sessions.handle(id).call(change).await? {
         Reply::Refused(Refusal::NoDevice) => {
@@ -127,6 +129,9 @@ pub(crate) async fn forget(
                 .detail("GET /v1/sessions/{id}/surfaces lists them"))
         }
         Reply::Refused(refusal) => Err(refused(refusal).into()),
-        _ => Ok(StatusCode::NO_CONTENT),
+        _ => {
+            app.engine.audit.did(&by, Deed::ForgetDevice, id);
+            Ok(StatusCode::NO_CONTENT)
+        }
     }
 }

@@ -55,6 +55,12 @@ impl Incoming {
 }
 
 impl Upload {
+    /// How many bytes it has, as far as that is known.
+    pub(super) fn announced(&self) -> usize {
+        let announced = self.length.and_then(|length| usize::try_from(length).ok());
+        announced.unwrap_or(self.beginning.len())
+    }
+
     /// Refuses a body that says it is too large before any of it is read.
     pub(super) fn new(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Self, ApiError> {
         let limit = limits.passthrough_body;

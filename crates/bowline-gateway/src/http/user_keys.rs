@@ -21,7 +21,7 @@ use super::users::{name_of, named};
 use super::{App, body};
 use crate::auth::{Credentials, hash_token};
 use crate::clock;
-use crate::engine::NewKey;
+use crate::engine::{Deed, NewKey};
 
 type Api<T> = Result<T, ApiError>;
 
@@ -42,7 +42,7 @@ pub(crate) async fn make(
     body: Body,
 ) -> Api<(StatusCode, Json<KeyMade>)> {
     let engine = &app.engine;
-    engine.allow(&credentials, Action::ManageUsers).await?;
+    let by = engine.allow(&credentials, Action::ManageUsers).await?;
     let asked: MakeKey = body::json(&body::read(body, &engine.limits).await?)?;
     let wrong = |what: String, param| ApiError::new(Code::InvalidRequest, what).param(param);
     let user = match &asked.user {
@@ -84,12 +84,14 @@ pub(crate) async fn make(
         scopes,
         agents: asked.agents,
         models: asked.models,
+        limits: asked.limits,
         created_at: now,
         expires_at: asked.expires_in.map(|seconds| now + Duration::from_secs(seconds)),
         revoked_at: None,
         last_used_at: None,
     };
     engine.store.add_key(key.clone()).await?;
+    engine.audit.change(&by, Deed::MakeKey, format!("{} {}", key.id, key.user)).await?;
     let made = KeyMade { key: made.text(), view: key_view(key, &user.name) };
     Ok((StatusCode::CREATED, Json(made)))
 }
@@ -141,15 +143,19 @@ pub(crate) async fn revoke(
     Path(id): Path<String>,
     credentials: Credentials,
 ) -> Api<StatusCode> {
-    app.engine.allow(&credentials, Action::ManageUsers).await?;
+    let by = app.engine.allow(&credentials, Action::ManageUsers).await?;
     let unknown = || {
         ApiError::new(Code::NotFound, "there is no such key, or it was revoked before")
             .detail("GET /v1/keys lists them")
     };
     let id: CredentialId = id.parse().map_err(|_| unknown())?;
-    let revoked = app.engine.store.revoke_key(id, clock::now()).await?;
+    let revoked = app.engine.store.revoke_key(id.clone(), clock::now()).await?;
     app.engine.users.changed();
-    if revoked { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
+    if !revoked {
+        return Err(unknown());
+    }
+    app.engine.audit.change(&by, Deed::RevokeKey, id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn owner(app: &App) -> Api<User> {
@@ -169,5 +175,6 @@ fn key_view(key: UserKey, user: &str) -> KeyView {
         expires_at: key.expires_at,
         revoked_at: key.revoked_at,
         last_used_at: key.last_used_at,
+        limits: key.limits,
     }
 }

@@ -1,4 +1,4 @@
-//! `/v1/users`: add, list, disable and enable users.
+//! `/v1/users`: add, list, disable, enable and limit users.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use super::error::ApiError;
 use super::{App, body};
 use crate::auth::Credentials;
 use crate::clock;
+use crate::engine::Deed;
 
 type Api<T> = Result<T, ApiError>;
 
@@ -33,7 +34,7 @@ pub(crate) async fn add(
     body: Body,
 ) -> Api<(StatusCode, Json<UserAdded>)> {
     let engine = &app.engine;
-    engine.allow(&credentials, Action::ManageUsers).await?;
+    let by = engine.allow(&credentials, Action::ManageUsers).await?;
     let asked: AddUser = body::json(&body::read(body, &engine.limits).await?)?;
     let user = User {
         id: UserId(Uuid::now_v7()),
@@ -41,8 +42,10 @@ pub(crate) async fn add(
         role: asked.role.unwrap_or(Role::Member),
         created_at: clock::now(),
         disabled_at: None,
+        limits: asked.limits,
     };
     engine.store.add_user(user.clone()).await?;
+    engine.audit.change(&by, Deed::AddUser, user.id).await?;
     let was_open = engine.access.is_open();
     engine.access.close();
     engine.users.changed();
@@ -61,7 +64,9 @@ pub(crate) async fn list(
     Ok(Json(UserList { users: users.into_iter().map(view).collect() }))
 }
 
-/// Disable a user, or enable it again. While it is disabled, none of its keys opens anything.
+/// Disable a user, or enable it again; change its limits.
+///
+/// While it is disabled, none of its keys opens anything.
 #[utoipa::path(
     patch, path = "/v1/users/{name}", tag = "users", request_body = UserPatch,
     responses((status = 200, body = UserView), (status = 404, body = bowline_sbp::api::ErrorBody)),
@@ -73,16 +78,30 @@ pub(crate) async fn patch(
     body: Body,
 ) -> Api<Json<UserView>> {
     let engine = &app.engine;
-    engine.allow(&credentials, Action::ManageUsers).await?;
+    let by = engine.allow(&credentials, Action::ManageUsers).await?;
     let asked: UserPatch = body::json(&body::read(body, &engine.limits).await?)?;
-    let user = named(&app, &name).await?;
-    if user.id == OWNER {
+    let mut user = named(&app, &name).await?;
+    if asked.disabled.is_none() && asked.limits.is_none() {
+        return Err(ApiError::new(Code::InvalidRequest, "say `disabled` or `limits`"));
+    }
+    if user.id == OWNER && asked.disabled.is_some() {
         return Err(ApiError::new(Code::InvalidRequest, "the owner cannot be disabled"));
     }
-    let at = asked.disabled.then(clock::now);
-    let user = engine.store.disable_user(user.id, at).await?;
-    engine.users.changed();
-    Ok(Json(view(user.ok_or_else(|| no_user(&name))?)))
+    if let Some(changes) = asked.limits {
+        changes.apply(&mut user.limits);
+        let limited = engine.store.limit_user(user.id, user.limits).await?;
+        user = limited.ok_or_else(|| no_user(&name))?;
+        engine.users.changed();
+        engine.audit.change(&by, Deed::LimitUser, user.id).await?;
+    }
+    if let Some(disabled) = asked.disabled {
+        let disabled = engine.store.disable_user(user.id, disabled.then(clock::now)).await?;
+        user = disabled.ok_or_else(|| no_user(&name))?;
+        engine.users.changed();
+        let deed = if user.disabled_at.is_some() { Deed::DisableUser } else { Deed::EnableUser };
+        engine.audit.change(&by, deed, user.id).await?;
+    }
+    Ok(Json(view(user)))
 }
 
 /// The user of that name.
@@ -110,6 +129,6 @@ pub(super) fn name_of(text: &str, param: &'static str) -> Api<String> {
 }
 
 fn view(user: User) -> UserView {
-    let User { id, name, role, created_at, disabled_at } = user;
-    UserView { id, name, role, created_at, disabled_at }
+    let User { id, name, role, created_at, disabled_at, limits } = user;
+    UserView { id, name, role, created_at, disabled_at, limits }
 }

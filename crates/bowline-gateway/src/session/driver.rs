@@ -30,7 +30,7 @@ use uuid::Uuid;
 use super::history::{History, Kept};
 use super::registry::{ActorRef, Live, LiveSessions};
 use super::text::TextBuffer;
-use super::work::{Carry, RoundReport};
+use super::work::{Carry, RoundReport, TurnSlot};
 use crate::{clock, meters};
 
 /// Inputs that go into one commit.
@@ -85,6 +85,7 @@ pub(super) enum ActorStart {
 pub(super) struct TurnWork {
     pub(super) text: Arc<TextBuffer>,
     pub(super) cancel: CancellationToken,
+    pub(super) slot: TurnSlot,
     pub(super) carry: Option<Carry>,
     pub(super) begun: Instant,
     pub(super) digest: Option<RequestDigest>,
@@ -356,6 +357,7 @@ impl Driver {
                         meters::turn(status, begun.map_or(Duration::ZERO, |begun| begun.elapsed()));
                     }
                     self.history.grow(appended(commit));
+                    self.sessions.workers.stored(actor.machine().user(), commit);
                     self.retry = None;
                     return Some(effects);
                 }

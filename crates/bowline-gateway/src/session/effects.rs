@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::driver::{Driver, ReplyAndText, TaskReport, TurnWork};
 use super::text::TextBuffer;
-use super::work::{BusySignal, CallJob, RoundJob, RoundReport, Workers};
+use super::work::{BusySignal, CallJob, RoundJob, RoundReport, TurnSlot, Workers};
 
 impl Driver {
     pub(super) fn perform(&mut self, actor: &Actor, effect: Effect) {
@@ -106,6 +106,7 @@ impl Driver {
             surfaces: live.surfaces,
             watched,
             text: Arc::clone(&work.text),
+            slot: work.slot.clone(),
             carry: work.carry.take(),
             cancel: work.cancel.clone(),
             store_is_busy,
@@ -152,6 +153,7 @@ impl Driver {
         let fresh = || TurnWork {
             text: Arc::new(TextBuffer::new(turn, attempt)),
             cancel: CancellationToken::new(),
+            slot: TurnSlot::default(),
             carry: None,
             begun: Instant::now(),
             digest: None,

@@ -3,13 +3,15 @@
 //! A trait, so that `session` does not depend on models, tools or bundles. Each piece of work is a
 //! task that reports its end to the actor.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bowline_sbp::completion::Assembly;
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId, UserId};
 use bowline_sbp::message::Message;
-use bowline_sbp::session::{HandOff, LiveSurface, Packed, Replanned, RoundEnd, TurnRequest};
+use bowline_sbp::session::{
+    Commit, HandOff, LiveSurface, Packed, Replanned, RoundEnd, TurnRequest,
+};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -38,12 +40,34 @@ pub(crate) struct RoundJob {
     /// A surface or stream watches the session.
     pub(crate) watched: bool,
     pub(crate) text: Arc<TextBuffer>,
+    /// What is held for the turn until it ends.
+    pub(crate) slot: TurnSlot,
     /// What earlier rounds of the same turn left.
     pub(crate) carry: Option<Carry>,
     pub(crate) cancel: CancellationToken,
     /// Reports that the store is busy: callers that wait for the turn are told, and the work goes
     /// on.
     pub(crate) store_is_busy: BusySignal,
+}
+
+/// Something that is held from the first round of a turn until the turn ends.
+#[derive(Clone, Default)]
+pub(crate) struct TurnSlot(Arc<OnceLock<Box<dyn Send + Sync>>>);
+
+impl TurnSlot {
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    pub(crate) fn take(&self, held: impl Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(held));
+    }
+}
+
+impl std::fmt::Debug for TurnSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TurnSlot")
+    }
 }
 
 /// See [`RoundJob::store_is_busy`].
@@ -111,6 +135,9 @@ pub(crate) trait Workers: std::fmt::Debug + Send + Sync + 'static {
     ) -> Result<Replanned, Failure>;
 
     async fn call(&self, job: CallJob) -> Result<Value, String>;
+
+    /// A commit of a session is stored.
+    fn stored(&self, user: UserId, commit: &Commit);
 
     /// The bundle of a handoff, up to `last_seq`, and the messages for the next agent.
     async fn pack(

@@ -27,6 +27,8 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
             Action::ManageUsers
         }
         "/v1/mcp/servers/{server}/accept" => Action::Operate,
+        "/v1/usage" => Action::ReadUsage,
+        "/v1/audit" => Action::ReadAudit,
         path if path.starts_with("/v1/mcp/servers") => Action::UseServers,
         path if path.starts_with("/v1/agents") && get => Action::ReadMemory,
         path if path.starts_with("/v1/agents") => Action::WriteMemory,

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::blob::{Blob, BlobRef};
+use bowline_sbp::budget::{Day, OwnLimits, Spender, Spent};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
@@ -19,10 +20,11 @@ use bowline_sbp::session::{
 };
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
-    Approvals, Arrival, Created, Derived, Devices, Edge, Entry, Error, Export, Family, Hit, Leases,
-    Log, Memories, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page,
-    Result, Roaming, Search, Secrets, Session, Sessions, SharedSession, StoredSecret, Tether,
-    ToolPin, TurnMemories, Upkeep, User, UserKey, Users,
+    Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
+    Entry, Error, Export, Family, Hit, Leases, Log, Memories, Memory, MemoryOwner, NewExport,
+    NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming, Search, Secrets, Session,
+    Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories, Upkeep,
+    Usage, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -178,6 +180,7 @@ fails_when_told! {
         add_user(user: User) -> ();
         users() -> Vec<User>;
         disable_user(user: UserId, at: Option<Timestamp>) -> Option<User>;
+        limit_user(user: UserId, limits: OwnLimits) -> Option<User>;
         add_key(key: UserKey) -> ();
         keys(user: Option<UserId>) -> Vec<UserKey>;
         key(id: CredentialId) -> Option<(UserKey, User)>;
@@ -258,6 +261,41 @@ impl Sessions for Failing {
 }
 
 #[async_trait::async_trait]
+impl Usage for Failing {
+    fn spend(&self, spender: Spender, spent: Spent, at: Timestamp) {
+        self.store.spend(spender, spent, at);
+    }
+
+    async fn spent_on(&self, day: Day, spender: Spender) -> Result<SpentToday> {
+        self.store.spent_on(day, spender).await
+    }
+
+    async fn stored_bytes(&self, user: UserId) -> Result<u64> {
+        self.store.stored_bytes(user).await
+    }
+
+    async fn days_of_use(&self, since: Day, user: Option<UserId>) -> Result<Vec<DayOfUse>> {
+        self.store.days_of_use(since, user).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Audit for Failing {
+    async fn record(&self, entries: Vec<AuditEntry>) -> Result<()> {
+        self.may(|name| name == "record")?;
+        self.store.record(entries).await
+    }
+
+    fn record_later(&self, entries: Vec<AuditEntry>) {
+        self.store.record_later(entries);
+    }
+
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
+        self.store.audit(query).await
+    }
+}
+
+#[async_trait::async_trait]
 impl Upkeep for Failing {
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
         self.store.forget_keys(before).await
@@ -273,6 +311,18 @@ impl Upkeep for Failing {
 
     async fn take_notice(&self, name: &'static str) -> Result<bool> {
         self.store.take_notice(name).await
+    }
+
+    async fn forget_days(&self, before: Day) -> Result<u64> {
+        self.store.forget_days(before).await
+    }
+
+    async fn forget_audit(&self, before: Timestamp) -> Result<u64> {
+        self.store.forget_audit(before).await
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.store.settle().await
     }
 
     async fn purge_words(&self, steps: u32) -> Result<bool> {

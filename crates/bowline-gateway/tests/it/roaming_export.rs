@@ -243,6 +243,7 @@ async fn sbp_l3_06_a_token_is_refused_from_the_second_of_its_end() {
         bundle: bundle.clone().into_bytes(),
         at,
         expires_at: at + SignedDuration::from_secs(60),
+        spender: None,
     };
     let claims = RoamingClaims {
         sub: export.id,

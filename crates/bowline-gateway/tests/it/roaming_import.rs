@@ -366,6 +366,7 @@ async fn sbp_l3_06_a_bundle_that_is_not_what_was_exported_is_refused() {
             bundle: bundle.into_bytes(),
             at: now,
             expires_at: now + SignedDuration::from_secs(60),
+            spender: None,
         };
         let claims = RoamingClaims {
             sub: export.id,

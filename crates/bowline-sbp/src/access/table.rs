@@ -23,6 +23,10 @@ pub enum Action {
     Operate,
     /// Add and disable users, make and revoke credentials.
     ManageUsers,
+    /// Read what one has used; with `admin` also what others have.
+    ReadUsage,
+    /// Read what was done at the gateway, and by whom.
+    ReadAudit,
 
     // In a session.
     ReadSession,
@@ -46,7 +50,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub const ALL: [Action; 20] = [
+    pub const ALL: [Action; 22] = [
         Action::UseModels,
         Action::CreateSession,
         Action::ListSessions,
@@ -57,6 +61,8 @@ impl Action {
         Action::SpeakMcp,
         Action::Operate,
         Action::ManageUsers,
+        Action::ReadUsage,
+        Action::ReadAudit,
         Action::ReadSession,
         Action::Talk,
         Action::Attach,
@@ -84,6 +90,8 @@ impl Action {
             Action::SpeakMcp => (&[], T::Session, With::Nobody),
             Action::Operate => (&[S::Admin], T::No, With::Nobody),
             Action::ManageUsers => (&[S::Admin], T::No, With::Nobody),
+            Action::ReadUsage => (&[S::Read], T::No, With::Nobody),
+            Action::ReadAudit => (&[S::Admin], T::No, With::Nobody),
 
             Action::ReadSession => (&[S::Read], T::Device, With::AtLeast(Share::Read)),
             Action::Talk => (&[S::Turns], T::Device, With::AtLeast(Share::Talk)),
@@ -311,7 +319,7 @@ mod tests {
 
     #[test]
     fn g20_an_open_gateway_is_not_managed_by_whoever_comes() {
-        for action in [Action::Operate, Action::ManageUsers] {
+        for action in [Action::Operate, Action::ManageUsers, Action::ReadAudit] {
             assert_eq!(may(&Credential::open(), action, Relation::Own), Authorization::Forbidden);
             assert_eq!(may(&Credential::local(), action, Relation::Own), Authorization::Allowed);
             assert_eq!(may(&key(&[Scope::Admin]), action, Relation::Own), Authorization::Allowed);

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{CredentialId, Role, Scopes, Share};
+use crate::budget::{LimitChanges, OwnLimits};
 use crate::id::{SessionId, UserId};
 
 /// Body of `POST /v1/users`.
@@ -15,6 +16,11 @@ pub struct AddUser {
     /// `member` if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Its own limits, in place of those of the configuration: `tokens_per_day` and others; `"none"`
+    /// for no limit.
+    #[serde(default, skip_serializing_if = "OwnLimits::is_empty")]
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub limits: OwnLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +34,10 @@ pub struct UserView {
     /// From then on none of its keys opens anything.
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub disabled_at: Option<Timestamp>,
+    /// Its own limits.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub limits: OwnLimits,
 }
 
 /// Answer to `POST /v1/users`.
@@ -47,10 +57,14 @@ pub struct UserList {
 }
 
 /// Body of `PATCH /v1/users/{name}`.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserPatch {
-    pub disabled: bool,
+    pub disabled: Option<bool>,
+    /// A number sets a limit, `"none"` lifts it, `null` goes back to what the configuration says.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
+    pub limits: Option<LimitChanges>,
 }
 
 /// Body of `POST /v1/keys`.
@@ -73,6 +87,10 @@ pub struct MakeKey {
     /// How long it is valid, in seconds; for ever if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<u64>,
+    /// Its own limits, in place of those of the configuration.
+    #[serde(skip_serializing_if = "OwnLimits::is_empty")]
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub limits: OwnLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -96,6 +114,10 @@ pub struct KeyView {
     /// Recorded about once a minute.
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub last_used_at: Option<Timestamp>,
+    /// Its own limits.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub limits: OwnLimits,
 }
 
 /// Answer to `POST /v1/keys`: the only time that the key itself is shown.

@@ -10,6 +10,7 @@ use super::row::{
 };
 use crate::approval;
 use crate::blob::Blob;
+use crate::budget::{Spender, Spent};
 use crate::id::{AgentId, ApprovalId, Seq, SessionId, TurnId, UserId};
 
 /// One running gateway process.
@@ -64,6 +65,11 @@ pub enum Write {
         entries: Vec<Placed>,
         advances: Option<TurnId>,
     },
+    /// Counts what a round of a turn used, on the day of the commit.
+    Spend {
+        spender: Spender,
+        spent: Spent,
+    },
     /// A turn has ended. `result`: stored under its idempotency key for replay; none frees the key.
     End {
         turn: TurnId,
@@ -108,6 +114,7 @@ impl Write {
             Write::Accept { .. } => "accept",
             Write::Start { .. } => "start",
             Write::Append { .. } => "append",
+            Write::Spend { .. } => "spend",
             Write::End { .. } => "end",
             Write::Forget { .. } => "forget",
             Write::Ask(_) => "ask",

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
+use crate::budget::Spender;
 use crate::context::{CallerTag, HistoryMode};
 use crate::id::{AgentId, UserId};
 use crate::message::Message;
@@ -103,6 +104,9 @@ pub struct TurnRequest {
     /// Tool calls wait for an approval although nobody who may give it is attached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait_for_approval: bool,
+    /// Whose budgets it counts for: who sent it. The session's user, if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spender: Option<Spender>,
 }
 
 impl TurnRequest {
@@ -126,6 +130,7 @@ impl TurnRequest {
             digest: None,
             author: None,
             wait_for_approval: false,
+            spender: None,
         }
     }
 

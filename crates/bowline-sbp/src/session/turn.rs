@@ -72,6 +72,10 @@ pub struct Answered {
     /// The answer's own entry; its status says how the model ended (G18).
     pub entry: NewEntry,
     pub tokens: Tokens,
+    /// By estimate, what the round used and cost, if the server did not say: it may have been cut off
+    /// before. Counted for budgets only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<(Tokens, f64)>,
     /// The `chat.completion` object, without `sbp`.
     pub completion: String,
     /// The last chunk of the stream, if the turn streams.

@@ -73,6 +73,7 @@ fn submit() -> Submit {
         digest: Some(RequestDigest::of(&[b"body"])),
         author: None,
         wait_for_approval: false,
+        spender: None,
     };
     let key = IdempotencyKey { scope: "s".into(), key: "k".into(), body_hash: [7; 32] };
     let (request, key) = (Arc::new(request), Some(key));
@@ -191,6 +192,7 @@ fn answered() -> Box<Answered> {
         closing: Some("data".into()),
         routed_to: "u".into(),
         left_out: None,
+        unreported: None,
         failure: Some(failure()),
     })
 }

@@ -4,6 +4,7 @@
 //! Everything that can be refused is checked before the first write: the session's row has its
 //! owner, fence and version. A commit that was applied before is recognised by its id alone.
 
+use bowline_sbp::media::references;
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
     AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, GrantRow, Head, IdempotencyKey,
@@ -16,8 +17,8 @@ use serde::Serialize;
 use super::load::AboutApproval;
 use super::rows::{self, Key, kind_number, millis, place};
 use super::sessions::{self, Known};
-use super::{blobs, handoff};
-use crate::{Error, Result, failpoint};
+use super::{blobs, handoff, usage};
+use crate::{Error, NewEntry, Result, failpoint};
 
 /// The result of a commit, unless the database itself failed.
 type Verdict = Result<(), CommitError>;
@@ -160,7 +161,7 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
              cost_usd = ?10, prompt_tokens = ?11, completion_tokens = ?12, attach_epoch = ?13,
              turns_accepted = ?14, snapshot_id = ?15, snapshot_seq = ?16, snapshot_at = ?17,
              snapshot_kind = ?18, handed_to = ?19, updated_at = ?20, spent_usd = ?21,
-             title = ?22, auto_title = ?23
+             title = ?22, auto_title = ?23, stored_bytes = stored_bytes + ?24
          WHERE key = ?1",
     )?
     .execute(params![
@@ -187,8 +188,24 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
         spent_usd,
         titles.given.as_deref(),
         titles.automatic.as_deref(),
+        added_bytes(&commit.writes) as i64,
     ])?;
     Ok(())
+}
+
+/// The bytes that these writes add to a session.
+fn added_bytes(writes: &[Write]) -> u64 {
+    let added = |write: &Write| match write {
+        Write::Append { entries, .. } => entries.iter().map(|placed| bytes(&placed.entry)).sum(),
+        _ => 0,
+    };
+    writes.iter().map(added).sum()
+}
+
+/// The bytes that an entry adds to its session: its message, and the blobs that it refers to.
+pub(super) fn bytes(entry: &NewEntry) -> u64 {
+    let blobs: u64 = references(&entry.message).into_iter().map(|blob| blob.size).sum();
+    entry.message.as_json().len() as u64 + blobs
 }
 
 fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()> {
@@ -209,6 +226,7 @@ fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()
                 .execute([turn.as_bytes()])?;
             Ok(())
         }
+        Write::Spend { spender, spent } => usage::spend(conn, at, spender, spent),
         Write::End { turn, keyed, result } => {
             delete_turn(conn, key, turn.as_bytes())?;
             match result {

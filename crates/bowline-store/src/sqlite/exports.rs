@@ -2,11 +2,13 @@
 //!
 //! An export outlives its bundle: lineage still lists it when there is nothing left to import.
 
+use bowline_sbp::budget::Spent;
 use bowline_sbp::id::{ExportId, SessionId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::rows::{self, millis};
+use super::rows::millis;
+use super::{rows, usage};
 use crate::{Error, Export, NewExport, Result};
 
 /// The most exports of one session in a list.
@@ -17,6 +19,9 @@ pub(super) const DROPPED_AT_ONCE: u64 = 16;
 pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
     rows::key_of(conn, new.session_id)?.ok_or(Error::NoSession)?;
     insert(conn, new)?;
+    if let Some(spender) = &new.spender {
+        usage::spend(conn, new.at, spender, &Spent { exports: 1, ..Spent::default() })?;
+    }
     let found = find(conn, new.id)?;
     found
         .map(|(_, export)| export)

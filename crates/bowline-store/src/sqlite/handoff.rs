@@ -42,6 +42,7 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
             bundle: Vec::new(),
             at: *at,
             expires_at: packed.expires_at,
+            spender: None,
         },
     )?;
     failpoint::pass("export");

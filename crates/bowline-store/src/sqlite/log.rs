@@ -26,6 +26,8 @@ struct LogEnd {
     last_seq: Seq,
     tethered: u64,
     cost_usd: f64,
+    /// Bytes that were appended since the log was opened.
+    added: u64,
     /// A snapshot taken since the log was opened.
     snapshot: Option<Snapshot>,
 }
@@ -35,6 +37,7 @@ impl LogEnd {
     fn pass(&mut self, entry: &NewEntry) {
         self.last_seq += 1;
         self.cost_usd += entry.cost_usd;
+        self.added += commit::bytes(entry);
         self.tethered += u64::from(entry.tethered);
     }
 
@@ -58,6 +61,7 @@ impl LogAppender {
                 last_seq: row.get::<_, i64>(1)? as Seq,
                 tethered: row.get::<_, i64>(2)? as u64,
                 cost_usd: row.get(3)?,
+                added: 0,
                 snapshot: None,
             })
         });
@@ -119,7 +123,9 @@ impl LogAppender {
 
     /// Writes the end of the log to the session's row; returns its position and step.
     pub(super) fn close(self, conn: &Connection, at: Timestamp) -> Result<(Seq, u64)> {
-        let LogEnd { step_count, last_seq, tethered, cost_usd, snapshot } = self.end;
+        let LogEnd { step_count, last_seq, tethered, cost_usd, added, snapshot } = self.end;
+        conn.prepare_cached("UPDATE sessions SET stored_bytes = stored_bytes + ?2 WHERE key = ?1")?
+            .execute(params![self.key, added as i64])?;
         let (key, step, at) = (self.key, step_count as i64, millis(at));
         let (seq, tethered) = (last_seq as i64, tethered as i64);
         match &snapshot {

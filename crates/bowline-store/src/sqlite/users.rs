@@ -1,6 +1,7 @@
 //! Users, their keys, and shared sessions.
 
 use bowline_sbp::access::{OWNER, Role, Share};
+use bowline_sbp::budget::OwnLimits;
 use bowline_sbp::id::{SessionId, UserId};
 use bowline_sbp::session::TokenHash;
 use jiff::Timestamp;
@@ -21,12 +22,15 @@ pub(super) fn add(conn: &Connection, user: &User) -> Result<()> {
         return Err(Error::TooMany("users", MOST_USERS as u32));
     }
     let added = conn
-        .prepare_cached("INSERT INTO users (id, name, role, created_at) VALUES (?1, ?2, ?3, ?4)")?
+        .prepare_cached(
+            "INSERT INTO users (id, name, role, created_at, limits) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
         .execute(params![
             user.id.as_bytes(),
             user.name,
             user.role.as_str(),
-            millis(user.created_at)
+            millis(user.created_at),
+            limits_text(&user.limits)?,
         ]);
     match added {
         Ok(_) => Ok(()),
@@ -40,7 +44,7 @@ pub(super) fn add(conn: &Connection, user: &User) -> Result<()> {
 /// All users, the owner first.
 pub(super) fn list(conn: &Connection) -> Result<Vec<User>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, name, role, created_at, disabled_at FROM users ORDER BY created_at, name",
+        "SELECT id, name, role, created_at, disabled_at, limits FROM users ORDER BY created_at, name",
     )?;
     let mut rows = statement.query([])?;
     let mut users = Vec::new();
@@ -60,8 +64,12 @@ pub(super) fn disable(
         conn.prepare_cached("UPDATE users SET disabled_at = ?2 WHERE id = ?1")?
             .execute(params![user.as_bytes(), at.map(millis)])?;
     }
+    one(conn, user)
+}
+
+fn one(conn: &Connection, user: UserId) -> Result<Option<User>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, name, role, created_at, disabled_at FROM users WHERE id = ?1",
+        "SELECT id, name, role, created_at, disabled_at, limits FROM users WHERE id = ?1",
     )?;
     let mut rows = statement.query([user.as_bytes()])?;
     rows.next()?.map(user_of).transpose()
@@ -77,8 +85,8 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
     }
     conn.prepare_cached(
         "INSERT INTO user_keys
-         (id, user, name, secret_hash, scopes, agents, models, created_at, expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+         (id, user, name, secret_hash, scopes, agents, models, created_at, expires_at, limits)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
         key.id.as_str(),
@@ -90,6 +98,7 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
         key.models.join("\n"),
         millis(key.created_at),
         key.expires_at.map(millis),
+        limits_text(&key.limits)?,
     ])?;
     // What ended long ago is of no use to anybody.
     conn.prepare_cached(
@@ -102,7 +111,7 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
 }
 
 const KEYS: &str = "SELECT k.id, k.user, k.name, k.secret_hash, k.scopes, k.agents, k.models, \
-                    k.created_at, k.expires_at, k.revoked_at, k.last_used_at FROM user_keys k";
+                    k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.limits FROM user_keys k";
 
 /// The keys of a user, or of all, newest first.
 pub(super) fn keys(conn: &Connection, user: Option<UserId>) -> Result<Vec<UserKey>> {
@@ -122,11 +131,7 @@ pub(super) fn key(conn: &Connection, id: &CredentialId) -> Result<Option<(UserKe
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query([id.as_str()])?;
     let Some(key) = rows.next()?.map(key_of).transpose()? else { return Ok(None) };
-    let mut statement = conn.prepare_cached(
-        "SELECT id, name, role, created_at, disabled_at FROM users WHERE id = ?1",
-    )?;
-    let mut rows = statement.query([key.user.as_bytes()])?;
-    let user = rows.next()?.map(user_of).transpose()?;
+    let user = one(conn, key.user)?;
     Ok(Some((key, user.ok_or_else(|| corrupt("a key of nobody"))?)))
 }
 
@@ -211,6 +216,22 @@ pub(super) fn sees(conn: &Connection, key: Key, owner: UserId, user: UserId) -> 
     Ok(owner == user || conn.prepare_cached(shared)?.exists(params![key, user.as_bytes()])?)
 }
 
+/// Gives a user other limits of its own. Returns the user as it is now.
+pub(super) fn limit(conn: &Connection, user: UserId, limits: &OwnLimits) -> Result<Option<User>> {
+    conn.prepare_cached("UPDATE users SET limits = ?2 WHERE id = ?1")?
+        .execute(params![user.as_bytes(), limits_text(limits)?])?;
+    one(conn, user)
+}
+
+fn limits_text(limits: &OwnLimits) -> Result<String> {
+    serde_json::to_string(limits).map_err(|_| corrupt("limits"))
+}
+
+fn limits_of(row: &Row<'_>, at: usize) -> Result<OwnLimits> {
+    let text = row.get_ref(at)?.as_str().map_err(|_| corrupt("limits"))?;
+    serde_json::from_str(text).map_err(|_| corrupt("limits"))
+}
+
 fn share_of(row: &Row<'_>, at: usize) -> Result<Share> {
     let share = row.get_ref(at)?.as_str().ok().and_then(Share::named);
     share.ok_or_else(|| corrupt("a share"))
@@ -225,6 +246,7 @@ fn user_of(row: &Row<'_>) -> Result<User> {
         role: role.ok_or_else(|| corrupt("a role"))?,
         created_at: timestamp(row.get(3)?)?,
         disabled_at: disabled.map(timestamp).transpose()?,
+        limits: limits_of(row, 5)?,
     })
 }
 
@@ -247,5 +269,6 @@ fn key_of(row: &Row<'_>) -> Result<UserKey> {
         expires_at: time(8)?,
         revoked_at: time(9)?,
         last_used_at: time(10)?,
+        limits: limits_of(row, 11)?,
     })
 }

@@ -10,6 +10,7 @@
 //! An operation that erases is answered after the write-ahead log was folded into the file (see
 //! [`super::wal`]): what it erased is then in neither of them.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, ErrorCode};
@@ -22,6 +23,9 @@ use crate::{Error, Result, failpoint};
 const BATCH: usize = 512;
 /// The most queued operations; further callers wait for a free slot.
 const QUEUE: usize = 1024;
+
+/// The most writes that wait for the next transaction.
+const MOST_LATER: usize = 100_000;
 
 /// An operation to run inside a transaction, and the channel for its result.
 trait Work: Send {
@@ -65,9 +69,29 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Work for Job<T, F> {
     }
 }
 
+/// Something that is written with the next transaction, and again with the one after if that fails.
+type Later = Box<dyn Fn(&Connection) -> Result<()> + Send>;
+
+/// Writes that nobody waits for.
+#[derive(Clone, Default)]
+struct LaterWrites(Arc<Mutex<Vec<Later>>>);
+
+impl LaterWrites {
+    fn locked(&self) -> MutexGuard<'_, Vec<Later>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for LaterWrites {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LaterWrites({})", self.locked().len())
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<WriterRequest>,
+    later: LaterWrites,
     failed: watch::Receiver<Option<Error>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,10 +100,12 @@ impl Writer {
     pub(super) fn start(conn: Connection, folding: Folding) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let (failed_tx, failed) = watch::channel(None);
-        let thread = std::thread::Builder::new()
-            .name("bowline-writer".into())
-            .spawn(move || write_loop(&conn, waiting, &failed_tx, folding))?;
-        Ok(Self { queue, failed, thread: Some(thread) })
+        let later = LaterWrites::default();
+        let thread = std::thread::Builder::new().name("bowline-writer".into()).spawn({
+            let later = later.clone();
+            move || write_loop(&conn, waiting, &later, &failed_tx, folding)
+        })?;
+        Ok(Self { queue, later, failed, thread: Some(thread) })
     }
 
     /// Runs an operation in the next transaction and answers after its commit.
@@ -88,6 +114,20 @@ impl Writer {
         operation: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.queue(operation, false).await
+    }
+
+    /// Runs an operation in the next transaction that there is for another reason: it costs no flush
+    /// of its own. It must not refuse. Beyond a bound the oldest are dropped: the disk is full for long.
+    pub(super) fn later(&self, operation: impl Fn(&Connection) -> Result<()> + Send + 'static) {
+        let mut later = self.later.locked();
+        if later.len() >= MOST_LATER {
+            drop(later.remove(0));
+        }
+        later.push(Box::new(operation));
+    }
+
+    pub(super) fn has_later(&self) -> bool {
+        !self.later.locked().is_empty()
     }
 
     /// Runs an operation that removes what somebody said; answers when it is in no file any more,
@@ -148,6 +188,7 @@ impl Drop for Writer {
 fn write_loop(
     conn: &Connection,
     mut waiting: mpsc::Receiver<WriterRequest>,
+    later: &LaterWrites,
     failed: &watch::Sender<Option<Error>>,
     mut folding: Folding,
 ) {
@@ -167,7 +208,7 @@ fn write_loop(
         }
         let outcome = match failed.borrow().clone() {
             Some(fatal) => Err(fatal),
-            None => transact(conn, &mut batch),
+            None => transact(conn, &mut batch, later),
         };
         if let Err(error @ Error::Fatal(_)) = &outcome {
             tracing::error!(%error, "the database failed permanently; no further commit is made");
@@ -186,6 +227,9 @@ fn write_loop(
     waiting.close();
     // After a failed flush the log stays as it is, for the next start to recover from.
     if failed.borrow().is_none() {
+        if let Err(error) = transact(conn, &mut [], later) {
+            tracing::warn!(%error, "what waited for the next commit is not written");
+        }
         folding.close(conn, closing.is_some());
     }
     if let Some(tell) = closing {
@@ -194,19 +238,25 @@ fn write_loop(
 }
 
 /// Runs a batch in one transaction.
-fn transact(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
-    if batch.is_empty() {
+fn transact(conn: &Connection, batch: &mut [Box<dyn Work>], later: &LaterWrites) -> Result<()> {
+    let beside = std::mem::take(&mut *later.locked());
+    if batch.is_empty() && beside.is_empty() {
         return Ok(());
     }
-    let outcome = run_all(conn, batch);
-    if outcome.is_err() && !conn.is_autocommit() {
-        let _ = execute(conn, "ROLLBACK");
+    let outcome = run_all(conn, batch, &beside);
+    if outcome.is_err() {
+        if !conn.is_autocommit() {
+            let _ = execute(conn, "ROLLBACK");
+        }
+        // With the next one, before what came meanwhile.
+        later.locked().splice(0..0, beside);
     }
     outcome
 }
 
-fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>]) -> Result<()> {
+fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>], beside: &[Later]) -> Result<()> {
     execute(conn, "BEGIN IMMEDIATE")?;
+    beside.iter().try_for_each(|write| write(conn))?;
     for job in batch {
         let before = conn.total_changes();
         if let Err(error) = job.run(conn) {

@@ -171,6 +171,7 @@ pub(crate) fn export_of(session_id: SessionId) -> NewExport {
         bundle: b"{}".into(),
         at: at(),
         expires_at: later(3600),
+        spender: None,
     }
 }
 

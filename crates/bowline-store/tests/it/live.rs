@@ -357,6 +357,7 @@ pub(crate) fn request(text: &str) -> TurnRequest {
         digest: None,
         author: None,
         wait_for_approval: false,
+        spender: None,
     }
 }
 
@@ -396,6 +397,7 @@ fn answer(asked: Vec<NewEntry>, entry: NewEntry) -> Answered {
         asked,
         entry,
         tokens: TOKENS,
+        unreported: None,
         completion: "{}".into(),
         closing: None,
         routed_to: "offline".into(),

@@ -24,4 +24,5 @@ mod sqlite;
 mod tether;
 mod titles;
 mod upkeep;
+mod usage;
 mod users;

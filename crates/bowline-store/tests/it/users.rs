@@ -1,6 +1,7 @@
 //! Contract of every backend: users, their keys, and whose sessions and memories are whose (G20).
 
 use bowline_sbp::access::{CredentialId, OWNER, Role, Scope, Scopes, Share};
+use bowline_sbp::budget::OwnLimits;
 use bowline_sbp::id::UserId;
 use bowline_store::{
     Error, MemoryOwner, NewMemory, NewSession, Page, Session, TokenHash, User, UserKey,
@@ -30,6 +31,7 @@ fn user(name: &str, n: u128) -> User {
         role: Role::Member,
         created_at: at(),
         disabled_at: None,
+        limits: OwnLimits::default(),
     }
 }
 
@@ -42,6 +44,7 @@ fn key_of(user: UserId, n: u8) -> UserKey {
         scopes: Scopes::of(&[Scope::Turns, Scope::Read]),
         agents: vec!["travel-*".into(), "cook".into()],
         models: Vec::new(),
+        limits: OwnLimits::default(),
         created_at: at(),
         expires_at: None,
         revoked_at: None,

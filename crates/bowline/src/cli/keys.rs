@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bowline_net::duration;
 use bowline_sbp::access::Scopes;
+use bowline_sbp::budget::OwnLimits;
 use clap::{Args, Subcommand};
 
 use super::GatewayArgs;
@@ -23,6 +24,7 @@ line for the configuration file; such a key is the owner's, with every scope.
 
 Examples:
   bowline keys new --user ada --name laptop --scopes turns,read,approve --expires 90d
+  bowline keys new --user ada --name bot --limit requests=60/m --limit usd=5/d
   bowline keys new")]
     New(NewKeyArgs),
     /// List users' keys; never their secrets
@@ -90,13 +92,17 @@ pub(crate) struct NewKeyArgs {
     /// A pattern of models that it may be used for; may be repeated [default: all]
     #[arg(long = "model", value_name = "PATTERN", requires = "user")]
     pub(crate) models: Vec<String>,
+    /// A limit of its own: requests=60/m, turns=4, tokens=2M/d, usd=5/d, exports=10/d, or tokens=none;
+    /// may be repeated [default: those of the configuration]
+    #[arg(long = "limit", value_name = "LIMIT", requires = "user")]
+    pub(crate) limits: Vec<OwnLimits>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// A duration in days, too: keys live long.
-fn life(text: &str) -> Result<Duration, String> {
+pub(super) fn life(text: &str) -> Result<Duration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u32>().ok());
     match days {
         Some(days) => Ok(Duration::from_secs(u64::from(days) * 24 * 3600)),

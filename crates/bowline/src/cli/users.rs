@@ -1,6 +1,7 @@
 //! Arguments of `bowline users`.
 
 use bowline_sbp::access::{Role, Share};
+use bowline_sbp::budget::{BadLimit, Budget, OwnLimits};
 use clap::{Args, Subcommand};
 
 use super::GatewayArgs;
@@ -26,6 +27,10 @@ Examples:
         /// owner or member; an owner's keys may manage users
         #[arg(long, value_parser = role, default_value = "member")]
         role: Role,
+        /// A limit of its own, such as tokens=2M/d or stored=500MB; may be repeated [default: those of
+        /// the configuration]
+        #[arg(long = "limit", value_name = "LIMIT")]
+        limits: Vec<OwnLimits>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -57,6 +62,26 @@ Examples:
         gateway: GatewayArgs,
         /// The user's name
         name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change the limits of a user
+    #[command(after_help = "\
+Limits: requests=60/m (a minute), turns=4 (at once), tokens=2M/d and usd=5/d (a UTC day), stored=500MB,
+exports=10/d. `none` is no limit; `default` goes back to what the configuration says.
+
+Examples:
+  bowline users limit ada tokens=2M/d usd=5/d
+  bowline users limit ada tokens=none stored=default")]
+    Limit {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+        /// The user's name
+        name: String,
+        /// The limits to change
+        #[arg(value_name = "LIMIT", required = true, value_parser = limit_change)]
+        limits: Vec<LimitChange>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -95,6 +120,22 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+}
+
+/// One limit that is set, or goes back to its default.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum LimitChange {
+    Set(OwnLimits),
+    Default(Budget),
+}
+
+fn limit_change(text: &str) -> Result<LimitChange, String> {
+    if let Some(name) = text.strip_suffix("=default")
+        && let Some(budget) = Budget::ALL.into_iter().find(|budget| budget.as_str() == name.trim())
+    {
+        return Ok(LimitChange::Default(budget));
+    }
+    text.parse().map(LimitChange::Set).map_err(|error: BadLimit| error.to_string())
 }
 
 fn role(text: &str) -> Result<Role, String> {

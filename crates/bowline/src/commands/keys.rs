@@ -66,6 +66,7 @@ async fn of_user(args: NewKeyArgs) -> Result<ExitCode, Failure> {
         agents: args.agents,
         models: args.models,
         expires_in: args.expires.map(|life| life.as_secs().max(1)),
+        limits: args.limits.into_iter().collect(),
     };
     let asked = serde_json::to_value(asked).map_err(Failure::new)?;
     let made = Api::new(&args.gateway)?.call(Method::POST, "/v1/keys", Some(asked)).await?;
@@ -97,10 +98,11 @@ fn show_keys(list: Value) -> Result<(), Failure> {
         };
         let name = one_line(&key.name);
         let user = one_line(&key.user);
-        [key.id.to_string(), user, name, key.scopes.to_string(), time(key.last_used_at), until]
+        let (scopes, limits) = (key.scopes.to_string(), key.limits.to_string());
+        [key.id.to_string(), user, name, scopes, time(key.last_used_at), until, limits]
     };
     let rows: Vec<_> = list.keys.iter().map(row).collect();
-    let headings = ["id", "user", "name", "scopes", "last used", "valid until"];
+    let headings = ["id", "user", "name", "scopes", "last used", "valid until", "limits"];
     say!("{}", table(headings, &rows).trim_end());
     Ok(())
 }

@@ -1,22 +1,24 @@
-//! `bowline users`: add, list, disable, enable, share, unshare.
+//! `bowline users`: add, list, disable, enable, limit, share, unshare.
 
 use std::process::ExitCode;
 
 use bowline_sbp::api::{UserList, UserView};
+use bowline_sbp::budget::OwnLimits;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::cli::GatewayArgs;
-use crate::cli::users::{UsersArgs, UsersCommand};
+use crate::cli::users::{LimitChange, UsersArgs, UsersCommand};
 use crate::failure::Failure;
 use crate::terminal::{note, one_line, say, table, utc};
 
 pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
     match args.command {
-        UsersCommand::Add { gateway, name, role, json } => {
+        UsersCommand::Add { gateway, name, role, limits, json } => {
             let api = Api::new(&gateway)?;
-            let asked = json!({ "name": name, "role": role });
+            let limits: OwnLimits = limits.into_iter().collect();
+            let asked = json!({ "name": name, "role": role, "limits": limits });
             let added = api.call(Method::POST, "/v1/users", Some(asked)).await?;
             let name = one_line(added["name"].as_str().unwrap_or(&name));
             match json {
@@ -47,6 +49,15 @@ pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
         }
         UsersCommand::Enable { gateway, name, json } => {
             disable(&gateway, &name, false, json).await?;
+        }
+        UsersCommand::Limit { gateway, name, limits, json } => {
+            let path = format!("/v1/users/{}", segment(&name));
+            let asked = json!({ "limits": changes(limits)? });
+            let user = Api::new(&gateway)?.call(Method::PATCH, &path, Some(asked)).await?;
+            match json {
+                true => say!("{user}"),
+                false => note!("{}: {}", one_line(&name), limits_of(user)?),
+            }
         }
         UsersCommand::Share { gateway, session, with, scope, json } => {
             let api = Api::new(&gateway)?;
@@ -91,6 +102,31 @@ async fn disable(
     Ok(())
 }
 
+/// As the gateway takes it: `null` goes back to the default.
+fn changes(limits: Vec<LimitChange>) -> Result<Value, Failure> {
+    let mut changes = Map::new();
+    for change in limits {
+        match change {
+            LimitChange::Default(budget) => {
+                changes.insert(budget.field().to_owned(), Value::Null);
+            }
+            LimitChange::Set(limits) => {
+                let set = serde_json::to_value(limits).map_err(Failure::new)?;
+                changes.extend(set.as_object().cloned().unwrap_or_default());
+            }
+        }
+    }
+    Ok(Value::Object(changes))
+}
+
+fn limits_of(user: Value) -> Result<String, Failure> {
+    let user: UserView = serde_json::from_value(user).map_err(Failure::new)?;
+    Ok(match user.limits.is_empty() {
+        true => "the limits of the configuration".to_owned(),
+        false => user.limits.to_string(),
+    })
+}
+
 fn show(list: Value) -> Result<(), Failure> {
     let list: UserList = serde_json::from_value(list).map_err(Failure::new)?;
     let row = |user: &UserView| {
@@ -98,10 +134,10 @@ fn show(list: Value) -> Result<(), Failure> {
             Some(at) => format!("disabled {}", utc(at)),
             None => "active".to_owned(),
         };
-        [one_line(&user.name), user.role.as_str().to_owned(), state]
+        [one_line(&user.name), user.role.as_str().to_owned(), state, user.limits.to_string()]
     };
     let rows: Vec<_> = list.users.iter().map(row).collect();
-    say!("{}", table(["user", "role", "state"], &rows).trim_end());
+    say!("{}", table(["user", "role", "state", "limits"], &rows).trim_end());
     Ok(())
 }
 

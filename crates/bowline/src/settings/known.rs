@@ -10,7 +10,7 @@ use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 31] = [
+const EXAMPLES: [(&str, &str); 43] = [
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
     ("auth.api_keys", r#"["sha256:…"]"#),
     ("auth.api_keys_file", r#""/etc/bowline/keys""#),
@@ -25,6 +25,18 @@ const EXAMPLES: [(&str, &str); 31] = [
     ("tools.timeouts.*", r#""60s""#),
     ("tools.policy.*", r#""ask""#),
     ("context.tokens.*", "8192"),
+    ("budgets.user.requests_per_minute", "60"),
+    ("budgets.user.turns_at_once", "4"),
+    ("budgets.user.tokens_per_day", "2000000"),
+    ("budgets.user.usd_per_day", "5.0"),
+    ("budgets.user.stored_bytes", "500000000"),
+    ("budgets.user.exports_per_day", "10"),
+    ("budgets.key.requests_per_minute", "60"),
+    ("budgets.key.turns_at_once", "4"),
+    ("budgets.key.tokens_per_day", "2000000"),
+    ("budgets.key.usd_per_day", "5.0"),
+    ("budgets.key.stored_bytes", "500000000"),
+    ("budgets.key.exports_per_day", "10"),
     ("translate.model", r#""gpt-4o-mini""#),
     ("upstream.*.url", r#""https://host/v1""#),
     ("upstream.*.key_env", r#""OPENAI_API_KEY""#),

@@ -4,13 +4,14 @@
 //! looked up is remembered for a moment: a revocation counts at once in this process, and within
 //! [`FRESH`] in others.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_sbp::access::{Credential, CredentialId, CredentialKind, OWNER};
+use bowline_sbp::access::{Credential, CredentialId, CredentialKind, OWNER, Role};
+use bowline_sbp::budget::OwnLimits;
 use bowline_sbp::id::UserId;
 use bowline_store::{Store, User, UserKey};
 use jiff::Timestamp;
@@ -29,10 +30,17 @@ const MOST: usize = 10_000;
 pub(crate) struct UserKeys {
     known: Mutex<HashMap<CredentialId, CachedKey>>,
     used: Mutex<HashMap<CredentialId, Timestamp>>,
-    /// The disabled users, and since when that is known.
-    disabled: Mutex<Option<(Instant, HashSet<UserId>)>>,
+    /// All users, and since when that is known.
+    users: Mutex<Option<(Instant, HashMap<UserId, KnownUser>)>>,
     /// Counts changes of keys and users.
     changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct KnownUser {
+    role: Role,
+    is_disabled: bool,
+    limits: Arc<OwnLimits>,
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +94,7 @@ impl UserKeys {
         Self {
             known: Mutex::default(),
             used: Mutex::default(),
-            disabled: Mutex::default(),
+            users: Mutex::default(),
             changes: watch::Sender::new(0),
         }
     }
@@ -154,29 +162,58 @@ impl UserKeys {
         if user == OWNER {
             return Ok(false);
         }
-        let known = |all: &Option<(Instant, HashSet<UserId>)>| {
-            let (since, disabled) = all.as_ref()?;
-            (since.elapsed() < FRESH).then(|| disabled.contains(&user))
-        };
-        if let Some(is_disabled) = known(&locked(&self.disabled)) {
-            return Ok(is_disabled);
+        let known = self.known_user(store, user).await?;
+        Ok(known.is_some_and(|known| known.is_disabled))
+    }
+
+    /// The role and the own limits of a user.
+    pub(in crate::engine) async fn user(
+        &self,
+        store: &dyn Store,
+        user: UserId,
+    ) -> Result<Option<(Role, Arc<OwnLimits>)>, Denied> {
+        let known = self.known_user(store, user).await?;
+        Ok(known.map(|known| (known.role, known.limits)))
+    }
+
+    /// The own limits of a key.
+    pub(in crate::engine) async fn limits_of_key(
+        &self,
+        store: &dyn Store,
+        id: &CredentialId,
+    ) -> Result<OwnLimits, Denied> {
+        let known = self.look_up(store, id).await?;
+        Ok(known.map(|known| known.key.limits.clone()).unwrap_or_default())
+    }
+
+    async fn known_user(
+        &self,
+        store: &dyn Store,
+        user: UserId,
+    ) -> Result<Option<KnownUser>, Denied> {
+        if let Some((since, users)) = &*locked(&self.users)
+            && since.elapsed() < FRESH
+        {
+            return Ok(users.get(&user).cloned());
         }
         let (before, since) = (*self.changes.borrow(), Instant::now());
-        let users = store.users().await?.into_iter();
-        let disabled: HashSet<_> =
-            users.filter(|user| user.disabled_at.is_some()).map(|user| user.id).collect();
-        let is_disabled = disabled.contains(&user);
+        let known = |user: User| {
+            let is_disabled = user.disabled_at.is_some();
+            (user.id, KnownUser { role: user.role, is_disabled, limits: Arc::new(user.limits) })
+        };
+        let users: HashMap<_, _> = store.users().await?.into_iter().map(known).collect();
+        let found = users.get(&user).cloned();
         if before == *self.changes.borrow() {
-            *locked(&self.disabled) = Some((since, disabled));
+            *locked(&self.users) = Some((since, users));
         }
-        Ok(is_disabled)
+        Ok(found)
     }
 
     /// A key or user was changed.
     pub(crate) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
         locked(&self.known).clear();
-        *locked(&self.disabled) = None;
+        *locked(&self.users) = None;
     }
 
     /// Tells of changes.

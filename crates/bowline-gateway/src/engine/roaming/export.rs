@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline_sbp::api::{ExportList, ExportView, Exported, TokenView};
+use bowline_sbp::budget::Spender;
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
@@ -31,12 +32,15 @@ impl Engine {
         ttl: SignedDuration,
         label: Option<String>,
         memory: bool,
+        spender: Spender,
     ) -> Result<Exported, Failure> {
+        self.check_export(&spender).await?;
         let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
         let title = packed.session.titles.given.as_deref().map(str::to_owned);
         let packed = self.with_blobs(packed).await?;
         let signer = Some(Arc::clone(&self.signer));
         let export = self.bundle(packed, ttl, label.or(title), memory, signer).await?;
+        let export = NewExport { spender: Some(spender), ..export };
         if export.bundle.len() > self.limits.import_body {
             return Err(too_large(self.limits.import_body));
         }
@@ -117,6 +121,7 @@ impl Engine {
             bundle: text.into_bytes(),
             at: now,
             expires_at: now.checked_add(ttl).map_err(|_| internal())?,
+            spender: None,
         })
     }
 

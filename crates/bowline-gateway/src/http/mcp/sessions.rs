@@ -178,6 +178,9 @@ async fn send(
     identity.check_model(&model).map_err(|denied| ApiError::from(denied).message().to_owned())?;
     // The host may have timed out before the turn ends; the outcome is in the log.
     let mut request = TurnRequest::message(model, Message::text("user", &asked.text));
+    let spender = identity.spender();
+    app.engine.check_turn(&spender, None).await.map_err(|failure| failure.message)?;
+    request.spender = Some(spender);
     if let (Reach::User(identity), Some(id)) = (reach, asked.session_id) {
         // What others say in a shared session does not read its user's memories.
         let session = app.engine.store.session(id).await.map_err(said)?;
@@ -198,7 +201,7 @@ async fn send(
             let agent = AgentId::fallback();
             let fits = identity.check_agent(&agent);
             fits.map_err(|denied| ApiError::from(denied).message().to_owned())?;
-            let opened = app.first_turn(identity.user(), agent, submit).await;
+            let opened = app.first_turn(&identity, agent, submit).await;
             let (accepted, id) = opened.map_err(|failure| failure.message)?;
             (accepted, app.sessions.handle(id), 0)
         }

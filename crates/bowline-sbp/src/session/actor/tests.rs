@@ -56,6 +56,7 @@ fn submit(number: u128, wait: bool) -> Submit {
         digest: None,
         author: None,
         wait_for_approval: false,
+        spender: None,
     };
     let (turn, request) = (TurnId(Uuid::from_u128(number)), Arc::new(request));
     Submit { turn, request, key: None, resume: false, sender: None, wait, blobs: Vec::new() }
@@ -79,6 +80,7 @@ fn ended(number: u128) -> Input {
         closing: None,
         routed_to: "offline".into(),
         left_out: None,
+        unreported: None,
         failure: None,
     }));
     let turn = TurnId(Uuid::from_u128(number));

@@ -120,6 +120,7 @@ fn submit(number: u128, origin: Origin) -> Submit {
         digest: None,
         author: None,
         wait_for_approval: false,
+        spender: None,
     };
     let request = Arc::new(request);
     Submit {
@@ -147,6 +148,7 @@ fn answered(text: &str) -> RoundEnd {
         closing: None,
         routed_to: "offline".into(),
         left_out: None,
+        unreported: None,
         failure: None,
     }))
 }

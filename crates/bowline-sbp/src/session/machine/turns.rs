@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Machine, RECENT, Step};
 use crate::api::SbpInfo;
+use crate::budget::{Spender, Spent, usd_micros};
 use crate::error::{Code, Failure};
 use crate::frame::TurnStatus;
 use crate::id::{Seq, TurnId};
@@ -15,7 +16,7 @@ use crate::session::input::{CommandId, HandOff, Now};
 use crate::session::live::LiveTurn;
 use crate::session::log::NewEntry;
 use crate::session::request::{Origin, TurnRequest};
-use crate::session::row::{IdempotencyKey, SnapshotKind, TurnRow};
+use crate::session::row::{IdempotencyKey, SnapshotKind, Tokens, TurnRow};
 use crate::session::turn::{Answered, Done, Outcome, RoundEnd};
 
 /// An item of the session's queue.
@@ -241,9 +242,15 @@ impl Machine {
                 turn.advanced = true;
                 turn.rounds = round + 1;
                 turn.spent_usd += cost_usd;
+                let ends = then.is_some();
                 turn.state = TurnState::Acting { open: calls.len(), then };
+                let spender = turn.request.spender.clone();
                 self.head.tokens += tokens;
                 self.append(id, entries, true, now, step);
+                // What the answer carries is counted with it.
+                if !ends {
+                    self.spend(spender, (tokens, cost_usd), 0, step);
+                }
                 self.take_snapshot(SnapshotKind::PreAction, now);
                 let seq = self.head.last_seq;
                 self.begin_calls(id, seq, calls, now, step);
@@ -284,13 +291,24 @@ impl Machine {
     /// Ends the turn at the front with its answer.
     fn answered(&mut self, answered: Answered, now: Now, step: &mut Step) {
         let Some(Item::Turn(turn)) = self.queue.pop_front() else { return };
-        let Answered { asked, entry, tokens, completion, closing, routed_to, left_out, failure } =
-            answered;
+        let Answered {
+            asked,
+            entry,
+            tokens,
+            unreported,
+            completion,
+            closing,
+            routed_to,
+            left_out,
+            failure,
+        } = answered;
         let (status, cost_usd) = (entry.status, turn.spent_usd + entry.cost_usd);
+        let used = unreported.unwrap_or((tokens, entry.cost_usd));
         let mut entries = asked;
         entries.push(entry);
         self.head.tokens += tokens;
         self.append(turn.id, entries, false, now, step);
+        self.spend(turn.request.spender.clone(), used, 1, step);
         let every = u64::from(turn.request.checkpoint_every.max(1));
         if self.head.step_count.is_multiple_of(every) {
             self.take_snapshot(SnapshotKind::Checkpoint, now);
@@ -311,6 +329,26 @@ impl Machine {
         let outcome = failure.map_or(Ok(done), |failure| Err(failure.after_storing()));
         self.ended(*turn, outcome, step);
         self.start_next(now, step);
+    }
+
+    /// Counts a round, and perhaps the turn that it ends, for whoever sent the turn.
+    fn spend(
+        &self,
+        spender: Option<Spender>,
+        (tokens, cost_usd): (Tokens, f64),
+        turns: u64,
+        step: &mut Step,
+    ) {
+        let spent = Spent {
+            turns,
+            model_calls: 1,
+            prompt_tokens: tokens.prompt,
+            completion_tokens: tokens.completion,
+            usd_micros: usd_micros(cost_usd),
+            exports: 0,
+        };
+        let spender = spender.unwrap_or(Spender::user(self.user));
+        step.write(Write::Spend { spender, spent });
     }
 
     /// The session's part of the `sbp` object of an answer.

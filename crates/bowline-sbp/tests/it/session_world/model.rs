@@ -69,6 +69,7 @@ impl Round {
             closing: None,
             routed_to: "offline".into(),
             left_out: None,
+            unreported: None,
             failure,
         }
     }

@@ -77,6 +77,7 @@ pub(super) fn submit(turn: TurnId, origin: Origin, key: Option<IdempotencyKey>) 
         digest: None,
         author: None,
         wait_for_approval: false,
+        spender: None,
     };
     let request = Arc::new(request);
     Submit { turn, request, key, resume: false, sender: None, wait: false, blobs: Vec::new() }

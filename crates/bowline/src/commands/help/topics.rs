@@ -58,6 +58,7 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("second-device", "second-device.md", "the same session on another device"),
     topic!("sessions-guide", "sessions.md", "titles, names and search of sessions"),
     topic!("surfaces", "surfaces.md", "what each device gets"),
+    topic!("usage-guide", "usage.md", "limits of users and keys, what was used, and who did what"),
     topic!("users-guide", "users.md", "users, keys and scopes, and what belongs to whom"),
     topic!("testing", "testing.md", "how to run and read the tests"),
     topic!("tools", "tools.md", "tools on devices, and who may call them"),

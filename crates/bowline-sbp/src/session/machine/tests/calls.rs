@@ -147,7 +147,7 @@ fn results(step: &Step) -> Vec<String> {
 #[test]
 fn g9_the_model_is_asked_again_when_all_calls_have_a_result() {
     let (mut bench, step) = Bench::calling(vec![call(1, task()), call(2, task())]);
-    assert_eq!((step.names(), runs(&step)), (vec!["append"], vec![id(1), id(2)]));
+    assert_eq!((step.names(), runs(&step)), (vec!["append", "spend"], vec![id(1), id(2)]));
     let ended = |number| Fact::CallEnded { call: id(number), result: Ok(json!("done")) };
     let step = bench.fact(ended(2));
     assert_eq!((results(&step), step.starts()), (vec!["done".to_owned()], vec![]));
@@ -167,14 +167,14 @@ fn g9_an_answer_that_came_with_the_calls_is_written_after_them() {
     let then = Some(then);
     bench.round_ended(1, 0, RoundEnd::Calls { entries, calls, cost_usd, tokens, then });
     let step = bench.fact(Fact::CallEnded { call: id(1), result: Err("no".into()) });
-    assert_eq!(step.names(), ["append", "append", "end"]);
+    assert_eq!(step.names(), ["append", "append", "spend", "end"]);
     assert_eq!(results(&step)[0], r#"{"error":"no"}"#);
 }
 
 #[test]
 fn sbp_l5_01_a_call_that_needs_permission_is_marked_as_made_before_it_is_made() {
     let (mut bench, step) = Bench::calling(vec![asking(1, task())]);
-    assert_eq!((step.names(), runs(&step)), (vec!["append", "ask"], vec![]));
+    assert_eq!((step.names(), runs(&step)), (vec!["append", "spend", "ask"], vec![]));
     let step = bench.decide(1, true);
     assert_eq!(states(&step), [ApprovalState::Approved, ApprovalState::Used]);
     assert_eq!(runs(&step), [id(1)]);

@@ -76,7 +76,7 @@ fn g3_a_failure_frees_the_key_and_a_retry_runs_anew() {
     partial.entry.status = TurnStatus::Failed;
     partial.failure = Some(Failure::new(Code::Upstream, "the model failed"));
     let step = bench.round_ended(2, 0, RoundEnd::Answered(partial));
-    assert_eq!((step.names(), result(&step)), (vec!["append", "end"], None));
+    assert_eq!((step.names(), result(&step)), (vec!["append", "spend", "end"], None));
     assert!(step.outcome().is_err());
 }
 

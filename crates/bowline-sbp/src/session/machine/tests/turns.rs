@@ -13,10 +13,10 @@ fn sbp_l2_18_turns_run_one_at_a_time_in_the_order_they_came() {
     assert_eq!(bench.said(3).starts(), []);
     for (ends, starts) in [(1, 2), (2, 3)] {
         let step = bench.answer(ends);
-        assert_eq!(step.names(), ["append", "end", "start"], "one commit for both");
+        assert_eq!(step.names(), ["append", "spend", "end", "start"], "one commit for both");
         assert_eq!(step.starts(), [(turn(starts), 1, 0)]);
     }
-    assert_eq!(bench.answer(3).names(), ["append", "end"]);
+    assert_eq!(bench.answer(3).names(), ["append", "spend", "end"]);
     assert!(bench.machine.is_idle());
 }
 
@@ -193,7 +193,7 @@ fn g16_a_stopping_owner_begins_nothing_and_tells_those_that_wait() {
     assert_eq!(step.replies(), [(2, &Reply::Refused(Refusal::Stopping))]);
     assert_eq!(*bench.submit(3).reply_of(), Reply::Refused(Refusal::Stopping));
     let step = bench.answer(1);
-    assert_eq!((step.names(), step.starts()), (vec!["append", "end"], vec![]));
+    assert_eq!((step.names(), step.starts()), (vec!["append", "spend", "end"], vec![]));
     assert_eq!((bench.machine.turns(), bench.machine.is_quiet()), (1, true));
 }
 

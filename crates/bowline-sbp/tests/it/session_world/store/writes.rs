@@ -15,6 +15,8 @@ impl Store {
             Write::Accept { turn, key, .. } => self.accept(rows, turn, key.as_ref()),
             Write::Start { turn, attempt } => self.start(rows, *turn, *attempt),
             Write::Append { entries, advances } => self.append(rows, entries, *advances),
+            // Whoever reads a session does not see it.
+            Write::Spend { .. } => {}
             Write::End { turn, keyed, result } => {
                 self.end(rows, *turn, *keyed, result.as_deref());
             }
