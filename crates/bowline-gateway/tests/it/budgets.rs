@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::bench::{Answer, Bench, LOCAL_KEY, Session, eventually, list, plain, turn};
+use crate::l4_translate;
 use crate::people::{Person, add_user, call, get, key, person, session_of, share};
 use crate::upstream::MockUpstream;
 
@@ -298,4 +299,37 @@ async fn g20_usage_shows_ones_own_and_with_admin_everybodys() {
         "passed through: {bobs}"
     );
     assert!(day["completion_tokens"].as_u64().unwrap() > 0, "{bobs}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cancelled_before_its_end_is_counted_by_estimate() {
+    let bench = Bench::with(|config| config.offline.pace = Duration::from_millis(5)).await;
+    let ada = person(&bench, "ada").await;
+    let session = session_of(&bench, &ada.key).await;
+    let (mut phone, _) = bench.attach(&session).await;
+    let long =
+        json!({ "type": "USER_MESSAGE", "client_turn_id": "a", "content": "count to 10000" });
+    phone.send(long).await;
+    phone.until("TURN_CHUNK").await;
+    phone.send(json!({ "type": "CANCEL_TURN" })).await;
+    phone.until("TURN_COMPLETE").await;
+    let usage = get(&bench, &ada.key, "/v1/usage").await.body;
+    let day = &usage["users"][0]["days"][0];
+    assert!(day["prompt_tokens"] != 0 && day["completion_tokens"] != 0, "{usage}");
+}
+
+#[tokio::test]
+async fn sbp_l4_03_a_translation_over_budget_is_not_begun_and_the_rules_take_its_place() {
+    let upstream = MockUpstream::start().await;
+    let bench = l4_translate::bench(&upstream, "m").await;
+    let ada = person(&bench, "ada").await;
+    let session = session_of(&bench, &ada.key).await;
+    let (mut phone, _) = bench.attach_as(&session, l4_translate::watch()).await;
+    limit(&bench, "ada", json!({ "tokens_per_day": 1 })).await;
+    let echo = format!("echo {}", l4_translate::ORIGINAL);
+    let said = ask(&bench, &ada.key, turn(&session, "bowline/offline", &echo)).await;
+    assert_eq!(said.status, 200, "{}", said.text);
+    let whole = phone.until("TURN_COMPLETE").await;
+    assert!(serde_json::to_string(&whole).unwrap().contains("Lyon"), "{whole:?}");
+    assert!(upstream.calls().is_empty(), "its model was not asked");
 }

@@ -685,6 +685,34 @@ mod tests {
     }
 
     #[test]
+    fn g16_sessions_of_an_older_schema_know_their_bytes() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let before = MIGRATIONS.iter().position(|step| *step == BUDGETS).unwrap();
+        for step in &MIGRATIONS[..before] {
+            conn.execute_batch(step).unwrap();
+        }
+        conn.pragma_update(None, "user_version", before as u32).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.execute_batch(
+            "INSERT INTO sessions (key, id, token_hash, token_listed, agent_id, status, metadata,
+                                   created_at, updated_at)
+             VALUES (2, x'01', x'02', 1, 'a', 'idle', '{}', 3, 4),
+                    (3, x'03', x'04', 1, 'a', 'idle', '{}', 3, 4);
+             INSERT INTO entries (place, kind, turn_id, message, cost_usd, status, step, created_at)
+             VALUES ((2 << 32) + 1, 0, x'', 'é2345', 0, '', 0, 0),
+                    ((2 << 32) + 2, 0, x'', '1234', 0, '', 0, 0);
+             INSERT INTO blobs (hash, bytes) VALUES (x'aa', x'0102030405');
+             -- The first is of a turn that has not ended.
+             INSERT INTO blob_uses (hash, place) VALUES (x'aa', 2 << 32), (x'aa', (2 << 32) + 2);",
+        )
+        .unwrap();
+        migrate(&mut conn, "db").unwrap();
+        let mut bytes = conn.prepare("SELECT stored_bytes FROM sessions ORDER BY key").unwrap();
+        let bytes: Vec<i64> = bytes.query_map([], |row| row.get(0)).unwrap().flatten().collect();
+        assert_eq!(bytes, [6 + 4 + 5, 0]);
+    }
+
+    #[test]
     fn sqlite_is_new_enough_to_be_free_of_the_wal_reset_bug() {
         assert!(rusqlite::version_number() >= 3_051_003, "{}", rusqlite::version());
     }

@@ -346,6 +346,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_nobody_waits_for_is_written_with_the_next_commit_and_again_if_that_fails() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE t (x)").unwrap();
+        let writer = Writer::start(conn, Folding::default()).unwrap();
+        writer.later(write);
+        assert!(writer.has_later());
+        let broken = writer.run(|conn| write(conn).and(Err::<(), _>(Error::NoSession))).await;
+        assert!(broken.is_err() && writer.has_later(), "it was taken back with its transaction");
+        writer.later(write);
+        assert_eq!(count(&writer).await, 2);
+        assert!(!writer.has_later());
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_written_when_the_writer_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.db");
+        for closes in [true, false] {
+            let conn = Connection::open(&file).unwrap();
+            conn.execute_batch("CREATE TABLE IF NOT EXISTS t (x)").unwrap();
+            let writer = Writer::start(conn, Folding::default()).unwrap();
+            writer.later(write);
+            if closes {
+                writer.close().await;
+            }
+        }
+        let conn = Connection::open(&file).unwrap();
+        let rows: i64 = conn.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 2);
+    }
+
+    #[tokio::test]
     async fn g16_a_close_waits_for_the_checkpoint_of_the_start() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.db");

@@ -122,3 +122,43 @@ async fn g20_a_session_is_shared_and_taken_back() {
     done(data, &["users", "unshare", "last", "--with", "ada"]);
     assert_eq!(seen().await, 0);
 }
+
+#[tokio::test]
+async fn limits_usage_and_audit_are_shown_and_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let gateway = Process::start(data);
+    let added = json_of(data, &["users", "add", "ada", "--limit", "usd=5/d"]);
+    assert_eq!(added["limits"], json!({ "usd_per_day": 5.0 }));
+    let limited = ["users", "limit", "ada", "tokens=1/d", "usd=default", "turns=none"];
+    let limited = json_of(data, &limited);
+    assert_eq!(limited["limits"], json!({ "tokens_per_day": 1, "turns_at_once": "none" }));
+    let (code, said) = failed(data, &["users", "limit", "ada", "words=5"]);
+    assert!(code == 2 && said.contains("tokens=2M/d"), "{code} {said}");
+    let made = ["keys", "new", "--user", "ada", "--limit", "requests=60/m", "--limit", "exports=0"];
+    let made = json_of(data, &made);
+    let (list, _) = done(data, &["keys", "list"]);
+    assert!(list.contains("requests=60/m, exports=0/d"), "{list}");
+    let (list, _) = done(data, &["users", "list"]);
+    assert!(list.contains("turns=none, tokens=1/d"), "{list}");
+    let ask = async || {
+        let asked = json!({ "model": "m", "messages": [{ "role": "user", "content": "echo x" }] });
+        let request = reqwest::Client::new().post(format!("{}/v1/chat/completions", gateway.url));
+        let request = request.bearer_auth(made["key"].as_str().unwrap()).json(&asked);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!((ask().await, ask().await), (200, 429));
+    let usage = json_of(data, &["usage", "--user", "ada", "--days", "2"]);
+    assert_eq!(usage["users"][0]["days"][0]["model_calls"], 1, "{usage}");
+    let (table, said) = done(data, &["usage"]);
+    assert!(
+        table.contains("ada") && said.contains("limits: turns=none, tokens=1/d"),
+        "{table}{said}"
+    );
+    let audit = json_of(data, &["audit", "--since", "1d", "--user", "owner"]);
+    let actions: Vec<_> =
+        audit["entries"].as_array().unwrap().iter().map(|e| &e["action"]).collect();
+    assert_eq!(actions, ["key.make", "user.limit", "user.add"], "{audit}");
+    let (table, _) = done(data, &["audit"]);
+    assert!(table.contains("gateway.start") && table.contains("127.0.0.1"), "{table}");
+}

@@ -149,13 +149,13 @@ fn g4_what_was_not_stored_did_not_happen_and_facts_are_tried_again() {
     actor.committed(Ok(()));
     let inputs = vec![ended(1), Input::Fact(Fact::Deadline), asks(2, false)];
     let first = commit(&mut actor, inputs);
-    assert_eq!(names(&first), ["append", "end", "accept"]);
+    assert_eq!(names(&first), ["append", "spend", "end", "accept"]);
     // Refused: the command of this commit, and the one that waited for the end of the turn.
     assert_eq!(actor.committed(not_stored()), After::Refused(vec![refused(2), refused(1)]));
     assert_eq!(actor.machine().turns(), 1);
     assert!(actor.has_work() && actor.is_in_trouble());
     let again = commit(&mut actor, Vec::new());
-    assert_eq!((names(&again), again.version), (vec!["append", "end"], first.version));
+    assert_eq!((names(&again), again.version), (vec!["append", "spend", "end"], first.version));
     assert_ne!(again.head.last_seq, 0);
 }
 

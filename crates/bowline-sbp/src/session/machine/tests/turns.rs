@@ -1,4 +1,5 @@
 use super::*;
+use crate::budget::Spender;
 use crate::error::UpstreamError;
 use crate::lifecycle::Change;
 use crate::session::{NewSession, PlannedCall, Refusal, TokenHash, Work};
@@ -277,4 +278,34 @@ fn the_first_words_name_the_session_until_a_person_does() {
     assert_eq!(bench.machine.head().updated_at, updated_at);
     bench.command(Command::SetTitle(None));
     assert_eq!(shown(&bench), automatic);
+}
+
+#[test]
+fn every_round_is_counted_with_what_it_stores_for_whoever_sent_the_turn() {
+    let spent = |step: &Step| -> Vec<(Spender, u64, u64, u64, u64)> {
+        let spent = step.writes.iter().filter_map(|write| match write {
+            Write::Spend { spender, spent } => Some((spender.clone(), spent)),
+            _ => None,
+        });
+        spent.map(|(who, s)| (who, s.turns, s.model_calls, s.tokens(), s.usd_micros)).collect()
+    };
+    let mut bench = Bench::new();
+    bench.submit(1);
+    let owner = Spender::user(crate::access::OWNER);
+    assert_eq!(spent(&bench.answer(1)), [(owner, 1, 1, 3, 500_000)]);
+    let guest = Spender::user(crate::id::UserId(Uuid::from_u128(7)));
+    let mut asked = waited(2);
+    asked.request =
+        Arc::new(TurnRequest { spender: Some(guest.clone()), ..(*asked.request).clone() });
+    bench.command(Command::Submit(asked));
+    let step = bench.round_ended(2, 0, one_call(Work::Known(Ok(serde_json::Value::Null))));
+    assert_eq!(spent(&step), [(guest.clone(), 0, 1, 0, 0)]);
+    // A server that did not say what it used is not for nothing.
+    let RoundEnd::Answered(mut cut) = answered("ye") else { panic!() };
+    cut.unreported = Some((Tokens { prompt: 40, completion: 2 }, 0.25));
+    let step = bench.round_ended(2, 1, RoundEnd::Answered(cut));
+    assert_eq!(spent(&step), [(guest, 1, 1, 42, 250_000)]);
+    // What left no trace was not answered.
+    bench.submit(3);
+    assert_eq!(spent(&bench.round_ended(3, 0, refused())), []);
 }
