@@ -1,5 +1,5 @@
-//! What access costs: the time that a key takes on a cheap request, and what users get done while
-//! others flood the gateway.
+//! What access costs: the time that a key takes on a cheap request, what users get done while
+//! others flood the gateway, and what the audit takes.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::audit;
 use crate::flood::{Flood, FloodSize, turns_of_users};
 use crate::gateway_process::Gateway;
 use crate::load::median;
@@ -55,7 +56,8 @@ pub async fn run(length: Duration, report: &mut Report) -> Result<()> {
     report.ratio("flood_vs_quiet", flooded / quiet);
     report.figure("quiet_turns_per_s", quiet);
     report.figure("flooded_turns_per_s", flooded);
-    Ok(())
+    drop(gateway);
+    audit::run(upstream.address, length, report).await
 }
 
 /// A new user's key.

@@ -14,7 +14,7 @@ const ROUNDS: usize = 5;
 
 /// Every turn makes a session of its own: so each has an entry in the audit, which is more than most
 /// turns have.
-pub async fn run(mock: SocketAddr, length: Duration, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(mock: SocketAddr, length: Duration, report: &mut Report) -> Result<()> {
     let folders = (tempfile::tempdir()?, tempfile::tempdir()?);
     let on = Gateway::start(folders.0.path(), mock).await?;
     let off = [("BOWLINE_AUDIT_ENABLED", "false")];

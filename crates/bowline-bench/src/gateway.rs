@@ -9,9 +9,7 @@ use crate::gateway_process::{CHAT, Gateway};
 use crate::load::ServerUnderLoad;
 use crate::report::Report;
 use crate::surfaces::{self, Door};
-use crate::{
-    align, audit, bare, followers, idle_sessions, large, latency, load, mock, rounds, seed,
-};
+use crate::{align, bare, followers, idle_sessions, large, latency, load, mock, rounds, seed};
 
 const ROUNDS: usize = 5;
 /// A drain takes only a few milliseconds, so other load on the machine distorts single runs.
@@ -28,7 +26,7 @@ pub async fn run(
     large: Option<u64>,
     report: &mut Report,
 ) -> Result<()> {
-    const PARTS: [&str; 12] = [
+    const PARTS: [&str; 11] = [
         "align",
         "ready",
         "http",
@@ -40,7 +38,6 @@ pub async fn run(
         "turns",
         "idle",
         "idle-sessions",
-        "audit",
     ];
     if let Some(unknown) = only.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("there is no part `{unknown}`; the parts are {}", PARTS.join(", "));
@@ -94,9 +91,6 @@ pub async fn run(
     }
     if wanted("idle-sessions") {
         idle_sessions::run(mock, report).await?;
-    }
-    if wanted("audit") {
-        audit::run(mock, length, report).await?;
     }
     Ok(())
 }

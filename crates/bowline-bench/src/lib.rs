@@ -8,7 +8,7 @@
 pub mod access;
 mod adapt;
 mod align;
-pub mod audit;
+mod audit;
 mod bare;
 mod chunk;
 pub mod compare;

@@ -475,7 +475,7 @@ Examples:
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
         /// Run only these parts: align, ready, http, stream, latency, attach, drain, followers,
-        /// turns, idle, idle-sessions, audit
+        /// turns, idle, idle-sessions
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Also measure the start on a database of this size, written first [default: 1000]
