@@ -56,6 +56,7 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("reverse-proxy", "reverse-proxy.md", "the gateway behind a proxy"),
     topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
     topic!("second-device", "second-device.md", "the same session on another device"),
+    topic!("security", "security.md", "whom the gateway trusts, and what an attacker gets"),
     topic!("sessions-guide", "sessions.md", "titles, names and search of sessions"),
     topic!("surfaces", "surfaces.md", "what each device gets"),
     topic!("usage-guide", "usage.md", "limits of users and keys, what was used, and who did what"),
