@@ -155,6 +155,33 @@ pub struct Decider {
 }
 
 impl Approval {
+    /// A pending request that expires at once, and that nothing more is known of.
+    pub fn new(
+        approval_id: ApprovalId,
+        session_id: SessionId,
+        turn_id: TurnId,
+        tool_name: String,
+        tool_input: Value,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            approval_id,
+            session_id,
+            turn_id,
+            tool_name,
+            tool_input,
+            state: ApprovalState::Pending,
+            created_at,
+            expires_at: created_at,
+            device: None,
+            changed: None,
+            second_person: false,
+            asked_by: None,
+            asked_with: None,
+            decision: None,
+        }
+    }
+
     /// The state after a step at that time: a decision after `expires_at` counts as expiry.
     pub fn after(&self, step: ApprovalStep, at: Timestamp) -> Option<ApprovalState> {
         let late = at >= self.expires_at && step != ApprovalStep::Use;
@@ -187,20 +214,15 @@ mod tests {
     fn a_verdict_after_the_end_is_a_no_and_a_call_that_was_approved_in_time_may_be_made() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let mut approval = Approval {
-            approval_id: ApprovalId(uuid::Uuid::nil()),
-            session_id: SessionId(uuid::Uuid::nil()),
-            turn_id: TurnId(uuid::Uuid::nil()),
-            tool_name: "camera".into(),
-            tool_input: Value::Null,
-            state: ApprovalState::Pending,
-            created_at: at(0),
             expires_at: at(10),
-            device: None,
-            changed: None,
-            second_person: false,
-            asked_by: None,
-            asked_with: None,
-            decision: None,
+            ..Approval::new(
+                ApprovalId(uuid::Uuid::nil()),
+                SessionId(uuid::Uuid::nil()),
+                TurnId(uuid::Uuid::nil()),
+                "camera".into(),
+                Value::Null,
+                at(0),
+            )
         };
         assert_eq!(approval.after(ApprovalStep::Approve, at(9)), Some(ApprovalState::Approved));
         assert_eq!(approval.after(ApprovalStep::Approve, at(10)), Some(ApprovalState::Expired));

@@ -6,7 +6,7 @@
 //! on waiting. Any other call is reported to the model as lost, because it may or may not have run.
 
 use bowline_sbp::access::CredentialKind;
-use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::approval::Approval;
 use bowline_sbp::bundle::LONGEST_MEMORY;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::conversation::{Interrupted, interrupted};
@@ -209,26 +209,16 @@ impl Engine {
         input: Value,
         ruling: Ruling,
     ) -> Permission {
-        let created_at = clock::now();
+        let (id, created_at) = (ApprovalId(Uuid::now_v7()), clock::now());
         Permission {
             definition: String::new(),
             unless_device_asks: ruling.by_default,
             wait: self.tools.approvals == ApprovalsMode::Wait,
             approval: Approval {
-                approval_id: ApprovalId(Uuid::now_v7()),
-                session_id: session,
-                turn_id: turn,
-                tool_name: tool.to_owned(),
-                tool_input: input,
-                state: ApprovalState::Pending,
-                created_at,
                 expires_at: created_at + self.tools.approval_timeout,
-                device: None,
                 changed: ruling.changed,
                 second_person: ruling.second_person,
-                asked_by: None,
-                asked_with: None,
-                decision: None,
+                ..Approval::new(id, session, turn, tool.to_owned(), input, created_at)
             },
         }
     }

@@ -77,20 +77,15 @@ async fn asked_in(bench: &Bench, session: &Session) -> String {
     let at = jiff::Timestamp::now();
     let session_id = session.id.parse().unwrap();
     let approval = Approval {
-        approval_id: id,
-        session_id,
-        turn_id: TurnId(uuid::Uuid::now_v7()),
-        tool_name: "camera".into(),
-        tool_input: json!({}),
-        state: ApprovalState::Pending,
-        created_at: at,
         expires_at: at + std::time::Duration::from_secs(60),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            id,
+            session_id,
+            TurnId(uuid::Uuid::now_v7()),
+            "camera".into(),
+            json!({}),
+            at,
+        )
     };
     let asked =
         session::Write::Ask(AskedRow { approval, place: (1, 0), definition: String::new() });

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::approvals::{Question, Verdict};
+use self::approvals::{PersonsDecision, Question};
 use self::calls::Call;
 use self::surfaces::Surface;
 use self::turns::{Item, Turn, TurnState};
@@ -196,7 +196,7 @@ impl Machine {
                 step.reply(id, Reply::Done);
             }
             Command::Decide { approval, approved, always, by } => {
-                let verdict = Verdict { approved, always, by };
+                let verdict = PersonsDecision { approved, always, by };
                 match self.decide(approval, verdict, now, step) {
                     Ok(stands) => step.reply(id, Reply::Decided(stands.map(Box::new))),
                     Err(refusal) => step.refuse(id, refusal),

@@ -110,20 +110,16 @@ fn tools() -> Vec<SurfaceTool> {
 
 fn approval() -> Approval {
     Approval {
-        approval_id: ApprovalId(id()),
-        session_id: SessionId(id()),
-        turn_id: turn(),
-        tool_name: "camera".into(),
-        tool_input: json!({"flash": true}),
         state: ApprovalState::Approved,
-        created_at: at(),
         expires_at: at(),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            ApprovalId(id()),
+            SessionId(id()),
+            turn(),
+            "camera".into(),
+            json!({"flash": true}),
+            at(),
+        )
     }
 }
 

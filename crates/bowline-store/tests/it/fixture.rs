@@ -79,20 +79,15 @@ pub(crate) fn approval(
     created_at: Timestamp,
 ) -> Approval {
     Approval {
-        approval_id: ApprovalId(Uuid::now_v7()),
-        session_id,
-        turn_id,
-        tool_name: tool.into(),
-        tool_input,
-        state: ApprovalState::Pending,
-        created_at,
         expires_at: created_at.checked_add(SignedDuration::from_secs(60)).unwrap(),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            ApprovalId(Uuid::now_v7()),
+            session_id,
+            turn_id,
+            tool.into(),
+            tool_input,
+            created_at,
+        )
     }
 }
 

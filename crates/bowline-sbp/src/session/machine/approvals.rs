@@ -22,7 +22,7 @@ const MOST_ASKED: usize = 128;
 
 /// A decision, and who made it.
 #[derive(Debug, Clone)]
-pub(super) struct Verdict {
+pub(super) struct PersonsDecision {
     pub(super) approved: bool,
     pub(super) always: bool,
     pub(super) by: Decider,
@@ -112,14 +112,14 @@ impl Machine {
     pub(super) fn decide(
         &mut self,
         id: ApprovalId,
-        verdict: Verdict,
+        verdict: PersonsDecision,
         now: Now,
         step: &mut Step,
     ) -> Result<Option<Approval>, Refusal> {
         let Some(asked) = self.asked.iter().find(|asked| asked.approval.approval_id == id) else {
             return Ok(None);
         };
-        let Verdict { approved, always, by } = verdict;
+        let PersonsDecision { approved, always, by } = verdict;
         let was_open = asked.approval.state == ApprovalState::Pending;
         if approved && was_open {
             asked.check(&by)?;

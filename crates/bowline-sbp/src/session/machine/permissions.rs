@@ -62,7 +62,7 @@ impl Consent {
 }
 
 /// Where a call would go.
-struct Target {
+struct CallTarget {
     /// As in [`GrantRow::device`].
     device: String,
     asks: bool,
@@ -123,18 +123,18 @@ impl Machine {
     }
 
     /// Where the call would go now; none if no device has the tool.
-    fn target(&self, work: &Work, permission: &Permission) -> Option<Target> {
+    fn target(&self, work: &Work, permission: &Permission) -> Option<CallTarget> {
         let newer_than = self.head.attach_epoch;
         let Work::Device { tool, .. } = work else {
             let definition = permission.definition.clone();
             let shown = Allowed { device: None, definition, epoch: 0, newer_than };
-            return Some(Target { device: String::new(), asks: false, shown });
+            return Some(CallTarget { device: String::new(), asks: false, shown });
         };
         let epoch = self.surface_with(tool, |_, _| true)?;
         let surface = self.surfaces.iter().find(|surface| surface.epoch == epoch)?;
         let tool = surface.tools.iter().find(|known| known.name == *tool)?;
         let device = surface.device().map(str::to_owned);
-        Some(Target {
+        Some(CallTarget {
             device: device.clone().unwrap_or_else(|| format!("#{epoch}")),
             asks: tool.asks,
             shown: Allowed { device, definition: tool.definition(), epoch, newer_than },

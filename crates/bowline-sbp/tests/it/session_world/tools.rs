@@ -61,20 +61,15 @@ pub(super) fn plan(
     let input = json!({ "call": call.id });
     let seconds = |random: &mut Random| Duration::from_secs(1 + random.below(30) as u64);
     let approval = Approval {
-        approval_id: ApprovalId(random.uuid()),
-        session_id: session_id(),
-        turn_id: turn,
-        tool_name: call.name.clone(),
-        tool_input: input.clone(),
-        state: ApprovalState::Pending,
-        created_at: now.at,
         expires_at: now.at + seconds(random),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            ApprovalId(random.uuid()),
+            session_id(),
+            turn,
+            call.name.clone(),
+            input.clone(),
+            now.at,
+        )
     };
     let work = match tool {
         Tool { again: false, asks: false, .. } if after_crash => Work::Known(Err("lost".into())),

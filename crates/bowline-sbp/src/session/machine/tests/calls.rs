@@ -42,20 +42,16 @@ fn device(wait: u64) -> Work {
 
 fn approval(number: u128, state: ApprovalState) -> Approval {
     Approval {
-        approval_id: ApprovalId(id(number)),
-        session_id: SessionId(Uuid::nil()),
-        turn_id: turn(1),
-        tool_name: "tool".into(),
-        tool_input: json!({}),
         state,
-        created_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(60),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            ApprovalId(id(number)),
+            SessionId(Uuid::nil()),
+            turn(1),
+            "tool".into(),
+            json!({}),
+            Timestamp::UNIX_EPOCH,
+        )
     }
 }
 

@@ -17,20 +17,15 @@ fn decider(user: UserId, credential: &str) -> Decider {
 /// A call of the camera that needs permission, as the engine plans it where no rule speaks.
 fn planned(number: u128) -> PlannedCall {
     let approval = Approval {
-        approval_id: ApprovalId(Uuid::from_u128(number)),
-        session_id: SessionId(Uuid::nil()),
-        turn_id: turn(number),
-        tool_name: "camera".into(),
-        tool_input: json!({ "n": number as u64 }),
-        state: ApprovalState::Pending,
-        created_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(600),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            ApprovalId(Uuid::from_u128(number)),
+            SessionId(Uuid::nil()),
+            turn(number),
+            "camera".into(),
+            json!({ "n": number as u64 }),
+            Timestamp::UNIX_EPOCH,
+        )
     };
     let permission =
         Permission { unless_device_asks: true, wait: false, ..Permission::of(approval) };

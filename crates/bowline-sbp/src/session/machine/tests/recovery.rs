@@ -85,20 +85,16 @@ fn whoever_was_attached_has_lost_its_owner() {
 
 fn asked(state: ApprovalState) -> AskedRow {
     let approval = Approval {
-        approval_id: ApprovalId(Uuid::nil()),
-        session_id: SessionId(Uuid::nil()),
-        turn_id: turn(1),
-        tool_name: "camera".into(),
-        tool_input: serde_json::Value::Null,
         state,
-        created_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH + Duration::from_secs(60),
-        device: None,
-        changed: None,
-        second_person: false,
-        asked_by: None,
-        asked_with: None,
-        decision: None,
+        ..Approval::new(
+            ApprovalId(Uuid::nil()),
+            SessionId(Uuid::nil()),
+            turn(1),
+            "camera".into(),
+            serde_json::Value::Null,
+            Timestamp::UNIX_EPOCH,
+        )
     };
     AskedRow { approval, place: (2, 0), definition: String::new() }
 }
