@@ -56,7 +56,6 @@ use self::notices::Notices;
 use self::rights::Rights;
 use crate::auth::Credentials;
 use crate::clock;
-use crate::engine::Deed;
 use crate::http::{ApiError, App};
 use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
 use crate::socket::{READ_BUFFER, Received, Socket, SocketEnd, WRITE_BATCH};
@@ -522,9 +521,6 @@ impl<'a> SurfaceTask<'a> {
             }
             ClientFrame::Decide { approval_id: approval, approved, always } => {
                 let by = self.rights.identity.decider(self.rights.from);
-                let deed = if approved { Deed::Approve } else { Deed::Deny };
-                let object = format!("{} {approval}", self.session_id);
-                self.app.engine.audit.did(&self.rights.identity, deed, object);
                 self.tell(Command::Decide { approval, approved, always, by }).await
             }
             // A repeated attach changes nothing (SBP-L2-16).

@@ -19,11 +19,13 @@ mod tools;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_sbp::access::CredentialKind;
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::id::AgentId;
 use bowline_store::{Error, Session, Store};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::audit::{Audit, Deed};
@@ -104,9 +106,18 @@ impl Engine {
             return self.if_enabled(session).await;
         }
         match self.store.session_by_token(hash_token(token)).await? {
-            Some(session) => self.if_enabled(session).await,
-            None => Ok(None),
+            Some(session) if self.access.opens(token, &session) => self.if_enabled(session).await,
+            _ => Ok(None),
         }
+    }
+
+    /// Until when what somebody showed for a session is valid; none: always.
+    pub(crate) fn expires_at(&self, identity: &Identity, session: &Session) -> Option<Timestamp> {
+        let of_token = match identity.credential.kind {
+            CredentialKind::Session(_) => self.access.token_expires_at(session),
+            _ => None,
+        };
+        [identity.expires_at(), of_token].into_iter().flatten().min()
     }
 
     /// The session, unless its user is disabled.

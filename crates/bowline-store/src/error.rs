@@ -33,7 +33,7 @@ pub enum Error {
     /// further one is acknowledged: the process must exit and recover (G4).
     #[error("the database failed permanently: {0}")]
     Fatal(String),
-    /// A row cannot be read back.
+    /// A row cannot be read back, or does not fit the schema: a retry fails as well.
     #[error("the database contains invalid data: {0}")]
     Corrupt(String),
     /// The store was shut down.

@@ -3,7 +3,7 @@
 //! A surface presents the session's token, an API key, or the device's own token, which opens this
 //! session only.
 
-use bowline_sbp::access::{Action, Authorization, Credential, CredentialKind};
+use bowline_sbp::access::{Action, Authorization, Credential};
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::{Attach as AttachFrame, ClientFrame, ServerFrame};
 use bowline_sbp::id::{SessionId, UserId};
@@ -77,10 +77,7 @@ pub(super) async fn authenticate(
     }
     let relation = app.engine.relation(Some(session), session.id, &identity).await;
     let relation = relation.map_err(|_| SocketEnd::Bare(Close::TryAgain))?;
-    let expires_at = identity.expires_at().or_else(|| match identity.credential.kind {
-        CredentialKind::Session(_) => app.engine.access.token_expires_at(session),
-        _ => None,
-    });
+    let expires_at = app.engine.expires_at(&identity, session);
     let (token, identity) = (session.token_hash, identity.from(credentials));
     let rights = Box::new(Rights { identity, relation, token, from: credentials.from, expires_at });
     match rights.verdict(Action::Attach) {

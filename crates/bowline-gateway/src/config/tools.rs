@@ -106,13 +106,15 @@ pub struct ToolUse<'a> {
 }
 
 impl ToolUse<'_> {
-    /// Whether a pattern matches one of the tool's names.
+    /// Whether a pattern matches one of the tool's names. One that begins like the names that models use
+    /// is for those: a tool's own name must not imitate them.
     fn is_named(&self, pattern: &str) -> bool {
-        matches(pattern, self.tool)
-            || match self.server {
-                Some((_, name)) => matches(pattern, name),
-                None => matches(pattern, &format!("surface_{}", self.tool)),
-            }
+        let is_full = pattern.starts_with("mcp_") || pattern.starts_with("surface_");
+        let by_full_name = match self.server {
+            Some((_, name)) => matches(pattern, name),
+            None => matches(pattern, &format!("surface_{}", self.tool)),
+        };
+        by_full_name || (!is_full && matches(pattern, self.tool))
     }
 }
 
@@ -217,6 +219,11 @@ mod tests {
         let two = Some((Policy::Ask, true));
         assert_eq!(of("ada", "bank-1", files("mcp_files_write"), "write"), two);
         assert_eq!(of("bob", "bank-1", None, "camera"), two);
+        let imitated = read("[policy]\n'mcp_files_*' = 'allow'");
+        let of = |server, tool| imitated.ruling(&ToolUse { user: "", agent: "", server, tool });
+        assert_eq!(of(files("mcp_files_x"), "x"), allow);
+        assert_eq!(of(None, "mcp_files_x"), None);
+        assert_eq!(of(Some(("other", "mcp_other_mcp_files_x")), "mcp_files_x"), None);
         let devices = read("[[rules]]\nserver = 'device'\npolicy = 'deny'");
         let of = |server| devices.ruling(&ToolUse { user: "", agent: "", server, tool: "t" });
         assert_eq!((of(None), of(files("t"))), (Some((Policy::Deny, false)), None));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowline_net::peer::network;
 use bowline_sbp::access::{Credential, CredentialKind};
-use bowline_sbp::approval::ApprovalState;
+use bowline_sbp::approval::{ApprovalState, Decider};
 use bowline_sbp::id::UserId;
 use bowline_sbp::session::{Commit, Write};
 use bowline_store::{AuditEntry, Error, Store};
@@ -145,6 +145,24 @@ impl Audit {
         }
     }
 
+    /// Records a person's decision.
+    fn decided(&self, by: &Decider, deed: Deed, object: String) {
+        if self.enabled {
+            let (action, result) = deed.names();
+            self.store.record_later(vec![AuditEntry {
+                at: clock::now(),
+                user: Some(by.user),
+                credential: by.credential.clone(),
+                action: action.into(),
+                object,
+                result: result.into(),
+                address: by.from.clone().unwrap_or_default(),
+                times: 1,
+                is_tally: false,
+            }]);
+        }
+    }
+
     /// Records something that the gateway did by itself, for a user's session or for nobody.
     pub(crate) fn gateway_did(&self, user: Option<UserId>, deed: Deed, object: impl ToString) {
         if self.enabled {
@@ -254,11 +272,16 @@ fn entry(by: &Identity, deed: Deed, object: String) -> AuditEntry {
 }
 
 impl Engine {
-    /// Records the calls that are made now that they were approved.
-    pub(super) fn record_approved(&self, user: UserId, commit: &Commit) {
+    /// Records the decisions of a commit, and the calls that are made now that they were approved.
+    pub(super) fn record_approvals(&self, user: UserId, commit: &Commit) {
         for write in &commit.writes {
-            if let Write::StepApproval { id, state: ApprovalState::Used, .. } = write {
-                let object = format!("{} {id}", commit.session);
+            let Write::StepApproval { id, state, decision } = write else { continue };
+            let object = format!("{} {id}", commit.session);
+            if let Some(decision) = decision {
+                let approved = *state == ApprovalState::Approved;
+                let deed = if approved { Deed::Approve } else { Deed::Deny };
+                self.audit.decided(&decision.by, deed, object);
+            } else if *state == ApprovalState::Used {
                 self.audit.gateway_did(Some(user), Deed::RunApproved, object);
             }
         }

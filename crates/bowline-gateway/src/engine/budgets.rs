@@ -16,7 +16,7 @@ use bowline_sbp::budget::{
     Budget, BudgetLimits, Day, Exceeded, LimitOf, Spender, Spent, Used, check, usd_micros,
 };
 use bowline_sbp::completion::Usage;
-use bowline_sbp::error::Failure;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::UserId;
 use bowline_store::IdempotencyKey;
 use jiff::Timestamp;
@@ -280,7 +280,25 @@ impl Engine {
                 job.slot.take(running);
             }
         }
-        self.check_model_call(&spender).await
+        self.check_model_call(&spender).await?;
+        match spender.user == job.user {
+            true => Ok(()),
+            false => self.check_room(job.user).await,
+        }
+    }
+
+    /// Whether the user of a shared session has room for what a guest says: it is stored there.
+    async fn check_room(&self, user: UserId) -> Result<(), Failure> {
+        let checked = self.check_budgets(&Spender::user(user), &[Budget::Stored]).await;
+        checked.map_err(|failure| match failure.code {
+            // Their limits are no business of the guest's.
+            Code::QuotaSpent => Failure::new(
+                Code::QuotaSpent,
+                "the limit of stored sessions of this session's user is reached; ask them to \
+                 delete sessions",
+            ),
+            _ => failure,
+        })
     }
 }
 

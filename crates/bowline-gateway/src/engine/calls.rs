@@ -67,7 +67,7 @@ impl Workers for Engine {
     }
 
     fn stored(&self, user: UserId, commit: &Commit) {
-        self.record_approved(user, commit);
+        self.record_approvals(user, commit);
     }
 
     async fn call(&self, job: CallJob) -> Result<Value, String> {
@@ -83,6 +83,9 @@ impl Workers for Engine {
             Some(tool) => tool,
             None => self.mcp.tool_after_all(&job.tool).await.ok_or(GONE)?,
         };
+        if job.definition.is_some_and(|shown| shown != tool.pinned()) {
+            return Err("the tool has changed since the call was approved; call it again".into());
+        }
         tool.call(input, job.cancel.cancelled()).await
     }
 
@@ -195,7 +198,7 @@ impl Engine {
             Policy::Ask => {
                 let definition = on_server.map(Offered::pinned).unwrap_or_default();
                 let question = self.question((session, turn), &name, input, ruling);
-                Some(Permission { definition, ..question })
+                Some(Permission { definition, replanned: after_crash, ..question })
             }
         };
         PlannedCall { id: Uuid::new_v4(), n, call, work, permission, again }
@@ -212,6 +215,7 @@ impl Engine {
         let (id, created_at) = (ApprovalId(Uuid::now_v7()), clock::now());
         Permission {
             definition: String::new(),
+            replanned: false,
             unless_device_asks: ruling.by_default,
             wait: self.tools.approvals == ApprovalsMode::Wait,
             approval: Approval {
@@ -243,8 +247,9 @@ pub(crate) fn planned_for_host(
             let mut question = engine.question((session, turn), tool, input.clone(), ruling);
             question.approval.asked_by = Some(identity.user());
             // A person at their own terminal may have the same `local.key` as a host on it.
-            if let CredentialKind::Key(id) = &identity.credential.kind {
-                question.approval.asked_with = Some(id.to_string());
+            let kind = &identity.credential.kind;
+            if matches!(kind, CredentialKind::Key(_) | CredentialKind::Configured) {
+                question.approval.asked_with = Some(kind.record());
             }
             Some(question)
         }

@@ -11,6 +11,7 @@ use bowline_sbp::id::{AgentId, SessionId, UserId};
 use super::Engine;
 use super::tools::OfferedTools;
 use crate::config::{Policy, ToolUse};
+use crate::mcp::PREFIX;
 use crate::session::BusySignal;
 
 /// Whose tool calls are judged, by the names that rules use.
@@ -92,7 +93,10 @@ impl Engine {
         tools: &OfferedTools,
     ) -> Ruling {
         let offered = tools.on_server(name);
-        let (server, tool) = offered.map_or(("", name), |offered| offered.place());
+        // The names of servers have no `_`.
+        let by_name = || name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
+        let place = offered.map(|offered| offered.place()).or_else(by_name);
+        let (server, tool) = place.unwrap_or(("", name));
         let call =
             ToolUse { user: &who.user, agent: &who.agent, server: Some((server, name)), tool };
         let rule = self.tools.ruling(&call);

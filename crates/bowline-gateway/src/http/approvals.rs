@@ -17,7 +17,6 @@ use super::sessions::Named;
 use super::{App, body, find};
 use crate::auth::Credentials;
 use crate::clock;
-use crate::engine::Deed;
 use crate::session::refused;
 
 type Api<T> = Result<T, ApiError>;
@@ -81,11 +80,7 @@ pub(crate) async fn decide(
         }
     };
     match (stands.state, approved) {
-        (Stands::Approved | Stands::Used, true) | (Stands::Denied, false) => {
-            let deed = if approved { Deed::Approve } else { Deed::Deny };
-            app.engine.audit.did(&identity, deed, format!("{id} {approval}"));
-            Ok(Json(stands))
-        }
+        (Stands::Approved | Stands::Used, true) | (Stands::Denied, false) => Ok(Json(stands)),
         (Stands::Expired, _) => Err(ApiError::new(
             Code::SessionConflict,
             "the approval has expired, which counts as denied",

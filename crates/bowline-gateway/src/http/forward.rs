@@ -191,7 +191,7 @@ fn upstream<'e>(
 /// Passes a request on, and the answer back. `path` begins with `/v1`.
 pub(super) async fn send(
     upstream: &Upstream,
-    meter: Meter,
+    mut meter: Meter,
     method: Method,
     path: &str,
     query: Option<&str>,
@@ -206,12 +206,16 @@ pub(super) async fn send(
     let (body, broken) = upload.map(Upload::outgoing).unzip();
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let forward = Forward { method, path, query, headers: known.collect(), body };
+    meter.asks();
     let answer = upstream.forward(forward).await.map_err(|failure| {
         // The upstream is not to blame for a body that never came.
-        broken.and_then(|broken| broken.why()).unwrap_or_else(|| {
-            upstream.warn(&failure);
-            failure.into()
-        })
+        if let Some(why) = broken.and_then(|broken| broken.why()) {
+            meter.broke_off();
+            return why;
+        }
+        meter.failed(&failure);
+        upstream.warn(&failure);
+        failure.into()
     })?;
     Ok(response(upstream, answer, meter))
 }

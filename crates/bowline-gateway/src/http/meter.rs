@@ -3,19 +3,20 @@
 //! Nothing of it is stored, so no commit counts it. The answer goes on as it is: only its beginning and
 //! its end are looked at, where servers put `usage`. If there is none, it is estimated.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use bowline_sbp::budget::Spender;
 use bowline_sbp::completion::Usage;
+use bowline_sbp::error::{Code, Failure};
 use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 
 use crate::engine::Engine;
 
-/// How much of the end of an answer is looked at. A part of a stream that has the usage is smaller.
+/// How much of the beginning and of the end of an answer is looked at. A part of a stream that has the
+/// usage is smaller.
 const TAIL: usize = 16 << 10;
 /// A token of text has about so many bytes.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -31,7 +32,8 @@ pub(super) enum Estimate {
     Nothing,
 }
 
-/// Counts when it is dropped: at the end of the answer, or when its caller hung up.
+/// Counts when it is dropped: at the end of the answer, or when its caller hung up, also before the
+/// answer began: the server works on it all the same.
 #[derive(Debug)]
 pub(super) struct Meter {
     engine: Arc<Engine>,
@@ -39,10 +41,11 @@ pub(super) struct Meter {
     model: String,
     estimate: Estimate,
     sent: u64,
-    answered: bool,
-    head: Option<Bytes>,
-    tail: VecDeque<Bytes>,
-    in_tail: usize,
+    /// The request went out, and was not refused.
+    counts: bool,
+    // Copies: a part of an answer keeps the whole buffer that it was read into.
+    head: Vec<u8>,
+    tail: Vec<u8>,
     received: u64,
     events: u64,
 }
@@ -62,39 +65,46 @@ impl Meter {
             model,
             estimate,
             sent: sent as u64,
-            answered: false,
-            head: None,
-            tail: VecDeque::new(),
-            in_tail: 0,
+            counts: false,
+            head: Vec::new(),
+            tail: Vec::new(),
             received: 0,
             events: 0,
         }
     }
 
+    /// The request goes out. From now on it counts, unless it is refused.
+    pub(super) fn asks(&mut self) {
+        self.counts = true;
+    }
+
+    /// No answer came. Only what never reached the server costs nothing.
+    pub(super) fn failed(&mut self, failure: &Failure) {
+        self.counts &= failure.code != Code::Unavailable;
+    }
+
+    /// The body of the request did not come to its end, so the server cannot have worked on it.
+    pub(super) fn broke_off(&mut self) {
+        self.counts = false;
+    }
+
     /// The answer begins. What was refused costs nothing.
     pub(super) fn began(&mut self, status: StatusCode) {
-        self.answered = status.is_success();
+        self.counts = status.is_success();
     }
 
     /// The next part of the answer.
     pub(super) fn see(&mut self, part: &Bytes) {
-        self.head.get_or_insert_with(|| part.clone());
+        let room = TAIL.saturating_sub(self.head.len());
+        self.head.extend_from_slice(&part[..part.len().min(room)]);
+        keep_last(&mut self.tail, part);
         self.received += part.len() as u64;
         self.events += memmem::find_iter(part, b"data: {").count() as u64;
-        self.in_tail += part.len();
-        self.tail.push_back(part.clone());
-        while let Some(first) = self.tail.front()
-            && self.in_tail - first.len() >= TAIL
-        {
-            self.in_tail -= first.len();
-            self.tail.pop_front();
-        }
     }
 
     fn usage(&self) -> Usage {
-        let tail: Vec<u8> = self.tail.iter().flatten().copied().collect();
-        let head = || self.head.as_deref().and_then(usage_in);
-        usage_in(&tail).or_else(head).unwrap_or_else(|| self.estimated())
+        let said = usage_in(&self.tail).or_else(|| usage_in(&self.head));
+        said.unwrap_or_else(|| self.estimated())
     }
 
     fn estimated(&self) -> Usage {
@@ -112,15 +122,35 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if let Some(spender) = self.spender.take().filter(|_| self.answered) {
+        if let Some(spender) = self.spender.take().filter(|_| self.counts) {
             let usage = self.usage();
             self.engine.count_call(spender, &self.model, &usage);
         }
     }
 }
 
+/// Appends a part, and keeps the last [`TAIL`] bytes.
+fn keep_last(tail: &mut Vec<u8>, part: &[u8]) {
+    let part = &part[part.len().saturating_sub(TAIL)..];
+    let over = (tail.len() + part.len()).saturating_sub(TAIL);
+    tail.drain(..over);
+    tail.extend_from_slice(part);
+}
+
 /// The last `usage` in these bytes that says something.
-fn usage_in(bytes: &[u8]) -> Option<Usage> {
+fn usage_in(mut bytes: &[u8]) -> Option<Usage> {
+    // A loop: an answer may have as many of them as it likes.
+    while let Some(at) = memmem::rfind(bytes, b"\"usage\"") {
+        if let Some(usage) = reported(&bytes[at + 7..]) {
+            return Some(usage);
+        }
+        bytes = &bytes[..at];
+    }
+    None
+}
+
+/// What stands after the name `"usage"`.
+fn reported(bytes: &[u8]) -> Option<Usage> {
     /// By either of the names that OpenAI's API has for them.
     #[derive(Deserialize)]
     struct Reported {
@@ -132,10 +162,9 @@ fn usage_in(bytes: &[u8]) -> Option<Usage> {
         total_tokens: u64,
         cost: Option<f64>,
     }
-    let at = memmem::rfind(bytes, b"\"usage\"")?;
-    let rest = bytes[at + 7..].trim_ascii_start().strip_prefix(b":")?;
+    let rest = bytes.trim_ascii_start().strip_prefix(b":")?;
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Reported>();
-    let Some(Ok(said)) = values.next() else { return usage_in(&bytes[..at]) };
+    let said = values.next()?.ok()?;
     let Reported { prompt_tokens, completion_tokens, total_tokens, cost } = said;
     Some(Usage { prompt_tokens, completion_tokens, total_tokens, cost })
 }
@@ -162,5 +191,25 @@ mod tests {
         for none in ["", "{}", r#"{"usage":null}"#, r#"{"usage":{"prompt_tokens":1"#, "\"usage\""] {
             assert_eq!(tokens(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn g11_an_answer_full_of_usage_is_searched_without_recursion() {
+        let first = r#"{"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
+        let many = r#""usage":x "usage" "#.repeat(200_000);
+        assert_eq!(tokens(&format!("{first}{many}")), Some((1, 2)));
+    }
+
+    #[test]
+    fn g11_only_the_last_bytes_of_an_answer_are_kept() {
+        let mut tail = Vec::new();
+        keep_last(&mut tail, b"abc");
+        keep_last(&mut tail, b"de");
+        assert_eq!(tail, b"abcde");
+        keep_last(&mut tail, &[b'x'; TAIL - 1]);
+        assert_eq!((tail.len(), &tail[..2]), (TAIL, &b"ex"[..]));
+        let long: Vec<u8> = (0..3 * TAIL).map(|n| n as u8).collect();
+        keep_last(&mut tail, &long);
+        assert_eq!(tail, long[2 * TAIL..]);
     }
 }

@@ -37,7 +37,9 @@ pub(super) async fn pass(
     };
     let sent = chat.for_upstream(bytes);
     let mut meter = Meter::new(engine, spender, model, Estimate::Chat, sent.len());
-    let answer = upstream.pass_through(path, sent).await?;
+    meter.asks();
+    let answer = upstream.pass_through(path, sent).await;
+    let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     let (head, body) = axum::http::Response::<reqwest::Body>::from(answer).into_parts();
     meter.began(head.status);
     let body = body.map_frame(move |frame| {

@@ -73,7 +73,7 @@ pub(crate) async fn add(
     credentials: Credentials,
     body: Body,
 ) -> Api<(StatusCode, Json<SurfaceToken>)> {
-    let (_, identity) = app.engine.allow_in(&credentials, id, Action::ManageDevices).await?;
+    let (session, identity) = app.engine.allow_in(&credentials, id, Action::ManageDevices).await?;
     // The token knows no agents, models and budgets.
     if identity.is_limited() || identity.has_budgets() {
         return Err(Denied::NotFor("token").into());
@@ -96,7 +96,9 @@ pub(crate) async fn add(
         ApiError::new(Code::Internal, "the operating system gave no random bytes")
     })?;
     let expires_at = clock::now() + Duration::from_secs(seconds);
-    let expires_at = identity.expires_at().map_or(expires_at, |key| key.min(expires_at));
+    // It does not outlive what it was made with.
+    let most = app.engine.expires_at(&identity, &session);
+    let expires_at = most.map_or(expires_at, |most| most.min(expires_at));
     let hash = auth::hash_token(&token);
     let change = DeviceChange::Token { surface_id: surface_id.clone(), hash, expires_at };
     app.sessions.handle(id).done(Command::Device(change)).await?;

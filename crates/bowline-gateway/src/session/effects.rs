@@ -52,7 +52,9 @@ impl Driver {
                     work.cancel.cancel();
                 }
             }
-            Effect::RunCall { call, turn, work } => self.run_call(actor, call, turn, work),
+            Effect::RunCall { call, turn, work, definition } => {
+                self.run_call(actor, call, turn, work, definition);
+            }
             Effect::StopCall { call } => {
                 if let Some(cancel) = self.calls.remove(&call) {
                     cancel.cancel();
@@ -126,7 +128,14 @@ impl Driver {
         });
     }
 
-    fn run_call(&mut self, actor: &Actor, call: Uuid, turn: Option<TurnId>, work: Work) {
+    fn run_call(
+        &mut self,
+        actor: &Actor,
+        call: Uuid,
+        turn: Option<TurnId>,
+        work: Work,
+        definition: Option<String>,
+    ) {
         let Work::Task { tool, input } = work else { return };
         let (workers, facts) = self.worker();
         let machine = actor.machine();
@@ -140,6 +149,7 @@ impl Driver {
             agent_id: agent.unwrap_or_else(|| machine.agent_id().clone()),
             tool,
             input,
+            definition,
             cancel,
         };
         tokio::spawn(async move {

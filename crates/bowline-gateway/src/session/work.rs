@@ -117,6 +117,8 @@ pub(crate) struct CallJob {
     pub(crate) agent_id: AgentId,
     pub(crate) tool: String,
     pub(crate) input: Value,
+    /// The tool's definition that a person said yes to.
+    pub(crate) definition: Option<String>,
     pub(crate) cancel: CancellationToken,
 }
 

@@ -215,6 +215,20 @@ async fn in_a_shared_session_who_speaks_pays() {
 }
 
 #[tokio::test]
+async fn in_a_shared_session_what_a_guest_says_needs_room_of_its_user() {
+    let bench = Bench::start().await;
+    let (ada, bob) = (person(&bench, "ada").await, person(&bench, "bob").await);
+    let session = session_of(&bench, &ada.key).await;
+    share(&bench, &ada.key, &session, "bob", "talk").await;
+    limit(&bench, "ada", json!({ "stored_bytes": 40 })).await;
+    assert_eq!(ask(&bench, &bob.key, turn(&session, "m", "echo one")).await.status, 200);
+    let full = ask(&bench, &bob.key, turn(&session, "m", "echo two")).await;
+    assert_spent(&full, "stored sessions of this session's user");
+    let own = session_of(&bench, &bob.key).await;
+    assert_eq!(ask(&bench, &bob.key, turn(&own, "m", "echo x")).await.status, 200);
+}
+
+#[tokio::test]
 async fn exports_of_a_day_and_stored_bytes_are_bounded() {
     let bench = Bench::start().await;
     let ada = person(&bench, "ada").await;
@@ -316,6 +330,28 @@ async fn an_answer_that_is_cancelled_before_its_end_is_counted_by_estimate() {
     let usage = get(&bench, &ada.key, "/v1/usage").await.body;
     let day = &usage["users"][0]["days"][0];
     assert!(day["prompt_tokens"] != 0 && day["completion_tokens"] != 0, "{usage}");
+}
+
+#[tokio::test]
+async fn what_passes_through_and_is_cancelled_before_its_answer_is_counted_by_estimate() {
+    let upstream = MockUpstream::start().await;
+    // A client that is gone is known soon.
+    let soon = std::time::Duration::from_millis(100);
+    let bench = Bench::before_with(&upstream, |config| config.limits.half_closed = soon).await;
+    let ada = person(&bench, "ada").await;
+    let request = bench.http.post(bench.url("/v1/chat/completions")).bearer_auth(&ada.key);
+    let asked = tokio::spawn(request.json(&plain("hang", "x")).send());
+    upstream.until_calls(1).await;
+    asked.abort();
+    let today =
+        async || get(&bench, &ada.key, "/v1/usage").await.body["users"][0]["days"][0].clone();
+    eventually("it is counted", async || today().await["model_calls"] == 1).await;
+    let counted = today().await;
+    assert!(counted["prompt_tokens"] != 0 && counted["completion_tokens"] == 0, "{counted}");
+    assert_eq!(ask(&bench, &ada.key, plain("status-400", "x")).await.status, 400);
+    assert_eq!(ask(&bench, &ada.key, plain("m", "x")).await.status, 200);
+    eventually("the answer is counted", async || today().await["completion_tokens"] != 0).await;
+    assert_eq!(today().await["model_calls"], 2, "what was refused is not");
 }
 
 #[tokio::test]

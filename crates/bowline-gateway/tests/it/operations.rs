@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bowline_gateway::config::Loopback;
 use bowline_gateway::config::mcp::McpServerConfig;
-use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::approval::Approval;
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::session::{self, AskedRow};
 use reqwest::Method;

@@ -116,6 +116,24 @@ async fn g20_tokens_expire_where_the_configuration_says_so() {
     let (mut phone, _) = bench.attach(&session).await;
     assert_eq!(phone.closed().await, 4003);
     eventually("the token expires", async || reads(&bench, &session).await == 403).await;
+    // One that its caller chose, too, and what is made with one lives no longer.
+    let chosen = "a-token-that-is-long-enough-for-this";
+    let made = bench.post("/v1/sessions", json!({ "session_token": chosen })).await;
+    let own = Session::of(&made.body);
+    let path = format!("/v1/sessions/{}/surfaces", own.id);
+    let device = call(&bench, chosen, Method::POST, &path, json!({})).await;
+    let device = device.body["surface_token"].as_str().unwrap().to_owned();
+    let turn = || {
+        json!({
+            "model": "bowline/offline", "messages": [{ "role": "user", "content": "echo x" }],
+        })
+    };
+    eventually("a chosen token expires", async || {
+        bench.chat_as(&[("x-session-token", chosen)], turn()).await.status == 403
+    })
+    .await;
+    let by_device = Session { token: device, ..own };
+    eventually("its device's token expires", async || reads(&bench, &by_device).await == 403).await;
     let path = format!("/v1/sessions/{}/token", session.id);
     let made = call(&bench, LOCAL_KEY, Method::POST, &path, Value::Null).await;
     assert!(made.body["expires_at"].is_string(), "{}", made.text);

@@ -41,6 +41,9 @@ pub enum Effect {
         call: Uuid,
         turn: Option<TurnId>,
         work: Work,
+        /// The tool's definition that a person said yes to: another one is not called.
+        #[serde(default)]
+        definition: Option<String>,
     },
     /// Abort the task of a call whose result is no longer needed.
     StopCall {

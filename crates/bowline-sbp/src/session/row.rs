@@ -225,7 +225,8 @@ pub struct AskedRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantRow {
     pub tool: String,
-    /// The device's `surface_id`; `#` and an epoch for one without a name; empty for a server's tool.
+    /// `@` and the device's `surface_id`; `#` and an epoch for one without a name; empty for a server's
+    /// tool.
     pub device: String,
     pub definition: String,
     pub at: Timestamp,

@@ -121,12 +121,21 @@ pub struct Permission {
     /// Wait for a decision although nobody who may give it is attached.
     #[serde(default)]
     pub wait: bool,
+    /// The call was made before a crash, if it needed no question then.
+    #[serde(default)]
+    pub replanned: bool,
 }
 
 impl Permission {
     /// For this approval, in any case.
     pub fn of(approval: Approval) -> Self {
-        Self { approval, definition: String::new(), unless_device_asks: false, wait: true }
+        Self {
+            approval,
+            definition: String::new(),
+            unless_device_asks: false,
+            wait: true,
+            replanned: false,
+        }
     }
 
     /// How long a person may take to decide.

@@ -361,7 +361,7 @@ fn replies_and_effects_survive_the_way_back() {
     survives(replies());
     let reply = |reply| Effect::Reply { to: CommandId(7), reply };
     survives(replies().into_iter().map(reply).collect());
-    let run = |work| Effect::RunCall { call: id(), turn: Some(turn()), work };
+    let run = |work| Effect::RunCall { call: id(), turn: Some(turn()), work, definition: None };
     survives(works().into_iter().map(run).collect());
     survives(vec![
         Effect::StartRound { turn: turn(), attempt: 2, round: 3, spent_usd: 0.1 + 0.2 },

@@ -161,7 +161,7 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
              cost_usd = ?10, prompt_tokens = ?11, completion_tokens = ?12, attach_epoch = ?13,
              turns_accepted = ?14, snapshot_id = ?15, snapshot_seq = ?16, snapshot_at = ?17,
              snapshot_kind = ?18, handed_to = ?19, updated_at = ?20, spent_usd = ?21,
-             title = ?22, auto_title = ?23, stored_bytes = stored_bytes + ?24
+             title = ?22, auto_title = ?23, stored_bytes = min(stored_bytes + ?24, 1 << 60)
          WHERE key = ?1",
     )?
     .execute(params![
@@ -188,24 +188,42 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
         spent_usd,
         titles.given.as_deref(),
         titles.automatic.as_deref(),
-        added_bytes(&commit.writes) as i64,
+        usage::whole(added_text(&commit.writes)),
     ])?;
     Ok(())
 }
 
-/// The bytes that these writes add to a session.
-fn added_bytes(writes: &[Write]) -> u64 {
+/// The bytes of the messages that these writes add to a session. [`append`] counts their blobs.
+fn added_text(writes: &[Write]) -> u64 {
     let added = |write: &Write| match write {
-        Write::Append { entries, .. } => entries.iter().map(|placed| bytes(&placed.entry)).sum(),
+        Write::Append { entries, .. } => {
+            let texts = entries.iter().map(|placed| text_bytes(&placed.entry));
+            texts.fold(0, u64::saturating_add)
+        }
         _ => 0,
     };
-    writes.iter().map(added).sum()
+    writes.iter().map(added).fold(0, u64::saturating_add)
 }
 
-/// The bytes that an entry adds to its session: its message, and the blobs that it refers to.
-pub(super) fn bytes(entry: &NewEntry) -> u64 {
-    let blobs: u64 = references(&entry.message).into_iter().map(|blob| blob.size).sum();
-    entry.message.as_json().len() as u64 + blobs
+/// The bytes of an entry's message, without its blobs.
+pub(super) fn text_bytes(entry: &NewEntry) -> u64 {
+    entry.message.as_json().len() as u64
+}
+
+/// Counts the blobs that the entry at this place uses and no earlier entry of its session does. Not by
+/// the size in a reference: that is a text from the caller, who may never have sent the blob.
+fn count_blobs(conn: &Connection, key: Key, at: i64) -> Result<()> {
+    conn.prepare_cached(
+        "UPDATE sessions SET stored_bytes = min(1 << 60, stored_bytes + (
+             SELECT coalesce(sum(octet_length(blobs.bytes)), 0)
+             FROM blob_uses AS used JOIN blobs ON blobs.hash = used.hash
+             WHERE used.place = ?2 AND NOT EXISTS (
+                 SELECT 1 FROM blob_uses AS earlier
+                 WHERE earlier.hash = used.hash AND earlier.place > ?3 AND earlier.place < ?2)))
+         WHERE key = ?1",
+    )?
+    .execute(params![key, at, place(key, 0)])?;
+    Ok(())
 }
 
 fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()> {
@@ -332,16 +350,16 @@ fn delete_key(conn: &Connection, turn: &[u8; 16]) -> Result<usize> {
     Ok(conn.prepare_cached("DELETE FROM keys WHERE turn_id = ?1")?.execute([turn])?)
 }
 
-/// Writes an entry at its log position (G1).
+/// Writes an entry at its log position (G1), and counts its blobs.
 pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()> {
-    let entry = &placed.entry;
+    let (entry, at) = (&placed.entry, place(key, placed.seq));
     conn.prepare_cached(
         "INSERT INTO entries (place, kind, turn_id, message, model, cost_usd, status, step,
          tether_no, created_at, agent_id, carried, caller, replaces, author)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?
     .execute(params![
-        place(key, placed.seq),
+        at,
         kind_number(entry.kind),
         placed.turn_id.as_bytes(),
         entry.message.as_json(),
@@ -357,7 +375,10 @@ pub(super) fn append(conn: &Connection, key: Key, placed: &Placed) -> Result<()>
         entry.replaces.map(|seq| seq as i64),
         entry.author,
     ])?;
-    blobs::append(conn, key, place(key, placed.seq), &entry.message, &entry.blobs)?;
+    blobs::append(conn, key, at, &entry.message, &entry.blobs)?;
+    if !entry.blobs.is_empty() || !references(&entry.message).is_empty() {
+        count_blobs(conn, key, at)?;
+    }
     match &entry.instruction {
         Some(messages) => instruct(conn, key, messages),
         None => Ok(()),

@@ -8,8 +8,8 @@ use bowline_sbp::session::Placed;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::commit;
 use super::rows::{Key, millis};
+use super::{commit, usage};
 use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
 /// Lives within one transaction, between reading the session's row and writing it.
@@ -26,7 +26,7 @@ struct LogEnd {
     last_seq: Seq,
     tethered: u64,
     cost_usd: f64,
-    /// Bytes that were appended since the log was opened.
+    /// Bytes of messages that were appended since the log was opened, without their blobs.
     added: u64,
     /// A snapshot taken since the log was opened.
     snapshot: Option<Snapshot>,
@@ -37,7 +37,7 @@ impl LogEnd {
     fn pass(&mut self, entry: &NewEntry) {
         self.last_seq += 1;
         self.cost_usd += entry.cost_usd;
-        self.added += commit::bytes(entry);
+        self.added = self.added.saturating_add(commit::text_bytes(entry));
         self.tethered += u64::from(entry.tethered);
     }
 
@@ -124,8 +124,9 @@ impl LogAppender {
     /// Writes the end of the log to the session's row; returns its position and step.
     pub(super) fn close(self, conn: &Connection, at: Timestamp) -> Result<(Seq, u64)> {
         let LogEnd { step_count, last_seq, tethered, cost_usd, added, snapshot } = self.end;
-        conn.prepare_cached("UPDATE sessions SET stored_bytes = stored_bytes + ?2 WHERE key = ?1")?
-            .execute(params![self.key, added as i64])?;
+        let add = "UPDATE sessions SET stored_bytes = min(stored_bytes + ?2, 1 << 60)
+                   WHERE key = ?1";
+        conn.prepare_cached(add)?.execute(params![self.key, usage::whole(added)])?;
         let (key, step, at) = (self.key, step_count as i64, millis(at));
         let (seq, tethered) = (last_seq as i64, tethered as i64);
         match &snapshot {

@@ -23,9 +23,12 @@ pub(super) fn spend(
                                completion_tokens, usd_micros, exports)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
          ON CONFLICT (day, user, user_key) DO UPDATE SET
-             turns = turns + ?4, model_calls = model_calls + ?5,
-             prompt_tokens = prompt_tokens + ?6, completion_tokens = completion_tokens + ?7,
-             usd_micros = usd_micros + ?8, exports = exports + ?9",
+             turns = min(turns + ?4, 1 << 60),
+             model_calls = min(model_calls + ?5, 1 << 60),
+             prompt_tokens = min(prompt_tokens + ?6, 1 << 60),
+             completion_tokens = min(completion_tokens + ?7, 1 << 60),
+             usd_micros = min(usd_micros + ?8, 1 << 60),
+             exports = min(exports + ?9, 1 << 60)",
     )?;
     for key in std::iter::once("").chain(spender.key.as_ref().map(|key| key.as_str())) {
         add.execute(params![
@@ -43,8 +46,9 @@ pub(super) fn spend(
     Ok(())
 }
 
-/// A number of SQLite's. What a server reports may be absurd, and sums must not overflow.
-fn whole(number: u64) -> i64 {
+/// A number of SQLite's. What a server reports may be absurd, and sums must not overflow: a column ends
+/// at `1 << 60`, so that one more addend still fits.
+pub(super) fn whole(number: u64) -> i64 {
     number.min(1 << 48) as i64
 }
 
@@ -88,9 +92,10 @@ pub(super) fn days(conn: &Connection, since: Day, user: Option<UserId>) -> Resul
 
 /// The bytes that the sessions of a user hold.
 pub(super) fn stored_bytes(conn: &Connection, user: UserId) -> Result<u64> {
-    // Most sessions are the owner's, who is not in the index.
-    let mut sum =
-        conn.prepare_cached("SELECT coalesce(sum(stored_bytes), 0) FROM sessions WHERE user = ?1")?;
+    // Most sessions are the owner's, who is not in the index. `sum` would fail if it overflowed.
+    let mut sum = conn.prepare_cached(
+        "SELECT CAST(total(stored_bytes) AS INTEGER) FROM sessions WHERE user = ?1",
+    )?;
     Ok(sum.query_row([user.as_bytes()], |row| row.get::<_, i64>(0))?.max(0) as u64)
 }
 
@@ -115,4 +120,53 @@ fn spent_of(row: &Row<'_>, from: usize) -> Result<Spent> {
         usd_micros: number(4)?,
         exports: number(5)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_sbp::access::OWNER;
+
+    use super::*;
+    use crate::sqlite::schema;
+
+    #[test]
+    fn g11_counters_end_at_a_bound_instead_of_failing() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut conn, "db").unwrap();
+        let (at, spender) = (Timestamp::UNIX_EPOCH, Spender::user(OWNER));
+        let much = u64::MAX;
+        let spent = Spent {
+            turns: much,
+            model_calls: much,
+            prompt_tokens: much,
+            completion_tokens: much,
+            usd_micros: much,
+            exports: much,
+        };
+        spend(&conn, at, &spender, &spent).unwrap();
+        conn.execute(
+            "UPDATE spending SET turns = ?1, model_calls = ?1, prompt_tokens = ?1,
+                 completion_tokens = ?1, usd_micros = ?1, exports = ?1",
+            [i64::MAX],
+        )
+        .unwrap();
+        spend(&conn, at, &spender, &spent).unwrap();
+        let user = spent_on(&conn, Day::of(at), &spender).unwrap().user;
+        let bound = 1u64 << 60;
+        assert_eq!((user.turns, user.model_calls, user.exports), (bound, bound, bound));
+        assert_eq!((user.prompt_tokens, user.completion_tokens), (bound, bound));
+        assert_eq!(user.usd_micros, bound);
+    }
+
+    #[test]
+    fn g11_the_sum_over_sessions_does_not_overflow() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE sessions (user BLOB, stored_bytes INTEGER)").unwrap();
+        assert_eq!(stored_bytes(&conn, OWNER).unwrap(), 0);
+        for stored in [7, i64::MAX, i64::MAX] {
+            conn.execute("INSERT INTO sessions VALUES (?1, ?2)", params![OWNER.as_bytes(), stored])
+                .unwrap();
+        }
+        assert_eq!(stored_bytes(&conn, OWNER).unwrap(), i64::MAX as u64);
+    }
 }

@@ -5,7 +5,8 @@
 //!
 //! An operation checks before it writes: one that returns a refusal has changed nothing, and the
 //! rest of the batch continues. If one fails after its first write (only the database itself can
-//! cause that), the whole batch fails. That saves two savepoint statements per operation.
+//! cause that), the whole batch fails. That saves two savepoint statements per operation. What nobody
+//! waits for has a savepoint: a write that can never succeed is dropped and fails no batch.
 //!
 //! An operation that erases is answered after the write-ahead log was folded into the file (see
 //! [`super::wal`]): what it erased is then in neither of them.
@@ -256,7 +257,7 @@ fn transact(conn: &Connection, batch: &mut [Box<dyn Work>], later: &LaterWrites)
 
 fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>], beside: &[Later]) -> Result<()> {
     execute(conn, "BEGIN IMMEDIATE")?;
-    beside.iter().try_for_each(|write| write(conn))?;
+    beside.iter().try_for_each(|write| run_later(conn, write))?;
     for job in batch {
         let before = conn.total_changes();
         if let Err(error) = job.run(conn) {
@@ -276,6 +277,27 @@ fn run_all(conn: &Connection, batch: &mut [Box<dyn Work>], beside: &[Later]) -> 
     execute(conn, "COMMIT")?;
     failpoint::committed();
     Ok(())
+}
+
+/// Runs what nobody waits for. A write that does not fit the schema is dropped: if it were kept, it
+/// would fail every later batch as well.
+fn run_later(conn: &Connection, write: &Later) -> Result<()> {
+    execute(conn, "SAVEPOINT later")?;
+    match write(conn) {
+        Ok(()) => {}
+        // On a full disk or an I/O error SQLite may have rolled the whole transaction back by itself.
+        Err(error) if conn.is_autocommit() || may_pass(&error) => return Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "a write that can never succeed is dropped");
+            execute(conn, "ROLLBACK TO later")?;
+        }
+    }
+    execute(conn, "RELEASE later")
+}
+
+/// Whether the database is at fault, and not the write.
+fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(_) | Error::Fatal(_) | Error::Closed)
 }
 
 fn execute(conn: &Connection, sql: &str) -> Result<()> {
@@ -302,6 +324,12 @@ impl From<rusqlite::Error> for Error {
                     | (ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase, _) => {
                         Error::Fatal(text)
                     }
+                    (
+                        ErrorCode::ConstraintViolation
+                        | ErrorCode::TypeMismatch
+                        | ErrorCode::TooBig,
+                        _,
+                    ) => Error::Corrupt(text),
                     _ => Error::Unavailable(text),
                 }
             }
@@ -357,6 +385,34 @@ mod tests {
         writer.later(write);
         assert_eq!(count(&writer).await, 2);
         assert!(!writer.has_later());
+    }
+
+    #[tokio::test]
+    async fn what_can_never_be_written_is_dropped_and_fails_nobody() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE t (x INTEGER NOT NULL) STRICT").unwrap();
+        let writer = Writer::start(conn, Folding::default()).unwrap();
+        writer.later(write);
+        // Its first half is taken back, too.
+        writer.later(|conn| {
+            write(conn)?;
+            conn.execute("INSERT INTO t VALUES (9223372036854775807 + 1)", [])?;
+            Ok(())
+        });
+        writer.later(write);
+        writer.run(write).await.unwrap();
+        assert_eq!(count(&writer).await, 3);
+        assert!(!writer.has_later());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_for_now_is_kept() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE t (x)").unwrap();
+        let writer = Writer::start(conn, Folding::default()).unwrap();
+        writer.later(|_| Err(Error::Unavailable("the disk is full".into())));
+        assert!(matches!(writer.run(write).await, Err(Error::Unavailable(_))));
+        assert!(writer.has_later());
     }
 
     #[tokio::test]

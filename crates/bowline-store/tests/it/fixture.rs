@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bowline_sbp::access::OWNER;
-use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::approval::Approval;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;

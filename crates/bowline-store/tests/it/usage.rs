@@ -1,14 +1,18 @@
 //! Contract of every backend: what is stored is counted, in the same transaction and for whoever did it.
 
 use bowline_sbp::access::{CredentialId, OWNER};
+use bowline_sbp::blob::{Blob, BlobRef};
 use bowline_sbp::budget::{Day, Spender, Spent};
-use bowline_sbp::id::UserId;
+use bowline_sbp::id::{SessionId, UserId};
+use bowline_sbp::message::Message;
 use bowline_sbp::session::TurnRequest;
-use bowline_store::{AuditEntry, AuditQuery, NewExport};
+use bowline_store::{AuditEntry, AuditQuery, NewEntry, NewExport};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::value::to_raw_value;
 use uuid::Uuid;
 
 use crate::backends::backends;
+use crate::blobs::{showing, submit_image};
 use crate::fixture::*;
 use crate::live::*;
 
@@ -16,6 +20,8 @@ backends! {
     a_turn_counts_itself_for_its_user_and_key
     exports_count_themselves_and_what_passes_through_is_counted_with_the_next_commit
     a_session_counts_its_bytes_until_it_is_deleted
+    a_blob_counts_once_in_a_session_by_its_real_size
+    g11_a_reference_to_a_blob_that_never_came_counts_as_text
     days_that_are_long_gone_are_forgotten
     the_audit_is_read_newest_first_and_tallies_are_one_entry_an_hour
 }
@@ -83,6 +89,53 @@ async fn a_session_counts_its_bytes_until_it_is_deleted(store: S) {
     assert_eq!(store.stored_bytes(OWNER).await.unwrap(), both, "a fork shares what it has");
     Live::of(&store, imported.id).await.delete().await;
     assert_eq!(store.stored_bytes(OWNER).await.unwrap(), bytes as u64);
+}
+
+/// The bytes of a session's messages, without blobs.
+async fn text_of(store: &S, id: SessionId) -> u64 {
+    let entries = store.entries_after(id, 0, 100).await.unwrap();
+    entries.iter().map(|entry| entry.message.as_json().len() as u64).sum()
+}
+
+async fn a_blob_counts_once_in_a_session_by_its_real_size(store: S) {
+    let mut live = Live::new(&store).await;
+    let blob = Blob::new(vec![1; 1000]);
+    for with_bytes in [true, false, true] {
+        submit_image(&mut live, &blob, with_bytes).await;
+        live.answer("nice").await;
+        let text = text_of(&store, live.id()).await;
+        assert_eq!(store.stored_bytes(OWNER).await.unwrap(), text + 1000);
+    }
+    let before = store.stored_bytes(OWNER).await.unwrap();
+    let mut import = import_of("elsewhere", 1);
+    let entry = NewEntry::message(showing("user", &blob));
+    import.entries.push(imported(NewEntry { blobs: vec![blob], ..entry }));
+    let other = store.import(import).await.unwrap().session.id;
+    let added = store.stored_bytes(OWNER).await.unwrap() - before;
+    assert_eq!(added, text_of(&store, other).await + 1000, "it is stored for that session, too");
+}
+
+/// A message that refers to blobs of any size that nobody sent.
+fn lying() -> Message {
+    let never_sent = BlobRef { size: u64::MAX, ..Blob::new(vec![9; 10]).reference() };
+    let url = format!("data:image/png;base64,{never_sent}");
+    let part = serde_json::json!({"type": "image_url", "image_url": {"url": url}});
+    let message = serde_json::json!({"role": "user", "content": [part, part]});
+    Message::read(to_raw_value(&message).unwrap()).unwrap()
+}
+
+async fn g11_a_reference_to_a_blob_that_never_came_counts_as_text(store: S) {
+    let mut live = Live::new(&store).await;
+    for _ in 0..2 {
+        let asked = TurnRequest { messages: vec![lying()], ..request("") };
+        live.submit_as(asked, None).await;
+        live.answer("I see nothing").await;
+    }
+    let mut import = import_of("elsewhere", 1);
+    import.entries.extend([lying(), lying()].map(NewEntry::message).map(imported));
+    let other = store.import(import).await.unwrap().session.id;
+    let text = text_of(&store, live.id()).await + text_of(&store, other).await;
+    assert_eq!(store.stored_bytes(OWNER).await.unwrap(), text);
 }
 
 async fn days_that_are_long_gone_are_forgotten(store: S) {

@@ -216,6 +216,10 @@ impl Machine {
         let known = self.asked.iter().find(|asked| asked.place == place && asked.is_of(turn));
         let (stands, shown) = match known {
             Some(known) => (known.live(), known.shown.clone()),
+            // It was allowed without a question, and may have run.
+            None if permission.replanned && !call.plan.again => {
+                return self.call_done(call, Err(CALL_INTERRUPTED.into()), now, step);
+            }
             None => match self.permitted(&call, &permission) {
                 Permitted::Now(consent) => {
                     return self.make_call(Call { consent, ..call }, now, step);
@@ -256,7 +260,11 @@ impl Machine {
                     CallOf::Command(_) => None,
                 };
                 let work = call.plan.work.clone();
-                step.effect(Effect::RunCall { call: call.plan.id, turn, work });
+                let definition = match &call.consent {
+                    Consent::Person(shown) => Some(shown.definition.clone()),
+                    Consent::Rule | Consent::DeviceAsks => None,
+                };
+                step.effect(Effect::RunCall { call: call.plan.id, turn, work, definition });
                 self.calls.push(Call { state: CallState::Task, ..call });
             }
             Work::Device { input, patience, wait, .. } => {
@@ -284,7 +292,7 @@ impl Machine {
         let CallState::Device { target, last, .. } = &mut call.state else { return };
         let fits = |surface: &Surface, tool: &SurfaceTool| {
             last.as_ref().is_none_or(|last| last.is(surface.epoch, surface.device()))
-                && call.consent.covers(surface, tool)
+                && call.consent.covers(surface, tool, &self.surfaces)
         };
         let found = self.surface_with(tool, fits);
         let busy = |epoch| self.calls.iter().filter(|call| call.is_at(epoch)).count();

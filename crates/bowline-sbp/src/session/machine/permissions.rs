@@ -44,13 +44,18 @@ pub(super) struct Allowed {
 
 impl Consent {
     /// Whether the call may go to that tool of that surface.
-    pub(super) fn covers(&self, surface: &Surface, tool: &SurfaceTool) -> bool {
+    pub(super) fn covers(&self, surface: &Surface, tool: &SurfaceTool, all: &[Surface]) -> bool {
         match self {
             Consent::Rule => true,
             Consent::DeviceAsks => tool.asks,
             Consent::Person(shown) => {
                 let is_it = match surface.device() {
-                    None => surface.epoch == shown.epoch || surface.epoch > shown.newer_than,
+                    // Another one can be the same device only when that is gone.
+                    None => {
+                        let is_there = all.iter().any(|other| other.epoch == shown.epoch);
+                        surface.epoch == shown.epoch
+                            || (!is_there && surface.epoch > shown.newer_than)
+                    }
                     Some(_) => true,
                 };
                 surface.device() == shown.device.as_deref()
@@ -135,7 +140,7 @@ impl Machine {
         let tool = surface.tools.iter().find(|known| known.name == *tool)?;
         let device = surface.device().map(str::to_owned);
         Some(CallTarget {
-            device: device.clone().unwrap_or_else(|| format!("#{epoch}")),
+            device: grant_key(device.as_deref(), epoch),
             asks: tool.asks,
             shown: Allowed { device, definition: tool.definition(), epoch, newer_than },
         })
@@ -144,11 +149,7 @@ impl Machine {
     /// A person allowed the tool of this approval for good.
     pub(super) fn grant(&mut self, asked: &Question, now: Now, step: &mut Step) {
         let shown = &asked.shown;
-        let device = match (&shown.device, shown.epoch) {
-            (Some(name), _) => name.clone(),
-            (None, 0) => String::new(),
-            (None, epoch) => format!("#{epoch}"),
-        };
+        let device = grant_key(shown.device.as_deref(), shown.epoch);
         let grant = GrantRow {
             tool: asked.approval.tool_name.clone(),
             device,
@@ -161,6 +162,15 @@ impl Machine {
             self.grants.remove(0);
         }
         step.write(Write::Grant(grant));
+    }
+}
+
+/// A device in [`GrantRow::device`]. Names and epochs cannot be taken for each other.
+fn grant_key(name: Option<&str>, epoch: u64) -> String {
+    match (name, epoch) {
+        (Some(name), _) => format!("@{name}"),
+        (None, 0) => String::new(),
+        (None, epoch) => format!("#{epoch}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::approval::Approval;
 use bowline_sbp::completion::ToolCall;
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::message::EntryKind;

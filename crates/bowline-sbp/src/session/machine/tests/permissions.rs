@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::access::OWNER;
-use crate::approval::{Approval, ApprovalState, Decider};
+use crate::approval::{Approval, Decider};
 use crate::completion::ToolCall;
 use crate::id::{ApprovalId, UserId};
 use crate::session::{Attach, Author, Permission, PlannedCall, Refusal, ReplicaId, Work};
@@ -158,8 +158,59 @@ fn g21_a_yes_is_for_the_device_and_the_definition_that_were_shown() {
     bench.device(None, camera(), Some(OWNER));
     bench.device(None, camera(), Some(OWNER));
     bench.calls(1, planned(1), |_| {});
+    bench.device(None, camera(), Some(OWNER));
     bench.decided(1, false, decider(OWNER, "local"));
-    assert_eq!(bench.sent(), [2]);
+    assert_eq!(bench.sent(), [2], "it is still there");
+    let mut bench = Bench::new();
+    bench.device(Some("desk"), SurfaceTool::named("none"), Some(OWNER));
+    bench.device(None, camera(), None);
+    bench.calls(1, planned(1), |_| {});
+    bench.fact(Fact::SurfaceGone { epoch: 2 });
+    bench.device(None, camera(), None);
+    bench.decided(1, false, decider(OWNER, "local"));
+    assert_eq!(bench.sent(), [3], "it may have come back");
+}
+
+#[test]
+fn g21_a_name_is_not_taken_for_an_attachment_without_one() {
+    let mut bench = Bench::new();
+    bench.device(None, camera(), Some(OWNER));
+    bench.calls(1, planned(1), |_| {});
+    bench.decided(1, true, decider(OWNER, "local"));
+    bench.answered_by(1, 1);
+    bench.device(Some("#1"), camera(), Some(OWNER));
+    let step = bench.calls(2, planned(2), |_| {});
+    assert!(step.names().contains(&"ask"), "{step:?}");
+}
+
+#[test]
+fn g9_what_was_allowed_without_a_question_is_not_made_again_after_a_crash() {
+    for (replanned, again, is_sent) in
+        [(true, false, false), (true, true, true), (false, false, true)]
+    {
+        let mut bench = Bench::new();
+        bench.device(Some("phone"), SurfaceTool { asks: true, ..camera() }, Some(OWNER));
+        let mut plan = PlannedCall { again, ..planned(1) };
+        plan.permission.as_mut().unwrap().replanned = replanned;
+        let step = bench.calls(1, plan, |_| {});
+        assert_eq!(!bench.sent().is_empty(), is_sent, "{replanned} {again}: {step:?}");
+    }
+}
+
+#[test]
+fn g21_a_servers_tool_is_called_by_the_definition_that_was_shown() {
+    let mut bench = Bench::new();
+    bench.device(Some("desk"), SurfaceTool::named("none"), Some(OWNER));
+    let mut plan = planned(1);
+    plan.work = Work::Task { tool: "mcp_files_write".into(), input: Value::Null };
+    plan.permission.as_mut().unwrap().definition = "as it was".into();
+    bench.calls(1, plan, |_| {});
+    let step = bench.decided(1, false, decider(OWNER, "local"));
+    let run = |effect: &Effect| match effect {
+        Effect::RunCall { definition, .. } => definition.clone(),
+        _ => None,
+    };
+    assert_eq!(step.effects.iter().find_map(run).as_deref(), Some("as it was"));
 }
 
 #[test]
