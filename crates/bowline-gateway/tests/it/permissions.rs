@@ -317,10 +317,17 @@ async fn g20_a_shared_session_says_who_said_what() {
     let session = session_of(&bench, &ada.key).await;
     share(&bench, &ada.key, &session, "bob", "talk").await;
     let by = |key: &str| Session { token: key.to_owned(), ..session.clone() };
+    let joining = |name: &str| {
+        let mut hello = crate::bench::hello(&by(&ada.key), json!({ "surface_id": name }));
+        hello["join"] = json!(true);
+        hello
+    };
+    let mut late = bench.socket(&session.id).await;
+    late.send(joining("late")).await;
+    late.until("SESSION_ATTACHED").await;
+    drop(late);
     let mut first = bench.socket(&session.id).await;
-    let mut hello = crate::bench::hello(&by(&ada.key), json!({ "surface_id": "a" }));
-    hello["join"] = json!(true);
-    first.send(hello).await;
+    first.send(joining("a")).await;
     first.until("SESSION_ATTACHED").await;
     let (mut guest, _) = bench.attach_as(&by(&bob.key), json!({})).await;
     let says = |n: &str, text: &str| {
@@ -350,12 +357,12 @@ async fn g20_a_shared_session_says_who_said_what() {
     let bob = Some(json!("bob"));
     let expected = [("echo from bob", bob.clone()), ("echo from ada", None), ("echo by http", bob)];
     assert_eq!(said, expected.map(|(text, author)| (json!(text), author)));
-    // A surface that comes later is told, too.
+    // A surface that was away is told, too.
     let mut late = bench.socket(&session.id).await;
-    let mut hello = crate::bench::hello(&by(&ada.key), json!({ "surface_id": "late" }));
-    hello["join"] = json!(true);
-    late.send(hello).await;
-    late.until("SESSION_ATTACHED").await;
+    late.send(joining("late")).await;
+    let missed = late.until("TETHER_TURN").await;
+    let first = missed.iter().find(|frame| frame["type"] == "USER_TURN").unwrap();
+    assert_eq!((&first["content"], &first["author"]), (&json!("echo from bob"), &json!("bob")));
 }
 
 #[tokio::test]

@@ -209,9 +209,9 @@ impl World {
             .map(|row| row.approval.approval_id)
             .collect();
         if let Some(approval) = self.random.pick(&open).copied() {
-            let approved = self.random.percent(75);
+            let (approved, always) = (self.random.percent(75), self.random.percent(30));
             let by = Decider { user: OWNER, credential: "local".into(), from: None };
-            let request = self.ask(at, Command::Decide { approval, approved, always: false, by });
+            let request = self.ask(at, Command::Decide { approval, approved, always, by });
             self.clients[at].waits_for = Some(request);
         }
     }

@@ -26,6 +26,8 @@ pub(super) struct Past {
     /// The call that each approval is about.
     pub(super) asked: BTreeMap<ApprovalId, String>,
     pub(super) approvals: BTreeMap<ApprovalId, Vec<ApprovalState>>,
+    /// Tools that were allowed for good.
+    pub(super) granted: BTreeSet<String>,
     pub(super) handed_off: bool,
     pub(super) deleted: bool,
 }

@@ -86,7 +86,9 @@ pub(super) fn plan(
         n,
         call,
         work,
-        permission: tool.asks.then_some(Permission::of(approval)),
+        permission: tool
+            .asks
+            .then(|| Permission { replanned: after_crash, ..Permission::of(approval) }),
         again: tool.again,
     }
 }

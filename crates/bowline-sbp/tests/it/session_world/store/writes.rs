@@ -23,7 +23,10 @@ impl Store {
             Write::Forget { turn } => self.forget(rows, *turn),
             Write::Ask(row) => self.ask(rows, row),
             Write::StepApproval { id, state, .. } => self.step_approval(rows, *id, *state),
-            Write::Grant(grant) => rows.grants.push(grant.clone()),
+            Write::Grant(grant) => {
+                self.past.granted.insert(grant.tool.clone());
+                rows.grants.push(grant.clone());
+            }
             Write::Attach(row) => {
                 if !self.past.epochs.insert(row.epoch) || row.epoch > rows.head.attach_epoch {
                     self.breaks(format!("the epoch {} was given out before", row.epoch));
