@@ -70,6 +70,7 @@ impl Surface {
             join: config.join,
             take_over: config.take_over,
             explicit_ack: true,
+            approves: config.approves,
         });
         let (commands, asked) = mpsc::channel(COMMANDS);
         let (given, events) = mpsc::channel(EVENTS);

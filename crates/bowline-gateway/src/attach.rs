@@ -184,7 +184,7 @@ async fn arrive(
         join: frame.join,
         take_over: frame.take_over,
         guest: !rights.is_own(),
-        approver: rights.may(Action::Decide).then(|| rights.identity.user()),
+        approver: (frame.approves && rights.may(Action::Decide)).then(|| rights.identity.user()),
     };
     let registered = attach.tools.iter().map(|tool| tool.name.clone()).collect();
     let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;

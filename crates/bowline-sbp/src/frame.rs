@@ -72,6 +72,8 @@ pub struct Attach {
     /// Only `TETHER_ACK` confirms delivery: a proxy may answer pings although the text never
     /// reached the page (SBP-L2-21, ours).
     pub explicit_ack: bool,
+    /// Somebody is there who can answer questions about tool calls; so it is, unless it says no (ours).
+    pub approves: bool,
 }
 
 /// `USER_MESSAGE`.
@@ -126,6 +128,7 @@ impl ClientFrame {
                 join: flag_of(&fields, "join"),
                 take_over: flag_of(&fields, "take_over"),
                 explicit_ack: says_explicit_ack(&fields),
+                approves: fields.get("approves") != Some(&Value::Bool(false)),
             })),
             "DETACH" => Ok(Self::Detach),
             "PING" => Ok(Self::Ping),

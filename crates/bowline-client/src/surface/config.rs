@@ -25,6 +25,9 @@ pub struct SurfaceConfig {
     pub join: bool,
     /// Close all other surfaces.
     pub take_over: bool,
+    /// Whether somebody is there who answers [`Event::ApprovalAsked`](super::Event::ApprovalAsked). If
+    /// not, and nobody else is, a tool call that asks is refused at once.
+    pub approves: bool,
     /// The back-off between attempts to connect; see [`Backoff`] for the defaults.
     pub backoff: Backoff,
 }
@@ -69,6 +72,7 @@ mod tests {
             surface: SurfaceContext::default(),
             join: false,
             take_over: false,
+            approves: true,
             backoff: Backoff::default(),
         };
         let text = format!("{config:?}");

@@ -203,6 +203,7 @@ mod tests {
             surface: SurfaceContext::default(),
             join: false,
             take_over: false,
+            approves: true,
             backoff: Default::default(),
         }
     }

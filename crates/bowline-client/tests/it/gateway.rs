@@ -50,6 +50,7 @@ impl Gateway {
             surface: Default::default(),
             join: false,
             take_over: false,
+            approves: true,
             backoff: Backoff { start: Duration::from_millis(1), cap: Duration::from_millis(1) },
         }
     }

@@ -208,6 +208,14 @@ async fn g21_where_nobody_can_be_asked_the_tool_says_so_at_once_and_names_the_ru
     let answer = use_camera(&bench, &session, json!({})).await.unwrap();
     assert!(answer.contains("[[tools.rules]]") && answer.contains("camera"), "{answer}");
     assert!(approvals(&bench, &session).await.is_empty());
+    // Nor is a surface that may, where nobody answers.
+    let mut mute = bench.socket(&session.id).await;
+    let mut hello = crate::bench::hello(&session.as_owner(), json!({ "surface_id": "script" }));
+    (hello["join"], hello["approves"]) = (json!(true), json!(false));
+    mute.send(hello).await;
+    mute.until("SESSION_ATTACHED").await;
+    let answer = use_camera(&bench, &session, json!({})).await.unwrap();
+    assert!(answer.contains("[[tools.rules]]"), "{answer}");
     // Who says that they wait gets an answer later, from anywhere.
     let answer = use_camera(&bench, &session, json!({ "approvals": "wait" }));
     eventually("it is asked", async || approvals(&bench, &session).await.len() == 1).await;

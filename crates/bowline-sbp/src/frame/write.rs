@@ -22,6 +22,7 @@ fn value(frame: &ClientFrame) -> Value {
             "join": attach.join,
             "take_over": attach.take_over,
             "ack": if attach.explicit_ack { "explicit" } else { "pong" },
+            "approves": attach.approves,
         }),
         ClientFrame::Detach => json!({ "type": "DETACH" }),
         ClientFrame::Ping => json!({ "type": "PING" }),
@@ -77,6 +78,7 @@ mod tests {
                 join: ours,
                 take_over: !ours,
                 explicit_ack: ours,
+                approves: ours,
             })
         };
         let message = |model| {

@@ -71,6 +71,8 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         },
         join: true,
         take_over: args.take_over,
+        // With one message and nothing to read, nobody can say yes.
+        approves: first.is_none(),
         backoff: Default::default(),
     })
     .map_err(Failure::new)?;

@@ -31,6 +31,7 @@ async fn rig(wire: usize) -> Rig {
         surface: SurfaceContext::default(),
         join: false,
         take_over: false,
+        approves: true,
         backoff: Backoff::default(),
     });
     let (near, far) = tokio::io::duplex(wire);
