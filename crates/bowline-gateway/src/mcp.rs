@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bowline_sbp::error::{Code, Failure};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -94,14 +94,7 @@ impl Offered {
 
     /// All that its server says of it, as JSON text.
     pub(crate) fn pinned(&self) -> String {
-        let definition: Value =
-            serde_json::from_str(self.tool.definition.get()).unwrap_or_default();
-        let function = &definition["function"];
-        json!({
-            "description": function["description"], "input_schema": function["parameters"],
-            "read_only": self.tool.read_only,
-        })
-        .to_string()
+        self.tool.pinned.clone()
     }
 
     /// Calls it. The error is a text for the model.

@@ -33,6 +33,8 @@ pub(crate) struct Tool {
     pub idempotent: bool,
     /// Its server says that it changes nothing.
     pub read_only: bool,
+    /// All that is said of it, as JSON text. Made once: every round of a turn compares it.
+    pub pinned: String,
     pub work: ToolAction,
 }
 
@@ -77,6 +79,7 @@ pub(super) fn for_resources(server: &str, tools: &[Tool]) -> Vec<Tool> {
         let name = format!("{PREFIX}{server}_{tool}");
         let definition = definition(&name, &description, &schema);
         Tool {
+            pinned: pinned(&description, &schema, true),
             name,
             tool: tool.into(),
             description,
@@ -88,6 +91,11 @@ pub(super) fn for_resources(server: &str, tools: &[Tool]) -> Vec<Tool> {
     };
     let ours = ours.into_iter().map(tool);
     ours.filter(|ours| !tools.iter().any(|tool| tool.name == ours.name)).collect()
+}
+
+fn pinned(description: &str, schema: &impl Serialize, read_only: bool) -> String {
+    json!({ "description": description, "input_schema": schema, "read_only": read_only })
+        .to_string()
 }
 
 fn definition(name: &str, description: &str, schema: &impl Serialize) -> Box<RawValue> {
@@ -112,8 +120,10 @@ fn tool(name: String, listed: &LibraryPage, settings: &McpServerConfig) -> Tool 
     let harmless = hints.is_some_and(|hints| {
         hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
     });
+    let read_only = hints.is_some_and(|hints| hints.read_only_hint == Some(true));
     Tool {
-        read_only: hints.is_some_and(|hints| hints.read_only_hint == Some(true)),
+        read_only,
+        pinned: pinned(&description, &schema, read_only),
         idempotent: harmless || settings.is_idempotent(&listed.name),
         tool: listed.name.to_string(),
         definition: definition(&name, &description, &schema),
