@@ -5,9 +5,12 @@
 //! that send a byte now and then would stay open for ever (measured). Nor has it a write timeout
 //! for clients that send a request and never read.
 //!
+//! Connections come from its sockets, and from inside the process by an [`Entrance`]; both are served in
+//! the same way.
+//!
 //! Invariants
-//! - A connection holds a permit of the global limit and of the limit of its address, or it is not
-//!   served.
+//! - A connection holds a permit of the global limit and of the limit of its address or device, or it
+//!   is not served.
 //! - No connection is taken in the clear from another machine, unless the configuration says so
 //!   ([`crate::exposure`]).
 //! - TLS handshake, request head, the idle time between two requests and every write have a deadline.
@@ -16,6 +19,9 @@
 //!   ([`crate::reads`]).
 //! - Once stopped, no new connection is accepted, and connections end after the current response.
 
+mod connection;
+mod entrance;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,28 +29,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::upgrade::Upgraded;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::{Request, Response};
 use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
-use tower::{Service, ServiceExt as _};
+use tower::Service;
 
+pub use self::connection::taken_over;
+use self::connection::{Remote, connection, secured};
+use self::entrance::Entering;
+pub use self::entrance::{Entrance, EntryRefused};
 use crate::exposure::{DoorConfig, PlainAddress, TakenFrom};
-use crate::forwarded;
-use crate::head_wait::HeadTimer;
-use crate::linger::{EarlyAnswer, Linger};
 use crate::loopback;
-use crate::peer::{Addresses, ConnectionPermit, Peer};
-use crate::reads::{Exchange, Reads};
-use crate::stall::StallGuard;
-use crate::stream::Stream;
+use crate::peer::{ConnectionPermit, OpenConnections};
 use crate::tls::{BadCertificate, Certificate};
 
 /// The pause after a failed accept: most likely the process is out of file descriptors, and some
@@ -62,8 +61,8 @@ const SMALLEST_HEAD: usize = 8 << 10;
 pub struct DoorLimits {
     /// Open connections; further ones wait for one to close.
     pub connections: usize,
-    /// The same per IPv4 address or IPv6 network; further ones are closed at once. 127.0.0.1, ::1
-    /// and trusted proxies are exempt. 0: no limit.
+    /// The same per IPv4 address, IPv6 network or device; further ones are closed at once. 127.0.0.1,
+    /// ::1 and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
     /// The largest request head, in bytes; at least 8 KiB.
     pub request_head: usize,
@@ -118,6 +117,10 @@ pub struct Door {
     limits: DoorLimits,
     trusted: Vec<IpNet>,
     taken_from: TakenFrom,
+    places: Arc<Semaphore>,
+    open: Arc<OpenConnections>,
+    entrance: Entrance,
+    entering: mpsc::UnboundedReceiver<Entering>,
 }
 
 impl Door {
@@ -132,7 +135,21 @@ impl Door {
         })?;
         loopback::without_pacing(&listener, address.ip());
         let address = listener.local_addr().unwrap_or(address);
-        Ok(Self { listener, address, certificate, limits, trusted, taken_from })
+        let places = Arc::new(Semaphore::new(limits.connections));
+        let open = OpenConnections::new(limits.connections_per_address);
+        let (entrance, entering) = Entrance::new(Arc::clone(&places), Arc::clone(&open));
+        Ok(Self {
+            listener,
+            address,
+            certificate,
+            limits,
+            trusted,
+            taken_from,
+            places,
+            open,
+            entrance,
+            entering,
+        })
     }
 
     /// The bound address.
@@ -142,6 +159,12 @@ impl Door {
 
     pub fn is_tls(&self) -> bool {
         self.certificate.is_some()
+    }
+
+    /// The way in for connections that begin inside the process. What enters before [`Door::serve`]
+    /// waits for it.
+    pub fn entrance(&self) -> Entrance {
+        self.entrance.clone()
     }
 
     /// Serves until `stop` is cancelled; then its connections end, which [`Connections`] waits for.
@@ -159,31 +182,64 @@ impl Door {
         let renewing = self.certificate.clone().map(|certificate| certificate.watch());
         let _renewing = renewing.map(|watch| AbortOnDropHandle::new(tokio::spawn(watch)));
         let connections = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(self.limits.connections));
-        let addresses = Addresses::new(self.limits.connections_per_address);
-        let state = Arc::new(DoorState {
-            certificate: self.certificate,
-            limits: self.limits,
-            trusted: self.trusted,
-            stop,
+        let Self { certificate, limits, trusted, mut entering, .. } = self;
+        let state = Arc::new(DoorState { certificate, limits, trusted, stop });
+        let accepting = Accepting {
+            listener: self.listener,
+            taken_from: self.taken_from,
+            places: self.places,
+            open: self.open,
+            state: &state,
+        };
+        let accepting = accepting.run(|socket: TcpStream, from: SocketAddr, place| {
+            let (state, service) = (Arc::clone(&state), service.clone());
+            connections.spawn(async move {
+                if let Some(stream) = secured(socket, &state).await {
+                    connection(stream, Remote::Address(from.ip()), state, service, place).await;
+                }
+            });
         });
-        let mut warnings = Warnings::default();
-        loop {
-            let place = tokio::select! {
-                place = Arc::clone(&places).acquire_owned() => place,
-                () = state.stop.cancelled() => break,
-            };
-            let Ok(place) = place else { break };
-            let (stream, from) = tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection could not be accepted");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                        continue;
-                    }
-                },
-                () = state.stop.cancelled() => break,
+        let entering = async {
+            while let Some(Entering { stream, device, place }) = entering.recv().await {
+                let (state, service) = (Arc::clone(&state), service.clone());
+                connections.spawn(connection(
+                    stream,
+                    Remote::Device(device),
+                    state,
+                    service,
+                    place,
+                ));
+            }
+        };
+        tokio::select! {
+            _ = async { tokio::join!(accepting, entering) } => {}
+            () = state.stop.cancelled() => {}
+        }
+        connections.close();
+        Connections(connections)
+    }
+}
+
+/// The accept loop of a listener.
+struct Accepting<'a> {
+    listener: TcpListener,
+    taken_from: TakenFrom,
+    places: Arc<Semaphore>,
+    open: Arc<OpenConnections>,
+    state: &'a DoorState,
+}
+
+impl Accepting<'_> {
+    async fn run(self, serve: impl Fn(TcpStream, SocketAddr, ConnectionPermit)) {
+        let (state, mut warnings) = (self.state, Warnings::default());
+        while let Ok(place) = Arc::clone(&self.places).acquire_owned().await {
+            let (socket, from) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
             };
             if !self.taken_from.takes(from.ip(), &state.trusted) {
                 warnings.log(|| {
@@ -195,7 +251,7 @@ impl Door {
                 });
                 continue;
             }
-            let Ok(of_address) = addresses.place(from.ip(), &state.trusted) else {
+            let Ok(of_address) = self.open.from_address(from.ip(), &state.trusted) else {
                 warnings.log(|| {
                     tracing::warn!(
                         from = %from.ip(),
@@ -206,11 +262,8 @@ impl Door {
                 });
                 continue;
             };
-            let place = ConnectionPermit::new(place, of_address);
-            connections.spawn(connection(stream, from, Arc::clone(&state), service.clone(), place));
+            serve(socket, from, ConnectionPermit::new(place, of_address));
         }
-        connections.close();
-        Connections(connections)
     }
 }
 
@@ -247,91 +300,6 @@ impl Connections {
     pub async fn ended(&self, within: Duration) -> bool {
         tokio::time::timeout(within, self.0.wait()).await.is_ok()
     }
-}
-
-async fn connection<S, B>(
-    stream: TcpStream,
-    from: SocketAddr,
-    state: Arc<DoorState>,
-    service: S,
-    place: ConnectionPermit,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let _ = stream.set_nodelay(true);
-    let limits = &state.limits;
-    let stream = match &state.certificate {
-        None => Stream::Plain(stream),
-        Some(certificate) => {
-            let accepting = certificate.acceptor().accept(stream);
-            match tokio::time::timeout(limits.header_timeout, accepting).await {
-                Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
-                // A failed or timed-out handshake is the client's fault: not logged.
-                _ => return,
-            }
-        }
-    };
-    let (early, exchange) = (EarlyAnswer::default(), Exchange::default());
-    let half_closed = CancellationToken::new();
-    let answer = {
-        let (state, early, exchange) = (Arc::clone(&state), early.clone(), exchange.clone());
-        let half_closed = half_closed.clone();
-        service_fn(move |mut request: Request<Incoming>| {
-            exchange.respond();
-            let address = forwarded::behind(from.ip(), request.headers(), &state.trusted);
-            let is_forwarded = forwarded::is_forwarded(request.headers());
-            let (place, half_closed) = (place.clone(), half_closed.clone());
-            request.extensions_mut().insert(Peer { address, is_forwarded, place, half_closed });
-            let has_body = !request.body().is_end_stream();
-            let answering = service.clone().oneshot(request);
-            let (early, exchange) = (early.clone(), exchange.clone());
-            async move {
-                let mut response = answering.await?;
-                let status = response.status();
-                early.set(has_body && (status.is_client_error() || status.is_server_error()));
-                if status == StatusCode::SWITCHING_PROTOCOLS {
-                    exchange.upgrade();
-                }
-                if status == StatusCode::PAYLOAD_TOO_LARGE {
-                    // The rest of the body is not read, so no further request can follow.
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response)
-            }
-        })
-    };
-    let stream = StallGuard::new(stream, limits.write_timeout);
-    let timer = HeadTimer::new(limits.header_timeout, exchange.clone());
-    let stream = Linger::new(stream, early);
-    let stream = Reads::new(stream, exchange, limits.half_closed, half_closed.clone());
-    let connection = http1::Builder::new()
-        .timer(timer)
-        .header_read_timeout(limits.keep_alive.min(LONGEST_KEEP_ALIVE))
-        .keep_alive(!limits.keep_alive.is_zero())
-        .max_buf_size(limits.request_head.max(SMALLEST_HEAD))
-        .serve_connection(TokioIo::new(stream), answer)
-        .with_upgrades();
-    tokio::pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = state.stop.cancelled() => connection.as_mut().graceful_shutdown(),
-        () = half_closed.cancelled() => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
-}
-
-/// The socket of an upgraded connection, and the bytes already read from it. Writes no longer have
-/// a deadline: the caller has to set its own.
-pub fn taken_over(upgraded: Upgraded) -> Option<(Stream, Bytes)> {
-    let parts = upgraded.downcast::<TokioIo<Reads<Linger<StallGuard<Stream>>>>>().ok()?;
-    let guarded = parts.io.into_inner().into_inner().into_inner();
-    Some((guarded.into_inner(), parts.read_buf))
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`door`] | a listener: connection limits, TLS, drain; passes requests to a service |
+//! | [`door`] | a listener: connection limits, TLS, drain; passes requests to a service; takes streams of devices |
 //! | [`exposure`] | where a server listens, and whether it may without TLS |
-//! | [`peer`] | the client address of a request, and connections per address |
+//! | [`peer`] | who sent a request, and connections per address or device |
 //! | [`forwarded`] | what proxies say about whom they call for |
 //! | [`tls`] | the certificate, reloaded when the files change |
 //! | [`certificate`] | what a certificate file says: its names, whether it is self-signed |
@@ -42,7 +42,7 @@ mod stall;
 mod stream;
 pub mod tls;
 
-pub use door::{Door, DoorError, DoorLimits};
+pub use door::{Door, DoorError, DoorLimits, Entrance, EntryRefused};
 pub use exposure::DoorConfig;
-pub use peer::{ConnectionPermit, Peer};
+pub use peer::{ConnectionPermit, DeviceEntry, Peer, PeerName};
 pub use stream::Stream;

@@ -1,10 +1,12 @@
-//! The client address of a request, and the connection limits per address.
+//! Who sent a request: a client address or a device; and the connection limits of each.
 //!
 //! For a connection from a trusted proxy, the client address is taken from what the proxy says
-//! ([`crate::forwarded`]). From any other peer that is ignored.
+//! ([`crate::forwarded`]). From any other peer that is ignored. A device was authenticated before its
+//! connection came in ([`crate::door::Entrance`]); it has no address.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
@@ -17,8 +19,10 @@ use crate::loopback::{is_localhost, is_loopback};
 /// The peer of a request; the listener puts it into the request's extensions.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// The client address, behind trusted proxies.
+    /// The client address, behind trusted proxies; [`NO_ADDRESS`] for a device.
     pub address: IpAddr,
+    /// The device that the connection is from, if it came from inside the process.
+    pub device: Option<DeviceEntry>,
     /// A proxy passed the request on, trusted or not: who sent it may be anywhere.
     pub is_forwarded: bool,
     /// The connection's permit. To be kept for as long as an upgraded connection is open.
@@ -30,9 +34,57 @@ pub struct Peer {
 
 impl Peer {
     /// Whether the request was sent on this machine, as far as can be told: by a loopback connection
-    /// that is no proxy's.
+    /// that is no proxy's. A device is another machine.
     pub fn is_local(&self) -> bool {
-        !self.is_forwarded && is_loopback(self.address)
+        self.device.is_none() && !self.is_forwarded && is_loopback(self.address)
+    }
+
+    /// What it is called in logs and records.
+    pub fn name(&self) -> PeerName {
+        match &self.device {
+            Some(device) => PeerName::Device(Arc::clone(&device.id)),
+            None => PeerName::Address(self.address),
+        }
+    }
+}
+
+/// The address of what has none.
+pub const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// A device that was authenticated before its connection came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceEntry {
+    /// The id of its credential.
+    pub id: Arc<str>,
+    /// The connection is from a local port of the device, which any program there can use, and not
+    /// from Bowline's own client.
+    pub programs: bool,
+}
+
+/// An address, or a device by the id of its credential.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PeerName {
+    Address(IpAddr),
+    Device(Arc<str>),
+}
+
+impl PeerName {
+    /// The unit of tallies: a device, or the [`network`] of an address.
+    #[must_use]
+    pub fn network(&self) -> Self {
+        match self {
+            Self::Address(address) => Self::Address(network(*address)),
+            Self::Device(id) => Self::Device(Arc::clone(id)),
+        }
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Device(id) => write!(f, "device:{id}"),
+        }
     }
 }
 
@@ -43,12 +95,12 @@ pub struct ConnectionPermit(#[expect(dead_code, reason = "held, never read")] Ar
 #[derive(Debug)]
 struct Permits {
     _of_all: OwnedSemaphorePermit,
-    _of_address: Option<AddressPermit>,
+    _of_peer: Option<PeerPermit>,
 }
 
 impl ConnectionPermit {
-    pub(crate) fn new(of_all: OwnedSemaphorePermit, of_address: Option<AddressPermit>) -> Self {
-        Self(Arc::new(Permits { _of_all: of_all, _of_address: of_address }))
+    pub(crate) fn new(of_all: OwnedSemaphorePermit, of_peer: Option<PeerPermit>) -> Self {
+        Self(Arc::new(Permits { _of_all: of_all, _of_peer: of_peer }))
     }
 }
 
@@ -75,65 +127,79 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// How many connections each network has open.
+/// How many connections each network and each device has open.
 #[derive(Debug)]
-pub(crate) struct Addresses {
+pub(crate) struct OpenConnections {
     most: usize,
-    open: Mutex<HashMap<IpAddr, usize>>,
+    of: Mutex<HashMap<PeerName, usize>>,
 }
 
-/// A permit for one connection from a network.
+/// A permit for one connection of a network or device.
 #[derive(Debug)]
-pub(crate) struct AddressPermit {
-    addresses: Arc<Addresses>,
-    network: IpAddr,
+pub(crate) struct PeerPermit {
+    open: Arc<OpenConnections>,
+    peer: PeerName,
 }
 
-impl Addresses {
+impl OpenConnections {
     /// 0: no limit.
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, open: Mutex::default() })
+        Arc::new(Self { most, of: Mutex::default() })
     }
 
     /// A permit for one more connection from that address. None for 127.0.0.1, ::1 and trusted
     /// proxies, which are exempt: they stand for many clients. Another loopback address was chosen by
     /// its program, and counts as any other one.
-    pub(crate) fn place(
+    pub(crate) fn from_address(
         self: &Arc<Self>,
         from: IpAddr,
         trusted: &[IpNet],
-    ) -> Result<Option<AddressPermit>, Full> {
+    ) -> Result<Option<PeerPermit>, Full> {
         let exempt = |network: &IpNet| network.contains(&from.to_canonical());
-        if self.most == 0 || is_localhost(from) || trusted.iter().any(exempt) {
+        if is_localhost(from) || trusted.iter().any(exempt) {
             return Ok(None);
         }
-        let network = network(from);
-        let mut open = self.open();
-        let count = open.entry(network).or_default();
+        self.permit(PeerName::Address(network(from)))
+    }
+
+    /// A permit for one more connection of that device.
+    pub(crate) fn from_device(
+        self: &Arc<Self>,
+        device: &DeviceEntry,
+    ) -> Result<Option<PeerPermit>, Full> {
+        self.permit(PeerName::Device(Arc::clone(&device.id)))
+    }
+
+    fn permit(self: &Arc<Self>, peer: PeerName) -> Result<Option<PeerPermit>, Full> {
+        if self.most == 0 {
+            return Ok(None);
+        }
+        let mut of = self.of();
+        let count = of.entry(peer.clone()).or_default();
         if *count >= self.most {
             return Err(Full);
         }
         *count += 1;
-        drop(open);
-        Ok(Some(AddressPermit { addresses: Arc::clone(self), network }))
+        drop(of);
+        Ok(Some(PeerPermit { open: Arc::clone(self), peer }))
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn of(&self) -> MutexGuard<'_, HashMap<PeerName, usize>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The connection limit of the address is reached.
+/// The connection limit of the address or device is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl Drop for AddressPermit {
+impl Drop for PeerPermit {
     fn drop(&mut self) {
-        let mut open = self.addresses.open();
-        if let Some(count) = open.get_mut(&self.network) {
+        let mut of = self.open.of();
+        if let Some(count) = of.get_mut(&self.peer) {
             *count -= 1;
             if *count == 0 {
-                open.remove(&self.network);
+                of.remove(&self.peer);
             }
         }
     }
@@ -166,8 +232,8 @@ mod tests {
 
     #[test]
     fn g11_an_address_has_so_many_connections_and_no_more() {
-        let addresses = Addresses::new(2);
-        let place = |from: &str| addresses.place(ip(from), &["10.0.0.0/8".parse().unwrap()]);
+        let addresses = OpenConnections::new(2);
+        let place = |from: &str| addresses.from_address(ip(from), &["10.0.0.0/8".parse().unwrap()]);
         let first = place("192.0.2.1").unwrap();
         let second = place("::ffff:192.0.2.1").unwrap();
         assert_eq!(place("192.0.2.1").unwrap_err(), Full);
@@ -180,7 +246,19 @@ mod tests {
         let _third = place("192.0.2.1").unwrap();
         drop(second);
         drop(_third);
-        assert_eq!(addresses.open().len(), 1, "those without connections are forgotten");
-        assert!(Addresses::new(0).place(ip("192.0.2.1"), &[]).unwrap().is_none());
+        assert_eq!(addresses.of().len(), 1, "those without connections are forgotten");
+        assert!(OpenConnections::new(0).from_address(ip("192.0.2.1"), &[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn g11_a_device_has_so_many_connections_and_no_more() {
+        let open = OpenConnections::new(1);
+        let device = |id: &str, programs| DeviceEntry { id: id.into(), programs };
+        let first = open.from_device(&device("a", false)).unwrap();
+        assert_eq!(open.from_device(&device("a", true)).unwrap_err(), Full, "whoever uses it");
+        let _other = open.from_device(&device("b", false)).unwrap();
+        let _address = open.from_address(ip("192.0.2.1"), &[]).unwrap();
+        drop(first);
+        assert!(open.from_device(&device("a", false)).unwrap().is_some());
     }
 }

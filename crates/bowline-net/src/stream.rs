@@ -1,4 +1,4 @@
-//! A socket with or without TLS, as one type.
+//! What a connection is carried by: a socket with or without TLS, or a stream of this process.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,28 @@ use tokio_rustls::server::TlsStream;
 pub enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// Handed over by another part of this process ([`crate::door::Entrance`]).
+    Inside(Duplex),
 }
+
+/// A stream of bytes in both directions, whatever is behind it.
+pub struct Duplex(Box<dyn ReadWrite>);
+
+impl Duplex {
+    pub(crate) fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self(Box::new(stream))
+    }
+}
+
+impl std::fmt::Debug for Duplex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Duplex")
+    }
+}
+
+trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for S {}
 
 impl AsyncRead for Stream {
     fn poll_read(
@@ -23,6 +44,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Inside(stream) => Pin::new(&mut stream.0).poll_read(cx, buffer),
         }
     }
 }
@@ -36,6 +58,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Inside(stream) => Pin::new(&mut stream.0).poll_write(cx, bytes),
         }
     }
 
@@ -47,6 +70,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
+            Self::Inside(stream) => Pin::new(&mut stream.0).poll_write_vectored(cx, bytes),
         }
     }
 
@@ -54,6 +78,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Inside(stream) => stream.0.is_write_vectored(),
         }
     }
 
@@ -61,6 +86,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Inside(stream) => Pin::new(&mut stream.0).poll_flush(cx),
         }
     }
 
@@ -68,6 +94,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Inside(stream) => Pin::new(&mut stream.0).poll_shutdown(cx),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! A real listener with real sockets.
 
+mod entrance;
+
 use std::path::Path;
 
 use http_body_util::Full;
+use hyper::StatusCode;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::peer::Peer;
 use crate::tls::Tls;
 
 /// The timeout of every wait; reached only by a failure.
@@ -29,10 +33,12 @@ fn limits() -> DoorLimits {
     }
 }
 
-/// A server that answers with the client's address; `/wait` is answered on a signal, `/much` is
-/// more than fits into a socket buffer, and `/no` is refused without reading its body.
+/// A server that answers with the client's address; `/peer` with all that is known of it, `/wait` is
+/// answered on a signal, `/much` is more than fits into a socket buffer, `/no` is refused without
+/// reading its body, and `/upgrade` sends back what comes after it.
 struct Server {
     address: SocketAddr,
+    entrance: Entrance,
     stop: CancellationToken,
     came: Arc<Notify>,
     let_go: Arc<Notify>,
@@ -55,15 +61,26 @@ impl Server {
         let config = DoorConfig { tls, behind_proxy: trusted, ..here };
         let door = Door::open(config, limits).await.unwrap();
         let (stop, address) = (CancellationToken::new(), door.address());
+        let entrance = door.entrance();
         let (came, let_go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (came_in, may_go) = (Arc::clone(&came), Arc::clone(&let_go));
-        let service = tower::service_fn(move |request: Request<Incoming>| {
+        let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let (came, let_go) = (Arc::clone(&came_in), Arc::clone(&may_go));
             async move {
                 let peer = request.extensions().get::<Peer>().expect("the door says who").clone();
                 came.notify_one();
                 let mut status = StatusCode::OK;
                 let text = match request.uri().path() {
+                    "/peer" => {
+                        let Peer { address, device, is_forwarded, .. } = &peer;
+                        let (name, local) = (peer.name(), peer.is_local());
+                        format!("{name} {address} {device:?} {is_forwarded} {local}")
+                    }
+                    "/upgrade" => {
+                        status = StatusCode::SWITCHING_PROTOCOLS;
+                        tokio::spawn(echo(hyper::upgrade::on(&mut request), peer));
+                        String::new()
+                    }
                     "/wait" => {
                         let_go.notified().await;
                         "let go".to_owned()
@@ -77,11 +94,16 @@ impl Server {
                 };
                 let mut response = Response::new(Full::new(Bytes::from(text)));
                 *response.status_mut() = status;
+                if status == StatusCode::SWITCHING_PROTOCOLS {
+                    let headers = response.headers_mut();
+                    headers.insert("connection", "upgrade".parse().unwrap());
+                    headers.insert("upgrade", "echo".parse().unwrap());
+                }
                 Ok::<_, Infallible>(response)
             }
         });
         let serving = tokio::spawn(door.serve(service, stop.clone()));
-        Self { address, stop, came, let_go, serving }
+        Self { address, entrance, stop, came, let_go, serving }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -94,6 +116,17 @@ impl Server {
         stream.write_all(text.as_bytes()).await.unwrap();
         rest(stream).await
     }
+}
+
+/// Takes an upgraded connection over and sends back what comes. Its permit is held meanwhile.
+async fn echo(upgrading: hyper::upgrade::OnUpgrade, peer: Peer) {
+    let (mut stream, read) = taken_over(upgrading.await.unwrap()).expect("it is one of the door's");
+    stream.write_all(&read).await.unwrap();
+    let mut buffer = [0; 64];
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        stream.write_all(&buffer[..read]).await.unwrap();
+    }
+    drop(peer.place);
 }
 
 /// Reads until end of file or reset.
