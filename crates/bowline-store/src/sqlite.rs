@@ -484,7 +484,7 @@ impl Users for Sqlite {
         self.writer.run(move |conn| users::limit(conn, user, &limits)).await
     }
 
-    async fn add_key(&self, key: UserKey) -> Result<()> {
+    async fn add_key(&self, key: UserKey) -> Result<Option<CredentialId>> {
         self.writer.run(move |conn| users::add_key(conn, &key)).await
     }
 
@@ -494,6 +494,10 @@ impl Users for Sqlite {
 
     async fn key(&self, id: CredentialId) -> Result<Option<(UserKey, User)>> {
         self.readers.ask(move |conn| users::key(conn, &id)).await
+    }
+
+    async fn key_of_device(&self, device: [u8; 32]) -> Result<Option<(UserKey, User)>> {
+        self.readers.ask(move |conn| users::key_of_device(conn, &device)).await
     }
 
     async fn revoke_key(&self, id: CredentialId, at: Timestamp) -> Result<bool> {

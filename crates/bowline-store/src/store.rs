@@ -242,13 +242,18 @@ pub trait Users: Send + Sync {
     /// Gives a user other limits of its own. Returns the user as it is now.
     async fn limit_user(&self, user: UserId, limits: OwnLimits) -> Result<Option<User>>;
 
-    async fn add_key(&self, key: UserKey) -> Result<()>;
+    /// Adds a key. A device has one that is not revoked: an older one is revoked in the same
+    /// transaction, and its id returned.
+    async fn add_key(&self, key: UserKey) -> Result<Option<CredentialId>>;
 
     /// The keys of a user, or of all users, newest first.
     async fn keys(&self, user: Option<UserId>) -> Result<Vec<UserKey>>;
 
     /// The key of that id, whether it is valid or not, and its user.
     async fn key(&self, id: CredentialId) -> Result<Option<(UserKey, User)>>;
+
+    /// The key of a paired device that is not revoked, and its user.
+    async fn key_of_device(&self, device: [u8; 32]) -> Result<Option<(UserKey, User)>>;
 
     /// Revokes a key. Returns whether there was one that was not revoked before.
     async fn revoke_key(&self, id: CredentialId, at: Timestamp) -> Result<bool>;

@@ -20,14 +20,18 @@ pub struct User {
     pub limits: OwnLimits,
 }
 
-/// A key of a user: `bk_<id>.<secret>`. The secret is stored as its hash.
+/// A key of a user: `bk_<id>.<secret>`, or a paired device's own key. The secret is stored as its
+/// hash.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserKey {
     pub id: CredentialId,
     pub user: UserId,
     /// What its user calls it.
     pub name: String,
+    /// Of a device: the hash of something that nobody has.
     pub secret: TokenHash,
+    /// The public key of the paired device that this is the credential of.
+    pub device: Option<[u8; 32]>,
     pub scopes: Scopes,
     /// Patterns of agents and models that it may be used for; empty: all.
     pub agents: Vec<String>,

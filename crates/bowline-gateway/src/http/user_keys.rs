@@ -81,6 +81,7 @@ pub(crate) async fn make(
         user: user.id,
         name: name_of(&asked.name, "name")?,
         secret: hash_token(&made.secret),
+        device: None,
         scopes,
         agents: asked.agents,
         models: asked.models,

@@ -181,9 +181,10 @@ fails_when_told! {
         users() -> Vec<User>;
         disable_user(user: UserId, at: Option<Timestamp>) -> Option<User>;
         limit_user(user: UserId, limits: OwnLimits) -> Option<User>;
-        add_key(key: UserKey) -> ();
+        add_key(key: UserKey) -> Option<CredentialId>;
         keys(user: Option<UserId>) -> Vec<UserKey>;
         key(id: CredentialId) -> Option<(UserKey, User)>;
+        key_of_device(device: [u8; 32]) -> Option<(UserKey, User)>;
         revoke_key(id: CredentialId, at: Timestamp) -> bool;
         keys_used(keys: Vec<(CredentialId, Timestamp)>) -> ();
         share(session: SessionId, user: UserId, share: Option<Share>) -> ();

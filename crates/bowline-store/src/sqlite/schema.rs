@@ -9,7 +9,7 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 13] = [
+const MIGRATIONS: [&str; 14] = [
     FIRST,
     TRAVEL,
     DEVICES,
@@ -23,6 +23,7 @@ const MIGRATIONS: [&str; 13] = [
     PERMISSIONS,
     WITH_MEMORY,
     BUDGETS,
+    PAIRED,
 ];
 /// The first version whose sessions have titles.
 const TITLED: u32 = 6;
@@ -562,6 +563,14 @@ const BUDGETS: &str = "
         WHERE hour IS NOT NULL;
 ";
 
+/// Paired devices, as keys of users.
+const PAIRED: &str = "
+    -- The public key of a device. A revoked row keeps it, so that a list still says what it was.
+    ALTER TABLE user_keys ADD COLUMN device BLOB;
+    CREATE UNIQUE INDEX user_keys_device ON user_keys (device)
+        WHERE device IS NOT NULL AND revoked_at IS NULL;
+";
+
 /// The schema version that this version writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -710,6 +719,25 @@ mod tests {
         let mut bytes = conn.prepare("SELECT stored_bytes FROM sessions ORDER BY key").unwrap();
         let bytes: Vec<i64> = bytes.query_map([], |row| row.get(0)).unwrap().flatten().collect();
         assert_eq!(bytes, [6 + 4 + 5, 0]);
+    }
+
+    #[test]
+    fn g16_keys_of_an_older_schema_are_of_no_device() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let before = MIGRATIONS.iter().position(|step| *step == PAIRED).unwrap();
+        for step in &MIGRATIONS[..before] {
+            conn.execute_batch(step).unwrap();
+        }
+        conn.pragma_update(None, "user_version", before as u32).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.execute_batch(
+            "INSERT INTO user_keys (id, user, name, secret_hash, scopes, agents, models, created_at)
+             VALUES ('a', x'', 'x', x'01', '', '', '', 0), ('b', x'', 'x', x'01', '', '', '', 0)",
+        )
+        .unwrap();
+        migrate(&mut conn, "db").unwrap();
+        let of_none = "SELECT count(*) FROM user_keys WHERE device IS NULL";
+        assert_eq!(conn.query_row(of_none, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
     }
 
     #[test]

@@ -75,18 +75,28 @@ fn one(conn: &Connection, user: UserId) -> Result<Option<User>> {
     rows.next()?.map(user_of).transpose()
 }
 
-pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
+/// Adds a key. Returns the key of the same device that it replaces.
+pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<Option<CredentialId>> {
+    let replaced = match &key.device {
+        Some(device) => key_of_device(conn, device)?.map(|(key, _)| key.id),
+        None => None,
+    };
     let count = "SELECT count(*) FROM user_keys WHERE user = ?1 AND revoked_at IS NULL
-                 AND (expires_at IS NULL OR expires_at > ?2)";
+                 AND (expires_at IS NULL OR expires_at > ?2) AND id IS NOT ?3";
     let now = millis(key.created_at);
-    let known: i64 = conn.query_row(count, params![key.user.as_bytes(), now], |row| row.get(0))?;
+    let but = replaced.as_ref().map(CredentialId::as_str);
+    let known: i64 =
+        conn.query_row(count, params![key.user.as_bytes(), now, but], |row| row.get(0))?;
     if known >= MOST_KEYS {
         return Err(Error::TooMany("keys", MOST_KEYS as u32));
     }
+    if let Some(replaced) = &replaced {
+        revoke(conn, replaced, key.created_at)?;
+    }
     conn.prepare_cached(
         "INSERT INTO user_keys
-         (id, user, name, secret_hash, scopes, agents, models, created_at, expires_at, limits)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+         (id, user, name, secret_hash, scopes, agents, models, created_at, expires_at, limits, device)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?
     .execute(params![
         key.id.as_str(),
@@ -99,6 +109,7 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
         millis(key.created_at),
         key.expires_at.map(millis),
         limits_text(&key.limits)?,
+        key.device,
     ])?;
     // What ended long ago is of no use to anybody.
     conn.prepare_cached(
@@ -107,11 +118,12 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<()> {
              ORDER BY coalesce(revoked_at, expires_at) DESC LIMIT -1 OFFSET ?2)",
     )?
     .execute(params![key.user.as_bytes(), ENDED_KEYS, now])?;
-    Ok(())
+    Ok(replaced)
 }
 
 const KEYS: &str = "SELECT k.id, k.user, k.name, k.secret_hash, k.scopes, k.agents, k.models, \
-                    k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.limits FROM user_keys k";
+                    k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.limits, \
+                    k.device FROM user_keys k";
 
 /// The keys of a user, or of all, newest first.
 pub(super) fn keys(conn: &Connection, user: Option<UserId>) -> Result<Vec<UserKey>> {
@@ -128,9 +140,20 @@ pub(super) fn keys(conn: &Connection, user: Option<UserId>) -> Result<Vec<UserKe
 /// The key of that id, and its user.
 pub(super) fn key(conn: &Connection, id: &CredentialId) -> Result<Option<(UserKey, User)>> {
     let sql = format!("{KEYS} WHERE k.id = ?1");
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query([id.as_str()])?;
-    let Some(key) = rows.next()?.map(key_of).transpose()? else { return Ok(None) };
+    with_user(conn, conn.prepare_cached(&sql)?.query([id.as_str()])?.next()?)
+}
+
+/// The key of a device that is not revoked, and its user.
+pub(super) fn key_of_device(
+    conn: &Connection,
+    device: &[u8; 32],
+) -> Result<Option<(UserKey, User)>> {
+    let sql = format!("{KEYS} WHERE k.device = ?1 AND k.revoked_at IS NULL");
+    with_user(conn, conn.prepare_cached(&sql)?.query([device])?.next()?)
+}
+
+fn with_user(conn: &Connection, row: Option<&Row<'_>>) -> Result<Option<(UserKey, User)>> {
+    let Some(key) = row.map(key_of).transpose()? else { return Ok(None) };
     let user = one(conn, key.user)?;
     Ok(Some((key, user.ok_or_else(|| corrupt("a key of nobody"))?)))
 }
@@ -270,5 +293,6 @@ fn key_of(row: &Row<'_>) -> Result<UserKey> {
         revoked_at: time(9)?,
         last_used_at: time(10)?,
         limits: limits_of(row, 11)?,
+        device: row.get(12)?,
     })
 }

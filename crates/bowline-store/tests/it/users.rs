@@ -17,6 +17,7 @@ backends! {
     the_owner_is_there_from_the_start_and_others_are_added
     a_user_is_disabled_and_enabled_and_the_owner_never
     a_key_is_found_by_its_id_until_it_is_revoked
+    a_device_is_found_by_its_key_and_has_one_credential
     g20_lists_names_and_search_have_a_users_own_sessions_and_shared_ones
     g20_a_page_cannot_begin_behind_another_users_session
     g20_the_same_agent_is_another_memory_for_each_user
@@ -41,6 +42,7 @@ fn key_of(user: UserId, n: u8) -> UserKey {
         user,
         name: format!("laptop {n}"),
         secret: TokenHash([n; 32]),
+        device: None,
         scopes: Scopes::of(&[Scope::Turns, Scope::Read]),
         agents: vec!["travel-*".into(), "cook".into()],
         models: Vec::new(),
@@ -102,6 +104,33 @@ async fn a_key_is_found_by_its_id_until_it_is_revoked(store: S) {
     let (revoked, _) = store.key(first.id.clone()).await.unwrap().unwrap();
     assert_eq!((revoked.revoked_at, revoked.last_used_at), (Some(later(7)), Some(later(5))));
     assert!(!revoked.is_valid(later(7)));
+}
+
+async fn a_device_is_found_by_its_key_and_has_one_credential(store: S) {
+    let ada = user("ada", 1);
+    store.add_user(ada.clone()).await.unwrap();
+    let device = Some([7; 32]);
+    let first = UserKey { device, ..key_of(OWNER, 1) };
+    let other = UserKey { device: Some([8; 32]), ..key_of(OWNER, 2) };
+    for key in [&first, &other, &key_of(OWNER, 3), &key_of(OWNER, 4)] {
+        assert_eq!(store.add_key(key.clone()).await.unwrap(), None, "keys without a device, too");
+    }
+    let (found, of) = store.key_of_device([7; 32]).await.unwrap().unwrap();
+    assert_eq!((found, of.id), (first.clone(), OWNER));
+    assert_eq!(store.key(first.id.clone()).await.unwrap().unwrap().0.device, device);
+    assert_eq!(store.key_of_device([9; 32]).await.unwrap(), None);
+    // Paired again, for another user: the older one is revoked with it.
+    let second = UserKey { device, created_at: later(5), ..key_of(ada.id, 5) };
+    assert_eq!(store.add_key(second.clone()).await.unwrap(), Some(first.id.clone()));
+    assert_eq!(store.key_of_device([7; 32]).await.unwrap(), Some((second.clone(), ada)));
+    let (revoked, _) = store.key(first.id.clone()).await.unwrap().unwrap();
+    assert_eq!((revoked.revoked_at, revoked.device), (Some(later(5)), device));
+    assert!(store.revoke_key(second.id.clone(), later(6)).await.unwrap());
+    assert_eq!(store.key_of_device([7; 32]).await.unwrap(), None);
+    let third = UserKey { device, created_at: later(7), ..key_of(OWNER, 6) };
+    assert_eq!(store.add_key(third.clone()).await.unwrap(), None);
+    assert_eq!(store.key_of_device([7; 32]).await.unwrap().unwrap().0, third);
+    assert_eq!(store.key_of_device([8; 32]).await.unwrap().unwrap().0, other);
 }
 
 /// A session of a user with one turn.
