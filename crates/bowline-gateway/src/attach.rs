@@ -87,8 +87,9 @@ pub(crate) async fn upgrade(
     };
     // Who shows nothing yet may show a token in the first frame. Through a proxy to an open gateway that
     // is refused as every other request is, and a page can read why only here.
-    let shows_nothing = credentials.bearer.is_none() && credentials.session_token.is_none();
-    if shows_nothing && let Err(denied) = app.engine.access.is_open_to(&credentials) {
+    if credentials.shows_nothing()
+        && let Err(denied) = app.engine.access.is_open_to(&credentials)
+    {
         return ApiError::from(denied).into_response();
     }
     let largest = app.engine.limits.surface_message;
@@ -114,7 +115,7 @@ pub(crate) async fn upgrade(
 /// Runs a socket from upgrade to close. Large values are boxed: one that is moved into another
 /// future takes its memory twice, for as long as the surface stays attached.
 async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credentials: Credentials) {
-    let (note, from) = (Arc::clone(&credentials.note), credentials.from);
+    let (note, from) = (Arc::clone(&credentials.note), credentials.from.clone());
     let arrived = match Box::pin(arrive(app, &mut socket, path, credentials)).await {
         Ok(arrived) => arrived,
         Err(end) => {
@@ -520,7 +521,7 @@ impl<'a> SurfaceTask<'a> {
                 Ok(())
             }
             ClientFrame::Decide { approval_id: approval, approved, always } => {
-                let by = self.rights.identity.decider(self.rights.from);
+                let by = self.rights.identity.decider(self.rights.from.as_ref());
                 self.tell(Command::Decide { approval, approved, always, by }).await
             }
             // A repeated attach changes nothing (SBP-L2-16).

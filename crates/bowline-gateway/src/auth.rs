@@ -1,17 +1,19 @@
 //! What opens: the owner's keys, and tokens of sessions and devices.
 //!
-//! A session's token opens that session. The keys of the configuration, and the key in the data
+//! A session's token opens that session. A paired device is known before its connection comes in; what
+//! it may do is in `engine::identity`, too. The keys of the configuration, and the key in the data
 //! folder, are the owner's; users' keys are in `engine::identity`. Without keys and users the gateway
 //! is open, and serves loopback only. Tokens and keys are compared as hashes, in constant time, and never
 //! stored or printed.
 
-use std::net::IpAddr;
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::{DeviceEntry, PeerName};
 use bowline_sbp::access::{Credential, Scope};
 use bowline_sbp::budget::Exceeded;
 use bowline_sbp::id::SessionId;
@@ -44,7 +46,9 @@ pub struct Credentials {
     /// The request came from this machine. Only then does the key in the data folder count.
     pub from_loopback: bool,
     /// Where it came from.
-    pub from: Option<IpAddr>,
+    pub from: Option<PeerName>,
+    /// The paired device that it came from.
+    pub device: Option<DeviceEntry>,
     /// A proxy passed it on: who sent it is not on this machine, whatever the connection says.
     pub is_forwarded: bool,
     /// What is known of the request. Shared by all copies of what it showed.
@@ -61,6 +65,21 @@ pub(crate) struct RequestNote {
 }
 
 impl Credentials {
+    /// Whether there is no key and no token.
+    pub(crate) fn shows_nothing(&self) -> bool {
+        self.bearer.is_none() && self.session_token.is_none()
+    }
+
+    /// Stands for who asks, where only matters whether it is the same one: the key, or the device that
+    /// shows none. Two devices are two, and no key that a header can have is a device.
+    pub(crate) fn who(&self) -> Cow<'_, str> {
+        match (&self.bearer, &self.device) {
+            (Some(bearer), _) => bearer.into(),
+            (None, Some(device)) => format!("\ndevice {}", device.id).into(),
+            (None, None) => "".into(),
+        }
+    }
+
     /// The device token, from the first frame or from the upgrade request.
     pub(crate) fn device_token<'a>(&'a self, said: &'a str) -> Option<&'a str> {
         if !said.is_empty() {
@@ -86,6 +105,8 @@ pub enum Denied {
     Wrong,
     /// It has none, and came through a proxy: that the gateway is open was not meant for it.
     Forwarded,
+    /// The device that it came from is not paired any more.
+    Unpaired,
     /// Its key lacks this scope.
     Scope(Scope),
     /// Its key is not for this agent or model.
@@ -177,13 +198,12 @@ impl Access {
     /// Whether whoever came so may see how the gateway does: on this machine, unless that is closed.
     /// Who shows a key means to be somebody, and is asked for the scope.
     pub(crate) fn shows_metrics_to(&self, shown: &Credentials) -> bool {
-        let shows_nothing = shown.bearer.is_none() && shown.session_token.is_none();
-        shown.from_loopback && shows_nothing && self.loopback != Loopback::Closed
+        shown.from_loopback && shown.shows_nothing() && self.loopback != Loopback::Closed
     }
 
-    /// Whether the gateway is open to who came so.
+    /// Whether the gateway is open to who came so. To devices it never is: they are not this machine.
     pub(crate) fn is_open_to(&self, shown: &Credentials) -> Result<bool, Denied> {
-        match self.is_open() {
+        match self.is_open() && shown.device.is_none() {
             true if self.only_here && shown.is_forwarded => Err(Denied::Forwarded),
             is_open => Ok(is_open),
         }

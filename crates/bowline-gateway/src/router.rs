@@ -111,12 +111,12 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .layer(middleware::from_fn(observe))
 }
 
-/// Counts and logs each request: its route and the client's address, never its query or body.
+/// Counts and logs each request: its route and the client's address or device, never its query or body.
 async fn observe(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let from = request.extensions().get::<Peer>().map(|peer| peer.address);
+    let from = request.extensions().get::<Peer>().map(Peer::name);
     let response = next.run(request).await;
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let status = response.status().as_u16();

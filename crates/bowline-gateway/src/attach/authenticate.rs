@@ -1,7 +1,7 @@
 //! A surface's first frame: authentication and authorisation (SBP-L2-02, SBP-L2-03).
 //!
 //! A surface presents the session's token, an API key, or the device's own token, which opens this
-//! session only.
+//! session only. A paired device presents nothing: it was authenticated before.
 
 use bowline_sbp::access::{Action, Authorization, Credential};
 use bowline_sbp::error::Close;
@@ -78,8 +78,9 @@ pub(super) async fn authenticate(
     let relation = app.engine.relation(Some(session), session.id, &identity).await;
     let relation = relation.map_err(|_| SocketEnd::Bare(Close::TryAgain))?;
     let expires_at = app.engine.expires_at(&identity, session);
-    let (token, identity) = (session.token_hash, identity.from(credentials));
-    let rights = Box::new(Rights { identity, relation, token, from: credentials.from, expires_at });
+    let (token, from) = (session.token_hash, credentials.from.clone());
+    let identity = identity.from(credentials);
+    let rights = Box::new(Rights { identity, relation, token, from, expires_at });
     match rights.verdict(Action::Attach) {
         Authorization::Allowed => {}
         Authorization::NotFound => return Err(not_found(path)),
@@ -116,9 +117,9 @@ fn beside(frame: &mut AttachFrame, user: UserId) {
     frame.surface.surface_id = frame.surface.surface_id.take().map(|name| format!("{user}/{name}"));
 }
 
-/// Who attaches: by the session's token in the first frame, or a key or token on the upgrade request.
-/// Credentials are required even if the gateway is open. For a device's own token, also its hash and
-/// the device's name.
+/// Who attaches: by the session's token in the first frame, a key or token on the upgrade request, or as
+/// the paired device that it came from. Credentials are required even if the gateway is open. For a
+/// device's own token, also its hash and the device's name.
 async fn shown(
     app: &App,
     frame: &AttachFrame,
@@ -131,11 +132,9 @@ async fn shown(
     let on_upgrade = on_upgrade.filter(|_| in_frame.is_none());
     for text in in_frame.into_iter().chain(on_upgrade) {
         if app.engine.access.opens(text, session) {
-            // A person's own key beside it may do more: approve.
-            let beside = credentials.bearer.as_ref().filter(|_| in_frame.is_some());
-            if let Some(bearer) = beside
-                && let Ok(Some(identity)) =
-                    app.engine.by_key(bearer, credentials.from_loopback).await
+            // A person's own key or device beside it may do more: approve.
+            if in_frame.is_some()
+                && let Ok(Some(identity)) = app.engine.by_key_or_device(credentials).await
                 && identity.user() == session.user
                 && identity.check(Action::Attach).is_ok()
             {
@@ -152,6 +151,14 @@ async fn shown(
         if let Some(identity) = key.map_err(|_| SocketEnd::Bare(Close::TryAgain))? {
             return Ok((identity, None));
         }
+    }
+    let shows_nothing = frame.session_token.is_empty() && credentials.shows_nothing();
+    if shows_nothing && let Some(device) = &credentials.device {
+        return match app.engine.by_paired_device(device).await {
+            Ok(identity) => Ok((identity, None)),
+            Err(Denied::Store(_)) => Err(SocketEnd::Bare(Close::TryAgain)),
+            Err(_) => Err(forbidden(REVOKED)),
+        };
     }
     let token = credentials.device_token(&frame.session_token).map(hash_token);
     let token = token.ok_or_else(|| forbidden("session_token does not open this session"))?;

@@ -1,7 +1,6 @@
 //! What a surface's credential may do in its session, frame by frame.
 
-use std::net::IpAddr;
-
+use bowline_net::PeerName;
 use bowline_sbp::access::{Action, Authorization, CredentialKind, Relation, may};
 use bowline_sbp::error::Code;
 use bowline_sbp::frame::{ClientFrame, ServerFrame, UserMessage};
@@ -24,7 +23,7 @@ pub(super) struct Rights {
     /// The session's token when it attached.
     pub(super) token: TokenHash,
     /// Where it attached from.
-    pub(super) from: Option<IpAddr>,
+    pub(super) from: Option<PeerName>,
     /// Until when what it showed is valid.
     pub(super) expires_at: Option<Timestamp>,
 }

@@ -6,10 +6,9 @@
 //! bounded: so nobody can fill the audit, or push something out of it.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowline_net::peer::network;
+use bowline_net::PeerName;
 use bowline_sbp::access::{Credential, CredentialKind};
 use bowline_sbp::approval::{ApprovalState, Decider};
 use bowline_sbp::id::UserId;
@@ -183,7 +182,7 @@ impl Audit {
 
     /// Tallies a request that was refused. `by`: who showed something that is right; `shown`: something
     /// was shown.
-    pub(crate) fn refused(&self, by: Option<&Credential>, shown: bool, from: Option<IpAddr>) {
+    pub(crate) fn refused(&self, by: Option<&Credential>, shown: bool, from: Option<PeerName>) {
         let credential = match by {
             Some(by) => by.kind.record(),
             None if shown => "wrong".to_owned(),
@@ -193,17 +192,17 @@ impl Audit {
     }
 
     /// Tallies the use of a user's key.
-    pub(crate) fn used(&self, by: &Credential, from: Option<IpAddr>) {
+    pub(crate) fn used(&self, by: &Credential, from: Option<PeerName>) {
         if matches!(by.kind, CredentialKind::Key(_)) {
             self.tally(Deed::UseKey, Some(by.user), by.kind.record(), from);
         }
     }
 
-    fn tally(&self, deed: Deed, user: Option<UserId>, credential: String, from: Option<IpAddr>) {
+    fn tally(&self, deed: Deed, user: Option<UserId>, credential: String, from: Option<PeerName>) {
         if !self.enabled {
             return;
         }
-        let address = from.map(|from| network(from).to_string()).unwrap_or_default();
+        let address = from.map(|from| from.network().to_string()).unwrap_or_default();
         let tally = Tally { deed, user, credential, address };
         locked(&self.tallies).count(tally, clock::now());
     }

@@ -1,13 +1,13 @@
 //! Who is asking: from what a request shows to a checked credential, and from that to a verdict.
 //!
 //! The rules are in [`bowline_sbp::access`]; here is only what it takes to ask them: the owner's keys,
-//! users' keys, tokens of sessions and devices, and whose a session is.
+//! users' keys, paired devices, tokens of sessions and devices, and whose a session is.
 
 mod user_keys;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
+use bowline_net::{DeviceEntry, PeerName};
 use bowline_sbp::access::{
     Action, Authorization, Credential, CredentialKind, Relation, Scope, may,
 };
@@ -18,7 +18,7 @@ use bowline_store::{Session, UserKey};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use self::user_keys::is_user_key;
+use self::user_keys::{KnownKey, is_user_key};
 pub(crate) use self::user_keys::{NewKey, UserKeys};
 use super::Engine;
 use crate::auth::{self, Credentials, Denied, hash_token};
@@ -32,14 +32,14 @@ const OWNER_NAME: &str = "owner";
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) credential: Credential,
-    /// The user's key that was shown, if it was one.
+    /// The user's key that was shown, if it was one, or the paired device's.
     key: Option<Arc<UserKey>>,
     /// The name of the key's user.
     name: Option<Arc<str>>,
     /// That key has budgets of its own, which a token would not have.
     has_budgets: bool,
-    /// The address of the request.
-    address: Option<IpAddr>,
+    /// The address or device that the request came from.
+    address: Option<PeerName>,
 }
 
 impl Identity {
@@ -54,12 +54,12 @@ impl Identity {
     /// The same, as it came with that request.
     #[must_use]
     pub(crate) fn from(mut self, shown: &Credentials) -> Self {
-        self.address = shown.from;
+        self.address = shown.from.clone();
         self
     }
 
-    pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.address
+    pub(crate) fn address(&self) -> Option<&PeerName> {
+        self.address.as_ref()
     }
 
     pub(crate) fn user(&self) -> UserId {
@@ -76,10 +76,10 @@ impl Identity {
         Author { user: self.user(), name }
     }
 
-    /// Who decides on a tool call, from that address.
-    pub(crate) fn decider(&self, from: Option<IpAddr>) -> Decider {
+    /// Who decides on a tool call, from that address or device.
+    pub(crate) fn decider(&self, from: Option<&PeerName>) -> Decider {
         let credential = self.credential.kind.record();
-        Decider { user: self.user(), credential, from: from.map(|from| from.to_string()) }
+        Decider { user: self.user(), credential, from: from.map(PeerName::to_string) }
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
@@ -175,24 +175,48 @@ impl Engine {
         if let Some(credential) = self.access.owners_key(shown, here) {
             return Ok(Some(Identity::of(credential)));
         }
-        let Some((credential, key, name)) = self.users.check(&*self.store, shown).await? else {
-            return Ok(None);
-        };
+        match self.users.check(&*self.store, shown).await? {
+            Some(known) => self.known(known).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The paired device that a connection came from. Its local port is used by any program there, so
+    /// what comes by it neither approves nor manages (G21).
+    pub(crate) async fn by_paired_device(&self, device: &DeviceEntry) -> Result<Identity, Denied> {
+        let known = self.users.check_device(&*self.store, &device.id).await?;
+        let mut identity = self.known(known.ok_or(Denied::Unpaired)?).await?;
+        if device.programs {
+            identity.credential = identity.credential.of_a_program();
+        }
+        Ok(identity)
+    }
+
+    /// Who shows a key, or nothing from a paired device; `None`: neither.
+    pub(crate) async fn by_key_or_device(
+        &self,
+        shown: &Credentials,
+    ) -> Result<Option<Identity>, Denied> {
+        match (&shown.bearer, &shown.device) {
+            (Some(bearer), _) => self.by_key(bearer, shown.from_loopback).await,
+            (None, Some(device)) => self.by_paired_device(device).await.map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    async fn known(&self, known: KnownKey) -> Result<Identity, Denied> {
+        let KnownKey { credential, key, name } = known;
         let (key, name) = (Some(key), Some(name));
         let mut identity = Identity { key, name, ..Identity::of(credential) };
         identity.has_budgets = self.has_key_budgets(&identity.spender()).await?;
-        Ok(Some(identity))
+        Ok(identity)
     }
 
     /// Who asks for something at the gateway. A session's token is for its session: it does not count
     /// here.
     pub(crate) async fn identify(&self, shown: &Credentials) -> Result<Identity, Denied> {
-        let key = match &shown.bearer {
-            Some(bearer) => self.by_key(bearer, shown.from_loopback).await?,
-            None => None,
-        };
-        let identity = match key {
-            Some(key) => key,
+        let identity = match self.by_key_or_device(shown).await? {
+            Some(known) => known,
             // Who shows a key means to be somebody.
             None if shown.bearer.as_deref().is_some_and(is_user_key) => return Err(Denied::Wrong),
             None if self.access.is_open_to(shown)? => Identity::of(Credential::open()),

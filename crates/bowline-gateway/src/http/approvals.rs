@@ -67,7 +67,7 @@ pub(crate) async fn decide(
             .detail("GET /v1/sessions/{id}/approvals lists them")
     };
     let approval: ApprovalId = approval.parse().map_err(|_| unknown())?;
-    let by = identity.decider(credentials.from);
+    let by = identity.decider(credentials.from.as_ref());
     let decide = Command::Decide { approval, approved, always, by };
     let stands = match app.sessions.handle(id).call(decide).await? {
         Reply::Decided(Some(stands)) => *stands,

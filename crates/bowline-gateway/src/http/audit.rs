@@ -84,9 +84,12 @@ pub(crate) async fn tally(
 ) -> Response {
     let note = Arc::new(RequestNote::default());
     request.extensions_mut().insert(Arc::clone(&note));
-    let from = request.extensions().get::<Peer>().map(|peer| peer.address);
+    let peer = request.extensions().get::<Peer>();
+    let (from, is_device) = (peer.map(Peer::name), peer.is_some_and(|peer| peer.device.is_some()));
     let headers = request.headers();
-    let shown = headers.contains_key(header::AUTHORIZATION) || headers.contains_key(SESSION_TOKEN);
+    let shown = is_device
+        || headers.contains_key(header::AUTHORIZATION)
+        || headers.contains_key(SESSION_TOKEN);
     let response = next.run(request).await;
     let (audit, by) = (&app.engine.audit, note.credential.get());
     match (response.status(), by) {

@@ -107,6 +107,7 @@ impl<S: Sync> FromRequestParts<S> for Credentials {
 /// The API key and session token in a request's headers, and whether it came from this machine.
 pub(crate) fn credentials(headers: &HeaderMap, extensions: &Extensions) -> Credentials {
     let peer: Option<&Peer> = extensions.get();
+    let device = peer.and_then(|peer| peer.device.clone());
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(axum::http::header::AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
@@ -115,9 +116,10 @@ pub(crate) fn credentials(headers: &HeaderMap, extensions: &Extensions) -> Crede
     Credentials {
         bearer: bearer.filter(|token| !token.is_empty()),
         session_token: text(SESSION_TOKEN).filter(|t| !t.is_empty()).map(str::to_owned),
-        from: peer.map(|peer| peer.address),
+        from: peer.map(Peer::name),
         from_loopback: peer.is_some_and(Peer::is_local),
-        is_forwarded: is_forwarded(headers),
+        is_forwarded: device.is_none() && is_forwarded(headers),
+        device,
         note: extensions.get::<Arc<RequestNote>>().cloned().unwrap_or_default(),
     }
 }

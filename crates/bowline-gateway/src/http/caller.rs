@@ -1,5 +1,7 @@
 //! Who calls: credentials, the session that a token opens, the agent that is named.
 
+use std::borrow::Cow;
+
 use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
 use bowline_sbp::context::CallerTag;
@@ -91,8 +93,9 @@ pub(super) fn token_as_session(engine: &Engine, mut credentials: Credentials) ->
 pub(super) fn caller_tag(headers: &HeaderMap, credentials: &Credentials) -> CallerTag {
     let client = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     let name = client.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
-    let credential = credentials.session_token.as_deref().or(credentials.bearer.as_deref());
-    let hash = sha256(&format!("{}\n{name}", credential.unwrap_or_default()));
+    let credential = credentials.session_token.as_deref().map(Cow::from);
+    let credential = credential.unwrap_or_else(|| credentials.who());
+    let hash = sha256(&format!("{credential}\n{name}"));
     let [a, b, c, d, e, f, g, h, ..] = hash;
     CallerTag(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
 }

@@ -166,6 +166,10 @@ impl From<Denied> for ApiError {
                 "whoever reaches the proxy would be let in: set auth.api_keys or add a user, or say \
                  access.loopback = \"open\" if that is meant",
             ),
+            Denied::Unpaired => {
+                Self::new(Code::Forbidden, "this device was unpaired, or its access has expired")
+                    .detail("pair it again with a new code")
+            }
             Denied::Scope(scope) => {
                 Self::new(Code::Forbidden, format!("this needs the scope `{scope}`")).detail(
                     match scope {

@@ -4,6 +4,10 @@
 //! can even read the responses (DNS rebinding). Two headers of the browser reveal this: `Origin`
 //! names the page, `Host` the name that was called. Pages of allowed origins are told so
 //! ([`super::cors`]).
+//!
+//! A paired device may lend its access to a port on its own machine, where browsers are, too. So its
+//! requests are checked as those to a gateway on loopback that asks for no key, wherever this one
+//! listens.
 
 use std::sync::Arc;
 
@@ -11,6 +15,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bowline_net::Peer;
 use bowline_net::loopback::is_loopback_host;
 use bowline_sbp::error::Code;
 
@@ -43,11 +48,13 @@ impl Guard {
         &self,
         version: Version,
         headers: &HeaderMap,
+        from_device: bool,
     ) -> Result<Option<HeaderValue>, ApiError> {
         let host = the_host(version, headers)?;
         let refuse = |why: &str| Err(ApiError::new(Code::Forbidden, why));
         let is_allowed = |name: &String| name.eq_ignore_ascii_case(without_port(host));
-        if self.loopback && !is_loopback_host(host) && !self.hosts.iter().any(is_allowed) {
+        let is_here = is_loopback_host(host) || self.hosts.iter().any(is_allowed);
+        if (self.loopback || from_device) && !is_here {
             return refuse("the Host header names another machine; see http.allowed_hosts");
         }
         let Some(value) = headers.get(header::ORIGIN) else { return Ok(None) };
@@ -57,7 +64,11 @@ impl Guard {
             return Ok(None);
         }
         let origin = WebOrigin::parse(origin);
-        if origin.as_ref().is_some_and(|origin| self.origins.contains(origin)) {
+        let is_allowed = |origin: &WebOrigin| match from_device {
+            true => self.origins.names(origin),
+            false => self.origins.contains(origin),
+        };
+        if origin.as_ref().is_some_and(is_allowed) {
             return Ok(Some(value.clone()));
         }
         self.refused.log(origin);
@@ -89,7 +100,8 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let page = match guard.check(request.version(), request.headers()) {
+    let from_device = request.extensions().get().is_some_and(|peer: &Peer| peer.device.is_some());
+    let page = match guard.check(request.version(), request.headers(), from_device) {
         Ok(page) => page,
         Err(refused) => return refused.into_response(),
     };
@@ -118,12 +130,16 @@ mod tests {
     use super::*;
 
     fn check(guard: &Guard, host: &str, origin: Option<&str>) -> bool {
+        check_from(guard, host, origin, false)
+    }
+
+    fn check_from(guard: &Guard, host: &str, origin: Option<&str>, from_device: bool) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        guard.check(Version::HTTP_11, &headers).is_ok()
+        guard.check(Version::HTTP_11, &headers, from_device).is_ok()
     }
 
     #[test]
@@ -140,6 +156,33 @@ mod tests {
         assert!(!check(&guard, "evil.example:8080", None), "DNS rebinding");
         assert!(!check(&guard, "evil.example:8080", Some("http://evil.example:8080")));
         assert!(!check(&guard, "127.0.0.1.evil.example", None));
+    }
+
+    #[test]
+    fn g11_a_page_on_a_devices_machine_cannot_reach_a_public_gateway_through_it() {
+        let http = Http { allowed_origins: vec!["*".into()], ..Http::default() };
+        let guard = Guard::new(false, &http, false).unwrap();
+        let named = Http {
+            allowed_origins: vec!["*".into(), "https://app.example".into()],
+            allowed_hosts: vec!["gateway.example".into()],
+            ..Http::default()
+        };
+        let naming = Guard::new(false, &named, false).unwrap();
+        for (host, origin, directly, by_device, named) in [
+            ("localhost:1234", None, true, true, true),
+            ("127.0.0.1:1234", Some("http://127.0.0.1:1234"), true, true, true),
+            ("127.0.0.1:1234", Some("https://app.example"), true, false, true),
+            ("127.0.0.1:1234", Some("https://evil.example"), true, false, false),
+            ("127.0.0.1:1234", Some("null"), true, false, false),
+            ("evil.example:1234", None, true, false, false),
+            ("evil.example:1234", Some("http://evil.example:1234"), true, false, false),
+            ("gateway.example", None, true, false, true),
+        ] {
+            let check = |guard, from_device| check_from(guard, host, origin, from_device);
+            assert_eq!(check(&guard, false), directly, "{host} {origin:?}");
+            assert_eq!(check(&guard, true), by_device, "{host} {origin:?} by a device");
+            assert_eq!(check(&naming, true), named, "{host} {origin:?} by a device, if named");
+        }
     }
 
     #[test]

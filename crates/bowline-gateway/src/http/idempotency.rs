@@ -9,9 +9,10 @@ use crate::auth::{Credentials, sha256};
 
 pub(super) const KEY_HEADER: &str = "idempotency-key";
 
-/// The scope of idempotency keys that create sessions: one per API key.
+/// The scope of idempotency keys that create sessions: one per API key or device.
 pub(super) fn new_scope(credentials: &Credentials) -> String {
-    let who = credentials.bearer.as_deref().map(sha256).unwrap_or_default();
+    let who = Some(credentials.who()).filter(|who| !who.is_empty());
+    let who = who.map(|who| sha256(&who)).unwrap_or_default();
     let who = who.iter().take(8).fold(String::new(), |who, byte| who + &format!("{byte:02x}"));
     IdempotencyKey::maker_scope(&who)
 }

@@ -87,7 +87,12 @@ impl AllowedOrigins {
     }
 
     pub(crate) fn contains(&self, origin: &WebOrigin) -> bool {
-        self.every || self.listed.contains(origin)
+        self.every || self.names(origin)
+    }
+
+    /// The same without `*`.
+    pub(crate) fn names(&self, origin: &WebOrigin) -> bool {
+        self.listed.contains(origin)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

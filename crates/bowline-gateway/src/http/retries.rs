@@ -33,10 +33,10 @@ pub(super) fn digest(
     if headers.contains_key(KEY_HEADER) || options.client_turn_id.is_some() {
         return None;
     }
-    let Credentials { bearer, session_token, .. } = credentials;
-    let part = |secret: &Option<String>| secret.clone().unwrap_or_default().into_bytes();
+    let who = credentials.who();
+    let token = credentials.session_token.as_deref().unwrap_or_default();
     let agent = headers.get(AGENT_ID).map(HeaderValue::as_bytes).unwrap_or_default();
-    Some(RequestDigest::of(&[&part(bearer), &part(session_token), agent, body]))
+    Some(RequestDigest::of(&[who.as_bytes(), token.as_bytes(), agent, body]))
 }
 
 /// The turn that the request joins.

@@ -144,8 +144,16 @@ impl Credential {
     /// Nobody is asked who they are: everything that is the owner's, but not its management, and not
     /// what a person has to say: any program on the machine gets that far.
     pub fn open() -> Self {
-        let scopes = Scopes::all().without(Scope::Admin).without(Scope::Approve);
-        Self { kind: CredentialKind::Open, user: OWNER, scopes }
+        let all = Self { kind: CredentialKind::Open, user: OWNER, scopes: Scopes::all() };
+        all.of_a_program()
+    }
+
+    /// The same where any program can use it: without managing, and without what a person has to say
+    /// (G21).
+    #[must_use]
+    pub fn of_a_program(self) -> Self {
+        let scopes = self.scopes.without(Scope::Admin).without(Scope::Approve);
+        Self { scopes, ..self }
     }
 
     pub fn local() -> Self {

@@ -1,6 +1,7 @@
-//! Users' keys: `bk_<id>.<secret>`.
+//! Users' keys: `bk_<id>.<secret>`, and paired devices.
 //!
-//! A key is looked up by its id and compared by the hash of its secret, in constant time. What was
+//! A key is looked up by its id and compared by the hash of its secret, in constant time. A device has
+//! proved its own key before it comes here, and is looked up by the id of its credential. What was
 //! looked up is remembered for a moment: a revocation counts at once in this process, and within
 //! [`FRESH`] in others.
 
@@ -48,6 +49,13 @@ struct CachedKey {
     key: Arc<UserKey>,
     user: User,
     since: Instant,
+}
+
+/// A key or device that opens something, as what, and the name of its user.
+pub(super) struct KnownKey {
+    pub(super) credential: Credential,
+    pub(super) key: Arc<UserKey>,
+    pub(super) name: Arc<str>,
 }
 
 /// A key that was just made: the only time its secret is known.
@@ -104,19 +112,35 @@ impl UserKeys {
         &self,
         store: &dyn Store,
         shown: &str,
-    ) -> Result<Option<(Credential, Arc<UserKey>, Arc<str>)>, Denied> {
+    ) -> Result<Option<KnownKey>, Denied> {
         let Some((id, secret)) = parts(shown) else { return Ok(None) };
         let Some(known) = self.look_up(store, &id).await? else { return Ok(None) };
-        let CachedKey { key, user, .. } = known;
-        let is_right: bool = hash_token(secret).0.ct_eq(&key.secret.0).into();
+        let is_right: bool = hash_token(secret).0.ct_eq(&known.key.secret.0).into();
+        Ok(if is_right { self.used_now(known) } else { None })
+    }
+
+    /// The credential of a paired device, if it is valid.
+    pub(super) async fn check_device(
+        &self,
+        store: &dyn Store,
+        id: &str,
+    ) -> Result<Option<KnownKey>, Denied> {
+        let Ok(id) = id.parse() else { return Ok(None) };
+        let known = self.look_up(store, &id).await?;
+        Ok(known.filter(|known| known.key.device.is_some()).and_then(|known| self.used_now(known)))
+    }
+
+    /// What a key that was shown opens now, if anything.
+    fn used_now(&self, CachedKey { key, user, .. }: CachedKey) -> Option<KnownKey> {
         let now = clock::now();
-        if !is_right || !key.is_valid(now) || user.disabled_at.is_some() {
-            return Ok(None);
+        if !key.is_valid(now) || user.disabled_at.is_some() {
+            return None;
         }
-        locked(&self.used).insert(id.clone(), now);
+        locked(&self.used).insert(key.id.clone(), now);
         let scopes = key.scopes.both(user.role.most());
-        let credential = Credential { kind: CredentialKind::Key(id), user: user.id, scopes };
-        Ok(Some((credential, key, user.name.into())))
+        let kind = CredentialKind::Key(key.id.clone());
+        let credential = Credential { kind, user: user.id, scopes };
+        Some(KnownKey { credential, key, name: user.name.into() })
     }
 
     /// Whether a key that was right still opens anything.
@@ -211,9 +235,17 @@ impl UserKeys {
 
     /// A key or user was changed.
     pub(crate) fn changed(&self) {
-        self.changes.send_modify(|changes| *changes += 1);
+        // What is being read meanwhile is not remembered.
+        self.announce();
         locked(&self.known).clear();
         *locked(&self.users) = None;
+        // Who looked before they were cleared looks again.
+        self.announce();
+    }
+
+    /// Tells who watches that something has changed.
+    pub(crate) fn announce(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Tells of changes.
