@@ -9,6 +9,7 @@ mod calls;
 mod fitting;
 mod generate;
 mod identity;
+mod pairing;
 mod pins;
 mod policy;
 mod recall;
@@ -31,7 +32,12 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::audit::{Audit, Deed};
 use self::budgets::Budgets;
 pub(crate) use self::calls::planned_for_host;
-pub(crate) use self::identity::{Identity, NewKey, UserKeys};
+pub use self::identity::BadScopes;
+pub(crate) use self::identity::{
+    Identity, LONGEST_NAME, NewKey, UserKeys, fits_in_name, scopes_for,
+};
+use self::pairing::Pairing;
+pub use self::pairing::{Offer, OfferRefused, PairRefused, PairingText};
 use self::pins::Pins;
 pub(crate) use self::recall::words;
 pub(crate) use self::roaming::{Handoff, Import, Keyring, Source};
@@ -49,6 +55,7 @@ pub(crate) struct Engine {
     pub mcp: Servers,
     pub access: Access,
     pub users: UserKeys,
+    pub pairing: Pairing,
     budgets: Budgets,
     pub audit: Audit,
     pub limits: Limits,
@@ -82,6 +89,7 @@ impl Engine {
             mcp,
             access,
             users: UserKeys::new(),
+            pairing: Pairing::new(),
             budgets: Budgets::new(&config.budgets),
             audit,
             limits: config.limits.clone(),

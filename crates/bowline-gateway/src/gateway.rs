@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_net::loopback::is_loopback;
-use bowline_net::{Door, DoorError};
+use bowline_net::{Door, DoorError, Entrance};
 use bowline_sbp::budget::Day;
 use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::session;
@@ -22,6 +22,7 @@ use crate::auth::{self, Access, BadKey};
 use crate::clock;
 use crate::config::Config;
 use crate::config::mcp::BadServer;
+use crate::devices::Devices;
 use crate::engine::{Deed, Engine, Keyring};
 use crate::http::guard::Guard;
 use crate::http::usage::MOST_DAYS;
@@ -92,6 +93,7 @@ pub struct AtWork {
 pub struct Gateway {
     address: SocketAddr,
     is_tls: bool,
+    entrance: Entrance,
     app: Arc<App>,
     recovered: u64,
     stop: CancellationToken,
@@ -140,6 +142,7 @@ impl Gateway {
         let guard = Guard::new(loopback, &config.http, access.is_open())?;
         let door = Door::open(config.door(), config.limits.door()).await?;
         let (address, is_tls) = (door.address(), door.is_tls());
+        let entrance = door.entrance();
 
         let stop = CancellationToken::new();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
@@ -190,7 +193,7 @@ impl Gateway {
         let router = router::router(Arc::clone(&app), guard);
         app.ready.store(true, Ordering::Release);
         let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
-        Ok(Self { address, is_tls, app, recovered, stop, task, uses, store, upstreams })
+        Ok(Self { address, is_tls, entrance, app, recovered, stop, task, uses, store, upstreams })
     }
 
     /// Where it listens.
@@ -216,6 +219,16 @@ impl Gateway {
     /// Whether it needs no API key.
     pub fn is_open(&self) -> bool {
         self.app.engine.access.is_open()
+    }
+
+    /// Its paired devices.
+    pub fn devices(&self) -> Devices {
+        Devices::new(Arc::clone(&self.app.engine))
+    }
+
+    /// The way in for streams of paired devices.
+    pub fn entrance(&self) -> Entrance {
+        self.entrance.clone()
     }
 
     /// What it holds for its clients now.

@@ -8,6 +8,7 @@ mod body;
 mod caller;
 pub(crate) mod completions;
 mod cors;
+pub(crate) mod devices;
 mod error;
 pub(crate) mod forward;
 #[doc(hidden)]

@@ -7,6 +7,7 @@ mod attach;
 pub mod auth;
 mod clock;
 pub mod config;
+pub mod devices;
 mod engine;
 mod gateway;
 pub mod http;
@@ -22,5 +23,6 @@ mod session;
 mod socket;
 mod translate;
 
+pub use devices::{Device, Devices};
 pub use gateway::{AtWork, Gateway, StartError};
 pub use translate::BadTranslator;

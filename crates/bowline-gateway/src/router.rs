@@ -13,8 +13,9 @@ use bowline_net::Peer;
 use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
-    App, approvals, audit, blobs, completions, forward, import, mcp, memory, models, ops, roaming,
-    search, session_token, sessions, shares, spec, stateful, surfaces, usage, user_keys, users,
+    App, approvals, audit, blobs, completions, devices, forward, import, mcp, memory, models, ops,
+    roaming, search, session_token, sessions, shares, spec, stateful, surfaces, usage, user_keys,
+    users,
 };
 use crate::{attach, meters};
 
@@ -74,6 +75,9 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/users/{name}", patch(users::patch))
         .route("/v1/keys", get(user_keys::list).post(user_keys::make))
         .route("/v1/keys/{id}", delete(user_keys::revoke))
+        .route("/v1/devices", get(devices::list))
+        .route("/v1/devices/pairing", post(devices::offer))
+        .route("/v1/devices/{id}", delete(devices::revoke))
         .route("/v1/usage", get(usage::show))
         .route("/v1/audit", get(audit::show))
         .route("/v1/mcp/servers", get(mcp::servers))

@@ -3,6 +3,7 @@
 mod audit;
 mod devices;
 mod names;
+mod pairing;
 mod roaming;
 mod usage;
 mod users;
@@ -10,6 +11,7 @@ mod users;
 pub use audit::*;
 pub use devices::*;
 pub use names::*;
+pub use pairing::*;
 pub use roaming::*;
 pub use usage::*;
 pub use users::*;

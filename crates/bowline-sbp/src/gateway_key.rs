@@ -34,7 +34,7 @@ impl GatewayKey {
     }
 
     pub fn fingerprint(&self) -> KeyFingerprint {
-        KeyFingerprint(Sha256::digest(self.as_bytes()).into())
+        KeyFingerprint::of(self.as_bytes())
     }
 
     /// Whether it signed that message.
@@ -92,6 +92,13 @@ impl fmt::Debug for GatewayIdentity {
 /// The SHA-256 of a key, for people to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyFingerprint([u8; 32]);
+
+impl KeyFingerprint {
+    /// The fingerprint of any public key.
+    pub fn of(key: &[u8; 32]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+}
 
 /// The text is no fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -44,6 +44,9 @@ pub(crate) enum Deed {
     ForkSession,
     MakeDeviceToken,
     ForgetDevice,
+    /// A code was made that pairs a device.
+    OfferPairing,
+    PairDevice,
     RotateSigningKey,
     RotateToken,
     RevokeToken,
@@ -81,6 +84,8 @@ impl Deed {
             Deed::ForkSession => ("session.fork", "ok"),
             Deed::MakeDeviceToken => ("device.token", "ok"),
             Deed::ForgetDevice => ("device.forget", "ok"),
+            Deed::OfferPairing => ("device.offer", "ok"),
+            Deed::PairDevice => ("device.pair", "ok"),
             Deed::RotateSigningKey => ("signing_key.rotate", "ok"),
             Deed::RotateToken => ("token.rotate", "ok"),
             Deed::RevokeToken => ("token.revoke", "ok"),

@@ -3,21 +3,24 @@
 //! The rules are in [`bowline_sbp::access`]; here is only what it takes to ask them: the owner's keys,
 //! users' keys, paired devices, tokens of sessions and devices, and whose a session is.
 
+mod names;
 mod user_keys;
 
 use std::sync::Arc;
 
 use bowline_net::{DeviceEntry, PeerName};
 use bowline_sbp::access::{
-    Action, Authorization, Credential, CredentialKind, Relation, Scope, may,
+    Action, Authorization, Credential, CredentialKind, OWNER, Relation, Scope, may,
 };
 use bowline_sbp::approval::Decider;
 use bowline_sbp::id::{AgentId, SessionId, UserId};
 use bowline_sbp::session::Author;
-use bowline_store::{Session, UserKey};
+use bowline_store::{Session, User, UserKey};
 use jiff::Timestamp;
 use uuid::Uuid;
 
+pub use self::names::BadScopes;
+pub(crate) use self::names::{LONGEST_NAME, fits_in_name, scopes_for};
 use self::user_keys::{KnownKey, is_user_key};
 pub(crate) use self::user_keys::{NewKey, UserKeys};
 use super::Engine;
@@ -45,6 +48,14 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn of(credential: Credential) -> Self {
         Self { credential, key: None, name: None, has_budgets: false, address: None }
+    }
+
+    /// A device that was just paired, as its own credential.
+    pub(super) fn of_device_key(key: &UserKey) -> Self {
+        let kind = CredentialKind::Key(key.id.clone());
+        let credential = Credential { kind, user: key.user, scopes: key.scopes };
+        let address = Some(PeerName::Device(key.id.as_str().into()));
+        Self { address, ..Self::of(credential) }
     }
 
     pub(crate) fn of_session(session: &Session) -> Self {
@@ -170,6 +181,19 @@ fn fits(patterns: Option<&Vec<String>>, name: &str, what: &'static str) -> Resul
 }
 
 impl Engine {
+    /// The user of that name, whatever its case; without a name, the owner.
+    pub(crate) async fn user_named(
+        &self,
+        name: Option<&str>,
+    ) -> Result<Option<User>, bowline_store::Error> {
+        let users = self.store.users().await?;
+        let is_it = |user: &User| match name {
+            Some(name) => user.name.eq_ignore_ascii_case(name),
+            None => user.id == OWNER,
+        };
+        Ok(users.into_iter().find(is_it))
+    }
+
     /// The identity behind a key: the owner's, or a user's. `None`: it is no key.
     pub(crate) async fn by_key(&self, shown: &str, here: bool) -> Result<Option<Identity>, Denied> {
         if let Some(credential) = self.access.owners_key(shown, here) {

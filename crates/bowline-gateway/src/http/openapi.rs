@@ -4,8 +4,8 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::{
-    approvals, audit, blobs, completions, forward, import, mcp, memory, models, ops, roaming,
-    search, session_token, sessions, shares, spec, surfaces, usage, user_keys, users,
+    approvals, audit, blobs, completions, devices, forward, import, mcp, memory, models, ops,
+    roaming, search, session_token, sessions, shares, spec, surfaces, usage, user_keys, users,
 };
 
 #[derive(OpenApi)]
@@ -61,6 +61,9 @@ use super::{
         user_keys::make,
         user_keys::list,
         user_keys::revoke,
+        devices::offer,
+        devices::list,
+        devices::revoke,
         session_token::rotate,
         session_token::revoke,
         usage::show,

@@ -8,11 +8,12 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use bowline_sbp::access::{Action, CredentialId, OWNER, Scope, Scopes};
+use bowline_sbp::access::{Action, CredentialId};
 use bowline_sbp::api::{KeyList, KeyMade, KeyView, MakeKey};
 use bowline_sbp::error::Code;
+use bowline_sbp::gateway_key::KeyFingerprint;
 use bowline_sbp::id::UserId;
-use bowline_store::{User, UserKey};
+use bowline_store::UserKey;
 use serde::Deserialize;
 
 use super::error::ApiError;
@@ -21,7 +22,7 @@ use super::users::{name_of, named};
 use super::{App, body};
 use crate::auth::{Credentials, hash_token};
 use crate::clock;
-use crate::engine::{Deed, NewKey};
+use crate::engine::{Deed, Identity, NewKey, scopes_for};
 
 type Api<T> = Result<T, ApiError>;
 
@@ -47,14 +48,9 @@ pub(crate) async fn make(
     let wrong = |what: String, param| ApiError::new(Code::InvalidRequest, what).param(param);
     let user = match &asked.user {
         Some(name) => named(&app, name).await?,
-        None => owner(&app).await?,
+        None => engine.user_named(None).await?.ok_or_else(ApiError::internal)?,
     };
-    let most = user.role.most();
-    let scopes = asked.scopes.unwrap_or_else(|| Scopes::all().without(Scope::Admin));
-    if scopes.is_empty() || scopes.both(most) != scopes {
-        let most = format!("a key of a {} has one or more of {most}", user.role.as_str());
-        return Err(wrong(most, "scopes"));
-    }
+    let scopes = scopes_for(&user, asked.scopes).map_err(|bad| wrong(bad.to_string(), "scopes"))?;
     if asked.expires_in.is_some_and(|seconds| !(1..=LONGEST_LIFE).contains(&seconds)) {
         return Err(wrong(
             "`expires_in` is between one second and a hundred years, in seconds".into(),
@@ -102,7 +98,7 @@ pub(crate) struct KeysQuery {
     user: Option<String>,
 }
 
-/// List keys, newest first; never their secrets.
+/// List keys and paired devices, newest first; never their secrets.
 #[utoipa::path(
     get, path = "/v1/keys", tag = "users",
     params(("user" = Option<String>, Query, description = "Only those of this user")),
@@ -150,18 +146,20 @@ pub(crate) async fn revoke(
             .detail("GET /v1/keys lists them")
     };
     let id: CredentialId = id.parse().map_err(|_| unknown())?;
-    let revoked = app.engine.store.revoke_key(id.clone(), clock::now()).await?;
-    app.engine.users.changed();
-    if !revoked {
-        return Err(unknown());
+    match revoke_key(&app, &by, id).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(unknown()),
     }
-    app.engine.audit.change(&by, Deed::RevokeKey, id).await?;
-    Ok(StatusCode::NO_CONTENT)
 }
 
-async fn owner(app: &App) -> Api<User> {
-    let users = app.engine.store.users().await?;
-    users.into_iter().find(|user| user.id == OWNER).ok_or_else(ApiError::internal)
+/// Revokes a key or device. Returns whether there was one that was not revoked before.
+pub(super) async fn revoke_key(app: &App, by: &Identity, id: CredentialId) -> Api<bool> {
+    let revoked = app.engine.store.revoke_key(id.clone(), clock::now()).await?;
+    app.engine.users.changed();
+    if revoked {
+        app.engine.audit.change(by, Deed::RevokeKey, id).await?;
+    }
+    Ok(revoked)
 }
 
 fn key_view(key: UserKey, user: &str) -> KeyView {
@@ -177,5 +175,6 @@ fn key_view(key: UserKey, user: &str) -> KeyView {
         revoked_at: key.revoked_at,
         last_used_at: key.last_used_at,
         limits: key.limits,
+        device: key.device.map(|device| KeyFingerprint::of(&device).to_string()),
     }
 }

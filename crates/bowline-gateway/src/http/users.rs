@@ -17,11 +17,9 @@ use super::error::ApiError;
 use super::{App, body};
 use crate::auth::Credentials;
 use crate::clock;
-use crate::engine::Deed;
+use crate::engine::{Deed, LONGEST_NAME, fits_in_name};
 
 type Api<T> = Result<T, ApiError>;
-
-const LONGEST_NAME: usize = 64;
 
 /// Add a user. From the first one on, callers on the gateway's own machine need a key, too.
 #[utoipa::path(
@@ -106,12 +104,10 @@ pub(crate) async fn patch(
 
 /// The user of that name.
 pub(super) async fn named(app: &App, name: &str) -> Api<User> {
-    let users = app.engine.store.users().await?;
-    let found = users.into_iter().find(|user| user.name.eq_ignore_ascii_case(name));
-    found.ok_or_else(|| no_user(name))
+    app.engine.user_named(Some(name)).await?.ok_or_else(|| no_user(name))
 }
 
-fn no_user(name: &str) -> ApiError {
+pub(super) fn no_user(name: &str) -> ApiError {
     let name: String = name.chars().take(LONGEST_NAME).collect();
     ApiError::new(Code::NotFound, format!("there is no user {name}"))
         .detail("`bowline users list` shows them")
@@ -119,9 +115,8 @@ fn no_user(name: &str) -> ApiError {
 
 /// A name of a user or key, if it can be one.
 pub(super) fn name_of(text: &str, param: &'static str) -> Api<String> {
-    let fits = |c: char| c.is_alphanumeric() || "-_.@ ".contains(c);
     let name = text.trim();
-    if name.is_empty() || name.chars().count() > LONGEST_NAME || !name.chars().all(fits) {
+    if name.is_empty() || name.chars().count() > LONGEST_NAME || !name.chars().all(fits_in_name) {
         let what = format!("`{param}` has 1 to {LONGEST_NAME} letters, digits and -_.@");
         return Err(ApiError::new(Code::InvalidRequest, what).param(param));
     }

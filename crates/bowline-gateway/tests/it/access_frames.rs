@@ -11,7 +11,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::bench::{Bench, LOCAL_KEY, Session, hello};
+use crate::bench::{Bench, LOCAL_KEY, Phone, Session, hello};
+use crate::paired::Paired;
 use crate::people::{call, key, person, session_of, share};
 
 /// What a frame does besides attaching. A new frame does not compile until it is here.
@@ -46,8 +47,7 @@ fn frames() -> Vec<Value> {
 }
 
 /// What became of an attach, and of each frame after it.
-async fn tried(bench: &Bench, session: &Session) -> (Authorization, Vec<bool>) {
-    let mut socket = bench.socket(&session.id).await;
+async fn tried(mut socket: Phone, session: &Session) -> (Authorization, Vec<bool>) {
     socket.send(hello(session, json!({ "surface_id": "x" }))).await;
     let verdict = match socket.next().await["type"].as_str() {
         Some("SESSION_ATTACHED") => Authorization::Allowed,
@@ -90,6 +90,10 @@ async fn g20_every_frame_asks_the_table() {
         let made = key(&bench, "ada", json!({ "scopes": scopes })).await;
         keys.push((made.key, scopes));
     }
+    let all = Scopes::all().without(Scope::Admin);
+    let (hers, his) = (Paired::of(&bench, "ada").await, Paired::of(&bench, "bob").await);
+    let talking = Scopes::of(&[Scope::Turns, Scope::Read]);
+    let talks = Paired::with(&bench, Some("ada"), Some(talking)).await;
     let mut tried_all = 0;
     for with in [None, Some(Share::Read), Some(Share::Talk), Some(Share::Approve)] {
         let session = session_of(&bench, &ada.key).await;
@@ -98,8 +102,9 @@ async fn g20_every_frame_asks_the_table() {
             share(&bench, &ada.key, &session, "bob", with.as_str()).await;
         }
         let shared = with.map_or(Relation::Foreign, Relation::SharedWith);
-        let all = Scopes::all().without(Scope::Admin);
         let mut cases = vec![(bob.key.clone(), of_key(b, all), shared)];
+        // What a device shows besides being it.
+        let mut by_device = vec![(&his.own, "", of_key(b, all), shared)];
         if with.is_none() {
             let own =
                 keys.iter().map(|(key, scopes)| (key.clone(), of_key(a, *scopes), Relation::Own));
@@ -115,9 +120,28 @@ async fn g20_every_frame_asks_the_table() {
             let admin = admin.body["key"].as_str().unwrap().to_owned();
             let scopes = Scopes::of(&[Scope::Admin]);
             cases.push((admin, of_key(OWNER, scopes), Relation::Foreign));
+            let programs = of_key(a, all.without(Scope::Approve));
+            let token = session.token.as_str();
+            for shown in ["", token] {
+                by_device.push((&hers.own, shown, of_key(a, all), Relation::Own));
+                by_device.push((&hers.programs, shown, programs.clone(), Relation::Own));
+                by_device.push((&talks.own, shown, of_key(a, talking), Relation::Own));
+            }
+            by_device.push((&his.own, token, Credential::of_session(id, a), Relation::Own));
+            by_device.push((&his.own, &ada.key, of_key(a, all), Relation::Own));
         }
-        for (token, credential, relation) in cases {
-            let (verdict, allowed) = tried(&bench, &Session { token, ..session.clone() }).await;
+        let direct = cases
+            .into_iter()
+            .map(|(token, credential, relation)| (None, token, credential, relation));
+        let by_device = by_device.into_iter().map(|(port, token, credential, relation)| {
+            (Some(port), token.to_owned(), credential, relation)
+        });
+        for (port, token, credential, relation) in direct.chain(by_device) {
+            let socket = match port {
+                Some(port) => port.socket(&session.id).await,
+                None => bench.socket(&session.id).await,
+            };
+            let (verdict, allowed) = tried(socket, &Session { token, ..session.clone() }).await;
             let told = format!("{:?} {} {relation:?}", credential.kind, credential.scopes);
             assert_eq!(verdict, may(&credential, Action::Attach, relation), "attach by {told}");
             for (frame, allowed) in frames().iter().zip(allowed) {

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::bench::{Answer, Bench, LOCAL_KEY, Session, list, turn};
+use crate::paired::Paired;
 
 const SCOPES: [&str; 5] = ["turns", "read", "approve", "tools", "export"];
 
@@ -26,8 +27,13 @@ impl Random {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Holder {
-    /// A key of that user with these scopes.
+    /// A key of that user with these scopes, or a paired device.
     Key {
+        user: usize,
+        scopes: Vec<&'static str>,
+    },
+    /// The same, where any program on the device could have sent it.
+    Programs {
         user: usize,
         scopes: Vec<&'static str>,
     },
@@ -59,9 +65,10 @@ enum Deed {
     List,
     Memory,
     Users,
+    Paired,
 }
 
-const DEEDS: [Deed; 13] = [
+const DEEDS: [Deed; 14] = [
     Deed::Read,
     Deed::Messages,
     Deed::Talk,
@@ -75,6 +82,7 @@ const DEEDS: [Deed; 13] = [
     Deed::List,
     Deed::Memory,
     Deed::Users,
+    Deed::Paired,
 ];
 
 #[derive(Debug, PartialEq)]
@@ -87,7 +95,7 @@ enum Outcome {
 /// The rules, in other words.
 fn expected(holder: &Holder, deed: Deed, at: usize, object: &Object) -> Outcome {
     let yes = |is: bool| if is { Outcome::Done } else { Outcome::Refused };
-    let in_session = !matches!(deed, Deed::List | Deed::Memory | Deed::Users);
+    let in_session = !matches!(deed, Deed::List | Deed::Memory | Deed::Users | Deed::Paired);
     match holder {
         Holder::Nobody => Outcome::Refused,
         Holder::Token(own) | Holder::Device(own) if !in_session || *own != at => {
@@ -99,13 +107,14 @@ fn expected(holder: &Holder, deed: Deed, at: usize, object: &Object) -> Outcome 
             deed,
             Deed::Read | Deed::Messages | Deed::Talk | Deed::Approvals | Deed::Devices
         )),
-        Holder::Key { user, scopes } => {
-            let has = |scope| scopes.contains(&scope);
+        Holder::Key { user, scopes } | Holder::Programs { user, scopes } => {
+            let is_program = matches!(holder, Holder::Programs { .. });
+            let has = |scope| scopes.contains(&scope) && !(is_program && scope == "approve");
             let needs = match deed {
                 Deed::Talk | Deed::Rename | Deed::Shares => has("turns"),
                 Deed::Exports | Deed::Fork => has("export"),
                 Deed::Decide => has("approve"),
-                Deed::Users => false,
+                Deed::Users | Deed::Paired => false,
                 Deed::Read | Deed::Messages | Deed::Approvals | Deed::Devices => has("read"),
                 Deed::List | Deed::Memory => has("read"),
             };
@@ -155,13 +164,20 @@ async fn g20_random_requests_are_judged_as_by_rules_written_apart() {
     let mut random = Random(seed);
     let bench = Bench::with(|config: &mut Config| config.limits.connections = 4096).await;
     let users = ["ada", "bob", "eve"];
-    let mut holders = vec![(Holder::Nobody, String::new())];
+    // What each shows, and the device that it comes from.
+    let mut holders = vec![(Holder::Nobody, String::new(), None)];
     let mut full = Vec::new();
+    let mut devices = Vec::new();
     for (n, name) in users.iter().enumerate() {
         text(&bench, "/v1/users", json!({ "name": name }), "id").await;
         let asked = json!({ "user": name, "name": "all" });
         full.push(text(&bench, "/v1/keys", asked, "key").await);
-        holders.push((Holder::Key { user: n, scopes: SCOPES.to_vec() }, full[n].clone()));
+        holders.push((Holder::Key { user: n, scopes: SCOPES.to_vec() }, full[n].clone(), None));
+        let some = [*random.pick(&SCOPES), "approve"];
+        for scopes in [&SCOPES[..], &some] {
+            let asked = scopes.join(",").parse().unwrap();
+            devices.push((n, scopes.to_vec(), Paired::with(&bench, Some(name), Some(asked)).await));
+        }
         for _ in 0..5 {
             let mut scopes: Vec<_> = SCOPES.into_iter().filter(|_| random.below(2) == 0).collect();
             if scopes.is_empty() {
@@ -169,8 +185,14 @@ async fn g20_random_requests_are_judged_as_by_rules_written_apart() {
             }
             let asked = json!({ "user": name, "name": "some", "scopes": scopes });
             let key = text(&bench, "/v1/keys", asked, "key").await;
-            holders.push((Holder::Key { user: n, scopes }, key));
+            holders.push((Holder::Key { user: n, scopes }, key, None));
         }
+    }
+    for (user, scopes, device) in &devices {
+        let (user, scopes) = (*user, scopes.clone());
+        let person = Holder::Key { user, scopes: scopes.clone() };
+        holders.push((person, String::new(), Some(&device.own)));
+        holders.push((Holder::Programs { user, scopes }, String::new(), Some(&device.programs)));
     }
     let mut objects = Vec::new();
     for n in 0..9 {
@@ -190,14 +212,17 @@ async fn g20_random_requests_are_judged_as_by_rules_written_apart() {
             }
             shares[other] = scope;
         }
-        holders.push((Holder::Token(n), session.token.clone()));
+        holders.push((Holder::Token(n), session.token.clone(), None));
+        // A token says which session, whosever device shows it.
+        let by = Some(&devices[n % devices.len()].2.own);
+        holders.push((Holder::Token(n), session.token.clone(), by));
         let device = device.body["surface_token"].as_str().unwrap().to_owned();
-        holders.push((Holder::Device(n), device));
+        holders.push((Holder::Device(n), device, None));
         objects.push(Object { session, owner, shares });
     }
     let mut seen = [0; 3];
     for n in 0..requests {
-        let (holder, bearer) = random.pick(&holders).clone();
+        let (holder, bearer, port) = random.pick(&holders).clone();
         let at = random.below(objects.len());
         let (object, deed) = (&objects[at], *random.pick(&DEEDS));
         let one = format!("/v1/sessions/{}", object.session.id);
@@ -223,8 +248,12 @@ async fn g20_random_requests_are_judged_as_by_rules_written_apart() {
             Deed::List => (get, "/v1/sessions?limit=200".to_owned(), none),
             Deed::Memory => (get, "/v1/agents/cook/memory".to_owned(), none),
             Deed::Users => (get, "/v1/users".to_owned(), none),
+            Deed::Paired => (get, "/v1/devices".to_owned(), none),
         };
-        let said = by(&bench, &bearer, method, &path, body).await;
+        let said = match port {
+            Some(port) => port.call_with(&bearer, method, &path, body).await,
+            None => by(&bench, &bearer, method, &path, body).await,
+        };
         let (got, wanted) = (outcome(&said), expected(&holder, deed, at, object));
         assert_eq!(
             got, wanted,
@@ -236,7 +265,9 @@ async fn g20_random_requests_are_judged_as_by_rules_written_apart() {
             Outcome::Refused => 1,
             Outcome::Nothing => 2,
         }] += 1;
-        if let (Deed::List, Outcome::Done, Holder::Key { user, .. }) = (deed, &got, &holder) {
+        if let (Deed::List, Outcome::Done) = (deed, &got)
+            && let Holder::Key { user, .. } | Holder::Programs { user, .. } = &holder
+        {
             let sees = |object: &&Object| object.owner == *user || object.shares[*user].is_some();
             let mut wanted: Vec<_> =
                 objects.iter().filter(sees).map(|o| o.session.id.clone()).collect();

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::bench::{Bench, LOCAL_KEY, plain};
 use crate::operations::documented;
+use crate::paired::{DevicePort, Paired};
 use crate::people::{call, key, person, session_of, share};
 
 /// What a route does. Every documented address is here: a new one fails the test below.
@@ -23,7 +24,10 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
         path if path.starts_with("/spec/") => return None,
         // Metrics are open to this machine; but whoever shows a key is asked for the scope.
         "/metrics" | "/v1/sbp/keys/rotate" => Action::Operate,
-        path if path.starts_with("/v1/users") || path.starts_with("/v1/keys") => {
+        path if ["users", "keys", "devices"]
+            .iter()
+            .any(|kind| path.starts_with(&format!("/v1/{kind}"))) =>
+        {
             Action::ManageUsers
         }
         "/v1/mcp/servers/{server}/accept" => Action::Operate,
@@ -67,9 +71,11 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
 }
 
 /// What is shown, and what it stands for.
-struct Shown {
+struct Shown<'a> {
     name: &'static str,
     bearer: String,
+    /// The device that it comes from.
+    by: Option<&'a DevicePort>,
     credential: Credential,
     relation: Relation,
 }
@@ -86,6 +92,10 @@ async fn g20_every_route_asks_the_table() {
     }
     let admin = bench.post_as_owner("/v1/keys", json!({ "name": "x", "scopes": ["admin"] })).await;
     let admin = admin.body["key"].as_str().unwrap().to_owned();
+    let (hers, his) = (Paired::of(&bench, "ada").await, Paired::of(&bench, "bob").await);
+    let reading = Scopes::of(&[Scope::Read]);
+    let reads = Paired::with(&bench, Some("ada"), Some(reading)).await;
+    let owners = Paired::with(&bench, None, Some(Scopes::all())).await;
     let of_key = |user: UserId, scopes: Scopes| Credential {
         kind: CredentialKind::Key(CredentialId::from_bytes([1; 8])),
         user,
@@ -103,7 +113,7 @@ async fn g20_every_route_asks_the_table() {
         let with_all = [None, Some(Share::Read), Some(Share::Talk), Some(Share::Approve)];
         // Each on a session of its own: some actions delete it.
         let cases = with_all.into_iter().flat_map(|with| {
-            let others = if with.is_none() { 5 + single.len() } else { 0 };
+            let others = if with.is_none() { 12 + single.len() } else { 1 };
             (0..=others).map(move |n| (with, n))
         });
         for (with, n) in cases {
@@ -116,6 +126,7 @@ async fn g20_every_route_asks_the_table() {
             let own = |name, bearer: &str, credential| Shown {
                 name,
                 bearer: bearer.to_owned(),
+                by: None,
                 credential,
                 relation: Relation::Own,
             };
@@ -123,12 +134,31 @@ async fn g20_every_route_asks_the_table() {
                 relation: Relation::Foreign,
                 ..own(name, bearer, credential)
             };
-            let Shown { name, bearer, credential, relation } = match n {
-                0 => Shown {
-                    relation: with.map_or(Relation::Foreign, Relation::SharedWith),
-                    ..own("bob", &bob.key, of_key(b, all))
+            let device = |name, by, credential| Shown { by: Some(by), ..own(name, "", credential) };
+            let programs = all.without(Scope::Approve);
+            let with_bob = with.map_or(Relation::Foreign, Relation::SharedWith);
+            let Shown { name, bearer, by, credential, relation } = match n {
+                0 => Shown { relation: with_bob, ..own("bob", &bob.key, of_key(b, all)) },
+                1 => {
+                    Shown { relation: with_bob, ..device("bob's device", &his.own, of_key(b, all)) }
+                }
+                6 => device("ada's device", &hers.own, of_key(a, all)),
+                7 => device("ada's programs", &hers.programs, of_key(a, programs)),
+                8 => device("ada's reading device", &reads.own, of_key(a, reading)),
+                9 => Shown {
+                    relation: Relation::Foreign,
+                    ..device("owner's device", &owners.own, of_key(OWNER, Scopes::all()))
                 },
-                1 => own("token", &session.token, Credential::of_session(id, a)),
+                10 => Shown {
+                    relation: Relation::Foreign,
+                    ..device("owner's programs", &owners.programs, of_key(OWNER, programs))
+                },
+                // A key that a device shows counts, and not the device.
+                11 => Shown {
+                    by: Some(&his.own),
+                    ..own("ada, by bob's device", &ada.key, of_key(a, all))
+                },
+                12 => own("token", &session.token, Credential::of_session(id, a)),
                 2 => {
                     let path = format!("/v1/sessions/{}/surfaces", session.id);
                     let made = call(&bench, &ada.key, Method::POST, &path, json!({})).await;
@@ -139,7 +169,7 @@ async fn g20_every_route_asks_the_table() {
                 4 => foreign("owner", LOCAL_KEY, Credential::local()),
                 5 => own("ada", &ada.key, of_key(a, all)),
                 n => {
-                    let (scope, key) = &single[n - 6];
+                    let (scope, key) = &single[n - 13];
                     own(scope.as_str(), key, key_of_a(&[*scope]))
                 }
             };
@@ -147,6 +177,7 @@ async fn g20_every_route_asks_the_table() {
             let address = path
                 .replace("/v1/users/{name}", "/v1/users/nobody")
                 .replace("/v1/keys/{id}", "/v1/keys/nothing")
+                .replace("/v1/devices/{id}", "/v1/devices/nothing")
                 .replace("{id}", &session.id)
                 .replace("{user}", "nobody")
                 .replace("{model}", "bowline/offline")
@@ -159,7 +190,10 @@ async fn g20_every_route_asks_the_table() {
                 true => plain("m", "echo x"),
                 false => Value::Null,
             };
-            let said = call(&bench, &bearer, method.clone(), &address, body).await;
+            let said = match by {
+                Some(port) => port.call_with(&bearer, method.clone(), &address, body).await,
+                None => call(&bench, &bearer, method.clone(), &address, body).await,
+            };
             let got = match (said.status, said.body["error"]["code"].as_str()) {
                 (401 | 403, _) => Authorization::Forbidden,
                 (404, Some("SBP_SESSION_NOT_FOUND")) => Authorization::NotFound,
@@ -169,5 +203,5 @@ async fn g20_every_route_asks_the_table() {
             checked += 1;
         }
     }
-    assert!(checked > 500, "{checked}");
+    assert!(checked > 1000, "{checked}");
 }

@@ -18,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::bench::{Bench, LOCAL_KEY, Session, answer, eventually, plain, turn};
 use crate::images;
 use crate::l2_delivery::message;
+use crate::paired::{new_key, pair};
 use crate::upstream::{MockUpstream, Piece};
 use crate::written::by_a_dead_process;
 
@@ -109,6 +110,7 @@ async fn every_documented_address_is_served() {
     assert!(documented.len() >= 13, "{documented:?}");
     let key = bench.post_as_owner("/v1/keys", json!({ "name": "laptop" })).await;
     let key = key.body["id"].as_str().unwrap().to_owned();
+    let device = pair(&bench, new_key(), None, None).await.id;
     bench.post_as_owner("/v1/users", json!({ "name": "ada" })).await;
     for (method, path) in documented {
         let session = bench.session().await;
@@ -122,6 +124,7 @@ async fn every_documented_address_is_served() {
         let address = path
             .replace("/v1/users/{name}", "/v1/users/ada")
             .replace("/v1/keys/{id}", &format!("/v1/keys/{key}"))
+            .replace("/v1/devices/{id}", &format!("/v1/devices/{device}"))
             .replace("{id}", &session.id)
             .replace("{surface_id}", "phone")
             .replace("{approval_id}", &approval)
@@ -372,6 +375,10 @@ async fn no_content_token_or_key_is_ever_logged() {
     gate.send(Piece::Text(CANARIES[1].into())).unwrap();
     gate.send(Piece::Cut).unwrap();
     assert_eq!(chat(&token, "gated", false).await.status, 502);
+
+    bench.gateway.devices().set_pairing_text(Some(Arc::new(|_| CANARIES[2].to_owned())));
+    let offered = bench.call(Method::POST, "/v1/devices/pairing", &key, &json!({})).await;
+    assert_eq!((offered.status, &offered.body["text"]), (201, &json!(CANARIES[2])));
 
     let queries =
         ["/v1/sessions/ID?x=Q", "/v1/sessions/ID/messages?after=Q", "/Q?Q", "/v1/sessions/Q"];

@@ -118,6 +118,9 @@ pub struct KeyView {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub limits: OwnLimits,
+    /// The fingerprint of the paired device's public key, if it is a device and not a key: `SHA256:0A:…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }
 
 /// Answer to `POST /v1/keys`: the only time that the key itself is shown.
