@@ -78,8 +78,8 @@ pub struct Limits {
     pub prompt_images: usize,
     /// The connection limit; further connections wait for one to close.
     pub connections: usize,
-    /// The connection limit per address; further connections are closed at once. 127.0.0.1, ::1 and
-    /// trusted proxies are exempt. 0: no limit.
+    /// The connection limit per address or paired device; further connections are closed at once.
+    /// 127.0.0.1, ::1 and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
     /// How long a graceful stop waits for running turns.
     #[serde(with = "duration")]

@@ -335,6 +335,7 @@ async fn a_device_that_is_paired_again_has_one_credential() {
     let bench = Bench::start().await;
     let ada = person(&bench, "ada").await;
     let first = Paired::with(&bench, None, None).await;
+    assert_eq!(first.own.get("/v1/sessions").await.status, 200);
     let second = pair(&bench, first.device.key, Some("ada"), None).await;
     assert_ne!(first.device.id, second.id);
     let devices = bench.gateway.devices();
