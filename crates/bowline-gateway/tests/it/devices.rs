@@ -96,11 +96,12 @@ async fn g20_an_open_gateway_is_not_open_to_devices() {
         assert!(bench.gateway.is_open());
         let session = bench.session().await;
         let one = format!("/v1/sessions/{}", session.id);
-        let unknown = DeviceEntry { id: "0123456789abcdef".into(), programs: false };
-        let no_id = DeviceEntry { id: "".into(), programs: true };
+        let key = bench.post_as_owner("/v1/keys", json!({ "name": "laptop" })).await;
+        let of_a_key = key.body["id"].as_str().unwrap();
+        let entry = |id: &str| DeviceEntry { id: id.into(), programs: false };
         let reads = Paired::with(&bench, None, Some(Scopes::of(&[Scope::Read]))).await;
-        for entry in [unknown, no_id] {
-            let port = DevicePort::open(&bench, entry).await;
+        for unknown in ["0123456789abcdef", "", of_a_key] {
+            let port = DevicePort::open(&bench, entry(unknown)).await;
             for path in ["/v1/sessions", "/v1/models", "/metrics", &one] {
                 let refused = port.get(path).await;
                 assert_eq!(refused.refusal(), (403, "SBP_FORBIDDEN"), "{path}");
