@@ -1,7 +1,10 @@
 //! What must hold for any bytes that reach the control plane. The fuzzer looks for bytes for which
 //! it does not; the crate's tests try some thousands with the stable compiler.
 
-use bowline_sbrp::api::{LONGEST_ID, LONGEST_NAME, OpenSession, Register};
+use bowline_sbrp::api::{
+    DeviceEntry, LONGEST_ID, LONGEST_NAME, MOST_DEVICES, OpenDeviceSession, OpenSession, Register,
+    SetDevices,
+};
 use bowline_sbrp::identity::IdentityKey;
 
 /// A request's body is refused, or says something within bounds, the same when it is said again.
@@ -12,7 +15,8 @@ pub(super) fn control_body(bytes: &[u8]) -> bool {
         let again = serde_json::to_vec(asked).expect("a text serialises");
         assert_eq!(OpenSession::read(&again).as_ref(), Ok(asked));
     }
-    let Ok(asked) = Register::read(bytes) else { return opened.is_ok() };
+    let of_devices = set_devices(bytes) | device_session(bytes);
+    let Ok(asked) = Register::read(bytes) else { return opened.is_ok() || of_devices };
     assert_eq!(IdentityKey::from_bytes(asked.identity.as_bytes()), Ok(asked.identity), "a fit key");
     if let Some(name) = &asked.name {
         assert!((1..=LONGEST_NAME).contains(&name.chars().count()), "{name}");
@@ -31,6 +35,23 @@ pub(super) fn control_body(bytes: &[u8]) -> bool {
         (again.api_key, again.name, again.resumable),
         (asked.api_key, asked.name, asked.resumable)
     );
+    true
+}
+
+fn set_devices(bytes: &[u8]) -> bool {
+    let Ok(devices) = SetDevices::read(bytes) else { return false };
+    assert!(devices.len() <= MOST_DEVICES);
+    let said = SetDevices { devices: devices.iter().map(DeviceEntry::from).collect() };
+    let said = serde_json::to_vec(&said).expect("texts and numbers serialise");
+    assert_eq!(SetDevices::read(&said), Ok(devices));
+    true
+}
+
+fn device_session(bytes: &[u8]) -> bool {
+    let Ok(Some(asked)) = OpenDeviceSession::read(bytes) else { return false };
+    assert!((1..=LONGEST_ID).contains(&asked.daemon.as_str().len()));
+    let said = serde_json::to_vec(&OpenDeviceSession::from(&asked)).expect("texts serialise");
+    assert_eq!(OpenDeviceSession::read(&said), Ok(Some(asked)));
     true
 }
 

@@ -3,11 +3,13 @@
 //! Field names are those on the wire. Readers ignore unknown fields, so that either side can add
 //! fields first.
 
+mod devices;
 mod read;
 
 use serde::{Deserialize, Serialize};
 
-pub use read::{BadBody, LONGEST_ID, LONGEST_NAME, Registration};
+pub use devices::{DeviceEntry, DeviceKey, DeviceSignature, OpenDeviceSession, SetDevices};
+pub use read::{BadBody, LONGEST_ID, LONGEST_NAME, MOST_DEVICES, Registration};
 
 /// The body of `POST /api/daemons/register`. The owner of a key may register it again and gets the
 /// same id with a new presence token; this also recovers a lost id.
@@ -85,7 +87,8 @@ pub struct RelayStatus {
     pub daemon: DaemonStatus,
 }
 
-/// The body of `POST /api/sessions`.
+/// The body of `POST /api/sessions` from the owner of a daemon, whose API key is in the header. A
+/// paired device sends an [`OpenDeviceSession`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenSession {
@@ -121,8 +124,19 @@ pub struct Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalDetail {
     /// A machine-readable code: `unauthorized`, `forbidden`, `not_found`, `invalid_request`,
-    /// `rate_limited`, `internal`.
+    /// `rate_limited`, `internal`; for devices also [`Self::UNKNOWN_DEVICE`] and
+    /// [`Self::CLOCK_SKEW`].
     pub code: String,
     /// A sentence for people.
     pub message: String,
+    /// The server's time in seconds since 1970, with `clock_skew`: what to sign the request with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<u64>,
+}
+
+impl RefusalDetail {
+    /// The daemon has no such device, or there is no such daemon.
+    pub const UNKNOWN_DEVICE: &str = "unknown_device";
+    /// A device signed for another time than the server's, which is in `now`.
+    pub const CLOCK_SKEW: &str = "clock_skew";
 }

@@ -7,6 +7,7 @@ pub mod api;
 pub mod client;
 pub mod control;
 pub mod daemon;
+pub mod device_auth;
 pub mod frame;
 pub mod handshake;
 pub mod id;

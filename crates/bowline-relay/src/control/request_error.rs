@@ -68,7 +68,7 @@ impl RequestError {
 impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let (status, code) = self.table();
-        let error = RefusalDetail { code: code.to_owned(), message: self.to_string() };
+        let error = RefusalDetail { code: code.to_owned(), message: self.to_string(), now: None };
         let mut response = (status, Json(Refusal { error })).into_response();
         response.extensions_mut().insert(Counted(code));
         let headers = response.headers_mut();

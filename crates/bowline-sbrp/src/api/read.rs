@@ -20,6 +20,8 @@ use crate::identity::IdentityKey;
 pub const LONGEST_ID: usize = 128;
 /// The longest accepted display name of a daemon, in characters.
 pub const LONGEST_NAME: usize = 64;
+/// The most devices that a daemon may have at the control plane.
+pub const MOST_DEVICES: usize = 256;
 /// The longest accepted API key, in bytes.
 const LONGEST_KEY: usize = 256;
 
@@ -40,6 +42,14 @@ pub enum BadBody {
     Name,
     #[error("`daemonId` is empty or too long")]
     DaemonId,
+    #[error("`publicKey` is not a canonical Ed25519 key of full order, 32 bytes in base64url")]
+    DeviceKey,
+    #[error("`expiresAt` is not a time in seconds since 1970")]
+    ExpiresAt,
+    #[error("a daemon may have {MOST_DEVICES} devices; remove some that are not used")]
+    TooManyDevices,
+    #[error("`signature` is not 64 bytes in base64url without padding")]
+    Signature,
 }
 
 /// A validated [`Register`].
@@ -90,13 +100,15 @@ impl std::fmt::Debug for Registration {
 
 /// Parses into a JSON value first: that parser limits the nesting depth and accepts only an object.
 /// A derived parser would also accept an array and skip values of any depth.
-fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
-    let fields: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| BadBody::NotAnObject)?;
-    serde_json::from_value(Value::Object(fields)).map_err(|_| BadBody::Fields)
+pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
+    fields(serde_json::from_slice(body).map_err(|_| BadBody::NotAnObject)?)
 }
 
-fn key_bytes(text: &str) -> Option<[u8; 32]> {
+pub(super) fn fields<T: DeserializeOwned>(object: Map<String, Value>) -> Result<T, BadBody> {
+    serde_json::from_value(Value::Object(object)).map_err(|_| BadBody::Fields)
+}
+
+pub(super) fn key_bytes(text: &str) -> Option<[u8; 32]> {
     let read = |alphabet: &Alphabet| {
         let padding = DecodePaddingMode::Indifferent;
         let config = GeneralPurposeConfig::new().with_decode_padding_mode(padding);

@@ -181,7 +181,7 @@ fn json(body: &impl Serialize) -> String {
 
 fn refuse(status: u16, code: &str) -> (u16, String) {
     let message = format!("said to be {code}");
-    (status, json(&Refusal { error: RefusalDetail { code: code.into(), message } }))
+    (status, json(&Refusal { error: RefusalDetail { code: code.into(), message, now: None } }))
 }
 
 #[tokio::test]
