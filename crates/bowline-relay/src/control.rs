@@ -1,7 +1,8 @@
 //! The control plane: who owns which daemon, and the tokens that prove it.
 //!
 //! Users have API keys and own daemons. Only the owner of a daemon gets tokens for it: with a
-//! presence token a daemon connects to a relay, with a session token a client reaches the daemon. A
+//! presence token a daemon connects to a relay, with a session token a client reaches the daemon.
+//! Devices whose keys the owner registered for a daemon get session tokens, too, by a signature. A
 //! relay only verifies these tokens, with the published key set (JWKS), so control plane and relay
 //! share no secret.
 //!
@@ -10,10 +11,11 @@
 //! the same registry; nothing is cached, so their changes apply from the next request on.
 //!
 //! Invariants
-//! - A token is signed only after the commit of a transaction that found its API key, daemon and
-//!   owner not revoked; that transaction also records until when the signing key is needed.
+//! - A token is signed only after the commit of a transaction that found its API key or device, its
+//!   daemon and owner not revoked; that transaction also records until when the signing key is
+//!   needed.
 //! - A daemon of another user does not exist for the caller: the answer is the same as for an
-//!   unknown daemon.
+//!   unknown daemon. A device that is refused does not learn why.
 
 mod api_key;
 mod clock;

@@ -41,6 +41,8 @@ pub struct ControlLimits {
     pub request_head: usize,
     /// The largest request body, in bytes.
     pub request_body: usize,
+    /// The largest body that sets a daemon's devices, in bytes: 256 of them fit in.
+    pub device_set_body: usize,
     /// How long a request head may take to arrive.
     pub header_timeout: Duration,
     /// How long a connection may be idle between two requests; 0: it is closed after each response.
@@ -59,15 +61,17 @@ pub struct ControlLimits {
     pub write_timeout: Duration,
     /// Daemons, not counting revoked ones, that one user may have.
     pub daemons_per_user: u32,
-    /// Wrong API keys from one address; further wrong ones get 429. Valid keys are never refused for
+    /// Wrong API keys and unknown devices from one address; further wrong ones get 429. Valid keys are never refused for
     /// it: behind one address may be many.
     pub failures_per_address: Rate,
     /// Uses of the same wrong API key, from all addresses.
     pub failures_per_key: Rate,
-    /// Tokens issued to valid keys of one address.
+    /// Tokens issued to valid keys and devices of one address.
     pub tokens_per_address: Rate,
     /// Tokens issued to one API key.
     pub tokens_per_key: Rate,
+    /// Tokens issued to one paired device.
+    pub tokens_per_device: Rate,
     /// Concurrent status requests to the relay, over all callers.
     pub questions: usize,
     /// The timeout of one status request to the relay.
@@ -96,6 +100,7 @@ impl Default for ControlLimits {
         Self {
             request_head: 16 << 10,
             request_body: 16 << 10,
+            device_set_body: 32 << 10,
             header_timeout: Duration::from_secs(5),
             keep_alive: Duration::from_secs(75),
             half_closed: Duration::from_secs(60),
@@ -108,6 +113,7 @@ impl Default for ControlLimits {
             failures_per_key: rate(10, Duration::from_secs(6)),
             tokens_per_address: rate(600, Duration::from_millis(100)),
             tokens_per_key: rate(300, Duration::from_millis(200)),
+            tokens_per_device: rate(300, Duration::from_millis(200)),
             questions: 32,
             question_timeout: Duration::from_secs(1),
             list_timeout: Duration::from_secs(3),

@@ -11,11 +11,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
 use bowline_net::body::{self, BodyError};
 use bowline_net::{Peer, peer};
-use bowline_sbrp::api::{DaemonView, OpenSession, Register, Registered, Rename, SessionOpened};
+use bowline_sbrp::api::{
+    DaemonView, OpenDeviceSession, OpenSession, Register, Registered, Rename, SessionOpened,
+    SetDevices,
+};
 use bowline_sbrp::revocation;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -33,6 +36,7 @@ pub(super) fn router(issuer: Arc<TokenIssuer>) -> Router {
     Router::new()
         .route("/api/daemons/register", post(register))
         .route("/api/daemons/{id}/presence", post(renew))
+        .route("/api/daemons/{id}/devices", put(set_devices))
         .route("/api/daemons/{id}", delete(revoke).patch(rename))
         .route("/api/daemons", get(daemons))
         .route("/api/sessions", post(open_session))
@@ -113,6 +117,20 @@ async fn rename(
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn set_devices(
+    State(issuer): State<Arc<TokenIssuer>>,
+    from: From,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<StatusCode, RequestError> {
+    let caller = caller(&issuer, from, &headers).await?;
+    let most = issuer.limits().device_set_body;
+    let devices = SetDevices::read(&read_up_to(most, body, &issuer).await?)?;
+    issuer.set_devices(caller, id, devices).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 async fn revoke(
     State(issuer): State<Arc<TokenIssuer>>,
     from: From,
@@ -139,9 +157,15 @@ async fn open_session(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<SessionOpened>, RequestError> {
-    let caller = caller(&issuer, from, &headers).await?;
-    let asked = OpenSession::read(&read(body, &issuer).await?)?;
-    Ok(Json(issuer.open_session(caller, asked.daemon_id).await?))
+    if bearer(&headers).is_some() {
+        let caller = caller(&issuer, from, &headers).await?;
+        let asked = OpenSession::read(&read(body, &issuer).await?)?;
+        return Ok(Json(issuer.open_session(caller, asked.daemon_id).await?));
+    }
+    // A device's signature is in the body.
+    let asked = OpenDeviceSession::read(&read(body, &issuer).await?)?.ok_or(RequestError::NoKey)?;
+    let caller = issuer.authenticate_device(from.0, asked).await?;
+    Ok(Json(issuer.open_device_session(caller).await?))
 }
 
 async fn jwks(State(issuer): State<Arc<TokenIssuer>>) -> Result<impl IntoResponse, RequestError> {
@@ -199,8 +223,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Reads a whole body, limited in size and time.
 async fn read(body: Body, issuer: &TokenIssuer) -> Result<Bytes, RequestError> {
-    let limits = issuer.limits();
-    let read = body::read(body, limits.request_body, limits.body_timeout).await;
+    read_up_to(issuer.limits().request_body, body, issuer).await
+}
+
+async fn read_up_to(most: usize, body: Body, issuer: &TokenIssuer) -> Result<Bytes, RequestError> {
+    let read = body::read(body, most, issuer.limits().body_timeout).await;
     read.map_err(|error| match error {
         BodyError::TooLarge { most } => RequestError::TooLarge(most),
         BodyError::BrokenOff | BodyError::TooSlow => RequestError::BrokenOff,

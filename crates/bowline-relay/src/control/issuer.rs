@@ -1,5 +1,7 @@
 //! Handles requests: checks them with the registry, and signs the tokens that it allows.
 
+mod devices;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -140,26 +142,12 @@ impl TokenIssuer {
         id: String,
     ) -> Result<SessionOpened, RequestError> {
         let now = clock::now();
-        let expires_at = now + SESSION_TTL;
+        let until = now + SESSION_TTL;
         let daemon = DaemonId::new(id.as_str());
         let (user, signing) = self
-            .issue(caller, move |registry| registry.open_session(&caller.key, &id, now, expires_at))
+            .issue(caller, move |registry| registry.open_session(&caller.key, &id, now, until))
             .await?;
-        let session = fresh_session();
-        meters::issued("session");
-        Ok(SessionOpened {
-            relay_url: self.config.relay_url.to_string(),
-            token: self.signer(&signing).session(&SessionGrant {
-                daemon,
-                user,
-                session,
-                region: self.config.region.clone(),
-                issued_at: now,
-                expires_at,
-            }),
-            session_id: session.to_string(),
-            expires_at,
-        })
+        Ok(self.session(daemon, user, &signing, now))
     }
 
     /// The caller's daemons, with the status that the relay reports for each.
@@ -274,6 +262,30 @@ impl TokenIssuer {
             daemon_id: made.daemon,
             relay_url: self.config.relay_url.to_string(),
             issued_at,
+            expires_at,
+        }
+    }
+
+    fn session(
+        &self,
+        daemon: DaemonId,
+        user: String,
+        signing: &Signing,
+        issued_at: u64,
+    ) -> SessionOpened {
+        meters::issued("session");
+        let (session, expires_at) = (fresh_session(), issued_at + SESSION_TTL);
+        SessionOpened {
+            relay_url: self.config.relay_url.to_string(),
+            token: self.signer(signing).session(&SessionGrant {
+                daemon,
+                user,
+                session,
+                region: self.config.region.clone(),
+                issued_at,
+                expires_at,
+            }),
+            session_id: session.to_string(),
             expires_at,
         }
     }

@@ -1,4 +1,5 @@
-//! Durable state: users, their API keys, their daemons, the signing keys, and the audit log.
+//! Durable state: users, their API keys, their daemons and the devices of those, the signing keys,
+//! and the audit log.
 //!
 //! One SQLite file, opened by the server and by the operator's commands at the same time. Calls
 //! block, and each is one transaction: the caller chooses the thread.
@@ -12,6 +13,7 @@
 
 mod audit;
 mod daemons;
+mod devices;
 mod file;
 mod keys;
 mod schema;
@@ -47,6 +49,8 @@ pub enum Error {
     NoDaemon,
     #[error("the daemon was revoked")]
     DaemonRevoked,
+    #[error("the daemon has no such device")]
+    UnknownDevice,
     #[error("a user may have {0} daemons")]
     TooManyDaemons(u32),
     #[error("the database failed: {0}")]

@@ -19,6 +19,10 @@ pub enum RequestError {
     NoKey,
     #[error("that API key does not open anything here")]
     WrongKey,
+    #[error("the daemon does not know this device; pair it, or wait until it is registered")]
+    UnknownDevice,
+    #[error("the request is signed for another time: sign it again with {now}, this server's time")]
+    ClockSkew { now: u64 },
     #[error("{METRICS_REFUSED}")]
     NoMetrics,
     #[error("there is no such daemon")]
@@ -49,6 +53,8 @@ impl RequestError {
             Self::NoKey | Self::WrongKey | Self::NoMetrics => {
                 (StatusCode::UNAUTHORIZED, "unauthorized")
             }
+            Self::UnknownDevice => (StatusCode::UNAUTHORIZED, RefusalDetail::UNKNOWN_DEVICE),
+            Self::ClockSkew { .. } => (StatusCode::UNAUTHORIZED, RefusalDetail::CLOCK_SKEW),
             Self::NoDaemon | Self::Nowhere => (StatusCode::NOT_FOUND, "not_found"),
             Self::DaemonRevoked | Self::TooManyDaemons(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::Body(_) | Self::BrokenOff => (StatusCode::BAD_REQUEST, "invalid_request"),
@@ -68,12 +74,16 @@ impl RequestError {
 impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let (status, code) = self.table();
-        let error = RefusalDetail { code: code.to_owned(), message: self.to_string(), now: None };
+        let now = match self {
+            Self::ClockSkew { now } => Some(now),
+            _ => None,
+        };
+        let error = RefusalDetail { code: code.to_owned(), message: self.to_string(), now };
         let mut response = (status, Json(Refusal { error })).into_response();
         response.extensions_mut().insert(Counted(code));
         let headers = response.headers_mut();
         match self {
-            Self::NoKey | Self::WrongKey | Self::NoMetrics => {
+            _ if status == StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             Self::TooOften(wait) => {
@@ -98,6 +108,7 @@ impl From<registry::Error> for RequestError {
         use registry::Error;
         match error {
             Error::UnknownKey => Self::WrongKey,
+            Error::UnknownDevice => Self::UnknownDevice,
             Error::NoDaemon => Self::NoDaemon,
             Error::DaemonRevoked => Self::DaemonRevoked,
             Error::TooManyDaemons(most) => Self::TooManyDaemons(most),

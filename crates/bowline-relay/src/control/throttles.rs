@@ -1,6 +1,6 @@
-//! Rate limits for wrong API keys, and for tokens.
+//! Rate limits for wrong API keys and unknown devices, and for tokens.
 //!
-//! Invariant: wrong keys, however many and from wherever, never cost a valid key anything. Many
+//! Invariant: wrong keys, however many and from wherever, never cost a valid key or device anything. Many
 //! callers may share one address, and whoever wants to lock them out would only have to guess there.
 
 use std::hash::Hash;
@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use bowline_net::rate::{Beyond, Rate, Throttle, TooOften};
+
+use bowline_sbrp::identity::IdentityKey;
 
 use super::api_key::KeyHash;
 use super::config::ControlLimits;
@@ -18,6 +20,7 @@ pub(super) struct Throttles {
     failures_by_key: Throttle<KeyHash>,
     tokens_by_source: Throttle<IpAddr>,
     tokens_by_key: Throttle<KeyHash>,
+    tokens_by_device: Throttle<[u8; 32]>,
 }
 
 /// The most addresses, or keys, that have their own limit.
@@ -36,6 +39,7 @@ impl Throttles {
             failures_by_key: Throttle::new(limits.failures_per_key, MOST, Beyond::Pass),
             tokens_by_source: throttle(limits.tokens_per_address),
             tokens_by_key: throttle(limits.tokens_per_key),
+            tokens_by_device: throttle(limits.tokens_per_device),
         }
     }
 
@@ -52,11 +56,27 @@ impl Throttles {
         self.failures_by_source.take(from, now)
     }
 
+    /// Counts an unknown device; an error if the address showed too many wrong keys and devices.
+    pub(super) fn failed_device(&self, from: IpAddr) -> Result<(), TooOften> {
+        self.failures_by_source.take(from, Instant::now())
+    }
+
     /// Checked and counted before a token is issued to a valid key.
     pub(super) fn may_issue(&self, from: IpAddr, key: KeyHash) -> Result<(), TooOften> {
         let now = Instant::now();
         self.tokens_by_source.take(from, now)?;
         self.tokens_by_key.take(key, now)
+    }
+
+    /// Checked and counted before a token is issued to a device that the daemon has.
+    pub(super) fn may_issue_to_device(
+        &self,
+        from: IpAddr,
+        device: &IdentityKey,
+    ) -> Result<(), TooOften> {
+        let now = Instant::now();
+        self.tokens_by_source.take(from, now)?;
+        self.tokens_by_device.take(*device.as_bytes(), now)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bounds;
+mod devices;
 mod files;
 mod fuzz;
 mod guesses;

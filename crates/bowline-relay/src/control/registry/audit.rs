@@ -2,7 +2,7 @@
 //!
 //! An event is written in the transaction of the change itself, so that neither is stored without
 //! the other. What users do all day is counted, in one row per day and subject: renewals of presence
-//! tokens, session tokens, renames, and refusals, which arrive as fast as callers send requests.
+//! tokens, session tokens, renames, changes of devices, and refusals, which arrive as fast as callers send requests.
 //!
 //! Invariants
 //! - Rows are only added; of a row that counts, the count and the time of the last one grow. Triggers
@@ -29,6 +29,7 @@ pub enum AuditEvent {
     DaemonRegistered,
     DaemonRenamed,
     DaemonRevoked,
+    DevicesChanged,
     PresenceRenewed,
     SessionIssued,
     KeyRotated,
@@ -46,6 +47,7 @@ impl AuditEvent {
             Self::DaemonRegistered => "daemon_registered",
             Self::DaemonRenamed => "daemon_renamed",
             Self::DaemonRevoked => "daemon_revoked",
+            Self::DevicesChanged => "devices_changed",
             Self::PresenceRenewed => "presence_renewed",
             Self::SessionIssued => "session_issued",
             Self::KeyRotated => "key_rotated",
@@ -92,7 +94,8 @@ pub(super) fn count(
         .prepare_cached(
             "SELECT number FROM audit
              WHERE event = ?1
-                   AND event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed')
+                   AND event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed',
+                                 'devices_changed')
                    AND subject = ?2 AND actor = ?4 AND at > ?3
              ORDER BY number DESC LIMIT 1",
         )?

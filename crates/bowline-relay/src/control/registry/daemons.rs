@@ -165,13 +165,13 @@ impl Registry {
 }
 
 #[derive(Debug)]
-struct Known {
+pub(super) struct Known {
     id: String,
     revoked: bool,
 }
 
 impl Known {
-    fn in_force(self) -> Result<String> {
+    pub(super) fn in_force(self) -> Result<String> {
         if self.revoked { Err(Error::DaemonRevoked) } else { Ok(self.id) }
     }
 }
@@ -192,7 +192,7 @@ fn known(
 }
 
 /// The caller's daemon of this id. A daemon of another user gives the same error as none.
-fn own(tx: &Transaction<'_>, owner: &KeyOwner, id: &str) -> Result<Known> {
+pub(super) fn own(tx: &Transaction<'_>, owner: &KeyOwner, id: &str) -> Result<Known> {
     known(tx, owner, "id", id)?.ok_or(Error::NoDaemon)
 }
 

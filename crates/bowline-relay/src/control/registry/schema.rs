@@ -8,7 +8,7 @@ use super::RegistryOpenError;
 const APPLICATION_ID: i64 = 0x626f_7763;
 
 /// Each element migrates the schema from the version that is its index to the next one.
-const MIGRATIONS: [&str; 3] = [FIRST, REVOKED, AUDIT];
+const MIGRATIONS: [&str; 4] = [FIRST, REVOKED, AUDIT, DEVICES];
 
 /// Times are seconds since 1970.
 const FIRST: &str = "
@@ -108,6 +108,27 @@ const AUDIT: &str = "
         END;
 ";
 
+/// The keys of paired devices, and one more event that is counted.
+const DEVICES: &str = "
+    CREATE TABLE device_keys (
+        daemon      INTEGER NOT NULL REFERENCES daemons (number),
+        key         BLOB NOT NULL CHECK (length(key) = 32),
+        expires_at  INTEGER,
+        PRIMARY KEY (daemon, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX device_keys_expiry ON device_keys (expires_at) WHERE expires_at IS NOT NULL;
+    -- A revoked daemon never comes back: its devices need not be known any more.
+    CREATE TRIGGER device_keys_revoked AFTER UPDATE OF revoked_at ON daemons
+        WHEN new.revoked_at IS NOT NULL
+        BEGIN
+            DELETE FROM device_keys WHERE daemon = new.number;
+        END;
+    DROP INDEX audit_counted;
+    CREATE INDEX audit_counted ON audit (event, subject, number)
+        WHERE event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed',
+                        'devices_changed');
+";
+
 /// The schema version this build writes.
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -173,6 +194,37 @@ mod tests {
         conn.prepare("SELECT id FROM daemons INDEXED BY daemons_revoked WHERE revoked_at > 7")
             .unwrap();
         conn.prepare("SELECT number FROM audit INDEXED BY audit_at WHERE at < 7").unwrap();
+    }
+
+    #[test]
+    fn g13_a_file_without_devices_gets_their_table_and_keeps_its_daemons() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        for step in &MIGRATIONS[..3] {
+            conn.execute_batch(step).unwrap();
+        }
+        conn.pragma_update(None, "user_version", 3).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.execute_batch(
+            "INSERT INTO users (number, id, name, created_at) VALUES (1, 'u', 'alice', 1);
+             INSERT INTO daemons (number, id, owner, identity, resumable, created_at, presence_at,
+                                  presence_until)
+             VALUES (7, 'd', 1, zeroblob(32), 1, 1, 1, 1);",
+        )
+        .unwrap();
+        migrate(&mut conn, "db").unwrap();
+        conn.pragma_update(None, "foreign_keys", true).unwrap();
+        let add = "INSERT INTO device_keys (daemon, key) VALUES (?1, zeroblob(32))";
+        conn.execute(add, [7]).unwrap();
+        assert!(conn.execute(add, [8]).is_err(), "a daemon that does not exist");
+        let expired = "DELETE FROM device_keys INDEXED BY device_keys_expiry WHERE expires_at <= 7";
+        conn.prepare(expired).unwrap();
+        conn.prepare(
+            "SELECT number FROM audit INDEXED BY audit_counted
+             WHERE event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed',
+                             'devices_changed')
+                   AND subject = 'd'",
+        )
+        .unwrap();
     }
 
     #[test]

@@ -163,6 +163,11 @@ impl Bench {
         self.call(Method::PATCH, &format!("/api/daemons/{daemon}"), Some(key), Some(body)).await
     }
 
+    pub(crate) async fn set_devices(&self, key: &str, daemon: &str, devices: Value) -> Answer {
+        let path = format!("/api/daemons/{daemon}/devices");
+        self.call(Method::PUT, &path, Some(key), Some(json!({ "devices": devices }))).await
+    }
+
     pub(crate) async fn keys(&self) -> KeySet {
         let published = self.get("/.well-known/jwks.json", None).await;
         assert_eq!(published.status, 200, "{}", published.text);

@@ -87,6 +87,7 @@ async fn a_wrong_key_is_refused_before_its_body_is_read() {
         ("POST", "/api/daemons/register"),
         ("POST", "/api/daemons/some/presence"),
         ("PATCH", "/api/daemons/some"),
+        ("PUT", "/api/daemons/some/devices"),
         ("DELETE", "/api/daemons/some"),
     ] {
         for expect in ["", "Expect: 100-continue\r\n"] {

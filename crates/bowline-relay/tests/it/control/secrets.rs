@@ -4,6 +4,10 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use bowline_relay::control::registry::FILE;
+use bowline_sbrp::api::OpenDeviceSession;
+use bowline_sbrp::device_auth::DeviceRequest;
+use bowline_sbrp::id::DaemonId;
+use bowline_sbrp::identity::IdentitySecret;
 use reqwest::Method;
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
@@ -52,6 +56,13 @@ async fn sbrp_crypto_10_no_key_or_token_is_ever_logged() {
     let renewed = bench.renew(&key, &daemon).await;
     let opened = bench.open(&key, &daemon).await;
     bench.get("/api/daemons", Some(&key)).await;
+    bench.set_devices(&key, &daemon, json!([{ "publicKey": identity(101) }])).await;
+    let device = IdentitySecret::from_seed(&[101; 32]);
+    let asked = DeviceRequest::sign(&device, &DaemonId::new(daemon.as_str()), now());
+    let asked = serde_json::to_value(OpenDeviceSession::from(&asked)).unwrap();
+    let by_device =
+        bench.call(Method::POST, "/api/sessions", None, Some(asked.clone())).await.text_of("token");
+    let signature = asked["device"]["signature"].as_str().unwrap().to_owned();
     let wrong = "bck_canary-of-a-wrong-key";
     assert_eq!(bench.open(wrong, &daemon).await.status, 401);
     let broken = json!({ "apiKey": wrong, "identityPublicKey": "canary-of-a-wrong-key" });
@@ -71,7 +82,8 @@ async fn sbrp_crypto_10_no_key_or_token_is_ever_logged() {
     let hex: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let tokens =
         [made.text_of("presenceToken"), renewed.text_of("presenceToken"), opened.text_of("token")];
-    for secret in tokens.iter().chain([&key, &hex]).map(String::as_str) {
+    let of_device = [&by_device, &signature, &identity(101)];
+    for secret in tokens.iter().chain([&key, &hex]).chain(of_device).map(String::as_str) {
         assert!(!log.contains(secret) && !log.contains(&secret[4..]), "{secret}");
     }
     let own: String = log.lines().filter(|line| line.contains("bowline_relay")).collect();

@@ -47,6 +47,10 @@ async fn anothers_daemon_is_as_good_as_none() {
             (bench.open(&mallory, id).await, bench.open(&mallory, none).await),
             (bench.renew(&mallory, id).await, bench.renew(&mallory, none).await),
             (bench.revoke(&mallory, id).await, bench.revoke(&mallory, none).await),
+            (
+                bench.set_devices(&mallory, id, json!([])).await,
+                bench.set_devices(&mallory, none, json!([])).await,
+            ),
         ];
         for (theirs, none) in pairs {
             assert_eq!(theirs.refusal(), (404, "not_found"));
@@ -90,6 +94,7 @@ async fn without_a_key_there_is_nothing() {
         (Method::POST, format!("/api/daemons/{daemon}/presence")),
         (Method::DELETE, format!("/api/daemons/{daemon}")),
         (Method::PATCH, format!("/api/daemons/{daemon}")),
+        (Method::PUT, format!("/api/daemons/{daemon}/devices")),
         (Method::POST, "/api/sessions".to_owned()),
     ];
     for (method, path) in calls {
