@@ -90,6 +90,18 @@ impl Credentials {
     }
 }
 
+impl Credentials {
+    /// The paired device whose local port this came from, if what it shows is no token of this gateway.
+    pub(crate) fn at_a_local_port(&self) -> Option<&DeviceEntry> {
+        let ours = |shown: &String| {
+            [TOKEN_PREFIX, DEVICE_PREFIX].iter().any(|prefix| shown.starts_with(prefix))
+        };
+        self.device
+            .as_ref()
+            .filter(|device| device.programs && !self.bearer.as_ref().is_some_and(ours))
+    }
+}
+
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Credentials(…)")

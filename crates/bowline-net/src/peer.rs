@@ -2,7 +2,7 @@
 //!
 //! For a connection from a trusted proxy, the client address is taken from what the proxy says
 //! ([`crate::forwarded`]). From any other peer that is ignored. A device was authenticated before its
-//! connection came in ([`crate::door::Entrance`]); it has no address.
+//! connection came in (`door::Entrance`); it has no address.
 
 use std::collections::HashMap;
 use std::fmt;

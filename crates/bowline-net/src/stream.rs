@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 pub enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-    /// Handed over by another part of this process ([`crate::door::Entrance`]).
+    /// Handed over by another part of this process (`door::Entrance`).
     Inside(Duplex),
 }
 

@@ -20,7 +20,7 @@ use bowline_store::{Error, User, UserKey};
 use jiff::Timestamp;
 
 pub(crate) use self::codes::Code;
-use self::codes::{Codes, MOST, Waiting};
+use self::codes::{Codes, MOST, WaitingOffer};
 use super::identity::{BadScopes, Identity, NewKey, fits_in_name, scopes_for};
 use super::{Deed, Engine};
 use crate::auth::{self, hash_token};
@@ -64,7 +64,7 @@ impl Pairing {
     }
 
     /// The first waiting code that the device knows, taken out.
-    fn take(&self, knows: impl Fn(&Code) -> bool) -> Result<Waiting, PairRefused> {
+    fn take(&self, knows: impl Fn(&Code) -> bool) -> Result<WaitingOffer, PairRefused> {
         let waiting = self.waiting();
         // Where none waits there is nothing to guess, and nobody uses up the tries of those to come.
         if waiting.is_empty() {
@@ -169,7 +169,7 @@ impl Engine {
         &self,
         device: [u8; 32],
         name: String,
-        taken: Waiting,
+        taken: WaitingOffer,
     ) -> Result<(UserKey, User), PairRefused> {
         match self.store_device(device, name, &taken).await {
             Ok((key, user, replaced)) => {
@@ -196,7 +196,7 @@ impl Engine {
         &self,
         device: [u8; 32],
         name: String,
-        taken: &Waiting,
+        taken: &WaitingOffer,
     ) -> Result<(UserKey, User, Option<CredentialId>), PairRefused> {
         let users = self.store.users().await?;
         let user = users.into_iter().find(|user| user.id == taken.user);

@@ -20,7 +20,7 @@ use axum::http::Method;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use bowline_sbp::access::{Action, Credential};
+use bowline_sbp::access::Action;
 use bowline_store::Session;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -53,12 +53,11 @@ impl Reach {
                 engine.count_request(&credentials, &Identity::of_session(&session)).await?;
                 Ok(Reach::One(Box::new(session)))
             }
-            // An open gateway needs no key, so an unknown bearer is ignored.
-            None if as_bearer
-                && engine.access.is_open_to(&credentials)?
-                && !token.starts_with(TOKEN_PREFIX) =>
-            {
-                Ok(Reach::User(Identity::of(Credential::open())))
+            // What looked like a token may be the key of another service, which some accept.
+            None if as_bearer && !token.starts_with(TOKEN_PREFIX) => {
+                let bearer = credentials.session_token.clone();
+                let credentials = Credentials { bearer, session_token: None, ..credentials };
+                Ok(Reach::User(engine.allow(&credentials, Action::SpeakMcp).await?))
             }
             None => Err(Denied::Wrong.into()),
         }

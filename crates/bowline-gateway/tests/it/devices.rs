@@ -109,11 +109,13 @@ async fn g20_an_open_gateway_is_not_open_to_devices() {
             let (_surface, refused) = port.attach(&session, "").await;
             assert_eq!(refused["type"], "FORBIDDEN", "{refused}");
         }
-        // Nor is a key that is no key ignored, as it is on this machine.
+        // Nor is a key that is no key ignored, as it is on this machine. At a local port, where SDKs
+        // have to show something, it is the device's credential that counts, and no more.
         for wrong in ["x", "a-key-that-nobody-was-given-to-use-here"] {
             assert_eq!(bench.call_with(wrong, "/v1/sessions").await, 200);
-            for port in [&reads.own, &reads.programs] {
-                assert_eq!(port.get_with(wrong, "/v1/sessions").await.status, 403, "{wrong}");
+            for (port, status) in [(&reads.own, 403), (&reads.programs, 200)] {
+                let listed = port.get_with(wrong, "/v1/sessions").await;
+                assert_eq!(listed.status, status, "{wrong}");
                 let mcp = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
                 let bearer = bearer(wrong);
                 let headers = [
@@ -121,7 +123,8 @@ async fn g20_an_open_gateway_is_not_open_to_devices() {
                     ("accept", "application/json, text/event-stream"),
                 ];
                 let said = port.call(Method::POST, "/mcp", &headers, &mcp).await;
-                assert_eq!(said.status, 403, "{}", said.text);
+                assert_eq!(said.status, status, "{}", said.text);
+                // It takes `turns` in any case.
                 let chat = plain("m", "echo x");
                 let said =
                     port.call(Method::POST, "/v1/chat/completions", &headers[..1], &chat).await;
@@ -180,6 +183,11 @@ async fn g20_keys_and_tokens_that_a_device_shows_count_as_anywhere() {
         for port in [&his.own, &his.programs] {
             assert_eq!(port.get_with(shown, &one).await.status, status, "{shown}");
         }
+    }
+    // A program has to show some key, as SDKs do; the device itself means what it shows.
+    for (shown, [own, programs]) in [("sk-none", [403, 200]), (&"x".repeat(40), [403, 200])] {
+        assert_eq!(his.own.get_with(shown, "/v1/sessions").await.status, own, "{shown}");
+        assert_eq!(his.programs.get_with(shown, "/v1/sessions").await.status, programs, "{shown}");
     }
     for (shown, attached) in [(hers.token.as_str(), true), (device, true), ("wrong", false)] {
         let (_surface, first) = his.own.attach(&hers, shown).await;

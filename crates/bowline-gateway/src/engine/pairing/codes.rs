@@ -25,7 +25,7 @@ const ATTEMPTS: Rate = Rate { burst: 10, every: Duration::from_secs(10) };
 
 /// A code that waits, and what it pairs a device with.
 #[derive(Clone)]
-pub(super) struct Waiting {
+pub(super) struct WaitingOffer {
     pub(super) code: Code,
     pub(super) user: UserId,
     pub(super) scopes: Scopes,
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
 }
 
 pub(super) struct Codes {
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingOffer>,
     attempts: Bucket,
 }
 
@@ -58,7 +58,7 @@ impl Codes {
             return Err(Full);
         }
         let expires_at = now + LIFETIME;
-        self.waiting.push(Waiting { code, user, scopes, expires_at });
+        self.waiting.push(WaitingOffer { code, user, scopes, expires_at });
         Ok(expires_at)
     }
 
@@ -74,13 +74,13 @@ impl Codes {
     }
 
     /// Takes a code out, if it still waits.
-    pub(super) fn take(&mut self, code: &Code, now: Timestamp) -> Option<Waiting> {
+    pub(super) fn take(&mut self, code: &Code, now: Timestamp) -> Option<WaitingOffer> {
         let at = self.waiting.iter().position(|waiting| waiting.code == *code)?;
         Some(self.waiting.swap_remove(at)).filter(|taken| now < taken.expires_at)
     }
 
     /// Has a code that was taken out wait again, until the same time: it paired nobody.
-    pub(super) fn put_back(&mut self, taken: Waiting) {
+    pub(super) fn put_back(&mut self, taken: WaitingOffer) {
         if self.waiting.len() < MOST {
             self.waiting.push(taken);
         }
