@@ -5,7 +5,7 @@ PYTHON_ENV := target/python
 NODE_ENV := target/node
 CLIENTS := crates/bowline/tests/clients
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token
+FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token tunnel
 
 .PHONY: help run build check test fmt lint unit bench soak fuzz autobahn deny clean tools
 

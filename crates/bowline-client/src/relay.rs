@@ -7,21 +7,25 @@
 //! |---|---|
 //! | [`RelayDaemon`], [`RelayClient`] | the two endpoints, each with one background task |
 //! | [`Session`] | the handle of one sealed session, the same type at both endpoints |
-//! | [`tunnel`] | many TCP connections over one session |
+//! | [`tunnel`] | streams that outlive sessions, for paired devices |
+//! | [`DeviceBook`] | which devices are paired with a daemon |
 //! | [`ControlPlane`] | the HTTP client of the control plane: registration and tokens |
-//! | [`Pins`], [`load_or_create`] | the files: pinned keys, and a daemon's own identity |
+//! | [`KnownDaemons`], [`load_or_create`] | the files: pins and pairings by name, a daemon's own identity |
 //!
 //! Invariants
 //! - No message is lost silently: a session delivers everything in order, or ends with a reason.
 //! - No token, key or message is in a log line, in `Debug` or in an error.
 
 mod address;
+mod blocking;
 mod client;
 mod control_plane;
 mod daemon;
+mod device_file;
+mod devices;
 mod identity_file;
+mod known;
 mod liveness;
-mod pins;
 mod random;
 mod reasons;
 mod session;
@@ -35,9 +39,11 @@ use bowline_net::backoff::Backoff;
 pub use client::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
 pub use control_plane::{ControlError, ControlPlane};
 pub use daemon::{DaemonClosed, DaemonConfig, DaemonEvent, RelayDaemon};
+pub use device_file::{CODE_LIFE, DeviceFile, DeviceFileError, ListedDevice};
+pub use devices::{BookError, DeviceBook, PairError, PairedDevice, WaitingCode};
 pub use identity_file::{IdentityError, load_or_create};
+pub use known::{KnownDaemon, KnownDaemons, KnownError, KnownPairing, NewPairing, OtherDaemon};
 pub use liveness::LivenessConfig;
-pub use pins::{PinError, Pins};
 pub use reasons::{LossReason, SessionEnd};
 pub use session::{SendError, Session};
 

@@ -20,7 +20,7 @@ use state::ClientState;
 
 use crate::control::{Code, ControlCode, SdkCode};
 use crate::frame::Frame;
-use crate::handshake::{Ephemeral, KeyChange, Trust, VerifiedIdentity};
+use crate::handshake::{ChannelBinding, Ephemeral, KeyChange, Trust, VerifiedIdentity};
 use crate::id::{DaemonId, SessionId};
 use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
@@ -60,7 +60,7 @@ pub enum ClientAction {
     CloseSocket,
     /// The daemon proved this identity: pin it (SBRP-CLIENT-01).
     Pin(VerifiedIdentity),
-    Established,
+    Established(ChannelBinding),
     Deliver(Opened),
     Show(Notice),
     /// A message was refused; the session continues.
@@ -85,7 +85,7 @@ pub enum Notice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientFailure {
     /// Show both fingerprints; continue only if the user approves the new key (SBRP-CLIENT-02).
-    KeyChanged(Box<KeyChange>),
+    KeyChanged(KeyChange),
     Sdk(SdkCode),
     Relay(Code),
 }

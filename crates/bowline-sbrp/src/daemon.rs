@@ -21,7 +21,7 @@ pub use session::{DaemonSession, SessionAction, SessionInput};
 
 use crate::control::{Code, ControlCode, SdkCode};
 use crate::frame::{Frame, Reason, Signal};
-use crate::handshake::Ephemeral;
+use crate::handshake::{ChannelBinding, Ephemeral};
 use crate::id::{DaemonId, SessionId};
 use crate::identity::IdentitySecret;
 use crate::impossible::Impossible;
@@ -67,7 +67,7 @@ pub enum DaemonAction {
 /// What the program is told about a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    Established,
+    Established(ChannelBinding),
     Deliver(Opened),
     /// The connection is lost; the session waits for the reconnect.
     Suspended,

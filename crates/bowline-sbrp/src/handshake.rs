@@ -18,6 +18,7 @@ mod transcript;
 pub use client::{AwaitAccept, Established, KeyChange, Trust, VerifiedIdentity};
 pub use daemon::{HandshakeAnswer, answer};
 pub use ephemeral::Ephemeral;
+pub use transcript::ChannelBinding;
 
 use crate::control::{ControlCode, SdkCode};
 
@@ -33,7 +34,7 @@ pub enum HandshakeError {
     #[error("the handshake message does not have its fixed size")]
     Malformed,
     #[error("the daemon shows another identity key than the pinned one")]
-    KeyChanged(Box<KeyChange>),
+    KeyChanged(KeyChange),
     #[error("the daemon's identity key is not fit to vouch for anything")]
     UnfitIdentity,
     #[error("the daemon's signature does not hold")]

@@ -5,6 +5,7 @@
 //! second encoding of a key would defeat a pin (SBRP-CRYPTO-03).
 
 use std::fmt;
+use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
@@ -78,6 +79,34 @@ impl Fingerprint {
     pub fn of(key: &[u8; 32]) -> Self {
         Self(Sha256::digest(key).into())
     }
+
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// Text that is no fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a fingerprint is written like SHA256:0A:1B:…, with 32 bytes")]
+pub struct BadFingerprint;
+
+impl FromStr for Fingerprint {
+    type Err = BadFingerprint;
+
+    fn from_str(text: &str) -> Result<Self, BadFingerprint> {
+        let text = text.trim().to_ascii_uppercase();
+        let bytes = text.strip_prefix("SHA256:").ok_or(BadFingerprint)?.split(':');
+        let byte = |hex: &str| match hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            true => u8::from_str_radix(hex, 16).map_err(|_| BadFingerprint),
+            false => Err(BadFingerprint),
+        };
+        let bytes = bytes.map(byte).collect::<Result<Vec<_>, _>>()?;
+        bytes.try_into().map(Self).map_err(|_| BadFingerprint)
+    }
 }
 
 impl fmt::Display for Fingerprint {
@@ -107,6 +136,9 @@ mod tests {
             let key = IdentityKey::from_bytes(&vectors::key(&row, "identity_public_hex")).unwrap();
             assert_eq!(secret.public(), key);
             assert_eq!(key.fingerprint().to_string(), vectors::text(&row, "identity_fingerprint"));
+            let lower = format!(" {}\n", key.fingerprint()).to_lowercase();
+            assert_eq!(lower.parse(), Ok(key.fingerprint()));
+            assert_eq!(lower.trim()[..90].parse::<Fingerprint>(), Err(BadFingerprint));
         }
     }
 

@@ -13,10 +13,13 @@ pub mod handshake;
 pub mod id;
 pub mod identity;
 pub mod impossible;
+pub mod pairing;
+pub mod peer;
 pub mod relay;
 pub mod renewal;
 pub mod revocation;
 pub mod sealed;
 pub mod token;
+pub mod tunnel;
 #[cfg(test)]
 mod vectors;

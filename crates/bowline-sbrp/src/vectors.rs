@@ -1,17 +1,32 @@
-//! `tests/vectors/sbrp.json`: bytes made by an independent implementation. Tests only.
+//! `tests/vectors`: bytes made by an independent implementation. `sbrp.json` is the relay protocol,
+//! `tunnel.json` what is said inside it. Tests only.
 
 use serde_json::Value;
 
-/// One section of the file.
+/// One section of the relay protocol's file.
 pub(crate) fn section(name: &str) -> Value {
     let text = include_str!("../tests/vectors/sbrp.json");
     let mut file: Value = serde_json::from_str(text).unwrap();
     file[name].take()
 }
 
+/// All of the tunnel's file.
+pub(crate) fn tunnel() -> Value {
+    serde_json::from_str(include_str!("../tests/vectors/tunnel.json")).unwrap()
+}
+
 /// The rows of a section. Fails if their number is not `expected`.
 pub(crate) fn rows(name: &str, expected: usize) -> Vec<Value> {
-    let Value::Array(rows) = section(name) else { panic!("{name} is no list") };
+    counted(section(name), name, expected)
+}
+
+/// The same of the tunnel's file.
+pub(crate) fn tunnel_rows(name: &str, expected: usize) -> Vec<Value> {
+    counted(tunnel()[name].take(), name, expected)
+}
+
+fn counted(section: Value, name: &str, expected: usize) -> Vec<Value> {
+    let Value::Array(rows) = section else { panic!("{name} is no list") };
     assert_eq!(rows.len(), expected, "rows of {name}");
     rows
 }

@@ -6,6 +6,7 @@
 //! - An error never claims that nothing happened if the gateway may have received the request.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_net::loopback::is_loopback_url;
@@ -22,12 +23,15 @@ use crate::cli::GatewayArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::secrets::API_KEY;
 use crate::terminal::{self, one_line, printable};
+use crate::via::Via;
 use crate::{local, settings};
 
 /// A client of one gateway.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) url: Url,
+    /// The way to a gateway that is reached through a relay.
+    via: Option<Arc<Via>>,
     key: Option<String>,
     http: reqwest::Client,
     /// The timeout of a [`IdempotentRequest`].
@@ -76,8 +80,29 @@ pub(crate) fn fresh_key() -> String {
 }
 
 impl Api {
-    /// Finds the gateway: by --url, by the data folder, or at the default address.
-    pub(crate) fn new(args: &GatewayArgs) -> Result<Self, Failure> {
+    /// Finds the gateway: through a relay by --via, by --url, by the data folder, or at the default
+    /// address.
+    pub(crate) async fn new(args: &GatewayArgs) -> Result<Self, Failure> {
+        match &args.via {
+            Some(name) => Self::through(Via::open(name, args.data.as_deref()).await?, args),
+            None => Self::direct(args),
+        }
+    }
+
+    /// The gateway at the other end of a tunnel. What the device may do there, its pairing says; a key
+    /// that is given counts instead.
+    fn through(via: Via, args: &GatewayArgs) -> Result<Self, Failure> {
+        let url = Url::parse("http://localhost").expect("a literal URL parses");
+        let key = API_KEY.secret(args.key.as_deref(), args.key_file.as_deref())?;
+        let http = outbound::client(&url)
+            .unix_socket(via.socket())
+            .timeout(Duration::from_secs(60))
+            .build()
+            .map_err(Failure::new)?;
+        Ok(Self { url, via: Some(Arc::new(via)), key, http, patience: PATIENCE })
+    }
+
+    fn direct(args: &GatewayArgs) -> Result<Self, Failure> {
         let folder = settings::data_folder(args.data.as_deref());
         let announced: Option<Url> =
             local::running(&folder).and_then(|running| running.url.parse().ok());
@@ -96,13 +121,18 @@ impl Api {
             .timeout(Duration::from_secs(60))
             .build()
             .map_err(Failure::new)?;
-        Ok(Self { url, key, http, patience: PATIENCE })
+        Ok(Self { url, via: None, key, http, patience: PATIENCE })
     }
 
     /// The gateway that runs in this data folder, with the folder's key.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, Failure> {
         let data = Some(folder.to_owned());
-        Self::new(&GatewayArgs { url: None, key: None, key_file: None, data })
+        Self::direct(&GatewayArgs { url: None, via: None, key: None, key_file: None, data })
+    }
+
+    /// The way through a relay, if it is one.
+    pub(crate) fn via(&self) -> Option<&Arc<Via>> {
+        self.via.as_ref()
     }
 
     pub(crate) fn key(&self) -> Option<&str> {
@@ -373,6 +403,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let api = Api {
             url,
+            via: None,
             key: None,
             http: reqwest::Client::new(),
             patience: Duration::from_millis(200),

@@ -3,6 +3,7 @@
 pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod control;
+pub(crate) mod devices;
 pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod relay;
@@ -74,11 +75,18 @@ pub(crate) enum Command {
     /// Run a relay: forwards encrypted frames between clients and daemons, and cannot read them
     #[command(subcommand)]
     Relay(relay::RelayCommand),
-    /// Make one address of this machine reachable through a relay, encrypted end to end
+    /// Pair a device, so that it reaches this machine through a relay; or pair this device
+    Pair(devices::PairArgs),
+    /// List and revoke the devices that are paired with this machine
+    #[command(subcommand)]
+    Devices(devices::DevicesCommand),
+    /// Make addresses of this machine reachable through a relay, encrypted end to end
     #[command(subcommand)]
     Daemon(relay_ends::DaemonCommand),
-    /// Connect to a daemon: forward a local port to it, or measure round trips
+    /// Connect to a gateway or daemon through a relay: as a local port, or measure round trips
     Connect(relay_ends::ConnectArgs),
+    /// Store your key of a relay's control plane on this machine
+    Login(devices::LoginArgs),
     /// List, rename or revoke your daemons
     #[command(subcommand)]
     Daemons(relay_ends::DaemonsCommand),
@@ -160,6 +168,9 @@ pub(crate) struct SettingArgs {
     /// believed, and plain HTTP is taken from nobody else; repeatable
     #[arg(long, value_name = "NETWORK", value_parser = bowline_net::peer::parse_network)]
     pub(crate) behind_proxy: Vec<ipnet::IpNet>,
+    /// Also be reachable for paired devices through this relay: the address of its control plane
+    #[arg(long, value_name = "URL")]
+    pub(crate) relay: Option<url::Url>,
     /// Allow a public address without TLS and without API keys
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -180,7 +191,8 @@ Examples:
 Examples:
   bowline up
   bowline up --listen localhost:9000 --data ./data
-  bowline up --upstream http://localhost:11434/v1")]
+  bowline up --upstream http://localhost:11434/v1
+  bowline up --relay https://relay.example.org")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
@@ -199,6 +211,9 @@ pub(crate) struct GatewayArgs {
     /// The gateway's address; detected if it runs on this machine
     #[arg(long, value_name = "URL", env = "BOWLINE_URL")]
     pub(crate) url: Option<url::Url>,
+    /// A gateway that this device is paired with, by its name, through its relay
+    #[arg(long, value_name = "NAME", env = "BOWLINE_VIA", conflicts_with = "url")]
+    pub(crate) via: Option<String>,
     /// An API key of the gateway: an old spelling of --key-file
     #[arg(long, value_name = "KEY", hide = true)]
     pub(crate) key: Option<String>,
@@ -218,7 +233,8 @@ impl GatewayArgs {
         let file = |flag: &str, path: &Option<PathBuf>| {
             path.as_ref().map(|path| format!(" --{flag} {}", quote_path(path)))
         };
-        let flags = [url, file("data", &self.data), file("key-file", &self.key_file)];
+        let via = self.via.as_ref().map(|name| format!(" --via {}", quote(name)));
+        let flags = [url, via, file("data", &self.data), file("key-file", &self.key_file)];
         flags.into_iter().flatten().collect()
     }
 }
@@ -235,6 +251,7 @@ Examples:
   bowline chat --last
   bowline chat --session 'plan the trip'
   bowline chat --last --device phone
+  bowline chat --via home
   bowline chat --read-folder ~/notes --allow-run
   bowline chat --message 'count to 5'
   bowline chat < question.txt
@@ -552,7 +569,7 @@ Examples:
         /// How many seconds each server is under load, in total
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Run only these parts: frames, latency, idle, handshakes, seal
+        /// Run only these parts: frames, latency, idle, handshakes, seal, reach
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Print JSON

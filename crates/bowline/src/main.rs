@@ -8,13 +8,16 @@ mod failure;
 mod local;
 mod logging;
 mod owner;
+mod paired;
 mod paths;
+mod reach;
 mod secrets;
 mod settings;
 mod shell;
 mod signals;
 mod spelling;
 mod terminal;
+mod via;
 
 use std::process::ExitCode;
 
@@ -80,6 +83,9 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Relay(RelayCommand::Run(args)) => commands::relay::run(*args).await,
         Command::Daemon(DaemonCommand::Run(args)) => commands::daemon::run(args).await,
         Command::Connect(args) => commands::connect::run(args).await,
+        Command::Pair(args) => commands::pair::run(args).await,
+        Command::Devices(args) => commands::devices::run(args).await,
+        Command::Login(args) => commands::login::run(args).await,
         Command::Daemons(args) => commands::daemons::run(args).await,
         Command::Backup(args) => commands::backup::run(args),
         Command::Config(args) => commands::config::run(args),

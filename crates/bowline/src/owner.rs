@@ -3,40 +3,56 @@
 
 use std::path::{Path, PathBuf};
 
+use bowline_client::relay::tunnel::{GreetError, TunnelClosed};
 use bowline_client::relay::{
-    ClientClosed, ControlError, ControlPlane, DaemonClosed, LossReason, Pins,
+    ClientClosed, ControlError, ControlPlane, DaemonClosed, KnownDaemons, KnownError, LossReason,
 };
-use bowline_net::outbound;
+use bowline_net::{outbound, private_file};
 use bowline_sbrp::api::DaemonView;
 use bowline_sbrp::control::{Code, ControlCode};
+use bowline_sbrp::handshake::KeyChange;
+use bowline_sbrp::identity::Fingerprint;
+use bowline_sbrp::tunnel::HelloReply;
+use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::cli::relay_ends::ControlArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::terminal::{self, printable};
 use crate::{paths, secrets};
 
-/// A client of the control plane given by the arguments.
-pub(crate) fn control_plane(args: &ControlArgs) -> Result<ControlPlane, Failure> {
-    let url = args.control.clone().ok_or_else(|| {
+/// A client of the control plane given by the arguments, or of the one that the user logged in to.
+pub(crate) fn control_plane(
+    args: &ControlArgs,
+    data: Option<&Path>,
+) -> Result<ControlPlane, Failure> {
+    let login = Login::read(data)?;
+    let logged_in_to = login.as_ref().map(|login| login.control.clone());
+    let url = args.control.clone().or(logged_in_to).ok_or_else(|| {
         Failure::new("no control plane was given")
-            .hint("use --control URL, or set BOWLINE_CONTROL")
+            .hint("log in with `bowline login URL`, use --control URL, or set BOWLINE_CONTROL")
             .kind(FailureKind::Usage)
     })?;
-    Ok(ControlPlane::new(url, &key(args.key_file.as_deref())?)?)
+    // A stored key is sent only to where it was stored for.
+    let stored = login.filter(|login| login.control == url).map(|login| login.key);
+    Ok(ControlPlane::new(url, &key(args.key_file.as_deref(), stored)?)?)
 }
 
-/// The user's API key. From a file or the environment, never from a flag, since other users of the
-/// machine can see command lines.
-fn key(file: Option<&Path>) -> Result<String, Failure> {
+/// The user's API key. From a file, the environment or a login, never from a flag, since other users
+/// of the machine can see command lines.
+fn key(file: Option<&Path>, stored: Option<String>) -> Result<String, Failure> {
     if let Some(file) = file {
         return secrets::from_file(file, "--key-file");
     }
-    match std::env::var("BOWLINE_CONTROL_KEY").unwrap_or_default().trim() {
-        "" => Err(Failure::new("no key for the control plane")
-            .hint("set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file")
-            .kind(FailureKind::Usage)),
-        key => Ok(key.to_owned()),
-    }
+    let given = std::env::var("BOWLINE_CONTROL_KEY").unwrap_or_default().trim().to_owned();
+    Some(given).filter(|key| !key.is_empty()).or(stored).ok_or_else(|| {
+        Failure::new("no key for the control plane")
+            .hint(
+                "log in with `bowline login URL`, set BOWLINE_CONTROL_KEY, or name a file that holds \
+                 it with --key-file",
+            )
+            .kind(FailureKind::Usage)
+    })
 }
 
 /// The user's daemons.
@@ -66,30 +82,82 @@ pub(crate) async fn find(control: &ControlPlane, named: &str) -> Result<DaemonVi
     }
 }
 
-/// The folder of a daemon's identity key and a client's pinned keys.
-fn folder(data: Option<&Path>) -> PathBuf {
-    data.map_or_else(paths::data, Path::to_owned).join("relay")
+/// A file of a daemon or of a client in the data folder.
+fn file(data: Option<&Path>, name: &str) -> PathBuf {
+    data.map_or_else(paths::data, Path::to_owned).join("relay").join(name)
 }
 
 /// The file of a daemon's identity key.
 pub(crate) fn identity(data: Option<&Path>) -> PathBuf {
-    folder(data).join("identity")
+    file(data, "identity")
 }
 
-/// The file of a client's pinned keys.
-pub(crate) fn pins_file(data: Option<&Path>) -> PathBuf {
-    folder(data).join("pins.json")
+/// The file of a gateway's identity key at a relay. Another one than a daemon's: both may run at once.
+pub(crate) fn gateway_identity(data: Option<&Path>) -> PathBuf {
+    file(data, "gateway-identity")
 }
 
-pub(crate) fn pins(data: Option<&Path>) -> Pins {
-    Pins::file(pins_file(data))
+/// The file of the devices that are paired with a daemon.
+pub(crate) fn devices_file(data: Option<&Path>) -> PathBuf {
+    file(data, "devices.json")
 }
+
+/// The file of the daemons that this machine knows by name.
+pub(crate) fn known_file(data: Option<&Path>) -> PathBuf {
+    file(data, "known.json")
+}
+
+pub(crate) fn known(data: Option<&Path>) -> KnownDaemons {
+    KnownDaemons::file(known_file(data))
+}
+
+/// The control plane that the user logged in to, and their key there.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Login {
+    control: Url,
+    key: String,
+}
+
+impl Login {
+    fn read(data: Option<&Path>) -> Result<Option<Self>, Failure> {
+        let path = file(data, LOGIN);
+        let bytes = private_file::read(&path, LOGIN_MOST).map_err(|error| {
+            let hint = error.hint();
+            Failure::new(error).hint(hint)
+        })?;
+        let malformed = || {
+            Failure::new(format!("{} is malformed", path.display()))
+                .hint("log in again with `bowline login URL`")
+        };
+        bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(|_| malformed())).transpose()
+    }
+
+    pub(crate) fn store(
+        control: Url,
+        key: String,
+        data: Option<&Path>,
+    ) -> Result<PathBuf, Failure> {
+        let path = file(data, LOGIN);
+        let json = serde_json::to_vec(&Self { control, key }).map_err(Failure::new)?;
+        private_file::replace(&path, &json).map_err(|error| {
+            let hint = error.hint();
+            Failure::new(error).hint(hint)
+        })?;
+        Ok(path)
+    }
+}
+
+const LOGIN: &str = "login.json";
+const LOGIN_MOST: u64 = 64 << 10;
 
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {
         let hint = match &error {
             ControlError::Insecure => "write it like https://control.example.org",
             ControlError::Key => "check the key for line breaks",
+            error if error.is_unknown_device() => {
+                "this device was revoked; pair it again with `bowline pair` on the daemon's machine"
+            }
             ControlError::Refused { status: 401, .. } => {
                 "check the key in BOWLINE_CONTROL_KEY or --key-file"
             }
@@ -103,16 +171,20 @@ impl From<ControlError> for Failure {
             ControlError::Unreachable { .. } => "check --control, and that it runs",
             ControlError::Untrusted { .. } => outbound::TRUST_HINT,
             ControlError::Refused { .. } => "try again later",
+            ControlError::ClockSkew { .. } => "set this machine's clock",
+            ControlError::NeedsKey => "log in with `bowline login URL`",
             ControlError::Unreadable => "check --control: another kind of server answers there",
             ControlError::InsecureRelay => "the relay's operator has to enable TLS",
         };
         let kind = match &error {
-            ControlError::Insecure | ControlError::Key => FailureKind::Usage,
+            ControlError::Insecure | ControlError::Key | ControlError::NeedsKey => {
+                FailureKind::Usage
+            }
             ControlError::Unreachable { .. }
             | ControlError::Untrusted { .. }
             | ControlError::Unreadable => FailureKind::Unreachable,
             ControlError::Refused { status, .. } => FailureKind::of_status(*status),
-            ControlError::InsecureRelay => FailureKind::Refused,
+            ControlError::InsecureRelay | ControlError::ClockSkew { .. } => FailureKind::Refused,
         };
         // The message may contain text from the server: no control characters to the terminal.
         Failure::new(printable(&error.to_string())).hint(hint).kind(kind)
@@ -132,15 +204,10 @@ impl From<ClientClosed> for Failure {
     fn from(closed: ClientClosed) -> Self {
         match closed {
             ClientClosed::Control(error) => error.into(),
-            ClientClosed::Pins(error) => Failure::new(&error).hint(error.hint()),
-            ClientClosed::KeyChanged(ref change) => {
-                let (pinned, offered) = (change.pinned(), change.offered());
+            ClientClosed::Known(error) => error.into(),
+            ClientClosed::KeyChanged(KeyChange { pinned, offered }) => {
                 let both = format!("{closed}\n\n  pinned   {pinned}\n  offered  {offered}");
-                Failure::new(both).kind(FailureKind::KeyChanged).hint(format!(
-                    "this may be a man-in-the-middle attack. If you know why the key changed, and \
-                     the daemon itself\n      prints the offered fingerprint, use \
-                     --approve-new-key {offered}"
-                ))
+                Failure::new(both).kind(FailureKind::KeyChanged).hint(approve(Some(offered)))
             }
             ClientClosed::Handshake(_) => Failure::new(closed)
                 .hint("this may be a man-in-the-middle attack; try another network"),
@@ -152,13 +219,65 @@ impl From<ClientClosed> for Failure {
     }
 }
 
+impl From<KnownError> for Failure {
+    fn from(error: KnownError) -> Self {
+        let KnownError::OtherDaemon(other) = error else {
+            let hint = error.hint();
+            return Failure::new(error).hint(hint);
+        };
+        let offered =
+            other.offered_key.map_or("its key was not asked for".into(), |key| key.to_string());
+        let both = format!(
+            "this name leads to another daemon than before\n\n  pinned   {}  daemon {}\n  offered  {}  \
+             daemon {}",
+            other.pinned_key,
+            printable(other.pinned.as_str()),
+            offered,
+            printable(other.offered.as_str()),
+        );
+        Failure::new(both).kind(FailureKind::KeyChanged).hint(approve(other.offered_key))
+    }
+}
+
+fn approve(offered: Option<Fingerprint>) -> String {
+    let offered = offered.map_or("FINGERPRINT".into(), |offered| offered.to_string());
+    format!(
+        "this may be a man-in-the-middle attack. If you know why the key changed, and the daemon itself\n      \
+         prints the offered fingerprint, use --approve-new-key {offered}"
+    )
+}
+
+impl From<TunnelClosed> for Failure {
+    fn from(closed: TunnelClosed) -> Self {
+        match closed {
+            TunnelClosed::Client(closed) => closed.into(),
+            TunnelClosed::Greet(error) => {
+                let hint = match &error {
+                    GreetError::Refused(HelloReply::NotPaired) => {
+                        "pair it: run `bowline pair` on the daemon's machine, and here \
+                         `bowline pair --accept TEXT`"
+                    }
+                    GreetError::Refused(HelloReply::BadCode) => {
+                        "run `bowline pair` on the daemon's machine again"
+                    }
+                    GreetError::Refused(HelloReply::Version) => "update bowline at both ends",
+                    _ => "try again",
+                };
+                Failure::new(error).hint(hint).kind(FailureKind::Refused)
+            }
+        }
+    }
+}
+
 /// The error for a lost session, in commands that do not reconnect.
 pub(crate) fn lost(reason: LossReason) -> Failure {
     match reason {
         LossReason::Control(error) => error.into(),
         LossReason::Told(Code::Known(ControlCode::DaemonOffline)) => {
             Failure::new("the daemon is offline")
-                .hint("start it on its machine with `bowline daemon run`")
+                .hint(
+                    "start it on its machine with `bowline up --relay URL` or `bowline daemon run`",
+                )
                 .kind(FailureKind::Unreachable)
         }
         LossReason::Told(Code::Known(ControlCode::DaemonNotFound)) => {

@@ -23,6 +23,14 @@ fn under(variable: &str, fallback: &str) -> PathBuf {
     set.unwrap_or_else(|| home().join(fallback)).join("bowline")
 }
 
+/// The name of this machine, without its domain.
+pub(crate) fn machine() -> Option<String> {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    let name = name.split('.').next().unwrap_or_default();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 /// A path with `~` for the home directory.
 pub(crate) fn short(path: &std::path::Path) -> String {
     let home = std::env::var_os("HOME").map(PathBuf::from);

@@ -20,6 +20,7 @@ use bowline_gateway::config::Config;
 use bowline_net::DoorError;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
+use url::Url;
 
 use self::layers::Layers;
 use self::origin::Origin;
@@ -32,6 +33,7 @@ use crate::paths;
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     pub(crate) log: LogSettings,
+    pub(crate) relay: RelaySettings,
     pub(crate) gateway: Config,
     merged: Table,
     origins: Origins,
@@ -51,6 +53,18 @@ impl Default for LogSettings {
     fn default() -> Self {
         Self { level: "info".into(), format: LogFormat::Text }
     }
+}
+
+/// The relay through which paired devices reach the gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RelaySettings {
+    /// The address of its control plane; none: the gateway is not reachable through a relay.
+    pub(crate) url: Option<Url>,
+    /// What devices call the gateway; the name of the machine by default.
+    pub(crate) name: Option<String>,
+    /// A file with the owner's key there; `bowline login` stores it otherwise.
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

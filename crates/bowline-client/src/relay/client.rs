@@ -17,41 +17,50 @@ mod driver;
 use std::time::Duration;
 
 use bowline_sbrp::control::{Code, SdkCode};
-use bowline_sbrp::handshake::{KeyChange, Trust};
+use bowline_sbrp::handshake::{KeyChange, VerifiedIdentity};
 use bowline_sbrp::id::DaemonId;
-use bowline_sbrp::identity::UnfitKey;
+use bowline_sbrp::identity::Fingerprint;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::control_plane::{ControlError, ControlPlane};
+use super::known::{KnownDaemons, KnownError};
 use super::liveness::LivenessConfig;
-use super::pins::{PinError, Pins};
 use super::reasons::{LossReason, sentence, told};
 use super::session::Session;
 use driver::ClientDriver;
 
-/// The daemon to connect to, the control plane and the pins.
+/// The daemon to connect to, by which name it is known, and the control plane.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     pub control: ControlPlane,
     pub daemon: DaemonId,
-    pub pins: Pins,
+    /// What the person calls the daemon: its pin belongs to this name.
+    pub name: String,
+    pub known: KnownDaemons,
     pub liveness: LivenessConfig,
-    approved: Option<Trust>,
+    vouched: Option<Fingerprint>,
 }
 
 impl ClientConfig {
-    pub fn new(control: ControlPlane, daemon: DaemonId, pins: Pins) -> Self {
-        Self { control, daemon, pins, liveness: LivenessConfig::default(), approved: None }
+    pub fn new(
+        control: ControlPlane,
+        daemon: DaemonId,
+        name: impl Into<String>,
+        known: KnownDaemons,
+    ) -> Self {
+        let (name, liveness) = (name.into(), LivenessConfig::default());
+        Self { control, daemon, name, known, liveness, vouched: None }
     }
 
-    /// The user compared both fingerprints and accepts the new key. It replaces the old pin only
-    /// after a handshake verified it (SBRP-CLIENT-02).
-    pub fn approve(mut self, change: KeyChange) -> Result<Self, UnfitKey> {
-        self.approved = Some(change.approve()?);
-        Ok(self)
+    /// A person vouches for the key with this fingerprint, and for no other. It replaces a pin, after a
+    /// handshake verified it (SBRP-CLIENT-02).
+    #[must_use]
+    pub fn vouched_for(mut self, fingerprint: Fingerprint) -> Self {
+        self.vouched = Some(fingerprint);
+        self
     }
 }
 
@@ -61,6 +70,8 @@ pub enum ClientEvent {
     /// The handshake is done.
     Established {
         session: Session,
+        /// The key that the daemon has proven.
+        identity: Box<VerifiedIdentity>,
         /// Host and port of the relay.
         relay: String,
         /// The daemon's key was not pinned before: the user should compare its fingerprint.
@@ -74,7 +85,7 @@ pub enum ClientEvent {
     Resumed,
     /// The daemon's key could not be pinned: the next start trusts on first use again
     /// (SBRP-CLIENT-08).
-    NotPinned(PinError),
+    NotPinned(KnownError),
     /// There is no session now; the next attempt begins after `retry_in`.
     Lost { reason: LossReason, retry_in: Duration },
     /// The client stopped. This is the last event.
@@ -84,9 +95,9 @@ pub enum ClientEvent {
 /// Why a client stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientClosed {
-    /// Show both fingerprints; [`ClientConfig::approve`] accepts the new one.
+    /// Show both fingerprints; [`ClientConfig::vouched_for`] accepts the new one.
     #[error("{}", sentence(SdkCode::IdentityKeyChanged))]
-    KeyChanged(Box<KeyChange>),
+    KeyChanged(KeyChange),
     #[error("{}", sentence(*.0))]
     Handshake(SdkCode),
     #[error("the relay refuses: {}", told(*.0))]
@@ -94,7 +105,7 @@ pub enum ClientClosed {
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
-    Pins(#[from] PinError),
+    Known(#[from] KnownError),
     #[error("the client was closed")]
     Stopped,
 }
@@ -106,7 +117,7 @@ impl ClientClosed {
             Self::KeyChanged(_) => Some(SdkCode::IdentityKeyChanged.number()),
             Self::Handshake(code) => Some(code.number()),
             Self::Relay(code) => Some(code.to_wire()),
-            Self::Control(_) | Self::Pins(_) | Self::Stopped => None,
+            Self::Control(_) | Self::Known(_) | Self::Stopped => None,
         }
     }
 }

@@ -1,33 +1,51 @@
-//! The control plane over HTTP: registers daemons, lists them, requests session tokens.
+//! The control plane over HTTP: registers daemons and their devices, lists daemons, requests session
+//! tokens.
+//!
+//! The owner of daemons shows an API key and may do all of it. A paired device signs its requests
+//! and may open sessions, nothing else.
 //!
 //! Invariants
-//! - The API key and tokens are sent over TLS or within this machine, never after a redirect.
+//! - The API key, signatures and tokens are sent over TLS or within this machine, never after a
+//!   redirect.
 //! - Every response has a size limit and a deadline.
 //! - No `Debug` output or error contains a key or a token.
 
+mod device_signer;
+
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_net::outbound;
 use bowline_sbrp::api::{
-    DaemonView, OpenSession, Refusal, Register, Registered, Rename, SessionOpened,
+    DaemonView, DeviceEntry, DeviceKey, OpenSession, Refusal, RefusalDetail, Register, Registered,
+    Rename, SessionOpened, SetDevices,
 };
 use bowline_sbrp::id::DaemonId;
-use bowline_sbrp::identity::IdentityKey;
+use bowline_sbrp::identity::{IdentityKey, IdentitySecret};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use self::device_signer::DeviceSigner;
 use super::address;
 
-/// A client of the control plane, authenticated as one user.
+/// A client of the control plane, authenticated as one user or one paired device.
 #[derive(Clone)]
 pub struct ControlPlane {
     base: Url,
     http: reqwest::Client,
+    credential: Credential,
+}
+
+#[derive(Clone)]
+enum Credential {
+    /// In the headers of every request.
+    ApiKey,
+    Device(Arc<DeviceSigner>),
 }
 
 /// Why a request to the control plane failed.
@@ -43,6 +61,12 @@ pub enum ControlError {
     Untrusted { host: String, why: String },
     #[error("the control plane refused: {message}")]
     Refused { status: u16, code: String, message: String },
+    #[error(
+        "the clocks of the control plane and of this machine differ, and it refuses its own time"
+    )]
+    ClockSkew { now: u64 },
+    #[error("a paired device can only open sessions; this needs the owner's API key")]
+    NeedsKey,
     #[error("the control plane's answer is not one of a control plane")]
     Unreadable,
     #[error("the control plane names a relay that is neither at wss:// nor on this machine")]
@@ -56,22 +80,40 @@ impl ControlError {
             // A certificate can be renewed.
             Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Unreadable => true,
             Self::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
-            Self::Insecure | Self::Key | Self::InsecureRelay => false,
+            Self::ClockSkew { .. } => true,
+            Self::Insecure | Self::Key | Self::NeedsKey | Self::InsecureRelay => false,
         }
+    }
+
+    /// Whether a device was refused because the control plane does not know it for that daemon: it
+    /// was revoked, has expired, or was paired only now and is not registered yet.
+    pub fn is_unknown_device(&self) -> bool {
+        matches!(self, Self::Refused { status: 401, code, .. } if code == RefusalDetail::UNKNOWN_DEVICE)
     }
 }
 
 impl ControlPlane {
     /// `base` may have a path, which is kept; `key` is the user's API key.
     pub fn new(base: Url, key: &str) -> Result<Self, ControlError> {
-        if !matches!(base.scheme(), "http" | "https") || !outbound::is_private(&base) {
-            return Err(ControlError::Insecure);
-        }
         let mut authorization =
             HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| ControlError::Key)?;
         authorization.set_sensitive(true);
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, authorization)]);
+        Self::with(base, headers, Credential::ApiKey)
+    }
+
+    /// For a paired device, which can only open sessions.
+    pub fn for_device(base: Url, device: Arc<IdentitySecret>) -> Result<Self, ControlError> {
+        let credential = Credential::Device(Arc::new(DeviceSigner::new(device)));
+        Self::with(base, HeaderMap::new(), credential)
+    }
+
+    fn with(base: Url, headers: HeaderMap, credential: Credential) -> Result<Self, ControlError> {
+        if !matches!(base.scheme(), "http" | "https") || !outbound::is_private(&base) {
+            return Err(ControlError::Insecure);
+        }
         let http = outbound::client(&base)
-            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
+            .default_headers(headers)
             .connect_timeout(CONNECT_PATIENCE)
             .timeout(PATIENCE)
             .build()
@@ -79,7 +121,12 @@ impl ControlPlane {
                 host: address::host(&base),
                 why: "cannot be asked: this machine gives no TLS",
             })?;
-        Ok(Self { base, http })
+        Ok(Self { base, http, credential })
+    }
+
+    /// The control plane's address.
+    pub fn base(&self) -> &Url {
+        &self.base
     }
 
     /// Host and port, for messages to the user.
@@ -100,40 +147,72 @@ impl ControlPlane {
             name: name.map(str::to_owned),
             resumable: Some(resumable),
         };
-        let request = self.request(Method::POST, &["api", "daemons", "register"])?.json(&register);
+        let request =
+            self.owner_request(Method::POST, &["api", "daemons", "register"])?.json(&register);
         self.relayed(self.ask(request).await?, |done: &Registered| &done.relay_url)
     }
 
     /// Requests a new presence token for a daemon.
     pub async fn renew(&self, daemon: &DaemonId) -> Result<Registered, ControlError> {
         let path = ["api", "daemons", daemon.as_str(), "presence"];
-        let answer = self.ask(self.request(Method::POST, &path)?).await?;
+        let answer = self.ask(self.owner_request(Method::POST, &path)?).await?;
         self.relayed(answer, |done: &Registered| &done.relay_url)
     }
 
     /// Lists the user's daemons.
     pub async fn daemons(&self) -> Result<Vec<DaemonView>, ControlError> {
-        self.ask(self.request(Method::GET, &["api", "daemons"])?).await
+        self.ask(self.owner_request(Method::GET, &["api", "daemons"])?).await
     }
 
     /// Gives a daemon another name.
     pub async fn rename(&self, daemon: &DaemonId, name: &str) -> Result<(), ControlError> {
         let path = ["api", "daemons", daemon.as_str()];
-        let request = self.request(Method::PATCH, &path)?.json(&Rename { name: name.to_owned() });
+        let request =
+            self.owner_request(Method::PATCH, &path)?.json(&Rename { name: name.to_owned() });
         self.answer(request).await.map(drop)
     }
 
     /// Revokes a daemon permanently. Idempotent.
     pub async fn revoke(&self, daemon: &DaemonId) -> Result<(), ControlError> {
         let path = ["api", "daemons", daemon.as_str()];
-        self.answer(self.request(Method::DELETE, &path)?).await.map(drop)
+        self.answer(self.owner_request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// Replaces the devices that may open sessions with a daemon by themselves. Idempotent.
+    pub async fn set_devices(
+        &self,
+        daemon: &DaemonId,
+        devices: &[DeviceKey],
+    ) -> Result<(), ControlError> {
+        let set = SetDevices { devices: devices.iter().map(DeviceEntry::from).collect() };
+        let path = ["api", "daemons", daemon.as_str(), "devices"];
+        self.answer(self.owner_request(Method::PUT, &path)?.json(&set)).await.map(drop)
     }
 
     /// Requests a token for one session with a daemon.
     pub async fn open_session(&self, daemon: &DaemonId) -> Result<SessionOpened, ControlError> {
-        let open = OpenSession { daemon_id: daemon.as_str().to_owned() };
-        let request = self.request(Method::POST, &["api", "sessions"])?.json(&open);
-        self.relayed(self.ask(request).await?, |done: &SessionOpened| &done.relay_url)
+        let opened = match &self.credential {
+            Credential::ApiKey => {
+                let open = OpenSession { daemon_id: daemon.as_str().to_owned() };
+                self.ask(self.owner_request(Method::POST, &SESSIONS)?.json(&open)).await?
+            }
+            Credential::Device(device) => match self.open_signed(device, daemon).await {
+                Err(ControlError::ClockSkew { now }) => {
+                    device.adjust(now);
+                    self.open_signed(device, daemon).await?
+                }
+                other => other?,
+            },
+        };
+        self.relayed(opened, |done: &SessionOpened| &done.relay_url)
+    }
+
+    async fn open_signed(
+        &self,
+        device: &DeviceSigner,
+        daemon: &DaemonId,
+    ) -> Result<SessionOpened, ControlError> {
+        self.ask(self.request(Method::POST, &SESSIONS)?.json(&device.sign(daemon))).await
     }
 
     /// Refuses a relay URL to which the token would be sent unencrypted.
@@ -142,6 +221,14 @@ impl ControlPlane {
         match matches!(relay.scheme(), "ws" | "wss") && outbound::is_private(&relay) {
             true => Ok(answer),
             false => Err(ControlError::InsecureRelay),
+        }
+    }
+
+    /// A request that needs the API key.
+    fn owner_request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder, ControlError> {
+        match self.credential {
+            Credential::ApiKey => self.request(method, path),
+            Credential::Device(_) => Err(ControlError::NeedsKey),
         }
     }
 
@@ -193,11 +280,18 @@ impl ControlPlane {
 fn refused(status: StatusCode, body: &[u8]) -> ControlError {
     let status_code = status.as_u16();
     let (code, message) = match serde_json::from_slice::<Refusal>(body) {
+        Ok(Refusal { error: RefusalDetail { code, now: Some(now), .. } })
+            if code == RefusalDetail::CLOCK_SKEW =>
+        {
+            return ControlError::ClockSkew { now };
+        }
         Ok(refusal) => (refusal.error.code, refusal.error.message),
         Err(_) => (String::new(), format!("it answered {status}")),
     };
     ControlError::Refused { status: status_code, code, message }
 }
+
+const SESSIONS: [&str; 2] = ["api", "sessions"];
 
 impl fmt::Debug for ControlPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -222,6 +316,9 @@ mod tests {
         assert_eq!(made("ws://127.0.0.1"), Err(ControlError::Insecure));
         assert_eq!(made("https://example.org/control"), Ok(()));
         assert_eq!(made("http://127.0.0.1:1"), Ok(()));
+        let device = Arc::new(IdentitySecret::from_seed(&[1; 32]));
+        let made = ControlPlane::for_device("http://example.org".parse().unwrap(), device);
+        assert_eq!(made.map(|_| ()), Err(ControlError::Insecure));
         let broken = ControlPlane::new("https://example.org".parse().unwrap(), "a\nb");
         assert_eq!(broken.map(|_| ()), Err(ControlError::Key));
     }
@@ -256,5 +353,8 @@ mod tests {
         let url = "https://user:secret1@example.org/secret2?k=secret3".parse().unwrap();
         let text = format!("{:?}", ControlPlane::new(url, "secret4").unwrap());
         assert_eq!(text, r#"ControlPlane { host: "example.org", .. }"#);
+        let device = Arc::new(IdentitySecret::from_seed(&[1; 32]));
+        let device = ControlPlane::for_device("https://example.org".parse().unwrap(), device);
+        assert_eq!(format!("{:?}", device.unwrap()), text);
     }
 }

@@ -10,10 +10,12 @@
 //!   once.
 //! - A daemon replaced by another process with the same identity waits until that one disconnects.
 
+mod device_keys;
 mod driver;
 mod presence;
 mod sessions;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbrp::id::DaemonId;
@@ -24,6 +26,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::control_plane::{ControlError, ControlPlane};
+use super::devices::DeviceBook;
 use super::liveness::LivenessConfig;
 use super::reasons::LossReason;
 use super::session::Session;
@@ -41,6 +44,9 @@ pub struct DaemonConfig {
     /// The session limit; further clients are refused. 64 by default.
     pub most_sessions: usize,
     pub liveness: LivenessConfig,
+    /// The devices that the control plane is to give tokens for this daemon to; `None`: those of its
+    /// owner only.
+    pub devices: Option<Arc<dyn DeviceBook>>,
     /// How often a replaced daemon checks whether it may reconnect; 30 s by default.
     pub replaced_wait: Duration,
 }
@@ -54,6 +60,7 @@ impl DaemonConfig {
             resumable: true,
             most_sessions: 64,
             liveness: LivenessConfig::default(),
+            devices: None,
             replaced_wait: Duration::from_secs(30),
         }
     }
@@ -73,6 +80,8 @@ pub enum DaemonEvent {
     /// Another process with the same identity is connected, and the sessions ended. This daemon
     /// checks again after `look_in`, and reconnects when the other one has disconnected.
     Replaced { look_in: Duration },
+    /// The control plane does not know of the latest changes of the paired devices. It is told again.
+    DevicesNotTold(ControlError),
     /// The daemon stopped. This is the last event.
     Closed(DaemonClosed),
 }

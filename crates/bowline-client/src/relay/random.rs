@@ -16,3 +16,10 @@ pub(super) fn ephemeral() -> Result<Ephemeral, LossReason> {
 pub(super) fn dice() -> u32 {
     getrandom::u32().unwrap_or(u32::MAX / 2)
 }
+
+/// Random bytes.
+pub(super) fn bytes<const N: usize>() -> Result<[u8; N], LossReason> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|_| LossReason::NoEntropy)?;
+    Ok(bytes)
+}

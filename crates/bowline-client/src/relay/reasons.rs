@@ -2,6 +2,7 @@
 
 use bowline_sbrp::control::{Code, SdkCode};
 use bowline_sbrp::frame::Violation;
+use bowline_sbrp::tunnel::TunnelFault;
 
 use super::control_plane::ControlError;
 
@@ -33,6 +34,8 @@ pub enum LossReason {
     Discarded,
     #[error("what came was not read for too long")]
     Unread,
+    #[error(transparent)]
+    Tunnel(TunnelFault),
     #[error("the session was closed here")]
     Here,
     #[error("the operating system gives no random bytes")]

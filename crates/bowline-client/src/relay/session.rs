@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_sbrp::handshake::ChannelBinding;
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::identity::Fingerprint;
 use bowline_sbrp::sealed::{MAX_PLAINTEXT, Opened, Plaintext};
@@ -28,6 +29,7 @@ pub struct Session {
     id: SessionId,
     /// The fingerprint of the daemon's verified identity.
     fingerprint: Fingerprint,
+    binding: ChannelBinding,
     outgoing: mpsc::Sender<Outgoing>,
     inbox: mpsc::UnboundedReceiver<Incoming>,
     end: watch::Receiver<Option<SessionEnd>>,
@@ -55,6 +57,11 @@ impl Session {
         self.fingerprint
     }
 
+    /// What a proof inside this session has to be bound to (SBRP-PEER-01).
+    pub fn binding(&self) -> ChannelBinding {
+        self.binding
+    }
+
     /// Queues a message, and waits for room without a deadline. Success does not mean delivery: if
     /// the session ends, messages in flight are lost with it. A message lost before a pause is
     /// detected by the gap when the next one arrives, which ends the session.
@@ -77,7 +84,7 @@ impl Session {
     pub async fn recv(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Incoming::Message(message, _room) = self.inbox.recv().await? {
-                return Some(message.into_bytes());
+                return Some(message.into_bytes().into());
             }
         }
     }
@@ -85,7 +92,9 @@ impl Session {
     /// The next message, or `Paused` if a pause may have lost earlier messages.
     pub(super) async fn recv_unpaused(&mut self) -> Unpaused {
         match self.inbox.recv().await {
-            Some(Incoming::Message(message, _room)) => Unpaused::Message(message.into_bytes()),
+            Some(Incoming::Message(message, _room)) => {
+                Unpaused::Message(message.into_bytes().into())
+            }
             Some(Incoming::Resumed) => Unpaused::Paused,
             None => Unpaused::Over,
         }
@@ -174,13 +183,19 @@ impl SessionFactory {
         (Self { outgoing, drops }, sent, left)
     }
 
-    pub(super) fn open(&self, id: SessionId, fingerprint: Fingerprint) -> (Session, SessionFeed) {
+    pub(super) fn open(
+        &self,
+        id: SessionId,
+        fingerprint: Fingerprint,
+        binding: ChannelBinding,
+    ) -> (Session, SessionFeed) {
         // Bounded by the semaphore: each message holds permits for its weight.
         let (tell, inbox) = mpsc::unbounded_channel();
         let (end, told) = watch::channel(None);
         let session = Session {
             id,
             fingerprint,
+            binding,
             outgoing: self.outgoing.clone(),
             inbox,
             end: told,
@@ -267,7 +282,8 @@ mod tests {
     fn session_and_feed() -> (Session, SessionFeed, mpsc::Receiver<Outgoing>) {
         let (factory, sent, _) = SessionFactory::new();
         let id = SessionId::from_wire(7).unwrap();
-        let (session, feed) = factory.open(id, Fingerprint::of(&[0; 32]));
+        let (session, feed) =
+            factory.open(id, Fingerprint::of(&[0; 32]), ChannelBinding::from_bytes([0; 32]));
         (session, feed, sent)
     }
 

@@ -1,39 +1,40 @@
-//! The protocol inside a sealed session: services, and TCP connections through one of them.
+//! Streams through a relay that survive lost sessions: "SBP over SBRP".
 //!
-//! The relay sees none of this. The first message of a session is the client's and names a service;
-//! the daemon accepts or refuses it, and all later messages belong to the service.
+//! The protocol is [`bowline_sbrp::tunnel`], described byte by byte in `docs/sbp-over-sbrp.md`; here
+//! are the tasks around it.
 //!
-//! ```text
-//! client: "bowline" 01 <service>        01 is the version; the service is the rest, in ASCII
-//! daemon: "bowline" 01 <answer>         00 yes, 01 no such service here, 02 no such version
-//!
-//! service "ping"    the daemon sends every message back
-//! service "tcp"     00 <bytes>          a piece of a byte stream
-//!                   01 <u32 BE>         so much of the stream was taken; see `pipe`
-//! ```
-//!
-//! The byte stream of "tcp" carries yamux, with the client in yamux's client role. Each yamux
-//! stream is one TCP connection to the single target that the daemon was configured with; the
-//! client cannot name another. The client begins a stream with the byte 00, so that the stream
-//! opens also for a protocol in which the server sends first. Then each direction is a sequence of
-//! records, `<length u16 BE> <bytes>`, and ends with a record of length 0. A stream that ends
-//! without that record was interrupted, and its TCP connection is reset: a truncated download never
-//! looks complete.
-//!
-//! Invariants
-//! - A TCP connection is delivered whole and in order, or reset.
-//! - At most [`pipe::WINDOW`] bytes of a session are in flight in each direction, so that a relay
-//!   that disconnects slow readers has no reason to.
+//! | file | what |
+//! |---|---|
+//! | `client` | [`TunnelClient`]: proves its device, reconnects, opens streams |
+//! | `server` | [`TunnelServer`]: lets paired devices in and runs services for them |
+//! | `services` | what a daemon offers: TCP targets, or whatever a program adds |
+//! | `stream` | [`TunnelStream`]: one stream, to read and write |
+//! | `core`, `carry`, `greet` | the shared state, and what carries it over one session |
+//! | `forward`, `splice`, `ping` | local ports, standard input and output, round trips |
 
+mod carry;
+mod client;
+mod core;
 mod forward;
-mod hello;
-mod mux;
+mod greet;
 mod ping;
-mod pipe;
-mod serve;
+mod server;
+mod services;
 mod splice;
+mod stream;
 
-pub use forward::{ForwardClosed, Forwarding, forward};
-pub use hello::HelloError;
-pub use ping::{Pings, ping};
-pub use serve::{Services, serve};
+use std::time::Duration;
+
+pub use client::{
+    Connected, DeviceIdentity, OpenStreamError, TunnelClient, TunnelClosed, TunnelNotice,
+    TunnelOpener,
+};
+pub use forward::{ForwardError, Forwarding, forward, forward_stdio, forward_unix};
+pub use greet::GreetError;
+pub use ping::{PingError, Pings};
+pub use server::{TunnelPeer, TunnelServer, TunnelServerConfig};
+pub use services::{API, HTTP, PING, Services, TcpTargets};
+pub use stream::TunnelStream;
+
+/// How long both ends keep a tunnel without a session.
+pub const KEEP: Duration = Duration::from_secs(10 * 60);

@@ -1,6 +1,7 @@
 //! Configuration of a surface.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use bowline_net::backoff::Backoff;
 use bowline_sbp::id::SessionId;
@@ -12,6 +13,8 @@ use url::Url;
 pub struct SurfaceConfig {
     /// The gateway's base address, such as `http://127.0.0.1:8080`. A path is kept as a prefix.
     pub gateway: Url,
+    /// A socket file that leads to the gateway; the address then says only what to ask for there.
+    pub socket: Option<PathBuf>,
     pub session_id: SessionId,
     /// The session token. Empty if `bearer` authorises the surface, or no token is required.
     pub session_token: String,
@@ -66,6 +69,7 @@ mod tests {
     fn debug_shows_no_secret() {
         let config = SurfaceConfig {
             gateway: "https://user:secret1@example.org/secret2?k=secret3".parse().unwrap(),
+            socket: None,
             session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
             session_token: "secret4".into(),
             bearer: Some("secret5".into()),

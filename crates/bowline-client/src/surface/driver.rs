@@ -24,7 +24,7 @@ use super::ending::{Ending, Verdict};
 use super::event::{CloseReason, Event};
 use super::outbox::{Outbox, Refused};
 use super::reader::{Reader, Step};
-use super::socket::{Socket, Target};
+use super::socket::{OpenSocket, Socket, Target};
 
 /// A command of the handle. A dropped reply channel means that the surface is closed.
 pub(super) enum HandleCommand {
@@ -81,11 +81,8 @@ impl Driver {
         loop {
             self.open = false;
             let ending = match self.away(self.target.clone().open()).await? {
-                Ok(mut socket) => {
-                    let Err(ending) = self.converse(&mut socket).await;
-                    socket.part().await;
-                    ending
-                }
+                Ok(OpenSocket::Net(socket)) => self.talk(*socket).await,
+                Ok(OpenSocket::File(socket)) => self.talk(*socket).await,
                 Err(ending) => ending,
             };
             if self.leaving {
@@ -93,6 +90,15 @@ impl Driver {
             }
             self.wait_after(ending).await?;
         }
+    }
+
+    async fn talk<S>(&mut self, mut socket: Socket<S>) -> Ending
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Err(ending) = self.converse(&mut socket).await;
+        socket.part().await;
+        ending
     }
 
     async fn wait_after(&mut self, ending: Ending) -> Result<(), CloseReason> {

@@ -4,20 +4,23 @@
 //! [`Ending`].
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bowline_net::outbound;
 use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message, error::ProtocolError};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, client_async_with_config, connect_async_with_config,
+};
 
 use super::config::{ConfigError, SurfaceConfig};
 use super::ending::Ending;
@@ -33,6 +36,7 @@ const PARTING_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Target {
     url: String,
+    socket: Option<PathBuf>,
     authorization: Option<HeaderValue>,
 }
 
@@ -64,18 +68,32 @@ impl Target {
             }
             None => None,
         };
-        Ok(Self { url: url.into(), authorization })
+        Ok(Self { url: url.into(), socket: config.socket.clone(), authorization })
     }
 
-    pub(super) async fn open(self) -> Result<Socket<MaybeTlsStream<TcpStream>>, Ending> {
+    pub(super) async fn open(self) -> Result<OpenSocket, Ending> {
         crate::tls::provide_crypto();
         let mut request = self.url.into_client_request().map_err(ending)?;
         if let Some(authorization) = self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
-        let connecting = connect_async_with_config(request, Some(limits()), true);
+        let connecting = async {
+            Ok::<_, Error>(match &self.socket {
+                Some(path) => {
+                    let stream = UnixStream::connect(path).await?;
+                    let (stream, _) =
+                        client_async_with_config(request, stream, Some(limits())).await?;
+                    OpenSocket::File(Box::new(Socket(stream)))
+                }
+                None => {
+                    let (stream, _) =
+                        connect_async_with_config(request, Some(limits()), true).await?;
+                    OpenSocket::Net(Box::new(Socket(stream)))
+                }
+            })
+        };
         match timeout(CONNECT_PATIENCE, connecting).await {
-            Ok(Ok((stream, _))) => Ok(Socket(stream)),
+            Ok(Ok(socket)) => Ok(socket),
             Ok(Err(error)) => Err(ending(error)),
             Err(_) => Err(Ending::Broken(format!(
                 "no connection within {} s",
@@ -93,6 +111,12 @@ pub(super) fn limits() -> WebSocketConfig {
         .write_buffer_size(8 << 10)
         // Enough for the longest message with every character escaped.
         .max_write_buffer_size(8 << 20)
+}
+
+/// A connected socket, by the way that it was opened.
+pub(super) enum OpenSocket {
+    Net(Box<Socket<MaybeTlsStream<TcpStream>>>),
+    File(Box<Socket<UnixStream>>),
 }
 
 /// A connected socket.
@@ -197,6 +221,7 @@ mod tests {
     fn config(gateway: &str) -> SurfaceConfig {
         SurfaceConfig {
             gateway: gateway.parse().unwrap(),
+            socket: None,
             session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
             session_token: String::new(),
             bearer: None,

@@ -44,6 +44,7 @@ impl Gateway {
         let gateway = format!("http://{}", self.listener.local_addr().unwrap());
         SurfaceConfig {
             gateway: gateway.parse().unwrap(),
+            socket: None,
             session_id: SESSION,
             session_token: TOKEN.into(),
             bearer: Some("gateway-key".into()),

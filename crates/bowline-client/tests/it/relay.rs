@@ -3,10 +3,12 @@
 
 mod control;
 mod daemon;
+mod device_tokens;
 mod forwarding;
 mod identity;
 mod interference;
 mod pauses;
+mod peers;
 mod quiet;
 mod sessions;
 mod wire;

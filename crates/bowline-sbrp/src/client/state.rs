@@ -219,7 +219,7 @@ impl Client {
         let channel = Box::new(done.channel);
         (
             ClientState::Active { session, channel },
-            vec![ClientAction::Pin(done.identity), ClientAction::Established],
+            vec![ClientAction::Pin(done.identity), ClientAction::Established(done.binding)],
         )
     }
 }

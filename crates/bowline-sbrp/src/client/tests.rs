@@ -73,7 +73,7 @@ fn sbrp_client_01_the_first_identity_that_proves_itself_is_pinned() {
     let now = Instant::now();
     let (mut client, init) = handshaking(Trust::FirstUse, now);
     let actions = client.handle(accept(&init, &identity(1)).0, now).unwrap();
-    let [ClientAction::Pin(pinned), ClientAction::Established] = &actions[..] else {
+    let [ClientAction::Pin(pinned), ClientAction::Established(_)] = &actions[..] else {
         panic!("{actions:?}")
     };
     assert_eq!(pinned.key(), &identity(1).public());
@@ -90,8 +90,8 @@ fn sbrp_client_01_the_first_identity_that_proves_itself_is_pinned() {
     else {
         panic!("{actions:?}")
     };
-    assert_eq!(change.pinned(), identity(1).public().fingerprint());
-    assert_eq!(change.offered(), identity(9).public().fingerprint());
+    assert_eq!(change.pinned, identity(1).public().fingerprint());
+    assert_eq!(change.offered, identity(9).public().fingerprint());
     assert_eq!(client.state(), "closed");
 }
 

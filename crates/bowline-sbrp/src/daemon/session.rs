@@ -82,7 +82,7 @@ impl DaemonSession {
                 match handshake::answer(id, &init, daemon, identity, ephemeral) {
                     Ok(done) => (
                         Active(Box::new(done.channel)),
-                        vec![Send(done.accept.encode()), Tell(Progress::Established)],
+                        vec![Send(done.accept.encode()), Tell(Progress::Established(done.binding))],
                     ),
                     Err(error) => (Closed, vec![close(Reason::Error), ended(Some(error.code()))]),
                 }

@@ -42,7 +42,7 @@ fn establish(daemon: &mut Daemon, session: SessionId, now: Instant) -> Channel {
     assert!(matches!(offered[..], [DaemonAction::Offer(id)] if id == session));
     let answer = DaemonInput::Answer { session, ephemeral: ephemeral(40 + seed) };
     let answered = daemon.handle(answer, now).unwrap();
-    let [DaemonAction::Send(accept), DaemonAction::Session(_, Progress::Established)] =
+    let [DaemonAction::Send(accept), DaemonAction::Session(_, Progress::Established(_))] =
         &answered[..]
     else {
         panic!("{answered:?}")

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::ephemeral::Ephemeral;
-use super::transcript::Transcript;
+use super::transcript::{ChannelBinding, Transcript};
 use super::{ACCEPT_LEN, HandshakeError};
 use crate::frame::Frame;
 use crate::id::{DaemonId, SessionId};
-use crate::identity::{Fingerprint, IdentityKey, UnfitKey};
+use crate::identity::{Fingerprint, IdentityKey};
 use crate::sealed::{Channel, Direction};
 
 /// What the client knows of the daemon's identity before the handshake.
@@ -15,8 +15,11 @@ use crate::sealed::{Channel, Direction};
 pub enum Trust {
     /// No pin yet: pin the first key whose signature verifies (SBRP-CLIENT-01).
     FirstUse,
-    /// Only this key: pinned, or approved by the user after a key change.
+    /// Only this key: it is pinned.
     Key(IdentityKey),
+    /// Only the key with this fingerprint: a person vouches for it, by a pairing code or after a key
+    /// change (SBRP-CLIENT-02).
+    Fingerprint(Fingerprint),
 }
 
 /// A key whose owner has signed this handshake. A pin store accepts nothing else.
@@ -29,27 +32,11 @@ impl VerifiedIdentity {
     }
 }
 
-/// The daemon presented a key that differs from the pinned one (SBRP-CLIENT-02).
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The daemon presented another key than the one that is pinned or vouched for (SBRP-CLIENT-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChange {
-    pinned: IdentityKey,
-    offered: [u8; 32],
-}
-
-impl KeyChange {
-    pub fn pinned(&self) -> Fingerprint {
-        self.pinned.fingerprint()
-    }
-
-    pub fn offered(&self) -> Fingerprint {
-        Fingerprint::of(&self.offered)
-    }
-
-    /// The user compared both fingerprints and accepts the new key. It is pinned only after a
-    /// handshake in which its signature verifies.
-    pub fn approve(self) -> Result<Trust, UnfitKey> {
-        IdentityKey::from_bytes(&self.offered).map(Trust::Key)
-    }
+    pub pinned: Fingerprint,
+    pub offered: Fingerprint,
 }
 
 /// The result of a completed handshake.
@@ -57,6 +44,7 @@ impl KeyChange {
 pub struct Established {
     pub identity: VerifiedIdentity,
     pub channel: Channel,
+    pub binding: ChannelBinding,
 }
 
 /// The HandshakeInit was sent; the HandshakeAccept has not arrived yet.
@@ -78,14 +66,19 @@ impl AwaitAccept {
     /// verified, because a changed key is what the user must be told about.
     pub fn accept(self, payload: &[u8], trust: &Trust) -> Result<Established, HandshakeError> {
         let accept = Accept::read(payload).ok_or(HandshakeError::Malformed)?;
+        let offered = Fingerprint::of(&accept.identity);
+        let fit =
+            || IdentityKey::from_bytes(&accept.identity).map_err(|_| HandshakeError::UnfitIdentity);
         let key = match trust {
-            Trust::Key(pinned) if *pinned.as_bytes() == accept.identity => *pinned,
             Trust::Key(pinned) => {
-                let change = KeyChange { pinned: *pinned, offered: accept.identity };
-                return Err(HandshakeError::KeyChanged(Box::new(change)));
+                check(pinned.fingerprint(), offered)?;
+                *pinned
             }
-            Trust::FirstUse => IdentityKey::from_bytes(&accept.identity)
-                .map_err(|_| HandshakeError::UnfitIdentity)?,
+            Trust::Fingerprint(vouched) => {
+                check(*vouched, offered)?;
+                fit()?
+            }
+            Trust::FirstUse => fit()?,
         };
         let transcript = Transcript {
             daemon: &self.daemon,
@@ -99,7 +92,15 @@ impl AwaitAccept {
         let shared = shared.ok_or(HandshakeError::WeakEphemeral)?;
         let keys = transcript.keys(&shared, &accept.signature);
         let channel = keys.channel(self.session, Direction::ClientToDaemon);
-        Ok(Established { identity: VerifiedIdentity(key), channel })
+        let binding = transcript.binding(&accept.signature);
+        Ok(Established { identity: VerifiedIdentity(key), channel, binding })
+    }
+}
+
+fn check(pinned: Fingerprint, offered: Fingerprint) -> Result<(), HandshakeError> {
+    match pinned == offered {
+        true => Ok(()),
+        false => Err(HandshakeError::KeyChanged(KeyChange { pinned, offered })),
     }
 }
 

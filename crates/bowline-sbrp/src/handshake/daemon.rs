@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::ephemeral::Ephemeral;
-use super::transcript::Transcript;
+use super::transcript::{ChannelBinding, Transcript};
 use super::{HandshakeError, INIT_LEN};
 use crate::frame::Frame;
 use crate::id::{DaemonId, SessionId};
@@ -15,6 +15,7 @@ use crate::sealed::{Channel, Direction};
 pub struct HandshakeAnswer {
     pub accept: Frame,
     pub channel: Channel,
+    pub binding: ChannelBinding,
 }
 
 /// Answers the payload of a HandshakeInit. The ephemeral key is consumed on success and on failure.
@@ -37,5 +38,6 @@ pub fn answer(
     Ok(HandshakeAnswer {
         accept: Frame::HandshakeAccept { session, payload: Bytes::from(payload) },
         channel,
+        binding: transcript.binding(&signature),
     })
 }

@@ -5,7 +5,7 @@ use super::transcript::Transcript;
 use super::*;
 use crate::frame::Frame;
 use crate::id::{DaemonId, SessionId};
-use crate::identity::{IdentityKey, IdentitySecret, UnfitKey};
+use crate::identity::{IdentityKey, IdentitySecret};
 use crate::sealed::Direction;
 use crate::vectors;
 
@@ -79,7 +79,7 @@ fn sbrp_crypto_01_both_frames_have_the_vectors_bytes_and_both_ends_agree() {
             &identity(&row),
             ephemeral(&row, "daemon"),
         );
-        let HandshakeAnswer { accept, channel: mut at_daemon } = answer.unwrap();
+        let HandshakeAnswer { accept, channel: mut at_daemon, .. } = answer.unwrap();
         assert_eq!(accept.encode(), vectors::hex(&row, "handshake_accept_frame_hex"));
         assert_eq!(payload(&accept), vectors::hex(&row, "handshake_accept_payload_hex"));
 
@@ -140,15 +140,16 @@ fn sbrp_client_02_a_changed_key_shows_both_fingerprints_and_needs_approval_and_p
     let refused = waiting.accept(payload(&answered(&new)), &Trust::Key(old.public())).unwrap_err();
     assert_eq!(refused.name(), "identity_key_changed");
     let HandshakeError::KeyChanged(change) = refused else { panic!("{refused:?}") };
-    assert_eq!(change.pinned(), old.public().fingerprint());
-    assert_eq!(change.offered(), new.public().fingerprint());
+    assert_eq!(change.pinned, old.public().fingerprint());
+    assert_eq!(change.offered, new.public().fingerprint());
 
-    let approved = change.approve().unwrap();
+    let approved = Trust::Fingerprint(change.offered);
     let done = started(&row).accept(payload(&answered(&new)), &approved).unwrap();
     assert_eq!(done.identity.key(), &new.public());
-    // The approval covers the new key only, not any key.
+    // The approval covers the new key only, not any key, the old one included.
     let back = started(&row).accept(payload(&answered(&old)), &approved).unwrap_err();
-    assert_eq!(back.name(), "identity_key_changed");
+    let (pinned, offered) = (new.public().fingerprint(), old.public().fingerprint());
+    assert_eq!(back, HandshakeError::KeyChanged(KeyChange { pinned, offered }));
 }
 
 #[test]
@@ -159,7 +160,9 @@ fn sbrp_client_02_an_unfit_key_cannot_be_approved() {
     let trust = Trust::Key(identity(&base).public());
     let refused = started(&base).accept(&accept, &trust).unwrap_err();
     let HandshakeError::KeyChanged(change) = refused else { panic!("{refused:?}") };
-    assert_eq!(change.approve(), Err(UnfitKey));
+    let approved = Trust::Fingerprint(change.offered);
+    let refused = started(&base).accept(&accept, &approved).unwrap_err();
+    assert_eq!(refused, HandshakeError::UnfitIdentity);
 }
 
 #[test]

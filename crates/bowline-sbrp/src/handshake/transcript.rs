@@ -14,6 +14,18 @@ const SIGNED: &[u8] = b"sbrp-v1-handshake";
 const TRANSCRIPT: &[u8] = b"sbrp-v1-transcript";
 const KEYS: &[u8] = b"sbrp-session-keys";
 
+/// What a proof inside the sealed channel is bound to: the transcript of its handshake. Two channels
+/// never have the same one, since both ends add a fresh ephemeral key (SBRP-PEER-01).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelBinding(pub(crate) [u8; 32]);
+
+impl ChannelBinding {
+    /// For a channel that was agreed on elsewhere, and for tests.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 /// The public values of a handshake.
 #[derive(Debug)]
 pub(super) struct Transcript<'a> {
@@ -39,6 +51,10 @@ impl Transcript<'_> {
             .chain_update(self.daemon.as_str())
             .chain_update(self.client_ephemeral)
             .chain_update(self.daemon_ephemeral)
+    }
+
+    pub(super) fn binding(&self, signature: &[u8; 64]) -> ChannelBinding {
+        ChannelBinding(self.salt(signature))
     }
 
     /// Derives both session keys from the shared secret of the key agreement.

@@ -3,19 +3,27 @@
 use std::fmt;
 use std::ops::Deref;
 
+use bytes::Bytes;
+
 /// A decrypted message. `Debug` shows only its length, so that no log of events or actions contains
 /// it.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Plaintext(Vec<u8>);
+pub struct Plaintext(Bytes);
 
 impl Plaintext {
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Bytes {
         self.0
     }
 }
 
 impl From<Vec<u8>> for Plaintext {
     fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<Bytes> for Plaintext {
+    fn from(bytes: Bytes) -> Self {
         Self(bytes)
     }
 }

@@ -70,7 +70,7 @@ impl Ledger {
 
     /// Only what was said in this session, in this direction, and only once.
     pub(crate) fn heard(&mut self, session: SessionId, to: To, opened: Opened) {
-        let text = opened.plaintext.into_bytes();
+        let text = opened.plaintext.to_vec();
         let said = self.said.get(&(session, to)).is_some_and(|said| said.contains(&text));
         assert!(said, "something forged was heard in {session}");
         let heard = self.heard.entry((session, to)).or_default();

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fuzz;
 mod ledger;
 mod model;
 mod socket;

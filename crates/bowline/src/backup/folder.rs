@@ -25,8 +25,18 @@ use super::{BackupError, Done};
 /// Databases: copied by SQLite, each as it was at one instant.
 const DATABASES: [&str; 3] = [FILE, "control.db", "control/control.db"];
 /// Small files that are always replaced whole.
-const FILES: [&str; 5] =
-    ["local.key", "secrets.key", IDENTITY_FILE, "relay/identity", "relay/pins.json"];
+const FILES: [&str; 10] = [
+    "local.key",
+    "secrets.key",
+    IDENTITY_FILE,
+    "relay/identity",
+    "relay/gateway-identity",
+    "relay/devices.json",
+    "relay/daemon.json",
+    "relay/known.json",
+    "relay/pins.json",
+    "relay/login.json",
+];
 /// Present in a folder that was locked.
 const LOCK: &str = "bowline.lock";
 

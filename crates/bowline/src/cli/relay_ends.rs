@@ -3,16 +3,18 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bowline_client::relay::tunnel::PING;
+use bowline_sbrp::identity::Fingerprint;
 use clap::{ArgGroup, Args, Subcommand};
 use url::Url;
 
 /// The control plane's address and the user's API key.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ControlArgs {
-    /// The control plane's address
+    /// The control plane's address [default: that of `bowline login`]
     #[arg(long, value_name = "URL", env = "BOWLINE_CONTROL")]
     pub(crate) control: Option<Url>,
-    /// A file with your API key [default: the key in BOWLINE_CONTROL_KEY]
+    /// A file with your API key [default: the key in BOWLINE_CONTROL_KEY, or that of `bowline login`]
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 }
@@ -25,23 +27,29 @@ pub(crate) enum DaemonCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Clients reach the one address given with --tcp and no other. Traffic is encrypted end to end:
-neither relay nor control plane can read it. Sessions survive the loss of the connection.
+Devices reach the addresses given with --tcp and no others, once they are paired (`bowline pair`).
+Traffic is encrypted end to end: neither relay nor control plane can read it. Connections survive the
+loss of the network.
 
 Examples:
-  export BOWLINE_CONTROL=https://control.example.org BOWLINE_CONTROL_KEY=…
+  bowline login https://control.example.org
   bowline daemon run --tcp 127.0.0.1:22 --name home
-  bowline daemon run --tcp 127.0.0.1:8080 --key-file ~/.config/bowline/control.key")]
+  bowline daemon run --tcp ssh=127.0.0.1:22 --tcp web=127.0.0.1:8080")]
 pub(crate) struct DaemonArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// The address to forward connections to; without it, clients can only ping
-    #[arg(long, value_name = "HOST:PORT", value_parser = target)]
-    pub(crate) tcp: Option<String>,
+    /// An address that devices may connect to, with a name if there are several; repeatable. Without
+    /// it, devices can only ping
+    #[arg(long, value_name = "[NAME=]HOST:PORT", value_parser = target)]
+    pub(crate) tcp: Vec<(String, String)>,
+    /// Also serve clients that prove nothing. Whoever runs the relay or the control plane, or breaks into
+    /// one, can then use every --tcp target
+    #[arg(long)]
+    pub(crate) allow_unpaired: bool,
     /// The daemon's name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The data folder, where the daemon's identity key is stored
+    /// The data folder, where the daemon's identity key and its paired devices are stored
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Print events as lines of JSON
@@ -51,36 +59,48 @@ pub(crate) struct DaemonArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("what").required(true).args(["listen", "ping"]),
+    group = ArgGroup::new("what")
+        .required(true)
+        .multiple(true)
+        .args(["listen", "stdio", "ping", "approve_new_key"]),
     after_help = "\
-The daemon's key is pinned on first use. If the key changes later, connections are refused until you
-have compared both fingerprints and approved the new one.
+The daemon's key belongs to the name that you use: it came with the pairing code, or is pinned on first
+use. If the name leads to another daemon or key later, it is refused until you have compared both
+fingerprints and approved the new one. Connections go on after a lost network, where they were.
 
 Examples:
-  bowline connect home --listen 127.0.0.1:2222
-  ssh -p 2222 127.0.0.1
+  bowline connect home --listen 127.0.0.1:8080          the gateway at home, for any program here
+  bowline connect home --listen 127.0.0.1:2222 --service ssh
+  ssh -o ProxyCommand='bowline connect home --stdio --service ssh' me@home
   bowline connect home --ping --count 100
-  bowline connect home --listen 127.0.0.1:2222 --approve-new-key SHA256:0A:1B:…"
+  bowline connect home --approve-new-key SHA256:0A:1B:…"
 )]
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// The daemon's id or name
+    /// The daemon's name: of its pairing, or its name or id at the control plane
     pub(crate) daemon: String,
-    /// Forward this local address to the daemon's target: HOST:PORT or localhost:PORT
-    #[arg(long, value_name = "ADDR", value_parser = bowline_net::listen::parse)]
+    /// Forward this local address to a service of the daemon: HOST:PORT or localhost:PORT
+    #[arg(long, value_name = "ADDR", value_parser = bowline_net::listen::parse,
+          conflicts_with_all = ["stdio", "ping"])]
     pub(crate) listen: Option<SocketAddr>,
-    /// Measure round-trip times instead
+    /// Connect standard input and output to a service of the daemon
+    #[arg(long, conflicts_with = "ping")]
+    pub(crate) stdio: bool,
+    /// The service, if the daemon offers several
+    #[arg(long, value_name = "NAME", conflicts_with = "ping")]
+    pub(crate) service: Option<String>,
+    /// Measure round-trip times
     #[arg(long)]
     pub(crate) ping: bool,
     /// How many round trips
     #[arg(long, value_name = "N", requires = "ping", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
-    /// Trust the daemon's changed key if it has this fingerprint
+    /// Trust the key with this fingerprint and no other, whatever is pinned, and pin it
     #[arg(long, value_name = "FINGERPRINT")]
-    pub(crate) approve_new_key: Option<String>,
-    /// The data folder, where pinned keys are stored
+    pub(crate) approve_new_key: Option<Fingerprint>,
+    /// The data folder, where pins and pairings are stored
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Print JSON
@@ -132,15 +152,26 @@ Example:
     },
 }
 
-/// Parses `HOST:PORT`. The host name is resolved when a connection is made, not here.
-fn target(text: &str) -> Result<String, String> {
-    match text.rsplit_once(':') {
+/// The name of a target that was given none.
+pub(crate) const TCP: &str = "tcp";
+
+/// Parses `NAME=HOST:PORT` or `HOST:PORT`. The host name is resolved when a connection is made, not
+/// here.
+fn target(text: &str) -> Result<(String, String), String> {
+    let (name, address) = text.split_once('=').unwrap_or((TCP, text));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > 32 || !name.bytes().all(is_name) || name == PING {
+        return Err(
+            "the name has 1 to 32 letters, digits, `-`, `_` or `.`, and is not `ping`".into()
+        );
+    }
+    match address.rsplit_once(':') {
         Some((host, port))
             if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
         {
-            Ok(text.to_owned())
+            Ok((name.to_owned(), address.to_owned()))
         }
-        _ => Err("write it like 127.0.0.1:22".into()),
+        _ => Err("write it like 127.0.0.1:22 or ssh=127.0.0.1:22".into()),
     }
 }
 
@@ -151,9 +182,21 @@ mod tests {
     #[test]
     fn a_target_is_a_host_and_a_port() {
         for good in ["127.0.0.1:22", "localhost:8080", "[::1]:22"] {
-            assert_eq!(target(good).as_deref(), Ok(good));
+            assert_eq!(target(good), Ok(("tcp".into(), good.into())));
+            assert_eq!(target(&format!("my-web={good}")), Ok(("my-web".into(), good.into())));
         }
-        for bad in ["22", ":22", "host", "host:", "host:0", "host:70000", "host:ssh"] {
+        for bad in [
+            "22",
+            ":22",
+            "host",
+            "host:",
+            "host:0",
+            "host:70000",
+            "host:ssh",
+            "=h:1",
+            "ping=h:1",
+            "a b=h:1",
+        ] {
             assert!(target(bad).is_err(), "{bad}");
         }
     }

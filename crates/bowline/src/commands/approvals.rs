@@ -26,7 +26,7 @@ struct Waiting {
 
 pub(crate) async fn run(args: ApprovalsArgs) -> Result<ExitCode, Failure> {
     match args.command {
-        ApprovalsCommand::List { gateway, json } => list(&Api::new(&gateway)?, json).await,
+        ApprovalsCommand::List { gateway, json } => list(&Api::new(&gateway).await?, json).await,
         ApprovalsCommand::Approve { decide: args, always } => decide(args, true, always).await,
         ApprovalsCommand::Deny(args) => decide(args, false, false).await,
     }
@@ -64,7 +64,7 @@ async fn list(api: &Api, json: bool) -> Result<ExitCode, Failure> {
 }
 
 async fn decide(args: DecideArgs, approved: bool, always: bool) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let wanted = args.id.to_lowercase();
     let named = |one: &Waiting| {
         let id = one.approval.approval_id.to_string();

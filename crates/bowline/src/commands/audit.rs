@@ -20,7 +20,7 @@ pub(crate) async fn run(args: AuditArgs) -> Result<ExitCode, Failure> {
     if let Some(user) = args.user {
         path.push_str(&format!("&user={}", segment(&user)));
     }
-    let list = Api::new(&args.gateway)?.call(Method::GET, &path, None).await?;
+    let list = Api::new(&args.gateway).await?.call(Method::GET, &path, None).await?;
     match args.json {
         true => say!("{list}"),
         false => show(list)?,

@@ -48,6 +48,7 @@ use crate::cli::{ChatArgs, Device};
 use crate::failure::{Failure, FailureKind};
 use crate::signals::{STOPPED_AT_ONCE, StopSignal, StopSignals};
 use crate::terminal::one_line;
+use crate::via::WayState;
 
 /// The capacity of the queue of tool results.
 const CALLS: usize = 64;
@@ -55,12 +56,13 @@ const CALLS: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let tools = ChatTools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
     let first = input::given(&args).await?;
     let session = session::open(&api, &args).await?;
     let surface = Surface::connect(SurfaceConfig {
         gateway: api.url.clone(),
+        socket: api.via().map(|via| via.socket().to_owned()),
         session_id: session.id,
         session_token: session.token,
         bearer: api.key().map(str::to_owned),
@@ -101,6 +103,14 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         interrupted: false,
     };
     chat.talk(first, signals).await
+}
+
+/// The next change of the way through a relay; never, if there is none.
+async fn way_state(api: &Api) -> WayState {
+    match api.via() {
+        Some(via) => via.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The device type and UI capabilities that the chat declares.
@@ -152,6 +162,8 @@ enum ChatStep {
     Stay,
     Leave,
     Closed(CloseReason),
+    /// The way through the relay is over.
+    Lost(Failure),
 }
 
 impl Chat {
@@ -180,6 +192,13 @@ impl Chat {
                     StopSignal::Interrupt => self.interrupt().await,
                     StopSignal::Terminate => ChatStep::Leave,
                 },
+                state = way_state(&self.api) => match state {
+                    WayState::Changed(words) => {
+                        self.view.note(&words);
+                        ChatStep::Stay
+                    }
+                    WayState::Closed(failure) => ChatStep::Lost(failure),
+                },
                 () = tokio::time::sleep(TICK), if !self.outstanding.is_empty() => ChatStep::Stay,
             };
             if let Some(question) = self.questions.next_words() {
@@ -192,22 +211,23 @@ impl Chat {
                 }
                 ChatStep::Stay => {}
                 ChatStep::Leave => break None,
-                ChatStep::Closed(reason) => break Some(reason),
+                ChatStep::Closed(reason) => break Some(closed(&reason, &self.flags)),
+                ChatStep::Lost(failure) => break Some(failure),
             }
         };
         self.leave(end).await
     }
 
-    async fn leave(self, end: Option<CloseReason>) -> Result<ExitCode, Failure> {
+    async fn leave(self, end: Option<Failure>) -> Result<ExitCode, Failure> {
         let command = self.command_for(self.id);
-        let Self { surface, mut view, input, outstanding, leave_when_answered, flags, .. } = self;
+        let Self { surface, mut view, input, outstanding, leave_when_answered, .. } = self;
         let rest = if end.is_none() { surface.detach().await } else { Vec::new() };
         rest.iter().for_each(|event| view.show(event));
         view.close();
         // The terminal is back in its normal mode before anything else is printed.
         drop(input);
-        if let Some(reason) = end {
-            return Err(closed(&reason, &flags));
+        if let Some(failure) = end {
+            return Err(failure);
         }
         view.farewell(&command);
         match outstanding.failure() {

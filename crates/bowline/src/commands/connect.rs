@@ -1,204 +1,261 @@
-//! `bowline connect`: forwards a local port to a daemon's target, or measures round-trip times.
+//! `bowline connect`: a service of a daemon as a local port or on standard input and output, and the
+//! round-trip times to it.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bowline_client::relay::tunnel::{ForwardClosed, Forwarding, forward, ping};
-use bowline_client::relay::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
-use bowline_sbrp::api::DaemonView;
-use bowline_sbrp::id::DaemonId;
+use bowline_client::relay::tunnel::{
+    API, Connected, Forwarding, Pings, TunnelClient, TunnelNotice, forward, forward_stdio,
+};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::cli::SettingArgs;
 use crate::cli::relay_ends::ConnectArgs;
 use crate::failure::{Failure, FailureKind};
+use crate::reach::Reach;
 use crate::settings::Settings;
+use crate::signals::StopSignals;
 use crate::terminal::{self, note, printable, say};
-use crate::{logging, owner};
+use crate::{logging, reach};
 
 pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
     bowline_net::descriptors::raise();
     let log = Settings::load(&SettingArgs::default())?.log_or("error");
     logging::start(&log).map_err(Failure::new)?;
-    let control = owner::control_plane(&args.control)?;
-    let daemon = owner::find(&control, &args.daemon).await?;
-    let pins = owner::pins(args.data.as_deref());
-    let mut config = ClientConfig::new(control, DaemonId::new(&daemon.id), pins);
-    if let Some(fingerprint) = &args.approve_new_key {
-        config = approve(config, fingerprint).await?;
-    }
-    match args.listen {
-        Some(address) => listen(config, &daemon, address, args.json).await,
-        None => measure(config, &daemon, args.count, args.json).await,
-    }
-}
-
-/// Approves the daemon's changed key if it has the given fingerprint.
-async fn approve(config: ClientConfig, fingerprint: &str) -> Result<ClientConfig, Failure> {
-    let mut client = RelayClient::connect(config.clone());
-    let change = loop {
-        match client.next().await {
-            Some(ClientEvent::Closed(ClientClosed::KeyChanged(change))) => break change,
-            Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
-            Some(ClientEvent::Lost { reason, .. }) => return Err(owner::lost(reason)),
-            Some(ClientEvent::Established { .. }) | None => {
-                note!("the daemon's key is the pinned one; there is nothing to approve");
-                client.close().await;
-                return Ok(config);
-            }
-            Some(_) => {}
+    let data = args.data.as_deref();
+    let reach = reach::by_name(&args.daemon, &args.control, data, args.approve_new_key).await?;
+    let listener = match args.listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let Reach { config, identity } = reach;
+    let daemon = config.daemon.as_str().to_owned();
+    let mut tunnel = TunnelClient::connect(config, identity);
+    let waiting = reach::connected(&mut tunnel, args.approve_new_key.is_some());
+    let connected = terminal::waiting("waiting for the daemon", waiting).await?;
+    let output = ConnectOutput { json: args.json, name: args.daemon, daemon };
+    let done = match (listener, args.stdio, args.ping) {
+        (Some(listener), ..) => {
+            output.listening(&listener, args.service, &mut tunnel, connected).await
+        }
+        (None, true, _) => output.stdio(args.service, &mut tunnel, connected).await,
+        (None, false, true) => output.ping(&tunnel, connected, args.count).await,
+        (None, false, false) => {
+            output.approved(&connected);
+            Ok(())
         }
     };
-    let (pinned, offered) = (change.pinned(), change.offered());
-    note!("pinned   {pinned}\noffered  {offered}");
-    if !fingerprint.trim().eq_ignore_ascii_case(&offered.to_string()) {
-        return Err(Failure::new("the daemon's new key does not have that fingerprint")
-            .hint("nothing was changed; `bowline daemon run` prints its fingerprint when it starts")
-            .kind(FailureKind::KeyChanged));
-    }
-    note!("approved; pinned as soon as the daemon has proved that it has the key\n");
-    config.approve(*change).map_err(Failure::new)
+    tunnel.close().await;
+    done.map(|()| ExitCode::SUCCESS)
 }
 
-async fn listen(
-    config: ClientConfig,
-    daemon: &DaemonView,
-    address: SocketAddr,
-    json: bool,
-) -> Result<ExitCode, Failure> {
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::new(format!("cannot listen on {address}: {error}"))
             .hint("choose another port with --listen")
     })?;
-    let address = listener.local_addr().map_err(Failure::new)?;
     if !address.ip().is_loopback() {
-        note!("warning: anyone who can reach {address} can reach the daemon's target");
+        note!("warning: anyone who can reach {address} can reach the daemon's service");
     }
-    let mut client = RelayClient::connect(config);
-    let output = ConnectOutput { json, daemon, address };
-    let done = {
-        let forwarding =
-            forward(listener, &mut client, Forwarding::default(), |event| output.event(event));
-        tokio::select! {
-            closed = forwarding => Err(closed),
-            _ = tokio::signal::ctrl_c() => Ok(()),
+    Ok(listener)
+}
+
+/// The service that was asked for, or the one that is meant: a gateway's, or the only one.
+fn service(asked: Option<String>, connected: &Connected) -> Result<String, Failure> {
+    let offered: Vec<_> =
+        connected.services.iter().map(String::as_str).filter(|name| *name != HTTP).collect();
+    let list = printable(&offered.join(", "));
+    let wrong = |what: String| Failure::new(what).kind(FailureKind::Refused);
+    match (asked, offered.as_slice()) {
+        (Some(asked), _) if connected.services.contains(&asked) => Ok(asked),
+        (Some(asked), []) => Err(wrong(format!("the daemon offers no service `{asked}`"))
+            .hint("start the daemon with --tcp NAME=HOST:PORT, or pair this device for it")),
+        (Some(asked), _) => {
+            Err(wrong(format!("the daemon offers this device no service `{asked}`"))
+                .hint(format!("it offers: {list}")))
         }
-    };
-    client.close().await;
-    match done {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(ForwardClosed::Client(closed)) => Err(closed.into()),
-        Err(ForwardClosed::Hello(error)) => Err(Failure::new(error)
-            .hint("start the daemon with --tcp HOST:PORT, or use --ping here")
-            .kind(FailureKind::Refused)),
+        (None, []) => Err(wrong("the daemon offers this device no service".into())
+            .hint("start the daemon with --tcp HOST:PORT, or use --ping here")),
+        (None, offered) if offered.contains(&API) => Ok(API.into()),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, _) => Err(Failure::new("the daemon offers several services")
+            .hint(format!("choose one with --service: {list}"))
+            .kind(FailureKind::Usage)),
     }
 }
 
-struct ConnectOutput<'a> {
+/// The service for Bowline's own client; local ports use [`API`].
+const HTTP: &str = bowline_client::relay::tunnel::HTTP;
+
+struct ConnectOutput {
     json: bool,
-    daemon: &'a DaemonView,
-    address: SocketAddr,
+    /// What the person typed.
+    name: String,
+    daemon: String,
 }
 
-impl ConnectOutput<'_> {
-    fn event(&self, event: &ClientEvent) {
-        let (name, detail) = match event {
-            ClientEvent::Established { session, relay, first_use } => {
-                if self.json {
-                    let address = self.address.to_string();
-                    say!(
-                        "{}",
-                        json!({ "event": "established", "listen": address, "relay": relay,
-                                "daemon": self.daemon.id, "session": session.id().to_string(),
-                                "fingerprint": session.fingerprint().to_string(),
-                                "first_use": first_use })
-                    );
-                    return;
+impl ConnectOutput {
+    async fn listening(
+        &self,
+        listener: &TcpListener,
+        asked: Option<String>,
+        tunnel: &mut TunnelClient,
+        connected: Connected,
+    ) -> Result<(), Failure> {
+        let service = service(asked, &connected)?;
+        let address = listener.local_addr().map_err(Failure::new)?;
+        self.connected(&connected, address, &service);
+        let refused = |error| note!("a connection was cut off: {}", printable(&format!("{error}")));
+        let forwarding =
+            forward(listener, tunnel.opener(), &service, Forwarding::default(), refused);
+        let mut signals = StopSignals::install()?;
+        let mut forwarding = std::pin::pin!(forwarding);
+        loop {
+            tokio::select! {
+                () = forwarding.as_mut() => return Ok(()),
+                notice = tunnel.next() => match notice {
+                    Some(TunnelNotice::Closed(closed)) => return Err(closed.into()),
+                    Some(TunnelNotice::Connected(connected)) => {
+                        self.connected(&connected, address, &service);
+                    }
+                    Some(notice) => self.notice(&notice),
+                    None => return Ok(()),
+                },
+                () = signals.stop() => return Ok(()),
+            }
+        }
+    }
+
+    async fn stdio(
+        &self,
+        asked: Option<String>,
+        tunnel: &mut TunnelClient,
+        connected: Connected,
+    ) -> Result<(), Failure> {
+        let service = service(asked, &connected)?;
+        self.first_use(&connected);
+        let opener = tunnel.opener();
+        let mut forwarding = std::pin::pin!(forward_stdio(&opener, &service));
+        loop {
+            tokio::select! {
+                done = forwarding.as_mut() => {
+                    return done.map_err(|error| {
+                        Failure::new(printable(&error.to_string())).kind(FailureKind::Unreachable)
+                    });
                 }
-                say!("{} forwards to {}", self.address, shown(self.daemon));
-                say!("fingerprint  {}", session.fingerprint());
-                if *first_use {
-                    say!("pinned on first use: compare it with the one that the daemon prints");
-                }
-                return;
+                notice = tunnel.next() => match notice {
+                    Some(TunnelNotice::Closed(closed)) => return Err(closed.into()),
+                    // Standard output belongs to the service.
+                    Some(notice) => {
+                        if let Some((state, detail)) = reach::words(&notice) {
+                            note!("{state}: {}", printable(&detail));
+                        }
+                    }
+                    None => return Ok(()),
+                },
             }
-            ClientEvent::Paused => {
-                ("paused", "the daemon is disconnected; connections wait".to_owned())
+        }
+    }
+
+    async fn ping(
+        &self,
+        tunnel: &TunnelClient,
+        connected: Connected,
+        count: u32,
+    ) -> Result<(), Failure> {
+        self.first_use(&connected);
+        let mut pings = Pings::open(&tunnel.opener()).await.map_err(Failure::new)?;
+        let mut times = Vec::with_capacity(count as usize);
+        let measuring = async {
+            for _ in 0..count {
+                times.push(pings.once().await.map_err(Failure::new)?);
             }
-            ClientEvent::Pending => ("pending", "the daemon has reconnected".to_owned()),
-            ClientEvent::Resumed => ("resumed", "connections continue".to_owned()),
-            ClientEvent::NotPinned(error) => {
-                ("warning", format!("the daemon's key is not pinned: {error}"))
-            }
-            ClientEvent::Lost { reason, retry_in } => {
-                ("lost", format!("{reason}; retrying in {:.1} s", retry_in.as_secs_f64()))
-            }
-            ClientEvent::Closed(_) => return,
+            Ok::<_, Failure>(())
         };
+        terminal::waiting(format_args!("measuring {count} round trips"), measuring).await?;
+        times.sort_unstable();
+        let [p50, p99] = [50, 99].map(|percent| milliseconds(percentile(&times, percent)));
+        let id = connected.session.to_string();
+        let fingerprint = connected.identity.key().fingerprint();
+        if self.json {
+            say!(
+                "{}",
+                json!({ "daemon": self.daemon, "name": connected.name,
+                        "fingerprint": fingerprint.to_string(), "relay": connected.relay,
+                        "session": id, "count": count, "p50_ms": p50, "p99_ms": p99,
+                        "first_use": connected.first_use })
+            );
+        } else {
+            say!("daemon       {}", self.shown());
+            say!("fingerprint  {fingerprint}");
+            say!("relay        {}", printable(&connected.relay));
+            say!("session      {}…", &id[..4]);
+            say!("round trips  {count}; p50 {p50:.2} ms, p99 {p99:.2} ms");
+        }
+        Ok(())
+    }
+
+    /// The key was proven and pinned.
+    fn approved(&self, connected: &Connected) {
+        let fingerprint = connected.identity.key().fingerprint().to_string();
+        match self.json {
+            true => say!(
+                "{}",
+                json!({ "daemon": self.daemon, "name": self.name, "fingerprint": fingerprint,
+                        "pinned": true })
+            ),
+            false => say!("`{}` is pinned to {fingerprint}", printable(&self.name)),
+        }
+    }
+
+    fn connected(&self, connected: &Connected, address: SocketAddr, service: &str) {
+        let Connected { session, identity, relay, first_use, resumed, .. } = connected;
+        let fingerprint = identity.key().fingerprint();
+        if self.json {
+            say!(
+                "{}",
+                json!({ "event": "established", "resumed": resumed, "listen": address.to_string(), "relay": relay,
+                        "daemon": self.daemon, "session": session.to_string(),
+                        "service": service, "fingerprint": fingerprint.to_string(),
+                        "first_use": first_use })
+            );
+        } else if *resumed {
+            note!("connected again: connections continue");
+        } else {
+            say!("{address} forwards to `{}` of {}", printable(service), self.shown());
+            say!("fingerprint  {fingerprint}");
+            self.first_use(connected);
+        }
+    }
+
+    fn first_use(&self, connected: &Connected) {
+        if connected.first_use && !self.json {
+            note!(
+                "first use of `{}`: its key is pinned now. Compare the fingerprint with the one that the \
+                 daemon prints:\n  {}",
+                printable(&self.name),
+                connected.identity.key().fingerprint()
+            );
+        }
+    }
+
+    fn notice(&self, notice: &TunnelNotice) {
+        let Some((state, detail)) = reach::words(notice) else { return };
         let detail = printable(&detail);
         match self.json {
-            true => say!("{}", json!({ "event": name, "detail": detail })),
-            false => note!("{name}: {detail}"),
+            true => say!("{}", json!({ "event": state, "detail": detail })),
+            false => note!("{state}: {detail}"),
         }
     }
-}
 
-async fn measure(
-    config: ClientConfig,
-    daemon: &DaemonView,
-    count: u32,
-    json: bool,
-) -> Result<ExitCode, Failure> {
-    let mut client = RelayClient::connect(config);
-    let (session, relay) = loop {
-        match terminal::waiting("waiting for the daemon", client.next()).await {
-            Some(ClientEvent::Established { session, relay, .. }) => break (session, relay),
-            Some(ClientEvent::Lost { reason, .. }) => return Err(owner::lost(reason)),
-            Some(ClientEvent::Closed(closed)) => return Err(closed.into()),
-            Some(ClientEvent::NotPinned(error)) => {
-                note!("warning: the daemon's key is not pinned: {error}");
-            }
-            Some(_) => {}
-            None => return Err(Failure::new("the client stopped")),
+    /// The name that was typed, and the daemon's id.
+    fn shown(&self) -> String {
+        match self.name == self.daemon {
+            true => printable(&self.daemon),
+            false => printable(&format!("{} ({})", self.name, self.daemon)),
         }
-    };
-    let (id, fingerprint) = (session.id().to_string(), session.fingerprint().to_string());
-    let mut pings = ping(session).await.map_err(Failure::new)?;
-    let mut times = Vec::with_capacity(count as usize);
-    let measuring = async {
-        for _ in 0..count {
-            times.push(pings.once().await.map_err(Failure::new)?);
-        }
-        Ok::<_, Failure>(())
-    };
-    terminal::waiting(format_args!("measuring {count} round trips"), measuring).await?;
-    drop(pings);
-    client.close().await;
-    times.sort_unstable();
-    let [p50, p99] = [50, 99].map(|percent| milliseconds(percentile(&times, percent)));
-    if json {
-        say!(
-            "{}",
-            json!({ "daemon": daemon.id, "name": daemon.name, "fingerprint": fingerprint,
-                    "relay": relay, "session": id, "count": count, "p50_ms": p50, "p99_ms": p99 })
-        );
-    } else {
-        say!("daemon       {}", shown(daemon));
-        say!("fingerprint  {fingerprint}");
-        say!("relay        {relay}");
-        say!("session      {}…", &id[..4]);
-        say!("round trips  {count}; p50 {p50:.2} ms, p99 {p99:.2} ms");
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A daemon's name and id.
-fn shown(daemon: &DaemonView) -> String {
-    match &daemon.name {
-        Some(name) => printable(&format!("{name} ({})", daemon.id)),
-        None => printable(&daemon.id),
     }
 }
 

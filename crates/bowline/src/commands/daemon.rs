@@ -1,38 +1,48 @@
-//! `bowline daemon run`: makes one address of this machine reachable for its owner through a relay.
+//! `bowline daemon run`: makes addresses of this machine reachable for paired devices through a relay.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use bowline_client::relay::tunnel::{Services, serve};
-use bowline_client::relay::{DaemonConfig, DaemonEvent, RelayDaemon, load_or_create};
+use bowline_client::relay::tunnel::{TcpTargets, TunnelServer, TunnelServerConfig};
+use bowline_client::relay::{DaemonConfig, DaemonEvent, DeviceFile, RelayDaemon, load_or_create};
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::cli::SettingArgs;
-use crate::cli::relay_ends::DaemonArgs;
-use crate::failure::Failure;
+use crate::cli::relay_ends::{DaemonArgs, TCP};
+use crate::failure::{Failure, FailureKind};
+use crate::paired::RunningDaemon;
 use crate::settings::Settings;
 use crate::signals::StopSignals;
-use crate::terminal::{note, say};
+use crate::terminal::{note, printable, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     bowline_net::descriptors::raise();
     let log = Settings::load(&SettingArgs::default())?.log_or("warn");
     logging::start(&log).map_err(Failure::new)?;
-    let control = owner::control_plane(&args.control)?;
-    let path = owner::identity(args.data.as_deref());
+    let data = args.data.as_deref();
+    let control = owner::control_plane(&args.control, data)?;
+    let path = owner::identity(data);
     let identity =
         load_or_create(&path).map_err(|error| Failure::new(&error).hint(error.hint()))?;
-    let output = DaemonOutput {
-        json: args.json,
+    let targets = targets(&args.tcp)?;
+    let about = RunningDaemon {
+        control: control.base().clone(),
+        daemon: String::new(),
         fingerprint: identity.public().fingerprint().to_string(),
-        tcp: args.tcp.clone(),
         name: args.name.clone(),
     };
+    let book = Arc::new(DeviceFile::watched(owner::devices_file(data)));
+    let mut tunnels = TunnelServerConfig::new(Arc::<DeviceFile>::clone(&book), Arc::new(targets));
+    tunnels.name = args.name.clone().unwrap_or_default();
+    tunnels.allow_unpaired = args.allow_unpaired;
+    let server = TunnelServer::new(tunnels);
     let mut config = DaemonConfig::new(control, identity);
-    config.name = args.name;
+    config.name = args.name.clone();
+    config.devices = Some(book);
     let mut daemon = RelayDaemon::start(config);
-    let services = Services { tcp: args.tcp };
+    let mut output = DaemonOutput { about, args: &args };
     let mut sessions = JoinSet::new();
 
     let mut signals = StopSignals::install()?;
@@ -45,10 +55,11 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
         match event {
             Some(DaemonEvent::SessionOpened(session)) => {
                 output.tell("session", &[("session", &session.id())]);
-                sessions.spawn(serve(session, services.clone()));
+                let server = server.clone();
+                sessions.spawn(async move { server.serve(session).await });
             }
             Some(DaemonEvent::Closed(closed)) => return Err(closed.into()),
-            Some(event) => output.event(&event),
+            Some(event) => output.event(&event)?,
             None => break,
         }
     }
@@ -56,23 +67,31 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints events, as text or as lines of JSON.
-struct DaemonOutput {
-    json: bool,
-    fingerprint: String,
-    tcp: Option<String>,
-    name: Option<String>,
+fn targets(tcp: &[(String, String)]) -> Result<TcpTargets, Failure> {
+    for (at, (name, _)) in tcp.iter().enumerate() {
+        if tcp[..at].iter().any(|(other, _)| other == name) {
+            return Err(Failure::new(format!("two --tcp targets are called `{name}`"))
+                .hint("name them: --tcp ssh=127.0.0.1:22 --tcp web=127.0.0.1:8080")
+                .kind(FailureKind::Usage));
+        }
+    }
+    Ok(TcpTargets::new(tcp.iter().cloned()))
 }
 
-impl DaemonOutput {
-    fn event(&self, event: &DaemonEvent) {
+/// Prints events, as text or as lines of JSON.
+struct DaemonOutput<'a> {
+    about: RunningDaemon,
+    args: &'a DaemonArgs,
+}
+
+impl DaemonOutput<'_> {
+    fn event(&mut self, event: &DaemonEvent) -> Result<(), Failure> {
         match event {
-            DaemonEvent::Registered { daemon } if self.json => say!(
-                "{}",
-                json!({ "event": "registered", "daemon": daemon.as_str(), "name": self.name,
-                        "fingerprint": self.fingerprint, "tcp": self.tcp })
-            ),
-            DaemonEvent::Registered { daemon } => self.welcome(daemon.as_str()),
+            DaemonEvent::Registered { daemon } => {
+                self.about.daemon = daemon.as_str().to_owned();
+                self.about.announce(self.args.data.as_deref())?;
+                self.registered();
+            }
             DaemonEvent::Online { relay } => self.tell("online", &[("relay", relay)]),
             DaemonEvent::Lost { reason, retry_in } => {
                 let retry_in = format!("{:.1} s", retry_in.as_secs_f64());
@@ -85,23 +104,46 @@ impl DaemonOutput {
                     &"another process with this identity is connected; waiting for its exit",
                 )],
             ),
+            DaemonEvent::DevicesNotTold(error) => {
+                self.tell("warning", &[("why", error)]);
+            }
             DaemonEvent::SessionOpened(_) | DaemonEvent::Closed(_) => {}
         }
+        Ok(())
     }
 
-    fn welcome(&self, daemon: &str) {
-        say!("daemon       {daemon}");
-        say!("fingerprint  {}", self.fingerprint);
-        say!("target       {}", self.tcp.as_deref().unwrap_or("none, only pings; see --tcp"));
-        let named = self.name.as_deref().unwrap_or(daemon);
-        let what = if self.tcp.is_some() { "--listen 127.0.0.1:2222" } else { "--ping" };
-        say!("\nfrom another machine, with the same control plane and key:");
-        say!("  bowline connect {named} {what}");
-        say!("\nOn first use, compare the fingerprint that it prints. Ctrl-C stops the daemon.\n");
+    fn registered(&self) {
+        let RunningDaemon { daemon, fingerprint, name, .. } = &self.about;
+        let targets: Vec<_> = self.args.tcp.iter().map(|(name, to)| (name, to)).collect();
+        if self.args.json {
+            let targets: serde_json::Map<_, _> =
+                targets.into_iter().map(|(name, to)| (name.clone(), json!(to))).collect();
+            return say!(
+                "{}",
+                json!({ "event": "registered", "daemon": daemon, "name": name,
+                        "fingerprint": fingerprint, "tcp": targets })
+            );
+        }
+        say!("daemon       {}", printable(daemon));
+        say!("fingerprint  {fingerprint}");
+        for (name, to) in &targets {
+            let named = if *name == TCP { String::new() } else { format!("{name} = ") };
+            say!("target       {named}{to}");
+        }
+        if targets.is_empty() {
+            say!("target       none, only pings; see --tcp");
+        }
+        if self.args.allow_unpaired {
+            say!("access       EVERYBODY whom the relay and the control plane let through");
+        } else {
+            say!("access       paired devices only");
+        }
+        say!("\npair a device: run `bowline pair` here, and there what it prints.");
+        say!("Ctrl-C stops the daemon.\n");
     }
 
     fn tell(&self, event: &str, facts: &[(&str, &dyn std::fmt::Display)]) {
-        if self.json {
+        if self.args.json {
             let mut line = json!({ "event": event });
             for (name, fact) in facts {
                 line[name.replace(' ', "_")] = json!(fact.to_string());
@@ -110,7 +152,7 @@ impl DaemonOutput {
         } else {
             let facts: Vec<_> =
                 facts.iter().map(|(name, fact)| format!("{name}: {fact}")).collect();
-            note!("{event}  {}", facts.join("; "));
+            note!("{event}  {}", printable(&facts.join("; ")));
         }
     }
 }

@@ -17,11 +17,11 @@ use crate::terminal::{note, printable, say, show, table};
 pub(crate) async fn run(command: DaemonsCommand) -> Result<ExitCode, Failure> {
     match command {
         DaemonsCommand::List { control, json } => {
-            let daemons = owner::daemons(&owner::control_plane(&control)?).await?;
+            let daemons = owner::daemons(&owner::control_plane(&control, None)?).await?;
             list(&daemons, json);
         }
         DaemonsCommand::Rename { control, daemon, name, json } => {
-            let control = owner::control_plane(&control)?;
+            let control = owner::control_plane(&control, None)?;
             let daemon = owner::find(&control, &daemon).await?;
             control.rename(&DaemonId::new(daemon.id.as_str()), &name).await?;
             match json {
@@ -30,7 +30,7 @@ pub(crate) async fn run(command: DaemonsCommand) -> Result<ExitCode, Failure> {
             }
         }
         DaemonsCommand::Revoke { control, daemon, json } => {
-            let control = owner::control_plane(&control)?;
+            let control = owner::control_plane(&control, None)?;
             let daemon = owner::find(&control, &daemon).await?;
             control.revoke(&DaemonId::new(daemon.id.as_str())).await?;
             match json {

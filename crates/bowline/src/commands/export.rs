@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::terminal::{note, say};
 
 pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let id = api.session(&args.session).await?;
     let exported = export(
         &api,

@@ -10,7 +10,7 @@ use crate::cli::roaming::ForkArgs;
 use crate::failure::Failure;
 
 pub(crate) async fn run(args: ForkArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let id = api.session(&args.session).await?;
     let made = fork(&api, &id, args.label, args.at_step).await?;
     let new = made["fork_session_id"].as_str().unwrap_or("-");

@@ -10,7 +10,7 @@ use crate::cli::roaming::HandoffArgs;
 use crate::failure::Failure;
 
 pub(crate) async fn run(args: HandoffArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let id = api.session(&args.session).await?;
     let asked = json!({
         "to_agent_id": args.to, "handoff_message": args.message, "reason": args.reason,

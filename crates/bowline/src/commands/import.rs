@@ -87,7 +87,7 @@ async fn take_one(
     bundle: Option<&str>,
     look: &str,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let made = post(&api, body(args, fields, bundle), fresh_key(), look).await?;
     if args.json {
         say!("{made}");
@@ -117,7 +117,7 @@ async fn take_foreign(args: &ImportArgs, found: Found) -> Result<ExitCode, Failu
             .collect();
         return would(args, format, &sessions, &lines);
     }
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let mut keys = ImportKeys::default();
     let mut outcome = ImportResult { without_place: lines, ..ImportResult::default() };
     let count = sessions.len();

@@ -19,7 +19,7 @@ use bowline_import::Format;
 pub(crate) async fn run(args: InspectArgs) -> Result<ExitCode, Failure> {
     let seen = match given(args.source.as_deref(), args.token_file.as_deref())? {
         Given::Token(token) => {
-            Api::new(&args.gateway)?.get(&format!("/v1/sbp/token/{token}")).await?
+            Api::new(&args.gateway).await?.get(&format!("/v1/sbp/token/{token}")).await?
         }
         Given::Text { text, written } => look(&args, &text, written)?,
     };

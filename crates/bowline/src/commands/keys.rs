@@ -25,7 +25,7 @@ pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
                 Some(user) => format!("/v1/keys?user={}", segment(user)),
                 None => "/v1/keys".to_owned(),
             };
-            let list = Api::new(&gateway)?.call(Method::GET, &path, None).await?;
+            let list = Api::new(&gateway).await?.call(Method::GET, &path, None).await?;
             match json {
                 true => say!("{list}"),
                 false => show_keys(list)?,
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
         }
         KeysCommand::Revoke { gateway, id, json } => {
             let path = format!("/v1/keys/{}", segment(&id));
-            Api::new(&gateway)?.call(Method::DELETE, &path, None).await?;
+            Api::new(&gateway).await?.call(Method::DELETE, &path, None).await?;
             match json {
                 true => say!("{}", json!({ "id": id, "revoked": true })),
                 false => note!("the key {} opens nothing any more", one_line(&id)),
@@ -42,11 +42,12 @@ pub(crate) async fn run(args: KeysArgs) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         KeysCommand::Identity { gateway, json } => {
-            let seen = Api::new(&gateway)?.get("/v1/sbp/identity").await?;
+            let seen = Api::new(&gateway).await?.get("/v1/sbp/identity").await?;
             Ok(show(&seen, json, &[text(&seen, "fingerprint")]))
         }
         KeysCommand::Rotate { gateway, json } => {
-            let made = Api::new(&gateway)?.call(Method::POST, "/v1/sbp/keys/rotate", None).await?;
+            let made =
+                Api::new(&gateway).await?.call(Method::POST, "/v1/sbp/keys/rotate", None).await?;
             let line = format!(
                 "roaming tokens are signed with key {} from now on; tokens already issued stay \
                  valid until they expire",
@@ -69,7 +70,7 @@ async fn of_user(args: NewKeyArgs) -> Result<ExitCode, Failure> {
         limits: args.limits.into_iter().collect(),
     };
     let asked = serde_json::to_value(asked).map_err(Failure::new)?;
-    let made = Api::new(&args.gateway)?.call(Method::POST, "/v1/keys", Some(asked)).await?;
+    let made = Api::new(&args.gateway).await?.call(Method::POST, "/v1/keys", Some(asked)).await?;
     if args.json {
         say!("{made}");
         return Ok(ExitCode::SUCCESS);

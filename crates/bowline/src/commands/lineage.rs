@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::terminal::{printable, say, show};
 
 pub(crate) async fn run(args: LineageArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let id = api.session(&args.session).await?;
     let seen = api.get(&format!("/v1/sbp/sessions/{id}/lineage")).await?;
     if args.json {

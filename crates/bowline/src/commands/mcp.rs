@@ -33,7 +33,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<ExitCode, Failure> {
 /// Pins the definitions of a server's tools anew.
 async fn accept(gateway: &GatewayArgs, server: &str, json: bool) -> Result<ExitCode, Failure> {
     let path = format!("/v1/mcp/servers/{}/accept", encoded(server));
-    let accepted = Api::new(gateway)?.call(Method::POST, &path, None).await?;
+    let accepted = Api::new(gateway).await?.call(Method::POST, &path, None).await?;
     match json {
         true => say!("{accepted}"),
         false => {
@@ -45,7 +45,7 @@ async fn accept(gateway: &GatewayArgs, server: &str, json: bool) -> Result<ExitC
 }
 
 async fn list(gateway: &GatewayArgs, json: bool) -> Result<ExitCode, Failure> {
-    let answer = Api::new(gateway)?.get("/v1/mcp/servers").await?;
+    let answer = Api::new(gateway).await?.get("/v1/mcp/servers").await?;
     if json {
         say!("{}", answer["servers"]);
         return Ok(ExitCode::SUCCESS);
@@ -86,11 +86,11 @@ fn tool_line(tool: &Value) -> String {
 }
 
 async fn serve(gateway: &GatewayArgs, token: Option<String>) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     // Report an unreachable gateway at the start, on stderr, not at the first tool call.
     api.get("/healthz").await?;
     let bearer = token.or_else(|| api.key().map(str::to_owned));
-    let bridge = Bridge::open(api.url.clone(), bearer).await.map_err(Failure::new)?;
+    let bridge = Bridge::open(&api, bearer).await.map_err(Failure::new)?;
     bridge.run().await.map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `bowline up` and `bowline gateway run`: the same server, for interactive use and for services.
 
 mod first_model;
+mod relay_link;
 mod welcome;
 
 use std::path::PathBuf;
@@ -15,8 +16,10 @@ use bowline_store::sqlite::Sqlite;
 use serde_json::json;
 
 use self::first_model::FirstModel;
+use self::relay_link::{LinkState, RelayLink};
 use self::welcome::{Addresses, Welcome};
 use crate::cli::ServeArgs;
+use crate::commands::pair::invitation;
 use crate::failure::{Failure, FailureKind};
 use crate::local::Running;
 use crate::settings::Settings;
@@ -87,9 +90,24 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     let gateway = terminal::waiting("starting; unfinished turns are recovered", started)
         .await
         .map_err(|error| settings::not_started(error, &origins))?;
-    let ready = Ready { data, model, first_model, cert };
+    let link = RelayLink::start(&settings.relay, &data, &gateway)?;
+    let reach = match &link {
+        Some(link) => Some(terminal::waiting("connecting to the relay", link.settled()).await),
+        None => None,
+    };
+    let ready = Ready { data, model, first_model, cert, reach };
     ready.tell(&gateway, greeting);
+    if greeting == Greeting::Welcome
+        && let Some(link) = &link
+        && let Some(text) = link.first_invitation().await
+    {
+        show!("\n{}", invitation(&text));
+    }
     let outcome = run_until_told(gateway, signals, drain, greeting).await;
+    // After the gateway, whose surfaces were told goodbye through it.
+    if let Some(link) = link {
+        link.stop().await;
+    }
     // Close explicitly: other references to the store may still exist, and dropping this one would
     // not leave a clean file. After a failed flush this writes nothing.
     store.close().await;
@@ -103,6 +121,8 @@ struct Ready {
     model: String,
     first_model: FirstModel,
     cert: Option<PathBuf>,
+    /// How it does at the relay, if it has one.
+    reach: Option<LinkState>,
 }
 
 impl Ready {
@@ -127,6 +147,7 @@ impl Ready {
                     recovered: gateway.recovered(),
                     model: &self.model,
                     about_model: self.about_model(gateway),
+                    reach: self.reach.as_ref(),
                 };
                 show!("{}", welcome.text());
             }
@@ -141,7 +162,8 @@ impl Ready {
             Greeting::Json => say!(
                 "{}",
                 json!({ "url": url, "data": self.data, "pid": std::process::id(),
-                        "recovered_turns": gateway.recovered(), "model": self.model })
+                        "recovered_turns": gateway.recovered(), "model": self.model,
+                        "relay": self.reach.as_ref().map(LinkState::to_string) })
             ),
         }
     }

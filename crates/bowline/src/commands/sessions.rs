@@ -44,7 +44,7 @@ async fn rename(
     title: &str,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     let id = api.session(named).await?;
     let path = format!("/v1/sessions/{id}");
     let renamed = api.call(Method::PATCH, &path, Some(json!({ "title": title }))).await?;
@@ -63,7 +63,7 @@ async fn replace_token(
     rotate: bool,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     let id = api.session(named).await?;
     let path = format!("/v1/sessions/{id}/token");
     if !rotate {
@@ -92,7 +92,7 @@ async fn end(
     failed: bool,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     let id = api.session(named).await?;
     let status = if failed { "failed" } else { "completed" };
     let path = format!("/v1/sessions/{id}/status");
@@ -106,7 +106,7 @@ async fn end(
 
 /// Deletes sessions. All names are looked up first: if one of them names nothing, none is deleted.
 async fn remove(gateway: &GatewayArgs, names: &[String], json: bool) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     let mut meant: Vec<(String, Value)> = Vec::new();
     for named in names {
         let id = api.session(named).await?;
@@ -140,7 +140,7 @@ async fn show(
     messages: u32,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     let id = api.session(named).await?;
     let session = api.get(&format!("/v1/sessions/{id}")).await?;
     let path = format!("/v1/sessions/{id}/messages?before={}&limit={messages}", u64::MAX);

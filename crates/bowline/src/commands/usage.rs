@@ -15,7 +15,7 @@ use crate::terminal::{note, one_line, say, table};
 pub(crate) async fn run(args: UsageArgs) -> Result<ExitCode, Failure> {
     let user = args.user.map(|user| format!("&user={}", segment(&user))).unwrap_or_default();
     let path = format!("/v1/usage?days={}{user}", args.days);
-    let report = Api::new(&args.gateway)?.call(Method::GET, &path, None).await?;
+    let report = Api::new(&args.gateway).await?.call(Method::GET, &path, None).await?;
     match args.json {
         true => say!("{report}"),
         false => show(report)?,

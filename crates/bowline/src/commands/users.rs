@@ -16,7 +16,7 @@ use crate::terminal::{note, one_line, say, table, utc};
 pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
     match args.command {
         UsersCommand::Add { gateway, name, role, limits, json } => {
-            let api = Api::new(&gateway)?;
+            let api = Api::new(&gateway).await?;
             let limits: OwnLimits = limits.into_iter().collect();
             let asked = json!({ "name": name, "role": role, "limits": limits });
             let added = api.call(Method::POST, "/v1/users", Some(asked)).await?;
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
             }
         }
         UsersCommand::List { gateway, json } => {
-            let list = Api::new(&gateway)?.call(Method::GET, "/v1/users", None).await?;
+            let list = Api::new(&gateway).await?.call(Method::GET, "/v1/users", None).await?;
             match json {
                 true => say!("{list}"),
                 false => show(list)?,
@@ -53,14 +53,14 @@ pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
         UsersCommand::Limit { gateway, name, limits, json } => {
             let path = format!("/v1/users/{}", segment(&name));
             let asked = json!({ "limits": changes(limits)? });
-            let user = Api::new(&gateway)?.call(Method::PATCH, &path, Some(asked)).await?;
+            let user = Api::new(&gateway).await?.call(Method::PATCH, &path, Some(asked)).await?;
             match json {
                 true => say!("{user}"),
                 false => note!("{}: {}", one_line(&name), limits_of(user)?),
             }
         }
         UsersCommand::Share { gateway, session, with, scope, json } => {
-            let api = Api::new(&gateway)?;
+            let api = Api::new(&gateway).await?;
             let id = api.session(&session).await?;
             let path = format!("/v1/sessions/{id}/shares/{}", segment(&with));
             let shared = api.call(Method::PUT, &path, Some(json!({ "scope": scope }))).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: UsersArgs) -> Result<ExitCode, Failure> {
             }
         }
         UsersCommand::Unshare { gateway, session, with, json } => {
-            let api = Api::new(&gateway)?;
+            let api = Api::new(&gateway).await?;
             let id = api.session(&session).await?;
             let path = format!("/v1/sessions/{id}/shares/{}", segment(&with));
             api.call(Method::DELETE, &path, None).await?;
@@ -93,7 +93,7 @@ async fn disable(
 ) -> Result<(), Failure> {
     let path = format!("/v1/users/{}", segment(name));
     let asked = json!({ "disabled": disabled });
-    let user = Api::new(gateway)?.call(Method::PATCH, &path, Some(asked)).await?;
+    let user = Api::new(gateway).await?.call(Method::PATCH, &path, Some(asked)).await?;
     match (json, disabled) {
         (true, _) => say!("{user}"),
         (false, true) => note!("{} is disabled: none of its keys opens anything", one_line(name)),

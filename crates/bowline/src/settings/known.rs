@@ -10,7 +10,7 @@ use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 43] = [
+const EXAMPLES: [(&str, &str); 46] = [
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
     ("auth.api_keys", r#"["sha256:…"]"#),
     ("auth.api_keys_file", r#""/etc/bowline/keys""#),
@@ -53,6 +53,9 @@ const EXAMPLES: [(&str, &str); 43] = [
     ("mcp.servers.*.headers.*", r#""env:NAME""#),
     ("mcp.servers.*.tools", r#"["*"]"#),
     ("mcp.servers.*.idempotent", r#"["get_*"]"#),
+    ("relay.url", r#""https://relay.example.org""#),
+    ("relay.name", r#""home""#),
+    ("relay.key_file", r#""/etc/bowline/relay.key""#),
     ("log.level", r#""info""#),
 ];
 
@@ -214,7 +217,9 @@ mod tests {
             let mut table = defaults();
             table.remove("data");
             table.remove("log");
-            if key.starts_with("log.") {
+            table.remove("relay");
+            // These sections are not the gateway's.
+            if key.starts_with("log.") || key.starts_with("relay.") {
                 continue;
             }
             let section = key.split('.').next().expect("there is always one");

@@ -10,16 +10,17 @@ use super::key::{insert, split};
 use super::known::{KnownSettings, defaults};
 use super::origin::Origin;
 use super::secret::is_secret;
-use super::{LogSettings, Settings, file, mistake};
+use super::{LogSettings, RelaySettings, Settings, file, mistake};
 use crate::cli::SettingArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::paths;
 use crate::terminal::note;
 
 /// `BOWLINE_*` variables that are not settings.
-const NOT_SETTINGS: [&str; 7] = [
+const NOT_SETTINGS: [&str; 8] = [
     "BOWLINE_CONFIG",
     "BOWLINE_URL",
+    "BOWLINE_VIA",
     "BOWLINE_API_KEY",
     "BOWLINE_SESSION_TOKEN",
     "BOWLINE_BIN",
@@ -115,6 +116,7 @@ impl Layers {
                 "--behind-proxy",
                 Some(networks(&args.behind_proxy)).filter(|_| !args.behind_proxy.is_empty()),
             ),
+            ("relay.url", "--relay", args.relay.as_ref().map(|url| Value::String(url.to_string()))),
             ("insecure", "--insecure", args.insecure.then_some(Value::Boolean(true))),
         ];
         for (key, flag, value) in flags {
@@ -138,12 +140,12 @@ impl Layers {
 
     pub(super) fn finish(self) -> Result<Settings, Failure> {
         let merged = self.merged(|_| true);
-        let (data, log, gateway) = match read(merged.clone()) {
+        let (data, log, relay, gateway) = match read(merged.clone()) {
             Ok(read) => read,
             Err(error) => return Err(self.blamed(&error)),
         };
         let origins = self.set.into_iter().map(|(key, (_, origin))| (key, origin)).collect();
-        Ok(Settings { data, log, gateway, merged, origins })
+        Ok(Settings { data, log, relay, gateway, merged, origins })
     }
 
     /// The defaults with those of the set values whose keys are wanted.
@@ -180,15 +182,16 @@ impl Layers {
     }
 }
 
-type Read = (PathBuf, LogSettings, Config);
+type Read = (PathBuf, LogSettings, RelaySettings, Config);
 
 fn read(mut table: Table) -> Result<Read, toml::de::Error> {
     let data = match table.remove("data") {
         Some(Value::String(path)) => PathBuf::from(path),
         _ => paths::data(),
     };
-    let log = table.remove("log").unwrap_or_else(|| Value::Table(Table::new()));
-    Ok((data, log.try_into()?, Value::Table(table).try_into()?))
+    let mut section = |name| table.remove(name).unwrap_or_else(|| Value::Table(Table::new()));
+    let (log, relay) = (section("log"), section("relay"));
+    Ok((data, log.try_into()?, relay.try_into()?, Value::Table(table).try_into()?))
 }
 
 /// A variable's text as a value of the example's type.

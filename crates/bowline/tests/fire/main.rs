@@ -18,7 +18,11 @@ mod process;
 mod proxy;
 mod races;
 mod record;
+#[path = "../it/sbrp/world.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use the rest")]
+mod relay_world;
 mod seed;
 mod stops;
 mod surface;
+mod through_a_relay;
 mod world;

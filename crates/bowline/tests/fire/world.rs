@@ -23,8 +23,12 @@ pub(crate) struct Session {
 pub(crate) struct World {
     process: Process,
     folder: TempDir,
-    pace: &'static str,
+    /// The address that the gateway listens at.
+    listen: String,
+    environment: Vec<(&'static str, String)>,
+    /// Where surfaces connect to, and where callers do.
     pub(crate) address: String,
+    caller_url: String,
     pub(crate) record: Record,
     /// Turns that were taken up after restarts.
     pub(crate) recovered: u64,
@@ -33,10 +37,43 @@ pub(crate) struct World {
 impl World {
     /// A gateway whose built-in agent pauses that long between two words.
     pub(crate) fn start(pace: &'static str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let address = format!("127.0.0.1:{}", quiet_port());
-        let process = begin(folder.path(), &address, pace);
-        Self { process, folder, pace, address, record: Record::default(), recovered: 0 }
+        Self::started(tempfile::tempdir().unwrap(), pace, vec![])
+    }
+
+    /// The same with more settings, in a folder.
+    pub(crate) fn started(
+        folder: TempDir,
+        pace: &'static str,
+        mut environment: Vec<(&'static str, String)>,
+    ) -> Self {
+        environment.push(("BOWLINE_OFFLINE_PACE", pace.to_owned()));
+        let listen = format!("127.0.0.1:{}", quiet_port());
+        let process = begin(folder.path(), &listen, &environment);
+        Self {
+            address: listen.clone(),
+            caller_url: process.url.clone(),
+            process,
+            folder,
+            listen,
+            environment,
+            record: Record::default(),
+            recovered: 0,
+        }
+    }
+
+    /// From now on surfaces and callers take these ways to the gateway: `HOST:PORT`.
+    pub(crate) fn reached_by(&mut self, surfaces: &str, callers: &str) {
+        self.address = surfaces.to_owned();
+        self.caller_url = format!("http://{callers}");
+    }
+
+    /// From now on they connect to the gateway itself.
+    pub(crate) fn reached_directly(&mut self) {
+        self.reached_by(&self.listen.clone(), &self.listen.clone());
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// kill -9, then whatever happens to the data meanwhile, then the next one.
@@ -59,13 +96,13 @@ impl World {
         self.record.restarted();
         tokio::task::block_in_place(|| {
             meanwhile(self.folder.path());
-            self.process = begin(self.folder.path(), &self.address, self.pace);
+            self.process = begin(self.folder.path(), &self.listen, &self.environment);
         });
         self.recovered += self.process.recovered;
     }
 
     pub(crate) fn caller(&self) -> Caller {
-        Caller::new(&self.process.url, &self.record)
+        Caller::new(&self.caller_url, &self.record)
     }
 
     pub(crate) async fn session(&self) -> Session {
@@ -191,13 +228,14 @@ fn entry(view: &Value) -> Entry {
     }
 }
 
-fn begin(data: &Path, address: &str, pace: &str) -> Process {
-    Process::start_at(data, address, &[("BOWLINE_OFFLINE_PACE", pace)])
+fn begin(data: &Path, address: &str, environment: &[(&'static str, String)]) -> Process {
+    let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, &**value)).collect();
+    Process::start_at(data, address, &environment)
 }
 
 /// A port that the system gives to nobody else while the gateway is down: below those it hands
 /// out, where a client that knocks at a closed port could even be connected to itself.
-fn quiet_port() -> u16 {
+pub(crate) fn quiet_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let offset = NEXT.fetch_add(1, Ordering::SeqCst) % 40;

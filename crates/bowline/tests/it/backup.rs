@@ -382,14 +382,24 @@ async fn a_control_plane_and_the_relays_keys_are_in_a_backup() {
     add.args(["control", "user", "add", "alice", "--data"]).arg(data.join("control"));
     succeeds(add);
     std::fs::create_dir(data.join("relay")).unwrap();
-    for (name, text) in [("identity", "seed"), ("pins.json", "{}"), ("pins.json.lock", "")] {
+    let kept = [
+        "daemon.json",
+        "devices.json",
+        "gateway-identity",
+        "identity",
+        "known.json",
+        "login.json",
+        "pins.json",
+    ];
+    let others = ["known.json.lock", "devices.lock"];
+    for (name, text) in kept.into_iter().chain(others).map(|name| (name, "{}")) {
         std::fs::write(data.join("relay").join(name), text).unwrap();
     }
     create(&file, &data);
     let restored = folder.path().join("restored");
     restore(&file, &restored);
     assert_eq!(names(&restored), ["bowline.lock", "control", "relay"]);
-    assert_eq!(names(&restored.join("relay")), ["identity", "pins.json"]);
+    assert_eq!(names(&restored.join("relay")), kept);
     let mut list = bowline();
     list.args(["control", "user", "list", "--data"]).arg(restored.join("control"));
     let listed = String::from_utf8(succeeds(list).stdout).unwrap();

@@ -26,6 +26,22 @@ fn the_relay_is_measured_beside_a_forwarder() {
 }
 
 #[test]
+fn a_gateway_through_a_relay_is_measured_beside_itself() {
+    let output = bowline()
+        .args(["bench", "relay", "--json", "--only", "reach", "--seconds", "1"])
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for name in ["sbp_request_vs_direct", "sbp_read_vs_direct"] {
+        assert!(report["ratios"][name].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert!(report["figures"]["turn_via_relay_added_ms_p50"].is_f64(), "{report}");
+    assert!(report["figures"]["resume_ms_p50"].as_f64().unwrap() > 0.0, "{report}");
+}
+
+#[test]
 fn an_unknown_part_of_the_bench_is_named() {
     let output = bowline().args(["bench", "relay", "--only", "speed"]).output().unwrap();
     assert!(!output.status.success());

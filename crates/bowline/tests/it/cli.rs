@@ -276,12 +276,12 @@ fn old_spellings_work_with_a_hint_that_quiet_leaves_out() {
     hint: `bowline daemons` without a verb is an old spelling that goes away with the next release: write `bowline daemons list`
     error: no control plane was given
 
-    hint: use --control URL, or set BOWLINE_CONTROL
+    hint: log in with `bowline login URL`, use --control URL, or set BOWLINE_CONTROL
     ");
     insta::assert_snapshot!(said(&["daemons", "--quiet"]), @r"
     error: no control plane was given
 
-    hint: use --control URL, or set BOWLINE_CONTROL
+    hint: log in with `bowline login URL`, use --control URL, or set BOWLINE_CONTROL
     ");
     let given = said(&["daemons", "--revoke", "x", "--control", "http://127.0.0.1:1"]);
     assert!(given.contains("write `bowline daemons revoke`"), "{given}");
@@ -376,12 +376,12 @@ fn the_doctor_looks_at_what_daemons_clients_and_control_planes_keep() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let found = doctor(data, &[]);
-    for check in ["daemon", "pinned keys", "control data", "control plane"] {
+    for check in ["daemon", "known daemons", "control data", "control plane"] {
         assert!(!found.contains_key(check), "there is nothing to look at: {found:?}");
     }
     let relay = data.join("relay");
     std::fs::create_dir_all(&relay).unwrap();
-    for name in ["identity", "pins.json"] {
+    for name in ["identity", "known.json"] {
         std::fs::write(relay.join(name), "nonsense").unwrap();
         std::fs::set_permissions(relay.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -391,7 +391,7 @@ fn the_doctor_looks_at_what_daemons_clients_and_control_planes_keep() {
     let away = [("BOWLINE_CONTROL", "http://127.0.0.1:1"), ("BOWLINE_CONTROL_KEY", "secret-key")];
     let found = doctor(data, &away);
     assert!(found["daemon"].0 == "fail" && found["daemon"].1.contains("no identity"), "{found:?}");
-    assert_eq!(found["pinned keys"].0, "fail", "{found:?}");
+    assert_eq!(found["known daemons"].0, "fail", "{found:?}");
     assert_eq!(found["control plane"].0, "fail", "{found:?}");
     assert!(found["control plane"].1.contains("cannot be reached"), "{found:?}");
     assert!(found["control data"].1.ends_with("opens; users: 1"), "{found:?}");

@@ -54,12 +54,12 @@ fn what_is_missing_is_named() {
     insta::assert_snapshot!(fails(&["daemons", "list"], None), @r"
     error: no control plane was given
 
-    hint: use --control URL, or set BOWLINE_CONTROL
+    hint: log in with `bowline login URL`, use --control URL, or set BOWLINE_CONTROL
     ");
     insta::assert_snapshot!(fails(&["daemons", "list", "--control", "https://control.example"], None), @r"
     error: no key for the control plane
 
-    hint: set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file
+    hint: log in with `bowline login URL`, set BOWLINE_CONTROL_KEY, or name a file that holds it with --key-file
     ");
     insta::assert_snapshot!(fails(&["daemons", "list"], Some("http://control.example")), @r"
     error: the control plane's address must begin with https://, or be on this machine

@@ -2,8 +2,10 @@
 //! process that is killed, restarted or stopped.
 
 mod canary;
+pub(crate) mod gateway;
 mod keys;
 mod losses;
+mod pairing;
 mod refusals;
 mod tunnel;
 pub(crate) mod world;

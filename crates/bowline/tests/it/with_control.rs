@@ -93,7 +93,8 @@ impl Home {
         let url = relay.ready["control"].as_str().unwrap().to_owned();
         let key = user(&control);
         let mut daemon = bowline();
-        daemon.args(["daemon", "run", "--json", "--tcp", &shouting(), "--name", "home", "--data"]);
+        daemon.args(["daemon", "run", "--json", "--allow-unpaired", "--tcp", &shouting()]);
+        daemon.args(["--name", "home", "--data"]);
         daemon.arg(folder.path().join("daemon"));
         daemon.env("BOWLINE_CONTROL", &url).env("BOWLINE_CONTROL_KEY", &key);
         let daemon = Running::start(&mut daemon);

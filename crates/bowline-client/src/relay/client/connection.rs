@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bowline_sbrp::client::{Client, ClientAction, ClientFailure, ClientInput, Notice};
 use bowline_sbrp::control::SdkCode;
 use bowline_sbrp::frame::{Frame, PingPayload};
-use bowline_sbrp::handshake::VerifiedIdentity;
+use bowline_sbrp::handshake::{ChannelBinding, VerifiedIdentity};
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::sealed::{Opened, Plaintext};
 use tokio::sync::mpsc;
@@ -168,17 +168,22 @@ impl<'a> ClientConnection<'a> {
         };
         // The reason to report if one of the following actions ends the session.
         let mut reason = None;
+        // `Pin` always precedes `Established`.
+        let mut pinned = None;
         for action in actions {
             match action {
                 ClientAction::Send(message) => socket.send(message).await?,
                 ClientAction::Pin(identity) => {
                     // Pins the key before the session is announced; writing the file may take a
                     // while.
-                    self.driver.keep(identity).await;
-                    self.established(identity).await;
+                    self.driver.keep(identity).await.map_err(ClientDisconnect::Final)?;
+                    pinned = Some(identity);
                 }
-                // Announced with `Pin`, which always precedes it.
-                ClientAction::Established => {}
+                ClientAction::Established(binding) => {
+                    if let Some(identity) = pinned {
+                        self.established(identity, binding).await;
+                    }
+                }
                 ClientAction::Deliver(opened) => self.deliver(opened)?,
                 ClientAction::Show(notice) => {
                     if let Some(told) = self.show(notice).await? {
@@ -205,12 +210,15 @@ impl<'a> ClientConnection<'a> {
         }
     }
 
-    async fn established(&mut self, identity: VerifiedIdentity) {
+    async fn established(&mut self, identity: VerifiedIdentity, binding: ChannelBinding) {
         let (factory, sent, left) = SessionFactory::new();
-        let (session, feed) = factory.open(self.session, identity.key().fingerprint());
+        let fingerprint = identity.key().fingerprint();
+        let (session, feed) = factory.open(self.session, fingerprint, binding);
         self.feed = Some((feed, sent, left));
         let (relay, first_use) = (self.relay.clone(), std::mem::take(self.first_use));
-        self.driver.tell(ClientEvent::Established { session, relay, first_use }).await;
+        let identity = Box::new(identity);
+        let established = ClientEvent::Established { session, identity, relay, first_use };
+        self.driver.tell(established).await;
     }
 
     fn deliver(&mut self, opened: Opened) -> Result<(), ClientDisconnect> {

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{ClientConnection, ClientDisconnect, STOPPED};
 use super::{ClientClosed, ClientConfig, ClientEvent};
+use crate::relay::blocking::blocking;
 use crate::relay::control_plane::ControlError;
-use crate::relay::pins::PinError;
+use crate::relay::known::KnownError;
 use crate::relay::random::dice;
 use crate::relay::reasons::LossReason;
 use crate::relay::socket::RelaySocket;
@@ -40,7 +41,7 @@ impl ClientDriver {
     async fn reconnect_loop(&self) -> ClientClosed {
         let trust = match self.trust().await {
             Ok(trust) => trust,
-            Err(error) => return ClientClosed::Pins(error),
+            Err(error) => return error.into(),
         };
         let mut machine = Client::new(self.config.daemon.clone(), trust);
         let mut first_use = trust == Trust::FirstUse;
@@ -95,28 +96,27 @@ impl ClientDriver {
         let _ = self.events.send(event).await;
     }
 
-    async fn trust(&self) -> Result<Trust, PinError> {
-        if let Some(approved) = self.config.approved {
-            return Ok(approved);
-        }
-        let (pins, daemon) = (self.config.pins.clone(), self.config.daemon.clone());
-        blocking(move || pins.trust(&daemon)).await
-    }
-
-    pub(super) async fn keep(&self, identity: VerifiedIdentity) {
-        let (pins, daemon) = (self.config.pins.clone(), self.config.daemon.clone());
-        if let Err(error) = blocking(move || pins.keep(&daemon, &identity)).await {
-            tracing::warn!(%error, "the daemon's key was not kept");
-            self.tell(ClientEvent::NotPinned(error)).await;
+    async fn trust(&self) -> Result<Trust, KnownError> {
+        let ClientConfig { vouched, known, name, daemon, .. } = self.config.clone();
+        match vouched {
+            Some(fingerprint) => Ok(Trust::Fingerprint(fingerprint)),
+            None => blocking(move || known.trust(&name, &daemon)).await,
         }
     }
-}
 
-/// Runs file access on a blocking thread, so that a slow disk does not block other tasks.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    /// Pins a key. Fails if another one was pinned meanwhile.
+    pub(super) async fn keep(&self, identity: VerifiedIdentity) -> Result<(), ClientClosed> {
+        let ClientConfig { vouched, known, name, daemon, .. } = self.config.clone();
+        let keep = move || known.keep(&name, &daemon, &identity, vouched.is_some());
+        match blocking(keep).await {
+            Ok(()) => Ok(()),
+            Err(KnownError::OtherDaemon(other)) => Err(KnownError::OtherDaemon(other).into()),
+            Err(error) => {
+                tracing::warn!(%error, "the daemon's key was not kept");
+                self.tell(ClientEvent::NotPinned(error)).await;
+                Ok(())
+            }
+        }
     }
 }
 

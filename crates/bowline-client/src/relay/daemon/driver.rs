@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::device_keys::keep_told;
 use super::presence::{Presence, Registrar, keep_fresh};
 use super::sessions::DaemonSessions;
 use super::{DaemonClosed, DaemonConfig, DaemonEvent};
@@ -103,6 +104,7 @@ struct DaemonConnector {
     outlived: bool,
     sink: EventSink,
     _keeping: AbortOnDropHandle<()>,
+    _telling: Option<AbortOnDropHandle<()>>,
     _upgrading: Option<AbortOnDropHandle<()>>,
 }
 
@@ -123,8 +125,24 @@ impl DaemonConnector {
         sink.tell(DaemonEvent::Registered { daemon: id.clone() });
         let presence = watch::Sender::new(presence);
         let keeping = keep_fresh(registrar.control.clone(), id.clone(), presence.clone());
-        let DaemonConfig { identity, resumable, most_sessions, liveness, replaced_wait, .. } =
-            config;
+        let DaemonConfig {
+            identity,
+            resumable,
+            most_sessions,
+            liveness,
+            replaced_wait,
+            devices,
+            ..
+        } = config;
+        let telling = devices.map(|book| {
+            let events = sink.events.clone();
+            let failed = move |error| {
+                let _ = events.try_send(DaemonEvent::DevicesNotTold(error));
+            };
+            let (control, presence) = (registrar.control.clone(), presence.subscribe());
+            let telling = keep_told(control, id.clone(), book, presence, failed);
+            AbortOnDropHandle::new(tokio::spawn(telling))
+        });
         let machine = Daemon::new(id.clone(), identity, resumable, most_sessions);
         let fingerprint = registrar.key.fingerprint();
         Self {
@@ -137,6 +155,7 @@ impl DaemonConnector {
             outlived: false,
             sink,
             _keeping: AbortOnDropHandle::new(tokio::spawn(keeping)),
+            _telling: telling,
             _upgrading: None,
         }
     }

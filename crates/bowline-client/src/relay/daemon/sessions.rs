@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bowline_sbrp::control::SdkCode;
 use bowline_sbrp::daemon::{Daemon, DaemonAction, DaemonInput, Progress};
 use bowline_sbrp::frame::{Frame, PingPayload, Reason};
+use bowline_sbrp::handshake::ChannelBinding;
 use bowline_sbrp::id::SessionId;
 use bowline_sbrp::identity::Fingerprint;
 use bowline_sbrp::sealed::Opened;
@@ -174,7 +175,7 @@ impl DaemonSessions {
     /// follows.
     fn progress(&mut self, session: SessionId, progress: Progress) -> Option<DaemonInput> {
         match progress {
-            Progress::Established => self.established(session),
+            Progress::Established(binding) => self.established(session, binding),
             Progress::Deliver(opened) => self.deliver(session, opened),
             Progress::Suspended => None,
             Progress::Resumed => {
@@ -194,8 +195,8 @@ impl DaemonSessions {
         }
     }
 
-    fn established(&mut self, id: SessionId) -> Option<DaemonInput> {
-        let (session, feed) = self.factory.open(id, self.fingerprint);
+    fn established(&mut self, id: SessionId, binding: ChannelBinding) -> Option<DaemonInput> {
+        let (session, feed) = self.factory.open(id, self.fingerprint, binding);
         match self.events.try_send(DaemonEvent::SessionOpened(session)) {
             Ok(()) => {
                 self.feeds.insert(id, feed);

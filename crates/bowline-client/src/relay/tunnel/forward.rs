@@ -1,26 +1,25 @@
-//! The client's side: a local port that forwards to the daemon's target.
+//! The client's side: a local port, a socket file, or standard input and output that lead to a service
+//! of the daemon.
 //!
-//! The port stays open when the session ends. Without a session, a TCP connection waits for the
-//! next one, up to a deadline; while the session is paused, it waits within the session.
+//! The port stays open while there is no session. A connection that is open then waits for as long as
+//! its tunnel is kept; a new one waits for [`Forwarding::patience`].
 
+use std::io;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use bowline_sbrp::tunnel::{MOST_STREAMS, ResetReason};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::hello::{self, HelloError, Service};
-use super::mux::{MOST_STREAMS, Mux};
-use super::pipe::Pipe;
-use super::splice::{reset, splice};
-use crate::relay::client::{ClientClosed, ClientEvent, RelayClient};
-use crate::relay::session::Session;
+use super::client::{OpenStreamError, TunnelOpener};
+use super::splice::{copy_both, reset, splice};
 
 /// Limits of the forwarded connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forwarding {
-    /// How long a connection waits for a session before it is reset; 20 s by default.
+    /// How long a connection waits for a session before it is reset; 45 s by default, longer than the
+    /// longest pause between two attempts to reconnect.
     pub patience: Duration,
     /// The limit of simultaneous connections; further ones wait to be accepted. 256 by default and
     /// at most.
@@ -29,119 +28,108 @@ pub struct Forwarding {
 
 impl Default for Forwarding {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(20), most: MOST_STREAMS }
+        Self { patience: Duration::from_secs(45), most: MOST_STREAMS }
     }
 }
 
-/// Why forwarding stopped.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ForwardClosed {
-    #[error(transparent)]
-    Client(#[from] ClientClosed),
-    #[error(transparent)]
-    Hello(#[from] HelloError),
-}
-
-/// Accepts connections until the client stops. `tell` is called with every client event. When this
+/// Accepts connections for ever. `failed` is told why one was not forwarded or was cut off. When this
 /// future is dropped, its connections are reset.
 pub async fn forward(
-    listener: TcpListener,
-    client: &mut RelayClient,
+    listener: &TcpListener,
+    opener: TunnelOpener,
+    service: &str,
     forwarding: Forwarding,
-    mut tell: impl FnMut(&ClientEvent),
-) -> ForwardClosed {
-    let (current, sessions) = watch::channel(None);
+    mut failed: impl FnMut(ForwardError),
+) {
     let mut connections = JoinSet::new();
-    let mut tunnel: Option<Tunnel> = None;
-    let most = forwarding.most.clamp(1, MOST_STREAMS);
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < most => match accepted {
-                Ok((tcp, _)) => {
-                    connections.spawn(carry(tcp, sessions.clone(), forwarding.patience));
+            accepted = listener.accept(), if connections.len() < forwarding.most.clamp(1, MOST_STREAMS) => {
+                match accepted {
+                    Ok((tcp, _)) => {
+                        let (opener, service) = (opener.clone(), service.to_owned());
+                        connections.spawn(connection(tcp, opener, service, forwarding.patience));
+                    }
+                    // For example out of file descriptors: wait until open connections close.
+                    Err(error) => {
+                        tracing::warn!(%error, "no connection accepted");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
                 }
-                // For example out of file descriptors: wait until open connections close.
-                Err(error) => {
-                    tracing::warn!(%error, "no connection accepted");
-                    sleep(Duration::from_millis(100)).await;
+            }
+            Some(done) = connections.join_next() => {
+                if let Ok(Err(error)) = done {
+                    tracing::debug!(%error, "a connection ended early");
+                    failed(error);
                 }
-            },
+            }
+        }
+    }
+}
+
+async fn connection(
+    tcp: TcpStream,
+    opener: TunnelOpener,
+    service: String,
+    patience: Duration,
+) -> Result<(), ForwardError> {
+    match opener.open(&service, patience).await {
+        Ok(stream) => Ok(splice(tcp, stream).await?),
+        Err(error) => {
+            reset(tcp);
+            Err(error.into())
+        }
+    }
+}
+
+/// The same behind a socket file, which only its owner can connect to if its folder is private.
+pub async fn forward_unix(listener: UnixListener, opener: TunnelOpener, service: &str) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((mut local, _)) = accepted else {
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                };
+                let (opener, service) = (opener.clone(), service.to_owned());
+                connections.spawn(async move {
+                    let patience = Forwarding::default().patience;
+                    let Ok(stream) = opener.open(&service, patience).await else { return };
+                    let (from, to) = local.split();
+                    if let Err(error) = copy_both(from, to, stream).await {
+                        tracing::debug!(%error, "connection cut off");
+                    }
+                });
+            }
             Some(_) = connections.join_next() => {}
-            event = client.next() => {
-                let Some(event) = event else { return ClientClosed::Stopped.into() };
-                tell(&event);
-                match event {
-                    ClientEvent::Established { session, .. } => {
-                        tunnel = Some(Tunnel::start(session, current.clone()));
-                    }
-                    ClientEvent::Lost { .. } => {
-                        tunnel = None;
-                        current.send_replace(None);
-                    }
-                    ClientEvent::Closed(closed) => return closed.into(),
-                    ClientEvent::Paused
-                    | ClientEvent::Pending
-                    | ClientEvent::Resumed
-                    | ClientEvent::NotPinned(_) => {}
-                }
-            }
-            refused = over(&mut tunnel) => {
-                tunnel = None;
-                current.send_replace(None);
-                // After a session that was merely lost, a new one follows.
-                if let Err(error) = refused && !error.may_pass() {
-                    return error.into();
-                }
-            }
         }
     }
 }
 
-/// The task that sets up and drives the mux of one session.
-struct Tunnel(JoinSet<Result<(), HelloError>>);
-
-impl Tunnel {
-    fn start(mut session: Session, current: watch::Sender<Option<Mux>>) -> Self {
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            hello::ask(&mut session, Service::Tcp).await?;
-            let (mux, driving) = Mux::client(Pipe::new(session));
-            current.send_replace(Some(mux));
-            driving.await;
-            Ok(())
-        });
-        Self(task)
-    }
+/// Joins standard input and output with a service, until both have ended.
+pub async fn forward_stdio(opener: &TunnelOpener, service: &str) -> Result<(), ForwardError> {
+    let stream = opener.open(service, Forwarding::default().patience).await?;
+    Ok(copy_both(tokio::io::stdin(), tokio::io::stdout(), stream).await?)
 }
 
-/// Waits for the tunnel to end; never returns if there is none.
-async fn over(tunnel: &mut Option<Tunnel>) -> Result<(), HelloError> {
-    match tunnel {
-        Some(Tunnel(task)) => match task.join_next().await {
-            Some(Ok(done)) => done,
-            Some(Err(_)) | None => Ok(()),
-        },
-        None => std::future::pending().await,
-    }
+/// Why a connection was not forwarded to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    #[error(transparent)]
+    Open(#[from] OpenStreamError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
-async fn carry(tcp: TcpStream, mut sessions: watch::Receiver<Option<Mux>>, patience: Duration) {
-    let opening = async {
-        loop {
-            let mux = sessions.wait_for(Option::is_some).await.ok()?.clone();
-            if let Some(stream) = mux?.open().await {
-                return Some(stream);
-            }
-            // That session has just ended; wait for the next one.
-            sessions.changed().await.ok()?;
+impl ForwardError {
+    /// The daemon's reason, if it refused or reset the connection.
+    pub fn reason(&self) -> Option<ResetReason> {
+        match self {
+            Self::Io(error) => error.get_ref()?.downcast_ref().copied(),
+            Self::Open(_) => None,
         }
-    };
-    match timeout(patience, opening).await {
-        Ok(Some(stream)) => {
-            if let Err(error) = splice(tcp, stream).await {
-                tracing::debug!(%error, "connection cut off");
-            }
-        }
-        Ok(None) | Err(_) => reset(tcp),
     }
 }
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,35 +1,47 @@
-//! Measures the round trip of a sealed message to the daemon through the relay.
+//! Measures the round trip of a small message to the daemon through the relay.
 
+use std::io;
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::hello::{self, HelloError, Service};
-use crate::relay::reasons::SessionEnd;
-use crate::relay::session::Session;
+use super::client::{OpenStreamError, TunnelOpener};
+use super::services::PING;
+use super::stream::TunnelStream;
 
 /// Measures round trips, one after the other.
 #[derive(Debug)]
-pub struct Pings(Session, u64);
+pub struct Pings(TunnelStream, u64);
 
-/// Requests the ping service.
-pub async fn ping(mut session: Session) -> Result<Pings, HelloError> {
-    hello::ask(&mut session, Service::Ping).await?;
-    Ok(Pings(session, 0))
+/// Why a round trip was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum PingError {
+    #[error(transparent)]
+    Open(#[from] OpenStreamError),
+    #[error("the daemon does not answer: {0}")]
+    Stream(#[from] io::Error),
 }
 
 impl Pings {
-    pub async fn once(&mut self) -> Result<Duration, HelloError> {
-        let Self(session, count) = self;
-        let message = count.to_be_bytes().to_vec();
+    pub async fn open(opener: &TunnelOpener) -> Result<Self, OpenStreamError> {
+        Ok(Self(opener.open(PING, PATIENCE).await?, 0))
+    }
+
+    pub async fn once(&mut self) -> Result<Duration, PingError> {
+        let Self(stream, count) = self;
+        let message = count.to_be_bytes();
         *count += 1;
         let start = Instant::now();
-        session.send(message.clone()).await?;
-        match timeout(PATIENCE, session.recv()).await {
-            Ok(Some(echo)) if echo == message => Ok(start.elapsed()),
-            Ok(Some(_)) => Err(HelloError::Garbled),
-            Ok(None) => Err(HelloError::Ended(session.end().unwrap_or(SessionEnd::Left))),
-            Err(_) => Err(HelloError::Silent),
+        let round_trip = async {
+            stream.write_all(&message).await?;
+            let mut echo = [0; 8];
+            stream.read_exact(&mut echo).await?;
+            if echo == message { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        };
+        match timeout(PATIENCE, round_trip).await {
+            Ok(done) => done.map(|()| start.elapsed()).map_err(PingError::Stream),
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         }
     }
 }

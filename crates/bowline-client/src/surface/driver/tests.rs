@@ -25,6 +25,7 @@ struct Rig {
 async fn rig(wire: usize) -> Rig {
     let target = Target::new(&SurfaceConfig {
         gateway: "https://gateway.invalid".parse().unwrap(),
+        socket: None,
         session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
         session_token: String::new(),
         bearer: None,

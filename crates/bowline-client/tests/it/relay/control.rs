@@ -1,14 +1,16 @@
 //! A control plane for tests: HTTP by hand, one request a connection.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bowline_client::relay::{ControlError, ControlPlane};
 use bowline_sbrp::api::{
-    DaemonStatus, DaemonView, OpenSession, Refusal, RefusalDetail, Register, Registered,
-    SessionOpened,
+    DaemonStatus, DaemonView, DeviceKey, OpenDeviceSession, OpenSession, Refusal, RefusalDetail,
+    Register, Registered, SessionOpened, SetDevices,
 };
+use bowline_sbrp::device_auth::{DeviceRequest, Unproven};
 use bowline_sbrp::id::{DaemonId, SessionId};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +27,12 @@ pub(crate) struct Control {
     /// By identity key.
     daemons: Mutex<BTreeMap<String, (String, Option<String>)>>,
     sessions: AtomicU64,
+    /// By daemon.
+    pub(crate) devices: Mutex<BTreeMap<String, Vec<DeviceKey>>>,
+    /// Seconds by which its clock is ahead of this machine's.
+    pub(crate) ahead: AtomicI64,
+    /// Requests of devices.
+    pub(crate) signed: AtomicUsize,
     /// What was registered last.
     pub(crate) resumable: AtomicBool,
     pub(crate) token_life: AtomicU64,
@@ -48,6 +56,9 @@ impl Control {
             relay,
             daemons: Mutex::default(),
             sessions: AtomicU64::new(1),
+            devices: Mutex::default(),
+            ahead: AtomicI64::new(0),
+            signed: AtomicUsize::new(0),
             resumable: AtomicBool::new(false),
             token_life: AtomicU64::new(3600),
             renewals: AtomicUsize::new(0),
@@ -89,12 +100,18 @@ impl Control {
         if broken != 0 {
             return refuse(broken, "internal");
         }
-        if !head.contains(&format!("authorization: Bearer {KEY}\r\n")) {
-            return refuse(401, "unauthorized");
-        }
         let mut words = head.split(' ');
         let (method, path) = (words.next().unwrap(), words.next().unwrap());
         let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+        if let ("POST", ["api", "sessions"], Ok(Some(asked))) =
+            (method, parts.as_slice(), OpenDeviceSession::read(body))
+        {
+            assert!(!head.contains("authorization"), "a device has no key");
+            return self.answer_device(asked);
+        }
+        if !head.contains(&format!("authorization: Bearer {KEY}\r\n")) {
+            return refuse(401, "unauthorized");
+        }
         match (method, parts.as_slice()) {
             ("POST", ["api", "daemons", "register"]) => {
                 let register: Register = serde_json::from_slice(body).unwrap();
@@ -118,15 +135,46 @@ impl Control {
                 if !self.views().iter().any(|one| one.id == open.daemon_id) {
                     return refuse(404, "not_found");
                 }
-                let session = self.sessions.fetch_add(1, Ordering::SeqCst);
-                let session_id = SessionId::from_wire(session).unwrap().to_string();
-                let token = format!("client:{}:{session_id}", open.daemon_id);
-                self.tokens.lock().unwrap().push(token.clone());
-                let relay_url = self.relay_url();
-                (200, json(&SessionOpened { relay_url, token, session_id, expires_at: 120 }))
+                self.opened(&open.daemon_id)
+            }
+            ("PUT", ["api", "daemons", id, "devices"]) => {
+                let devices = SetDevices::read(body).unwrap();
+                self.devices.lock().unwrap().insert((*id).to_owned(), devices);
+                (204, String::new())
             }
             _ => refuse(404, "not_found"),
         }
+    }
+
+    fn answer_device(&self, asked: DeviceRequest) -> (u16, String) {
+        self.signed.fetch_add(1, Ordering::SeqCst);
+        let local = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = local.saturating_add_signed(self.ahead.load(Ordering::SeqCst));
+        let asked = match asked.verify(now) {
+            Ok(asked) => asked,
+            Err(Unproven::Signature) => return refuse(401, RefusalDetail::UNKNOWN_DEVICE),
+            Err(Unproven::ClockSkew) => {
+                let (code, message) = (RefusalDetail::CLOCK_SKEW.into(), "too late".into());
+                let error = RefusalDetail { code, message, now: Some(now) };
+                return (401, json(&Refusal { error }));
+            }
+        };
+        let (devices, daemon) = (self.devices.lock().unwrap(), asked.daemon().as_str());
+        let known = devices.get(daemon).is_some_and(|devices| {
+            devices.iter().any(|one| {
+                one.key == *asked.device() && one.expires_at.is_none_or(|until| until > now)
+            })
+        });
+        if known { self.opened(daemon) } else { refuse(401, RefusalDetail::UNKNOWN_DEVICE) }
+    }
+
+    fn opened(&self, daemon: &str) -> (u16, String) {
+        let session = self.sessions.fetch_add(1, Ordering::SeqCst);
+        let session_id = SessionId::from_wire(session).unwrap().to_string();
+        let token = format!("client:{daemon}:{session_id}");
+        self.tokens.lock().unwrap().push(token.clone());
+        let relay_url = self.relay_url();
+        (200, json(&SessionOpened { relay_url, token, session_id, expires_at: 120 }))
     }
 
     fn registered(&self, daemon_id: String) -> Registered {
@@ -159,7 +207,7 @@ impl Control {
     }
 }
 
-async fn request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+pub(crate) async fn request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
         if stream.read_buf(&mut bytes).await.ok()? == 0 {

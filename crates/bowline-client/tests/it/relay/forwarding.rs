@@ -5,45 +5,60 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bowline_client::relay::tunnel::{ForwardClosed, Forwarding, HelloError, forward, ping};
-use bowline_client::relay::{ClientEvent, RelayClient};
+use bowline_client::relay::tunnel::{
+    ForwardError, Forwarding, Pings, TunnelClient, TunnelNotice, forward,
+};
 use bowline_sbrp::control::Role;
+use bowline_sbrp::tunnel::ResetReason;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::world::{World, established, until};
+use super::world::{World, until};
 use crate::gateway::within;
 
 /// A port here that leads to the daemon's target.
 struct Port {
     address: String,
     events: mpsc::UnboundedReceiver<&'static str>,
-    task: JoinHandle<ForwardClosed>,
+    refusals: mpsc::UnboundedReceiver<Option<ResetReason>>,
+    _task: JoinHandle<()>,
 }
 
 impl Port {
     async fn open(world: &World, forwarding: Forwarding) -> Self {
+        Self::over(world.tunnel(), forwarding).await
+    }
+
+    async fn over(mut tunnel: TunnelClient, forwarding: Forwarding) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let mut client = world.client();
         let (tell, events) = mpsc::unbounded_channel();
+        let (refused, refusals) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            let tell = |event: &ClientEvent| {
-                let _ = tell.send(match event {
-                    ClientEvent::Established { .. } => "established",
-                    ClientEvent::Paused => "paused",
-                    ClientEvent::Pending => "pending",
-                    ClientEvent::Resumed => "resumed",
-                    ClientEvent::Lost { .. } => "lost",
-                    ClientEvent::NotPinned(_) => "not pinned",
-                    ClientEvent::Closed(_) => "closed",
-                });
+            let failed = |error: ForwardError| {
+                let _ = refused.send(error.reason());
             };
-            forward(listener, &mut client, forwarding, tell).await
+            let forwarding = forward(&listener, tunnel.opener(), "tcp", forwarding, failed);
+            let telling = async {
+                while let Some(notice) = tunnel.next().await {
+                    let _ = tell.send(match notice {
+                        TunnelNotice::Connected(connected) if connected.resumed => "continued",
+                        TunnelNotice::Connected(_) => "connected",
+                        TunnelNotice::Paused => "paused",
+                        TunnelNotice::Pending => "pending",
+                        TunnelNotice::Resumed => "resumed",
+                        TunnelNotice::Lost { .. } => "lost",
+                        TunnelNotice::StreamsLost(_) => "streams lost",
+                        TunnelNotice::NotPinned(_) => "not pinned",
+                        TunnelNotice::Closed(_) => "closed",
+                    });
+                }
+            };
+            tokio::join!(forwarding, telling);
         });
-        Self { address, events, task }
+        Self { address, events, refusals, _task: task }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -166,7 +181,7 @@ async fn sbrp_daemon_05_connections_outlive_the_loss_of_the_daemons_connection()
 }
 
 #[tokio::test]
-async fn connections_are_reset_with_their_session_and_new_ones_find_the_next() {
+async fn connections_go_on_after_the_relay_was_restarted() {
     let world = World::start().await;
     let _daemon = world.serving(Some(echo().await)).await;
     let mut port = Port::open(&world, Forwarding::default()).await;
@@ -174,14 +189,15 @@ async fn connections_are_reset_with_their_session_and_new_ones_find_the_next() {
     round_trip(&mut tcp, b"before").await;
     world.relay.restart();
     port.told("lost").await;
-    // It arrives while there is no session, and waits for one.
+    // One arrives while there is no session, and waits for one.
     let mut next = port.connect().await;
-    round_trip(&mut next, b"after").await;
-    assert_reset(&mut tcp).await;
+    round_trip(&mut next, b"new").await;
+    round_trip(&mut tcp, b"after").await;
+    port.told("continued").await;
 }
 
 #[tokio::test]
-async fn sbrp_crypto_07_a_lost_message_resets_connections_instead_of_leaving_a_hole() {
+async fn sbrp_crypto_07_a_lost_message_costs_a_session_and_no_bytes() {
     for side in [Role::Client, Role::Daemon] {
         let world = World::start().await;
         let _daemon = world.serving(Some(echo().await)).await;
@@ -193,48 +209,56 @@ async fn sbrp_crypto_07_a_lost_message_resets_connections_instead_of_leaving_a_h
             let drop = role == side && count.fetch_add(1, Ordering::SeqCst) == 1;
             if drop { vec![] } else { vec![message] }
         });
-        let mut heard = vec![0; 1 << 20];
+        let said: Vec<u8> = (0..1u32 << 18).flat_map(u32::to_le_bytes).collect();
+        let mut heard = vec![0; said.len()];
         let (mut from, mut to) = tcp.split();
-        let writing = async {
-            let _ = to.write_all(&[7; 1 << 20]).await;
-        };
-        let (read, ()) =
-            within("the end", async { tokio::join!(from.read_exact(&mut heard), writing) }).await;
-        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset, "{side:?}");
-        port.told("lost").await;
-        let mut next = port.connect().await;
-        round_trip(&mut next, b"after").await;
+        let (read, wrote) = within("the end", async {
+            tokio::join!(from.read_exact(&mut heard), to.write_all(&said))
+        })
+        .await;
+        read.and(wrote.map(|()| 0)).unwrap();
+        assert!(heard == said, "{side:?}");
+        port.told("continued").await;
     }
 }
 
 #[tokio::test]
-async fn sbrp_daemon_05_a_last_word_lost_in_a_pause_is_noticed_at_once() {
+async fn sbrp_daemon_05_a_last_word_lost_in_a_pause_is_said_again() {
     let world = World::start().await;
     let _daemon = world.serving(Some(echo().await)).await;
     let mut port = Port::open(&world, Forwarding::default()).await;
     let mut tcp = port.connect().await;
     round_trip(&mut tcp, b"before").await;
     // The echo is lost, and nobody has more to say: only the pause makes both look.
-    world.relay.meddle(|role, message| {
-        if role == Role::Daemon && message[0] == 0x03 { vec![] } else { vec![message] }
+    let lost = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lost);
+    world.relay.meddle(move |role, message| {
+        if role == Role::Daemon && message[0] == 0x03 {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return vec![];
+        }
+        vec![message]
     });
-    let passed = world.relay.passed.lock().unwrap().len();
     tcp.write_all(b"lost").await.unwrap();
-    until("both messages", || {
-        world.relay.passed.lock().unwrap().len() >= passed + 2 * (13 + 28 + 1 + 12 + 2 + 4)
-    })
-    .await;
+    until("the loss", || lost.load(Ordering::SeqCst) > 0).await;
     world.relay.meddle(|_, message| vec![message]);
     world.relay.cut(Role::Daemon);
-    port.told("lost").await;
-    assert_reset(&mut tcp).await;
+    let mut heard = [0; 4];
+    within("the echo", tcp.read_exact(&mut heard)).await.unwrap();
+    assert_eq!(&heard, b"lost");
+    port.told("continued").await;
+    round_trip(&mut tcp, b"after").await;
 }
 
-/// What was on its way when the daemon's connection broke is lost or not; either way no connection
-/// carries on with a hole in it.
+/// Whatever was on its way when a connection broke: every byte comes, once and in order.
 #[tokio::test]
-async fn sbrp_daemon_05_a_loss_in_the_middle_of_a_transfer_leaves_it_whole_or_resets_it() {
-    for after in [100_000, 1_000_000, 3_000_000] {
+async fn g2_a_loss_in_the_middle_of_a_transfer_costs_no_bytes() {
+    for (after, role) in [
+        (100_000, Role::Daemon),
+        (1_000_000, Role::Client),
+        (3_000_000, Role::Daemon),
+        (3_000_000, Role::Client),
+    ] {
         let world = World::start().await;
         let _daemon = world.serving(Some(echo().await)).await;
         let port = Port::open(&world, Forwarding::default()).await;
@@ -242,23 +266,17 @@ async fn sbrp_daemon_05_a_loss_in_the_middle_of_a_transfer_leaves_it_whole_or_re
         let (mut from, mut to) = port.connect().await.into_split();
         let sending = said.clone();
         let writing = tokio::spawn(async move {
-            let _ = to.write_all(&sending).await;
-            let _ = to.shutdown().await;
+            to.write_all(&sending).await.unwrap();
+            to.shutdown().await.unwrap();
         });
         let relay = Arc::clone(&world.relay);
         let cutting = tokio::spawn(async move {
             until("the transfer", || relay.passed.lock().unwrap().len() > after).await;
-            relay.cut(Role::Daemon);
+            relay.cut(role);
         });
         let mut heard = Vec::new();
-        let end = within("the end", from.read_to_end(&mut heard)).await;
-        match end {
-            Ok(_) => assert!(heard == said, "a clean end after {} bytes", heard.len()),
-            Err(error) => {
-                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-                assert!(said.starts_with(&heard));
-            }
-        }
+        within("the end", from.read_to_end(&mut heard)).await.unwrap();
+        assert!(heard == said, "an end after {} bytes", heard.len());
         cutting.await.unwrap();
         writing.await.unwrap();
         round_trip(&mut port.connect().await, b"after").await;
@@ -317,24 +335,25 @@ async fn a_connection_without_a_session_waits_for_its_time_and_is_reset() {
     let patience = Duration::from_millis(100);
     let port = Port::open(&world, Forwarding { patience, ..Forwarding::default() }).await;
     assert_reset(&mut port.connect().await).await;
-    assert!(!port.task.is_finished(), "the port stays open");
+    assert!(!port._task.is_finished(), "the port stays open");
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_offered_is_refused_for_good() {
+async fn a_service_that_is_not_offered_is_refused_with_its_reason() {
     let world = World::start().await;
     let _daemon = world.serving(None).await;
-    let port = Port::open(&world, Forwarding::default()).await;
-    let closed = within("the refusal", port.task).await.unwrap();
-    assert_eq!(closed, ForwardClosed::Hello(HelloError::NotOffered));
+    let mut port = Port::open(&world, Forwarding::default()).await;
+    assert_reset(&mut port.connect().await).await;
+    let reason = within("the refusal", port.refusals.recv()).await.unwrap();
+    assert_eq!(reason, Some(ResetReason::NotOffered));
 }
 
 #[tokio::test]
 async fn pings_go_to_the_daemon_and_back() {
     let world = World::start().await;
     let _daemon = world.serving(None).await;
-    let mut client: RelayClient = world.client();
-    let mut pings = within("the service", ping(established(&mut client).await)).await.unwrap();
+    let tunnel = world.tunnel();
+    let mut pings = within("the service", Pings::open(&tunnel.opener())).await.unwrap();
     for _ in 0..10 {
         assert!(within("a ping", pings.once()).await.unwrap() > Duration::ZERO);
     }

@@ -82,11 +82,11 @@ async fn sbrp_relay_13_a_client_waits_for_a_daemon_that_is_offline() {
 #[tokio::test]
 async fn what_no_wait_can_mend_ends_the_client() {
     let world = World::start().await;
-    let unknown = ClientConfig::new(world.plane(), DaemonId::new("none"), world.pins());
+    let unknown = ClientConfig::new(world.plane(), DaemonId::new("none"), "none", world.known());
     let end = closed(&mut RelayClient::connect(unknown)).await;
     assert!(matches!(end, ClientClosed::Control(ControlError::Refused { status: 404, .. })));
     let plane = plane_at(world.control.port, "wrong");
-    let stranger = ClientConfig::new(plane, DaemonId::new("none"), world.pins());
+    let stranger = ClientConfig::new(plane, DaemonId::new("none"), "none", world.known());
     let end = closed(&mut RelayClient::connect(stranger)).await;
     assert!(matches!(end, ClientClosed::Control(ControlError::Refused { status: 401, .. })));
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline_client::relay::tunnel::{Services, serve};
+use bowline_client::relay::tunnel::{
+    DeviceIdentity, TcpTargets, TunnelClient, TunnelServer, TunnelServerConfig,
+};
 use bowline_client::relay::{
-    ClientClosed, ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, LossReason,
-    Pins, RelayClient, RelayDaemon, Session,
+    ClientClosed, ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, DeviceFile,
+    KnownDaemons, LossReason, RelayClient, RelayDaemon, Session,
 };
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentitySecret;
@@ -61,12 +63,12 @@ impl World {
         daemon
     }
 
-    pub(crate) fn pins(&self) -> Pins {
-        Pins::file(self.folder.path().join("pins.json"))
+    pub(crate) fn known(&self) -> KnownDaemons {
+        KnownDaemons::file(self.folder.path().join("known.json"))
     }
 
     pub(crate) fn client_config(&self) -> ClientConfig {
-        ClientConfig::new(self.plane(), DaemonId::new(FIRST), self.pins())
+        ClientConfig::new(self.plane(), DaemonId::new(FIRST), "home", self.known())
     }
 
     pub(crate) fn client(&self) -> RelayClient {
@@ -82,24 +84,39 @@ impl World {
         (daemon, here, client, there)
     }
 
-    /// A daemon that serves every session.
+    /// A daemon that serves every client, paired or not, with one target.
     pub(crate) async fn serving(&self, tcp: Option<String>) -> JoinHandle<()> {
-        self.serving_as(self.daemon_config(), tcp).await
+        let mut config = self.tunnels(tcp);
+        config.allow_unpaired = true;
+        self.serving_with(config).await
     }
 
-    pub(crate) async fn serving_as(
-        &self,
-        config: DaemonConfig,
-        tcp: Option<String>,
-    ) -> JoinHandle<()> {
-        let mut daemon = self.daemon_with(config).await;
+    /// What a daemon offers: paired devices only, and one target called `tcp`.
+    pub(crate) fn tunnels(&self, tcp: Option<String>) -> TunnelServerConfig {
+        let targets = TcpTargets::new(tcp.map(|target| ("tcp".to_owned(), target)));
+        TunnelServerConfig::new(self.book(), Arc::new(targets))
+    }
+
+    pub(crate) fn book(&self) -> Arc<DeviceFile> {
+        Arc::new(DeviceFile::watched(self.folder.path().join("devices.json")))
+    }
+
+    pub(crate) async fn serving_with(&self, config: TunnelServerConfig) -> JoinHandle<()> {
+        let mut daemon = self.daemon_with(self.daemon_config()).await;
+        let server = TunnelServer::new(config);
         tokio::spawn(async move {
             while let Some(event) = daemon.next().await {
                 if let DaemonEvent::SessionOpened(session) = event {
-                    tokio::spawn(serve(session, Services { tcp: tcp.clone() }));
+                    let server = server.clone();
+                    tokio::spawn(async move { server.serve(session).await });
                 }
             }
         })
+    }
+
+    /// A tunnel of a client that proves nothing.
+    pub(crate) fn tunnel(&self) -> TunnelClient {
+        TunnelClient::connect(self.client_config(), DeviceIdentity::Plain)
     }
 }
 

@@ -152,7 +152,7 @@ impl World {
                     assert_eq!(proven.key(), &identity().public());
                     continue;
                 }
-                Established => continue,
+                Established(_) => continue,
                 Deliver(opened) => {
                     self.ledger.heard(session.unwrap(), To::Client, opened);
                     continue;
@@ -184,7 +184,7 @@ impl World {
                     self.daemon(DaemonInput::Answer { session, ephemeral });
                 }
                 DaemonAction::Session(session, progress) => match progress {
-                    Progress::Established => self.ledger.daemon_agreed(session),
+                    Progress::Established(_) => self.ledger.daemon_agreed(session),
                     Progress::Deliver(opened) => self.ledger.heard(session, To::Daemon, opened),
                     Progress::Refused(code) => assert!(!self.honest, "{code:?}"),
                     Progress::Suspended | Progress::Resumed | Progress::Ended(_) => {

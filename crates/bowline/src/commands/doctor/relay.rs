@@ -5,7 +5,6 @@ use std::path::Path;
 
 use bowline_client::relay::load_or_create;
 use bowline_relay::control::registry::Registry;
-use bowline_sbrp::id::DaemonId;
 
 use super::{Finding, shown};
 use crate::cli::relay_ends::ControlArgs;
@@ -13,22 +12,22 @@ use crate::owner;
 
 pub(super) async fn findings(data: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(control_plane().await);
+    findings.extend(control_plane(data).await);
     findings.extend(identity(data));
-    findings.extend(pins(data));
+    findings.extend(known(data));
     findings.extend(registry(data));
     findings
 }
 
 /// Does the control plane answer, and accept the key?
-async fn control_plane() -> Option<Finding> {
+async fn control_plane(data: &Path) -> Option<Finding> {
     let check = "control plane";
     let address = std::env::var("BOWLINE_CONTROL").ok().filter(|address| !address.is_empty())?;
     let Ok(url) = address.parse() else {
         return Some(Finding::fail(check, "BOWLINE_CONTROL is not an address like https://host"));
     };
     let args = ControlArgs { control: Some(url), key_file: None };
-    let control = match owner::control_plane(&args) {
+    let control = match owner::control_plane(&args, Some(data)) {
         Ok(control) => control,
         Err(failure) => return Some(Finding::warn(check, failure.what())),
     };
@@ -54,11 +53,11 @@ fn identity(data: &Path) -> Option<Finding> {
     })
 }
 
-/// The daemons' keys that `bowline connect` has pinned.
-fn pins(data: &Path) -> Option<Finding> {
-    let (check, path) = ("pinned keys", owner::pins_file(Some(data)));
-    path.exists().then(|| match owner::pins(Some(data)).trust(&DaemonId::new("none")) {
-        Ok(_) => Finding::ok(check, shown(&path)),
+/// The daemons that this machine knows by name: pins and pairings.
+fn known(data: &Path) -> Option<Finding> {
+    let (check, path) = ("known daemons", owner::known_file(Some(data)));
+    path.exists().then(|| match owner::known(Some(data)).names() {
+        Ok(names) => Finding::ok(check, format!("{} names in {}", names.len(), shown(&path))),
         Err(error) => Finding::fail(check, format!("{error}; {}", error.hint())),
     })
 }

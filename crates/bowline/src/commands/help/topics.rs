@@ -55,6 +55,11 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("relay-guide", "relay.md", "a machine at home, reached through a relay"),
     topic!("reverse-proxy", "reverse-proxy.md", "the gateway behind a proxy"),
     topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
+    topic!(
+        "sbp-over-sbrp",
+        "sbp-over-sbrp.md",
+        "the protocol of a device behind a relay, byte by byte"
+    ),
     topic!("second-device", "second-device.md", "the same session on another device"),
     topic!("security", "security.md", "whom the gateway trusts, and what an attacker gets"),
     topic!("sessions-guide", "sessions.md", "titles, names and search of sessions"),

@@ -23,6 +23,8 @@ use rmcp::{
 use tokio::sync::Mutex;
 use url::Url;
 
+use crate::api::Api;
+
 /// The timeout for connecting to the gateway.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -39,9 +41,13 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    /// Connects to the gateway at `url`.
-    pub(super) async fn open(url: Url, bearer: Option<String>) -> Result<Self, String> {
-        let http = outbound::client(&url).connect_timeout(CONNECT);
+    /// Connects to a gateway.
+    pub(super) async fn open(api: &Api, bearer: Option<String>) -> Result<Self, String> {
+        let url = api.url.clone();
+        let http = match api.via() {
+            Some(via) => outbound::client(&url).unix_socket(via.socket()),
+            None => outbound::client(&url).connect_timeout(CONNECT),
+        };
         let http = http.build().map_err(|error| error.to_string())?;
         let info = ServerConfig::new(ServerCapabilities::default());
         let mut bridge = Self { url, bearer, http, connection: Mutex::default(), info };

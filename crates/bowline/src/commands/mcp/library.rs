@@ -18,7 +18,7 @@ use crate::terminal::{columns, note, one_line, printable, say, show};
 const MOST_PAGES: usize = 100;
 
 pub(super) async fn prompts(args: PromptsArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let base = format!("/v1/mcp/servers/{}/prompts", encoded(&args.server));
     let Some(prompt) = &args.prompt else {
         let prompts = listed(&api, &base).await?;
@@ -50,7 +50,7 @@ pub(super) async fn prompts(args: PromptsArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) async fn resources(args: ResourcesArgs) -> Result<ExitCode, Failure> {
-    let api = Api::new(&args.gateway)?;
+    let api = Api::new(&args.gateway).await?;
     let base = format!("/v1/mcp/servers/{}/resources", encoded(&args.server));
     let Some(uri) = &args.uri else {
         let resources = listed(&api, &base).await?;

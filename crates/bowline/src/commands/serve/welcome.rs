@@ -11,6 +11,7 @@ use bowline_net::certificate::ServedCertificate;
 use bowline_net::listen;
 use bowline_net::loopback::is_loopback_url;
 
+use super::relay_link::LinkState;
 use crate::shell::{quote, quote_path};
 use crate::{local, paths};
 
@@ -77,6 +78,8 @@ pub(super) struct Welcome<'a> {
     /// The default model's name, and what to say about it.
     pub(super) model: &'a str,
     pub(super) about_model: String,
+    /// How it does at the relay, if it has one.
+    pub(super) reach: Option<&'a LinkState>,
 }
 
 impl Welcome<'_> {
@@ -102,6 +105,9 @@ impl Welcome<'_> {
         writeln!(to, "  data     {}", paths::short(self.data))?;
         writeln!(to, "  model    {}", self.about_model)?;
         writeln!(to, "  docs     {here}/docs")?;
+        if let Some(reach) = self.reach {
+            writeln!(to, "  relay    {reach}")?;
+        }
         if self.recovered > 0 {
             writeln!(to, "  resumed  {} unfinished turns", self.recovered)?;
         }
@@ -113,6 +119,10 @@ impl Welcome<'_> {
             writeln!(to, "  {}", self.command("chat"))?;
             writeln!(to, "  {}", self.command("sessions list"))?;
             writeln!(to, "  {}", self.curl())?;
+        }
+        if self.reach.is_some() {
+            writeln!(to, "\nto pair a phone or another machine:")?;
+            writeln!(to, "  {}", self.command("pair"))?;
         }
         if elsewhere.iter().any(|url| url.starts_with("http:")) {
             writeln!(to, "\n{NO_TLS}")?;
@@ -182,6 +192,7 @@ mod tests {
             recovered: 0,
             model: "m",
             about_model: "m".into(),
+            reach: None,
         };
         welcome.text().replace(env!("CARGO_PKG_VERSION"), "[VERSION]")
     }

@@ -19,7 +19,7 @@ pub(super) async fn list(
     limit: u32,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     // One more than is shown: its id may begin like the last one's.
     let mut sessions = fetch(&api, status.as_deref(), limit as usize + 1).await?;
     let listed = &sessions[..sessions.len().min(limit as usize)];

@@ -17,7 +17,7 @@ pub(super) async fn search(
     limit: u32,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    let api = Api::new(gateway)?;
+    let api = Api::new(gateway).await?;
     let path = format!("/v1/sessions/search?limit={limit}&q={}", encoded(&words.join(" ")));
     let found = api.get(&path).await?;
     if json {

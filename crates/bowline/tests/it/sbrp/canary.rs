@@ -1,6 +1,7 @@
 //! Logs contain no key, token or message, at any log level.
 
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -76,5 +77,77 @@ fn nothing_secret_is_logged_by_any_program_at_any_level() {
             let line = log.lines().find(|line| line.contains(name));
             assert_eq!(line, None, "{name} was logged");
         }
+    }
+}
+
+/// Writes the memory of a process to a file, as far as it can be read; returns how much that is.
+fn dump(pid: u32, to: &Path) -> u64 {
+    use std::os::unix::fs::FileExt as _;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut file = std::fs::File::create(to).unwrap();
+    let mut written = 0;
+    let writable = |line: &&str| line.split_whitespace().nth(1).unwrap().starts_with("rw");
+    for line in maps.lines().filter(writable) {
+        let (from, to) = line.split_whitespace().next().unwrap().split_once('-').unwrap();
+        let [from, to] = [from, to].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+        let mut part = vec![0; (to - from) as usize];
+        // Some mappings cannot be read.
+        if memory.read_exact_at(&mut part, from).is_ok() {
+            file.write_all(&part).unwrap();
+            written += to - from;
+        }
+    }
+    written
+}
+
+/// Whether the bytes are in one of the files below this path. By grep: memory is large, and test code
+/// slow.
+fn is_in(bytes: &[u8], path: &Path) -> bool {
+    let pattern: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let mut grep = std::process::Command::new("grep");
+    let found = grep.env("LC_ALL", "C").args(["-raqP", &pattern]).arg(path).status().unwrap();
+    assert!(matches!(found.code(), Some(0 | 1)), "{found}");
+    found.success()
+}
+
+#[test]
+fn g22_neither_names_nor_words_nor_codes_reach_relay_or_control_plane() {
+    let world = World::logging(Some("trace"));
+    let _gateway = super::gateway::gateway(&world);
+    let device = "device-canary-zq";
+    let mut pair = crate::process::bowline();
+    pair.args(["pair", "--json", "--data"]).arg(world.home("gateway"));
+    let offer: serde_json::Value = serde_json::from_slice(&pair.output().unwrap().stdout).unwrap();
+    let invitation = offer["text"].as_str().unwrap();
+    let args = ["pair", "--accept", invitation, "--name", "home", "--device-name", device];
+    assert!(world.device("phone", &args).output().unwrap().status.success());
+    let said = "words-canary-zq";
+    let message = format!("echo {said}");
+    let chat = world.device("phone", &["chat", "--via", "home", "--message", &message]);
+    let chat = { chat }.output().unwrap();
+    assert!(text(&chat.stdout).contains(said), "{chat:?}");
+    let sessions = ["sessions", "show", "last", "--via", "home", "--json"];
+    let shown = world.device("phone", &sessions).output().unwrap();
+    assert!(text(&shown.stdout).contains(said), "{shown:?}");
+    // The code in the pairing text: 16 bytes after the version.
+    let bytes = URL_SAFE_NO_PAD.decode(invitation.trim_start_matches("bowline-pair:")).unwrap();
+    let (code, token) = (&bytes[1..17], b"sbt_");
+    let secrets = [device.as_bytes(), said.as_bytes(), code, token];
+    // They are where they should be, so they would be found.
+    assert!(is_in(device.as_bytes(), &world.home("gateway")));
+    let dumped = world.folder.path().join("memory");
+    for program in [&world.relay, &world.control] {
+        assert!(dump(program.pid(), &dumped) > 1 << 20, "its memory was read");
+        for (number, secret) in secrets.iter().enumerate() {
+            assert!(!is_in(secret, &dumped), "secret {number} is in the memory in between");
+        }
+        let log = program.said();
+        for name in [device, said, invitation] {
+            assert!(!log.contains(name), "{name} was logged");
+        }
+    }
+    for secret in secrets {
+        assert!(!is_in(secret, &world.home("control")));
     }
 }

@@ -17,14 +17,19 @@ fn a_relay_that_was_killed_and_came_back_needs_nothing_else_to_be_restarted() {
     world.relay.kill();
     connect.event("lost");
     daemon.event("lost");
-    assert!(open.read(&mut [0; 1]).is_err(), "a connection that was cut is reset, not ended");
     world.until_status("unknown");
+    // What is sent meanwhile arrives, and so does what is sent on a new connection.
+    open.write_all(b"during").unwrap();
     // A connection made while there is no relay waits for it.
     let waiting = std::thread::spawn(move || exchange(address, b"while it is away"));
     world.restart_relay();
     daemon.event("online");
-    assert_eq!(connect.event("established")["first_use"], false);
+    let again = connect.event("established");
+    assert_eq!((&again["first_use"], &again["resumed"]), (&false.into(), &true.into()));
     assert_eq!(waiting.join().unwrap().unwrap(), b"while it is away");
+    let mut heard = [0; 6];
+    open.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"during", "the connection of before goes on");
     assert_eq!(exchange(address, b"after").unwrap(), b"after");
     world.until_status("online");
 }

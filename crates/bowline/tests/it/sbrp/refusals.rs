@@ -62,7 +62,7 @@ fn sbrp_daemon_01_an_identity_that_others_can_read_is_refused() {
         world.owner(&["daemon", "run", "--data"]).arg(world.home("daemon")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("others can read"), "{output:?}");
-    let pins = world.home("client/relay/pins.json");
+    let pins = world.home("client/relay/known.json");
     std::fs::set_permissions(&identity, std::fs::Permissions::from_mode(0o600)).unwrap();
     let _daemon = world.daemon(echo());
     assert!(world.ping("home", &[]).status.success());

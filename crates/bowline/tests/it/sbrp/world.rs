@@ -60,6 +60,10 @@ impl Program {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
@@ -72,8 +76,12 @@ impl Program {
     }
 
     pub(crate) fn terminate(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("TERM");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let (name, pid) = (format!("-{name}"), self.child.id().to_string());
+        assert!(Command::new("kill").args([&name, &pid]).status().unwrap().success());
     }
 
     /// Waits until it exits by itself.
@@ -127,6 +135,11 @@ impl World {
         world
     }
 
+    /// The control plane's address.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Runs a subcommand of `bowline control` to its end.
     pub(crate) fn control(&self, args: &[&str]) -> Output {
         let mut command = bowline();
@@ -160,13 +173,37 @@ impl World {
         with_log(command, self.log)
     }
 
-    /// Starts a daemon that forwards to `target`, and waits until it is online.
+    /// Starts a daemon that forwards to `target` for plain SBRP clients, too, and waits until it is
+    /// online.
     pub(crate) fn daemon(&self, target: SocketAddr) -> Program {
-        let mut command = self.owner(&["daemon", "run", "--json", "--name", "home", "--tcp"]);
-        command.arg(target.to_string()).arg("--data").arg(self.home("daemon"));
+        self.daemon_with(&["--allow-unpaired", "--tcp", &target.to_string()])
+    }
+
+    pub(crate) fn daemon_with(&self, args: &[&str]) -> Program {
+        let mut command = self.owner(&["daemon", "run", "--json", "--name", "home"]);
+        command.args(args).arg("--data").arg(self.home("daemon"));
         let daemon = Program::start(command);
         daemon.event("online");
         daemon
+    }
+
+    /// A command of a device, which has no key of the control plane.
+    pub(crate) fn device(&self, name: &str, args: &[&str]) -> Command {
+        let mut command = bowline();
+        command.args(args).arg("--data").arg(self.home(name));
+        with_log(command, self.log)
+    }
+
+    /// Pairs a device with the daemon or gateway whose data is in the folder `with`.
+    pub(crate) fn pair(&self, with: &str, device: &str, grant: &[&str]) -> Output {
+        let mut command = bowline();
+        command.args(["pair", "--json"]).args(grant).arg("--data").arg(self.home(with));
+        let offered = command.output().unwrap();
+        assert!(offered.status.success(), "{offered:?}");
+        let offered: Value = serde_json::from_slice(&offered.stdout).unwrap();
+        let text = offered["text"].as_str().unwrap();
+        let args = ["pair", "--accept", text, "--name", "home", "--device-name", device, "--json"];
+        self.device(device, &args).output().unwrap()
     }
 
     /// Starts `bowline connect`; returns it with the local address it listens on.

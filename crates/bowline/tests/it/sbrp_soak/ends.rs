@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bowline_client::relay::{
-    ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, LivenessConfig, Pins,
-    RelayClient, RelayDaemon,
+    ClientConfig, ClientEvent, ControlPlane, DaemonConfig, DaemonEvent, KnownDaemons,
+    LivenessConfig, RelayClient, RelayDaemon,
 };
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentitySecret;
@@ -126,7 +126,8 @@ pub(crate) fn client(
     record: &Arc<Record>,
     mut dice: Dice,
 ) -> Process {
-    let mut config = ClientConfig::new(plane.clone(), identity.id.clone(), Pins::nowhere());
+    let mut config =
+        ClientConfig::new(plane.clone(), identity.id.clone(), "daemon", KnownDaemons::nowhere());
     config.liveness = LIVENESS;
     let record = Arc::clone(record);
     Process::run(move |stop, progress, arrivals| async move {

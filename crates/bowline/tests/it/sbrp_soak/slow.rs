@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bowline_client::relay::{
-    ClientConfig, DaemonConfig, DaemonEvent, Pins, RelayClient, RelayDaemon, Session,
+    ClientConfig, DaemonConfig, DaemonEvent, KnownDaemons, RelayClient, RelayDaemon, Session,
 };
 use bowline_sbrp::identity::IdentitySecret;
 use tokio::sync::mpsc;
@@ -93,7 +93,7 @@ fn serve(plant: &Plant, identity: &Identity) -> mpsc::Receiver<Session> {
 
 fn connect(plant: &Plant, identity: &Identity) -> RelayClient {
     let (plane, id) = (plant.plane.clone(), identity.id.clone());
-    RelayClient::connect(ClientConfig::new(plane, id, Pins::nowhere()))
+    RelayClient::connect(ClientConfig::new(plane, id, "daemon", KnownDaemons::nowhere()))
 }
 
 async fn echo(mut session: Session) {

@@ -1,0 +1,319 @@
+//! The shared state of a tunnel at one end: the machine, and who waits for it.
+//!
+//! Streams and the task that carries messages share it by a lock that is held for a few instructions.
+//! Wakers are called after the lock is released.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bowline_sbrp::tunnel::{
+    ReadOutcome, ResetReason, StreamId, Tunnel, TunnelEvent, TunnelFault, TunnelSide, WriteOutcome,
+};
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+
+use super::stream::TunnelStream;
+
+/// A stream that the client opened, and the service that it asked for.
+pub(super) type Accepted = (TunnelStream, String);
+
+#[derive(Debug)]
+pub(super) struct TunnelCore {
+    state: Mutex<CoreState>,
+    /// There may be a message for the session.
+    messages: Notify,
+}
+
+#[derive(Debug)]
+struct CoreState {
+    tunnel: Tunnel,
+    waiting: HashMap<StreamId, StreamWakers>,
+    /// Where opened streams go, at the daemon. Bounded by the tunnel's limit of streams.
+    accepted: Option<mpsc::UnboundedSender<Accepted>>,
+    /// The peer needs the tunnel no more.
+    peer_closed: bool,
+    /// The session that carries the tunnel now.
+    carrier: Carrier,
+}
+
+/// Which session carries a tunnel. A task that carries an older one may still run for a moment on another
+/// thread; it gets nothing to send any more, and what it brings does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Carrier(u64);
+
+#[derive(Debug, Default)]
+struct StreamWakers {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl TunnelCore {
+    pub(super) fn client() -> Arc<Self> {
+        Self::new(TunnelSide::Client, None)
+    }
+
+    pub(super) fn daemon() -> (Arc<Self>, mpsc::UnboundedReceiver<Accepted>) {
+        let (accepted, streams) = mpsc::unbounded_channel();
+        (Self::new(TunnelSide::Daemon, Some(accepted)), streams)
+    }
+
+    fn new(side: TunnelSide, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
+        let (tunnel, waiting) = (Tunnel::new(side), HashMap::new());
+        let (carrier, peer_closed) = (Carrier::default(), false);
+        let state = CoreState { tunnel, waiting, accepted, peer_closed, carrier };
+        Arc::new(Self { state: Mutex::new(state), messages: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, CoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the tunnel, and tells the carrier if there is something to send.
+    fn change<T>(&self, change: impl FnOnce(&mut CoreState) -> T) -> T {
+        let mut state = self.state();
+        let done = change(&mut state);
+        let has_message = state.tunnel.has_message();
+        drop(state);
+        if has_message {
+            self.messages.notify_one();
+        }
+        done
+    }
+
+    // For streams.
+
+    /// A new stream; `None` if there are as many as there may be.
+    pub(super) fn open(self: &Arc<Self>, service: &str) -> Option<TunnelStream> {
+        let id = self.change(|state| state.tunnel.open(service))?;
+        Some(TunnelStream::new(Arc::clone(self), id))
+    }
+
+    pub(super) fn poll_read(
+        &self,
+        id: StreamId,
+        most: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<ReadOutcome> {
+        self.change(|state| match state.tunnel.read(id, most) {
+            ReadOutcome::Blocked => {
+                state.waiting.entry(id).or_default().reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            outcome => Poll::Ready(outcome),
+        })
+    }
+
+    pub(super) fn poll_write(
+        &self,
+        id: StreamId,
+        bytes: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<WriteOutcome> {
+        self.change(|state| match state.tunnel.write(id, bytes) {
+            WriteOutcome::Blocked => {
+                state.waiting.entry(id).or_default().writer = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            outcome => Poll::Ready(outcome),
+        })
+    }
+
+    pub(super) fn end(&self, id: StreamId) {
+        self.change(|state| state.tunnel.end(id));
+    }
+
+    pub(super) fn reset(&self, id: StreamId, reason: ResetReason) {
+        self.change(|state| state.tunnel.reset(id, reason));
+    }
+
+    pub(super) fn forget(&self, id: StreamId) {
+        self.change(|state| {
+            state.tunnel.forget(id);
+            state.waiting.remove(&id);
+        });
+    }
+
+    // For the task that carries messages.
+
+    /// A new session takes the tunnel over. Also how many records were received: what the hello or the
+    /// welcome says, and from now on only this session can change it.
+    pub(super) fn take_over(&self) -> (Carrier, u64) {
+        let mut state = self.state();
+        state.carrier.0 += 1;
+        (state.carrier, state.tunnel.received())
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.state().tunnel.streams()
+    }
+
+    /// The peer has received so many records; the others are sent in this session.
+    pub(super) fn resume(
+        self: &Arc<Self>,
+        carrier: Carrier,
+        peer_received: u64,
+    ) -> Result<(), TunnelFault> {
+        self.told(carrier, |tunnel| tunnel.resume(peer_received))
+    }
+
+    pub(super) fn next_message(&self, carrier: Carrier) -> Option<Bytes> {
+        let mut state = self.state();
+        if state.carrier == carrier { state.tunnel.next_message() } else { None }
+    }
+
+    pub(super) fn has_message(&self, carrier: Carrier) -> bool {
+        let state = self.state();
+        state.carrier == carrier && state.tunnel.has_message()
+    }
+
+    pub(super) fn owes_ack(&self) -> bool {
+        self.state().tunnel.owes_ack()
+    }
+
+    /// Says that the tunnel is needed no more.
+    pub(super) fn close(&self) {
+        self.change(|state| state.tunnel.close());
+    }
+
+    /// Either end has said that the tunnel is needed no more.
+    pub(super) fn is_closed(&self) -> bool {
+        let state = self.state();
+        state.peer_closed || state.tunnel.has_said_close()
+    }
+
+    pub(super) fn acknowledge(&self) {
+        self.change(|state| state.tunnel.acknowledge());
+    }
+
+    /// Returns when there may be a message. Cancel safe.
+    pub(super) async fn message_ready(&self) {
+        self.messages.notified().await;
+    }
+
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        carrier: Carrier,
+        message: &Bytes,
+    ) -> Result<(), TunnelFault> {
+        self.told(carrier, |tunnel| tunnel.receive(message))
+    }
+
+    /// Changes the tunnel, and tells the streams what came of it. Nothing, if the session is not the one
+    /// that carries it.
+    fn told(
+        self: &Arc<Self>,
+        carrier: Carrier,
+        change: impl FnOnce(&mut Tunnel) -> Result<Vec<TunnelEvent>, TunnelFault>,
+    ) -> Result<(), TunnelFault> {
+        let mut woken = Vec::new();
+        let done = self.change(|state| {
+            if state.carrier != carrier {
+                return Ok(());
+            }
+            for event in change(&mut state.tunnel)? {
+                state.told(event, self, &mut woken);
+            }
+            Ok(())
+        });
+        woken.into_iter().for_each(Waker::wake);
+        done
+    }
+
+    /// The tunnel is gone: its streams end with an error, at both of its directions.
+    pub(super) fn abort(&self) {
+        let mut woken = Vec::new();
+        {
+            let mut state = self.state();
+            for id in state.tunnel.abort() {
+                state.wake(id, true, true, &mut woken);
+            }
+            state.accepted = None;
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl CoreState {
+    fn told(&mut self, event: TunnelEvent, core: &Arc<TunnelCore>, woken: &mut Vec<Waker>) {
+        match event {
+            TunnelEvent::Opened(id, service) => {
+                if let Some(accepted) = &self.accepted {
+                    // If nobody accepts, the stream is dropped, which resets it. Not here: its drop
+                    // takes the lock.
+                    let stream = TunnelStream::new(Arc::clone(core), id);
+                    if let Err(mpsc::error::SendError((stream, _))) =
+                        accepted.send((stream, service))
+                    {
+                        stream.disarm();
+                        self.tunnel.forget(id);
+                    }
+                }
+            }
+            TunnelEvent::Readable(id) => self.wake(id, true, false, woken),
+            TunnelEvent::Writable(id) => self.wake(id, false, true, woken),
+            TunnelEvent::Closed => self.peer_closed = true,
+            TunnelEvent::Room => {
+                let writers = self.waiting.values_mut().filter_map(|one| one.writer.take());
+                woken.extend(writers);
+            }
+        }
+    }
+
+    fn wake(&mut self, id: StreamId, reader: bool, writer: bool, woken: &mut Vec<Waker>) {
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        woken.extend(waiting.reader.take_if(|_| reader));
+        woken.extend(waiting.writer.take_if(|_| writer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// A record of the other end: credit for stream 1.
+    fn credit(bytes: u32) -> Bytes {
+        [&[0x12][..], &[0; 8], &[0, 0, 0, 1], &bytes.to_be_bytes()].concat().into()
+    }
+
+    #[tokio::test]
+    async fn a_writer_goes_on_when_the_next_session_says_that_everything_arrived() {
+        let core = TunnelCore::client();
+        let (carrier, _) = core.take_over();
+        let mut stream = core.open("tcp").unwrap();
+        core.receive(carrier, &credit(4 << 20)).unwrap();
+        // More than may be unacknowledged.
+        let writing = tokio::spawn(async move { stream.write_all(&vec![7; 2 << 20]).await });
+        let mut sent = 0;
+        let sessions = async {
+            while !writing.is_finished() {
+                tokio::task::yield_now().await;
+                let (carrier, _) = core.take_over();
+                sent += std::iter::from_fn(|| core.next_message(carrier)).count() as u64;
+                // Lost before anything was acknowledged; and the other end has it all.
+                let (carrier, _) = core.take_over();
+                core.resume(carrier, sent).unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), sessions).await.expect("the writer is woken");
+    }
+
+    #[test]
+    fn an_older_session_neither_takes_nor_brings_anything() {
+        let core = TunnelCore::client();
+        let (older, _) = core.take_over();
+        let stream = core.open("tcp").unwrap();
+        let (newer, received) = core.take_over();
+        assert_eq!(received, 0);
+        assert_eq!(core.next_message(older), None);
+        core.receive(older, &credit(1)).unwrap();
+        assert_eq!(core.resume(older, 77), Ok(()), "it is not asked");
+        assert_eq!(core.take_over().1, 0, "nothing was received");
+        assert!(!core.has_message(newer), "a newer one took over again");
+        drop(stream);
+    }
+}

@@ -1,0 +1,105 @@
+//! The way of a command to a gateway through a relay: a tunnel, and a socket file that leads into it.
+//!
+//! A socket file in a private folder and not a local port: only its owner can connect to it, and who
+//! connects acts as the device. It lasts as long as the command.
+
+use std::path::{Path, PathBuf};
+
+use bowline_client::relay::tunnel::{HTTP, TunnelClient, TunnelNotice, forward_unix};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::cli::relay_ends::ControlArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::reach::{self, Reach};
+use crate::terminal::{self, note, printable};
+
+/// An open way. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Via {
+    socket: PathBuf,
+    states: tokio::sync::Mutex<mpsc::Receiver<WayState>>,
+    _tunnel: AbortOnDropHandle<()>,
+    _forwarding: AbortOnDropHandle<()>,
+    _folder: TempDir,
+}
+
+/// What becomes of the way.
+#[derive(Debug)]
+pub(crate) enum WayState {
+    /// In words for the person.
+    Changed(String),
+    /// It is over, for example because the device was revoked.
+    Closed(Failure),
+}
+
+impl Via {
+    /// Connects to the gateway of this name.
+    pub(crate) async fn open(name: &str, data: Option<&Path>) -> Result<Self, Failure> {
+        let Reach { config, identity } =
+            reach::by_name(name, &ControlArgs::default(), data, None).await?;
+        let mut tunnel = TunnelClient::connect(config, identity);
+        let doing = format!("waiting for `{}`", printable(name));
+        let connected = terminal::waiting(doing, reach::connected(&mut tunnel, false)).await?;
+        if connected.first_use {
+            let fingerprint = connected.identity.key().fingerprint();
+            note!("first use of `{}`: its key {fingerprint} is pinned now", printable(name));
+        }
+        if !connected.services.iter().any(|service| service == HTTP) {
+            return Err(Failure::new(format!("`{}` is no gateway", printable(name)))
+                .hint("`bowline connect` reaches the services of a daemon")
+                .kind(FailureKind::Refused));
+        }
+        let folder = tempfile::Builder::new().prefix("bowline-").tempdir().map_err(Failure::new)?;
+        let socket = folder.path().join("gateway");
+        let listener = UnixListener::bind(&socket).map_err(|error| {
+            Failure::new(format!("cannot make {}: {error}", socket.display()))
+                .hint("set TMPDIR to a folder with a short path")
+        })?;
+        let forwarding = forward_unix(listener, tunnel.opener(), HTTP);
+        let (tell, states) = mpsc::channel(STATES);
+        Ok(Self {
+            socket,
+            states: tokio::sync::Mutex::new(states),
+            _tunnel: AbortOnDropHandle::new(tokio::spawn(watch(tunnel, tell))),
+            _forwarding: AbortOnDropHandle::new(tokio::spawn(forwarding)),
+            _folder: folder,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The next change. For one caller.
+    pub(crate) async fn next(&self) -> WayState {
+        match self.states.lock().await.recv().await {
+            Some(state) => state,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Keeps the tunnel and tells of its states. Those that nobody asks for are dropped.
+async fn watch(mut tunnel: TunnelClient, tell: mpsc::Sender<WayState>) {
+    while let Some(notice) = tunnel.next().await {
+        let state = match notice {
+            TunnelNotice::Closed(closed) => {
+                let _ = tell.send(WayState::Closed(closed.into())).await;
+                return;
+            }
+            TunnelNotice::Connected(_) => WayState::Changed("connected again".into()),
+            notice => match reach::words(&notice) {
+                Some((state, detail)) => {
+                    WayState::Changed(printable(&format!("{state}: {detail}")))
+                }
+                None => continue,
+            },
+        };
+        let _ = tell.try_send(state);
+    }
+}
+
+const STATES: usize = 16;
