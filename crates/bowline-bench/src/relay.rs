@@ -11,6 +11,7 @@ mod handshakes;
 mod issuer;
 mod nginx;
 mod path;
+mod reach;
 mod seal;
 mod server;
 mod wire;
@@ -35,7 +36,7 @@ const ROUNDS: usize = 5;
 /// Clients that send concurrently, each to its own daemon.
 const PAIRS: usize = 4;
 
-const PARTS: [&str; 5] = ["frames", "latency", "idle", "handshakes", "seal"];
+const PARTS: [&str; 6] = ["frames", "latency", "idle", "handshakes", "seal", "reach"];
 
 /// Runs the named parts, or all. Blocks: not to be called from async code.
 pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()> {
@@ -59,6 +60,9 @@ pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()>
     }
     if wanted("seal") {
         seal::measure(report)?;
+    }
+    if wanted("reach") {
+        reach::measure(length, report)?;
     }
     Ok(())
 }

@@ -37,6 +37,19 @@ pub(super) fn measured(program: &std::path::Path) -> Command {
     }
 }
 
+/// A program that runs on all cores, although this process is bound to one.
+pub(super) fn anywhere(program: &std::path::Path) -> Command {
+    let all = format!("{MEASURED},{GENERATOR}");
+    match asked("taskset", &["-c", &all, "true"]) {
+        Some(_) => {
+            let mut command = Command::new("taskset");
+            command.args(["-c", &all]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
 fn asked(program: &str, args: &[&str]) -> Option<Output> {
     let said = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
     said.status.success().then_some(said)

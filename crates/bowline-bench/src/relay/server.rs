@@ -57,7 +57,7 @@ pub(super) struct Process(Child);
 
 impl Process {
     /// Starts it and waits for its first line.
-    fn start(mut command: Command) -> Result<(Self, String)> {
+    pub(super) fn start(mut command: Command) -> Result<(Self, String)> {
         let mut process = Self(command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?);
         let stdout = process.0.stdout.take().context("no output")?;
         let mut line = String::new();
