@@ -42,7 +42,9 @@ pub use daemon::{DaemonClosed, DaemonConfig, DaemonEvent, RelayDaemon};
 pub use device_file::{CODE_LIFE, DeviceFile, DeviceFileError, ListedDevice};
 pub use devices::{BookError, DeviceBook, PairError, PairedDevice, WaitingCode};
 pub use identity_file::{IdentityError, load_or_create};
-pub use known::{KnownDaemon, KnownDaemons, KnownError, KnownPairing, NewPairing, OtherDaemon};
+pub use known::{
+    KnownDaemon, KnownDaemons, KnownError, KnownPairing, NewPairing, OtherDaemon, PendingPairing,
+};
 pub use liveness::LivenessConfig;
 pub use reasons::{LossReason, SessionEnd};
 pub use session::{SendError, Session};

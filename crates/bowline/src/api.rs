@@ -371,8 +371,10 @@ fn refused(status: StatusCode, text: &str) -> RequestFailure {
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             failure.hint("set BOWLINE_API_KEY, or name a file that holds a key with --key-file")
         }
-        (StatusCode::NOT_FOUND, _) => failure.hint("`bowline sessions list` lists your sessions"),
         (_, Some(detail)) => failure.hint(printable(&detail)),
+        (StatusCode::NOT_FOUND, None) => {
+            failure.hint("`bowline sessions list` lists your sessions")
+        }
         (_, None) => failure,
     }
 }

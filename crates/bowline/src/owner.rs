@@ -159,7 +159,7 @@ impl From<ControlError> for Failure {
                 "this device was revoked; pair it again with `bowline pair` on the daemon's machine"
             }
             ControlError::Refused { status: 401, .. } => {
-                "check the key in BOWLINE_CONTROL_KEY or --key-file"
+                "check the key: that of --key-file, BOWLINE_CONTROL_KEY or `bowline login`"
             }
             ControlError::Refused { status: 403, .. } => {
                 "`bowline daemons list` shows yours, `bowline daemons revoke` removes one; a revoked \
@@ -168,12 +168,12 @@ impl From<ControlError> for Failure {
             ControlError::Refused { status: 404, .. } => {
                 "`bowline daemons list` lists your daemons"
             }
-            ControlError::Unreachable { .. } => "check --control, and that it runs",
+            ControlError::Unreachable { .. } => "check that it runs, and its address",
             ControlError::Untrusted { .. } => outbound::TRUST_HINT,
             ControlError::Refused { .. } => "try again later",
             ControlError::ClockSkew { .. } => "set this machine's clock",
             ControlError::NeedsKey => "log in with `bowline login URL`",
-            ControlError::Unreadable => "check --control: another kind of server answers there",
+            ControlError::Unreadable => "check its address: another kind of server answers there",
             ControlError::InsecureRelay => "the relay's operator has to enable TLS",
         };
         let kind = match &error {

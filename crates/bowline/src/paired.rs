@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bowline_client::relay::{CODE_LIFE, DeviceFile, ListedDevice};
 use bowline_net::private_file;
+use bowline_sbp::access::Scopes;
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::pairing::PairingText;
 use jiff::Timestamp;
@@ -48,7 +49,7 @@ pub(crate) struct DeviceRow {
 #[derive(Debug, Default)]
 pub(crate) struct Grant {
     pub(crate) user: Option<String>,
-    pub(crate) scopes: Option<String>,
+    pub(crate) scopes: Option<Scopes>,
     pub(crate) services: Vec<String>,
 }
 
@@ -66,9 +67,32 @@ pub(crate) struct RunningDaemon {
     pub(crate) daemon: String,
     pub(crate) fingerprint: String,
     pub(crate) name: Option<String>,
+    /// The names of its targets.
+    pub(crate) services: Vec<String>,
+    pub(crate) pid: u32,
 }
 
 impl RunningDaemon {
+    /// Whether its process is still there.
+    fn is_running(&self) -> bool {
+        Path::new("/proc").join(self.pid.to_string()).exists()
+    }
+
+    /// Refuses a code that no device could use.
+    fn check(&self, services: &[String]) -> Result<(), Failure> {
+        if !self.is_running() {
+            return Err(Failure::new("the daemon does not run, and nobody could use a code")
+                .hint("start it with `bowline daemon run`")
+                .kind(FailureKind::Unreachable));
+        }
+        match services.iter().find(|service| !self.services.contains(service)) {
+            None => Ok(()),
+            Some(unknown) => Err(Failure::new(format!("the daemon has no target `{unknown}`"))
+                .hint(format!("its targets are: {}", self.services.join(", ")))
+                .kind(FailureKind::Usage)),
+        }
+    }
+
     fn file(data: Option<&Path>) -> PathBuf {
         owner::identity(data).with_file_name("daemon.json")
     }
@@ -142,10 +166,7 @@ impl PairedDevices {
                 wrong("--service is for `bowline daemon run`; a gateway has --user and --scopes")
             }
             Self::Gateway(api) => {
-                let scopes = grant.scopes.as_deref().map(|scopes| {
-                    scopes.split(',').map(str::trim).filter(|s| !s.is_empty()).collect::<Vec<_>>()
-                });
-                let asked = json!({ "user": grant.user, "scopes": scopes });
+                let asked = json!({ "user": grant.user, "scopes": grant.scopes });
                 let made = api.call(Method::POST, "/v1/devices/pairing", Some(asked)).await?;
                 let text = made["text"].as_str().unwrap_or_default().to_owned();
                 Ok(Offer { text, expires_at: time(&made["expires_at"]).unwrap_or_default() })
@@ -154,6 +175,7 @@ impl PairedDevices {
                 wrong("--user and --scopes are for a gateway; `bowline daemon run` has --service")
             }
             Self::File(file, about) => {
+                about.check(&grant.services)?;
                 let code = file.offer(grant.services).map_err(|error| {
                     Failure::new(error).hint("wait until they expire, five minutes at most")
                 })?;

@@ -52,7 +52,9 @@ impl Via {
                 .hint("`bowline connect` reaches the services of a daemon")
                 .kind(FailureKind::Refused));
         }
-        let folder = tempfile::Builder::new().prefix("bowline-").tempdir().map_err(Failure::new)?;
+        remove_leftovers();
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir().map_err(Failure::new)?;
         let socket = folder.path().join("gateway");
         let listener = UnixListener::bind(&socket).map_err(|error| {
             Failure::new(format!("cannot make {}: {error}", socket.display()))
@@ -82,6 +84,19 @@ impl Via {
     }
 }
 
+/// Removes the folders of commands that were killed.
+fn remove_leftovers() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Those of other users cannot be removed, and are theirs.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Keeps the tunnel and tells of its states. Those that nobody asks for are dropped.
 async fn watch(mut tunnel: TunnelClient, tell: mpsc::Sender<WayState>) {
     while let Some(notice) = tunnel.next().await {
@@ -102,4 +117,5 @@ async fn watch(mut tunnel: TunnelClient, tell: mpsc::Sender<WayState>) {
     }
 }
 
+const PREFIX: &str = "bowline-via-";
 const STATES: usize = 16;

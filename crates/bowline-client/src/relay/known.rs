@@ -52,6 +52,14 @@ pub struct KnownPairing {
     pub device: Arc<IdentitySecret>,
 }
 
+/// A device's key for a daemon that it is being paired with.
+#[derive(Debug)]
+pub struct PendingPairing {
+    pub seed: Zeroizing<[u8; 32]>,
+    /// It was begun before, and interrupted.
+    pub was_begun: bool,
+}
+
 /// A device's key that is to be kept.
 #[derive(Debug)]
 pub struct NewPairing {
@@ -68,6 +76,8 @@ pub enum KnownError {
     Malformed { path: PathBuf },
     #[error("there is no file to keep known daemons in")]
     NowhereToKeep,
+    #[error("the operating system gives no random bytes")]
+    NoEntropy,
     /// The name stood for another daemon before.
     #[error("the name stands for another daemon than before")]
     OtherDaemon(OtherDaemon),
@@ -93,6 +103,7 @@ impl KnownError {
                 path.display()
             ),
             Self::NowhereToKeep => "name a folder for it with --data".into(),
+            Self::NoEntropy => "try again".into(),
             Self::OtherDaemon(_) => "do not go on unless you know why".into(),
         }
     }
@@ -102,6 +113,9 @@ impl KnownError {
 struct Listed {
     version: u32,
     names: BTreeMap<String, ListedDaemon>,
+    /// The keys of this device for daemons that it is being paired with, by their ids.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pending: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -204,11 +218,35 @@ impl KnownDaemons {
                     }));
                 }
             }
-            // A pairing is with one daemon and its key.
-            let daemon = daemon.as_str().to_owned();
-            listed.names.insert(name.to_owned(), ListedDaemon { daemon, key, pairing: None });
+            // A pairing is with one daemon.
+            let before = listed.names.remove(name).filter(|one| one.daemon == daemon.as_str());
+            let (daemon, pairing) =
+                (daemon.as_str().to_owned(), before.and_then(|one| one.pairing));
+            listed.names.insert(name.to_owned(), ListedDaemon { daemon, key, pairing });
             Ok(true)
         })
+    }
+
+    /// A new key of this device for a daemon that it is to be paired with, on disk before a code is used
+    /// up. The same one again if that was interrupted: the daemon may know it already.
+    pub fn begin_pairing(&self, daemon: &DaemonId) -> Result<PendingPairing, KnownError> {
+        let mut fresh = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *fresh).map_err(|_| KnownError::NoEntropy)?;
+        let mut pending = PendingPairing { seed: fresh, was_begun: false };
+        self.change(|listed, path| {
+            if let Some(begun) = listed.pending.get(daemon.as_str()) {
+                let malformed = || KnownError::Malformed { path: path.to_owned() };
+                let seed = Zeroizing::new(decode(begun).ok_or_else(malformed)?);
+                pending = PendingPairing { seed, was_begun: true };
+                return Ok(false);
+            }
+            if listed.pending.len() >= MOST_PENDING {
+                listed.pending.clear();
+            }
+            listed.pending.insert(daemon.as_str().to_owned(), encode(&*pending.seed));
+            Ok(true)
+        })?;
+        Ok(pending)
     }
 
     /// Keeps a daemon that this device was paired with. Its key came with the pairing code.
@@ -229,6 +267,7 @@ impl KnownDaemons {
                 }),
             };
             listed.names.insert(name.to_owned(), one);
+            listed.pending.remove(daemon.as_str());
             Ok(true)
         })
     }
@@ -316,6 +355,8 @@ fn lock_of(path: &Path) -> PathBuf {
 }
 
 const VERSION: u32 = 2;
+/// Pairings that were begun and never finished.
+const MOST_PENDING: usize = 16;
 const EARLIER: &str = "pins.json";
 /// Enough for some thousand daemons.
 const MOST: u64 = 1 << 20;

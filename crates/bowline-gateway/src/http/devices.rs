@@ -42,8 +42,8 @@ pub(crate) async fn offer(
     let by = engine.allow(&credentials, Action::ManageUsers).await?;
     let asked: OfferPairing = body::json(&body::read(body, &engine.limits).await?)?;
     let text = engine.pairing.text().ok_or_else(|| {
-        ApiError::new(Code::SessionConflict, "this gateway is not reachable through a relay")
-            .detail("start it with `bowline up --relay URL`")
+        ApiError::new(Code::SessionConflict, "this gateway is not reachable through a relay now")
+            .detail("start it with `bowline up --relay URL`, or wait until its relay is back")
     })?;
     let offer = engine.offer_pairing(Some(&by), asked.user.as_deref(), asked.scopes).await?;
     let offered = PairingOffered { text: text(&offer.code), expires_at: offer.expires_at };

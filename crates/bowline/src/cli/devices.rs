@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use bowline_sbp::access::Scopes;
+use bowline_sbrp::peer;
 use clap::{Args, Subcommand};
 use url::Url;
 
@@ -15,7 +17,8 @@ Examples:
   bowline pair
   bowline pair --user bob --scopes turns,read
   bowline pair --service ssh                       only this target of `bowline daemon run`
-  bowline pair --accept bowline-pair:AQcH… --name home
+  bowline pair --accept --name home                asks for the text
+  bowline pair --accept bowline-pair:AQcH…
   bowline pair --accept - < code.txt")]
 pub(crate) struct PairArgs {
     /// The user of the gateway whom the device is to belong to [default: the owner]
@@ -24,16 +27,20 @@ pub(crate) struct PairArgs {
     /// What the device may be used for: turns, read, approve, tools, export, admin [default: all but
     /// admin]
     #[arg(long, value_name = "LIST", conflicts_with = "accept")]
-    pub(crate) scopes: Option<String>,
+    pub(crate) scopes: Option<Scopes>,
     /// A target of the daemon that the device may use; repeatable [default: all]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["accept", "user", "scopes"])]
     pub(crate) service: Vec<String>,
-    /// Pair this device by the text that the other machine shows; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) accept: Option<String>,
+    /// Pair this device by the text that the other machine shows; without TEXT it is asked for, `-` reads
+    /// it from standard input
+    #[arg(long, value_name = "TEXT", num_args = 0..=1)]
+    pub(crate) accept: Option<Option<String>>,
     /// What to call the daemon here [default: its own name]
-    #[arg(long, value_name = "NAME", requires = "accept")]
+    #[arg(long, value_name = "NAME", requires = "accept", value_parser = name)]
     pub(crate) name: Option<String>,
+    /// Let the name stand for this daemon, although it stood for another
+    #[arg(long, requires = "name")]
+    pub(crate) replace: bool,
     /// What the daemon is to call this device [default: the name of this machine]
     #[arg(long, value_name = "NAME", requires = "accept")]
     pub(crate) device_name: Option<String>,
@@ -88,4 +95,15 @@ pub(crate) struct LoginArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Parses what a daemon is to be called on this device.
+fn name(text: &str) -> Result<String, String> {
+    match peer::is_name(text) && !text.starts_with('-') {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a name has 1 to {} bytes that can be seen, and does not begin with `-`",
+            peer::LONGEST_NAME
+        )),
+    }
 }

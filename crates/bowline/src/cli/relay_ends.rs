@@ -118,6 +118,9 @@ Examples:
     List {
         #[command(flatten)]
         control: ControlArgs,
+        /// The data folder, where `bowline login` stored the key
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -131,6 +134,9 @@ Example:
     Rename {
         #[command(flatten)]
         control: ControlArgs,
+        /// The data folder, where `bowline login` stored the key
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
         /// The daemon's id or name
         daemon: String,
         /// The new name
@@ -144,6 +150,9 @@ Example:
     Revoke {
         #[command(flatten)]
         control: ControlArgs,
+        /// The data folder, where `bowline login` stored the key
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
         /// The daemon's id or name
         daemon: String,
         /// Print JSON

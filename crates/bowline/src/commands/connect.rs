@@ -86,6 +86,20 @@ fn service(asked: Option<String>, connected: &Connected) -> Result<String, Failu
     }
 }
 
+/// Why the tunnel closes, if it does within a moment.
+async fn closed_soon(tunnel: &mut TunnelClient) -> Option<Failure> {
+    let closing = async {
+        loop {
+            if let TunnelNotice::Closed(closed) = tunnel.next().await? {
+                return Some(closed.into());
+            }
+        }
+    };
+    tokio::time::timeout(MOMENT, closing).await.ok().flatten()
+}
+
+const MOMENT: Duration = Duration::from_secs(2);
+
 /// The service for Bowline's own client; local ports use [`API`].
 const HTTP: &str = bowline_client::relay::tunnel::HTTP;
 
@@ -104,6 +118,13 @@ impl ConnectOutput {
         tunnel: &mut TunnelClient,
         connected: Connected,
     ) -> Result<(), Failure> {
+        if asked.as_deref() == Some(HTTP) {
+            return Err(Failure::new(
+                "`http` is not for a local port, which any program could use",
+            )
+            .hint("leave --service out: `api` is the same without what takes a person")
+            .kind(FailureKind::Usage));
+        }
         let service = service(asked, &connected)?;
         let address = listener.local_addr().map_err(Failure::new)?;
         self.connected(&connected, address, &service);
@@ -137,14 +158,18 @@ impl ConnectOutput {
         let service = service(asked, &connected)?;
         self.first_use(&connected);
         let opener = tunnel.opener();
+        let mut signals = StopSignals::install()?;
         let mut forwarding = std::pin::pin!(forward_stdio(&opener, &service));
         loop {
             tokio::select! {
                 done = forwarding.as_mut() => {
-                    return done.map_err(|error| {
-                        Failure::new(printable(&error.to_string())).kind(FailureKind::Unreachable)
-                    });
+                    let Err(error) = done else { return Ok(()) };
+                    let cut_off = Failure::new(printable(&error.to_string()));
+                    let cut_off = cut_off.kind(FailureKind::Unreachable);
+                    // If the whole tunnel ended, that says more.
+                    return Err(closed_soon(tunnel).await.unwrap_or(cut_off));
                 }
+                () = signals.stop() => return Ok(()),
                 notice = tunnel.next() => match notice {
                     Some(TunnelNotice::Closed(closed)) => return Err(closed.into()),
                     // Standard output belongs to the service.

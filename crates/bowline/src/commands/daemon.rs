@@ -32,6 +32,8 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
         daemon: String::new(),
         fingerprint: identity.public().fingerprint().to_string(),
         name: args.name.clone(),
+        services: args.tcp.iter().map(|(name, _)| name.clone()).collect(),
+        pid: std::process::id(),
     };
     let book = Arc::new(DeviceFile::watched(owner::devices_file(data)));
     let mut tunnels = TunnelServerConfig::new(Arc::<DeviceFile>::clone(&book), Arc::new(targets));

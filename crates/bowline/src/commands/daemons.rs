@@ -16,12 +16,12 @@ use crate::terminal::{note, printable, say, show, table};
 
 pub(crate) async fn run(command: DaemonsCommand) -> Result<ExitCode, Failure> {
     match command {
-        DaemonsCommand::List { control, json } => {
-            let daemons = owner::daemons(&owner::control_plane(&control, None)?).await?;
+        DaemonsCommand::List { control, data, json } => {
+            let daemons = owner::daemons(&owner::control_plane(&control, data.as_deref())?).await?;
             list(&daemons, json);
         }
-        DaemonsCommand::Rename { control, daemon, name, json } => {
-            let control = owner::control_plane(&control, None)?;
+        DaemonsCommand::Rename { control, data, daemon, name, json } => {
+            let control = owner::control_plane(&control, data.as_deref())?;
             let daemon = owner::find(&control, &daemon).await?;
             control.rename(&DaemonId::new(daemon.id.as_str()), &name).await?;
             match json {
@@ -29,8 +29,8 @@ pub(crate) async fn run(command: DaemonsCommand) -> Result<ExitCode, Failure> {
                 false => say!("{} is called {}", shown(&daemon), printable(&name)),
             }
         }
-        DaemonsCommand::Revoke { control, daemon, json } => {
-            let control = owner::control_plane(&control, None)?;
+        DaemonsCommand::Revoke { control, data, daemon, json } => {
+            let control = owner::control_plane(&control, data.as_deref())?;
             let daemon = owner::find(&control, &daemon).await?;
             control.revoke(&DaemonId::new(daemon.id.as_str())).await?;
             match json {

@@ -28,7 +28,9 @@ pub(crate) async fn run(args: LoginArgs) -> Result<ExitCode, Failure> {
             .kind(FailureKind::Usage));
     }
     let control = ControlPlane::new(args.control.clone(), &key)?;
-    let daemons = owner::daemons(&control).await?;
+    let daemons = owner::daemons(&control).await.map_err(|failure| {
+        failure.hint("check the key, and that the control plane of a relay is at this address")
+    })?;
     let host = control.host();
     let file = Login::store(args.control, key, args.data.as_deref())?;
     match args.json {

@@ -17,7 +17,7 @@ use crate::terminal::{self, note, printable, say, show};
 
 pub(crate) async fn run(args: PairArgs) -> Result<ExitCode, Failure> {
     match &args.accept {
-        Some(text) => accept::run(text, &args).await,
+        Some(text) => accept::run(text.as_deref(), &args).await,
         None => offer(args).await,
     }
 }
@@ -59,7 +59,8 @@ pub(crate) fn invitation(text: &str) -> String {
     let has_colour = io::stdout().is_terminal() && terminal::has_colour();
     let scan = qr::code(text, has_colour).map(|code| format!("{code}\n")).unwrap_or_default();
     format!(
-        "{scan}on the other device, within five minutes:\n  bowline pair --accept {text}\n\nThe code is for \
-         one device. Whoever has it can use this machine as that device: show it to nobody else.\n"
+        "{scan}on the other device, within five minutes:\n  bowline pair --accept\n\nand give it this text when it \
+         asks:\n  {text}\n\nThe code is for one device. Whoever has it can use this machine as that device: show it \
+         to nobody else.\n"
     )
 }

@@ -4,6 +4,7 @@ mod first_model;
 mod relay_link;
 mod welcome;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -97,7 +98,9 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     };
     let ready = Ready { data, model, first_model, cert, reach };
     ready.tell(&gateway, greeting);
+    // A code belongs on a screen, not in a log.
     if greeting == Greeting::Welcome
+        && std::io::stdout().is_terminal()
         && let Some(link) = &link
         && let Some(text) = link.first_invitation().await
     {

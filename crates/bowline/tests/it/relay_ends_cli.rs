@@ -69,7 +69,7 @@ fn what_is_missing_is_named() {
     insta::assert_snapshot!(fails(&["daemons", "list"], Some("http://127.0.0.1:1")), @r"
     error: the control plane at 127.0.0.1:1 cannot be reached
 
-    hint: check --control, and that it runs
+    hint: check that it runs, and its address
     ");
 }
 
@@ -113,7 +113,7 @@ fn a_refused_key_is_said_and_never_shown() {
     insta::assert_snapshot!(said, @r"
     error: the control plane refused: no such key[2J
 
-    hint: check the key in BOWLINE_CONTROL_KEY or --key-file
+    hint: check the key: that of --key-file, BOWLINE_CONTROL_KEY or `bowline login`
     ");
 }
 

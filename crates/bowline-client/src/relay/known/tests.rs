@@ -146,14 +146,31 @@ fn a_pairing_is_kept_with_its_key_and_forgotten_with_its_name() {
     let kept = found.pairing.unwrap();
     assert_eq!((found.key, kept.control), (*identity.key(), control));
     assert_eq!(kept.device.public(), IdentitySecret::from_seed(&[5; 32]).public());
-    // Seen again, it stays; with another key it is no pairing any more.
+    // It stays with the daemon, whatever its key; another daemon is none that it is paired with.
     known.keep("home", &daemon(1), &identity, false).unwrap();
-    assert!(known.look_up("home").unwrap().unwrap().pairing.is_some());
     known.keep("home", &daemon(1), &proven(2, &daemon(1)), true).unwrap();
+    assert!(known.look_up("home").unwrap().unwrap().pairing.is_some());
+    known.keep("home", &daemon(2), &proven(2, &daemon(2)), true).unwrap();
     assert!(known.look_up("home").unwrap().unwrap().pairing.is_none());
     assert_eq!(known.names().unwrap(), ["home"]);
     assert!(known.forget("home").unwrap() && !known.forget("home").unwrap());
     assert!(known.look_up("home").unwrap().is_none());
+}
+
+#[test]
+fn a_pairing_that_was_interrupted_goes_on_with_the_same_key() {
+    let folder = Folder::new();
+    let first = folder.known().begin_pairing(&daemon(1)).unwrap();
+    let again = folder.known().begin_pairing(&daemon(1)).unwrap();
+    assert_eq!((first.was_begun, again.was_begun), (false, true));
+    assert_eq!(first.seed, again.seed);
+    assert_ne!(folder.known().begin_pairing(&daemon(2)).unwrap().seed, first.seed);
+    let pairing =
+        NewPairing { control: "https://c.example/".parse().unwrap(), seed: first.seed.clone() };
+    let identity = proven(1, &daemon(1));
+    folder.known().keep_pairing("home", &daemon(1), &identity, &pairing).unwrap();
+    let next = folder.known().begin_pairing(&daemon(1)).unwrap();
+    assert!(!next.was_begun && next.seed != first.seed, "it is done");
 }
 
 #[test]

@@ -174,25 +174,25 @@ impl Run {
 
     fn happened(&mut self, event: &DaemonEvent) {
         match event {
-            DaemonEvent::Registered { daemon } => {
-                self.daemon_id = Some(daemon.clone());
-                let (invitation, daemon) = (self.invitation.clone(), daemon.clone());
-                let text = move |code: &[u8; 16]| invitation.text(code, &daemon);
-                self.devices.set_pairing_text(Some(Arc::new(text)));
-            }
+            DaemonEvent::Registered { daemon } => self.daemon_id = Some(daemon.clone()),
             DaemonEvent::Online { relay } => {
                 tracing::info!(relay, "reachable through the relay");
-                if let Some(daemon) = self.daemon_id.clone() {
-                    self.tell.send_replace(LinkState::Online { relay: relay.clone(), daemon });
-                }
+                let Some(daemon) = self.daemon_id.clone() else { return };
+                let (invitation, id) = (self.invitation.clone(), daemon.clone());
+                let text = move |code: &[u8; 16]| invitation.text(code, &id);
+                self.devices.set_pairing_text(Some(Arc::new(text)));
+                self.tell.send_replace(LinkState::Online { relay: relay.clone(), daemon });
             }
             DaemonEvent::Lost { reason, .. } => {
                 tracing::warn!(%reason, "not reachable through the relay; trying again");
+                // A code would be of no use now.
+                self.devices.set_pairing_text(None);
                 self.tell.send_replace(LinkState::Lost { why: reason.to_string() });
             }
             DaemonEvent::Replaced { .. } => {
                 let why = "another process with this identity is connected".to_owned();
                 tracing::warn!("not reachable through the relay: {why}");
+                self.devices.set_pairing_text(None);
                 self.tell.send_replace(LinkState::Lost { why });
             }
             DaemonEvent::Closed(closed) => {

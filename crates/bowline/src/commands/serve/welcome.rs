@@ -120,7 +120,7 @@ impl Welcome<'_> {
             writeln!(to, "  {}", self.command("sessions list"))?;
             writeln!(to, "  {}", self.curl())?;
         }
-        if self.reach.is_some() {
+        if let Some(LinkState::Online { .. }) = self.reach {
             writeln!(to, "\nto pair a phone or another machine:")?;
             writeln!(to, "  {}", self.command("pair"))?;
         }

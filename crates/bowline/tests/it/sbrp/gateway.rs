@@ -97,6 +97,9 @@ fn g20_a_device_is_a_credential_of_its_user_with_its_scopes() {
     let (_connect, url) = port(&world, "admin");
     assert_eq!(status(&format!("{url}/v1/users")), 403);
     assert_eq!(status(&format!("{url}/v1/sessions")), 200);
+    let whole = ["connect", "home", "--listen", "127.0.0.1:0", "--service", "http"];
+    let refused = run(&world, "admin", &whole);
+    assert_eq!(refused.status.code(), Some(2), "not for a local port: {refused:?}");
 }
 
 #[test]

@@ -141,3 +141,85 @@ fn standard_input_and_output_lead_to_a_service() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout == sent, "{} bytes", output.stdout.len());
 }
+
+#[test]
+fn g22_what_a_daemon_calls_itself_takes_no_name_that_stands_for_another() {
+    let world = World::start();
+    let one = world.daemon_with(&["--tcp", &echo().to_string()]);
+    let offer = |folder: &str| {
+        let offered = json(&world.device(folder, &["pair", "--json"]).output().unwrap());
+        offered["text"].as_str().unwrap().to_owned()
+    };
+    let accept = |text: &str, more: &[&str]| {
+        let mut args = vec!["pair", "--json", "--accept", text];
+        args.extend(more);
+        world.device("phone", &args).output().unwrap()
+    };
+    assert_eq!(json(&accept(&offer("daemon"), &[]))["name"], "home");
+    // Another machine that calls itself the same, as far as the person knows by accident.
+    let mut other = world.owner(&["daemon", "run", "--json", "--name", "home", "--data"]);
+    other.arg(world.home("other"));
+    let other = Program::start(other);
+    other.event("online");
+    assert_eq!(json(&accept(&offer("other"), &[]))["name"], "home-2");
+    let refused = accept(&offer("other"), &["--name", "home"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("stands for another daemon"), "{refused:?}");
+    let pinged =
+        || json(&world.device("phone", &["connect", "home", "--ping", "--json"]).output().unwrap());
+    let before = pinged()["daemon"].clone();
+    let replaced = accept(&offer("other"), &["--name", "home", "--replace"]);
+    assert_eq!(json(&replaced)["name"], "home");
+    assert_ne!(pinged()["daemon"], before, "the person said so");
+    for bad in ["--name=", "--name=-x", "--name=a\u{1b}b"] {
+        assert_eq!(accept("bowline-pair:", &[bad]).status.code(), Some(2), "{bad}");
+    }
+    drop((one, other));
+}
+
+#[test]
+fn a_code_is_not_used_up_by_a_device_that_cannot_keep_its_key() {
+    let world = World::start();
+    let _daemon = world.daemon_with(&[]);
+    let offered = json(&world.device("daemon", &["pair", "--json"]).output().unwrap());
+    let code = offered["text"].as_str().unwrap();
+    let accept = || world.device("phone", &["pair", "--accept", code]).output().unwrap();
+    let lock = world.home("phone/relay/known.json.lock");
+    std::fs::create_dir_all(&lock).unwrap();
+    assert_eq!(accept().status.code(), Some(1));
+    std::fs::remove_dir(&lock).unwrap();
+    let paired = accept();
+    assert!(paired.status.success(), "{paired:?}");
+    let listed = json(&world.device("daemon", &["devices", "list", "--json"]).output().unwrap());
+    assert_eq!(listed["devices"].as_array().map(Vec::len), Some(1), "{listed}");
+}
+
+#[test]
+fn a_code_that_nobody_could_use_is_not_made() {
+    let world = World::start();
+    let mut daemon = world.daemon_with(&["--tcp", &format!("web={}", echo())]);
+    let unknown = world.device("daemon", &["pair", "--service", "ssh"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    assert!(text(&unknown.stderr).contains("its targets are: web"), "{unknown:?}");
+    daemon.kill();
+    let stopped = world.device("daemon", &["pair"]).output().unwrap();
+    assert_eq!(stopped.status.code(), Some(5), "{stopped:?}");
+    assert!(text(&stopped.stderr).contains("the daemon does not run"), "{stopped:?}");
+}
+
+#[test]
+fn a_connection_over_standard_input_ends_with_its_command() {
+    let world = World::start();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let _daemon = world.daemon_with(&["--tcp", &target]);
+    json(&world.pair("daemon", "phone", &[]));
+    let mut command = world.device("phone", &["connect", "home", "--stdio"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let (mut open, _) = listener.accept().unwrap();
+    open.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    assert!(matches!(open.read(&mut [0; 1]), Err(_) | Ok(0)), "it ends at the target, too");
+}

@@ -19,7 +19,7 @@ fn a_wrong_key_is_refused_by_every_command() {
         assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b""[..]), "{args:?}");
         let said = text(&output.stderr);
         assert!(said.starts_with("error: the control plane refused: "), "{args:?}: {said}");
-        assert!(said.contains("check the key in BOWLINE_CONTROL_KEY"), "{args:?}: {said}");
+        assert!(said.contains("check the key"), "{args:?}: {said}");
         assert!(!said.contains("bck_wrong"), "{said}");
     }
 }
