@@ -165,3 +165,29 @@ fn a_login_is_stored_for_its_owner_alone_and_used_by_later_commands() {
     let pair = ok(&world.pair("gateway", "phone", &[]));
     assert_eq!(pair["name"], "home");
 }
+
+#[test]
+fn g2_a_chat_through_a_relay_shows_what_happens_on_the_way_and_goes_on() {
+    let mut world = World::start();
+    let mut at_home = gateway(&world);
+    ok(&world.pair("gateway", "phone", &[]));
+    let mut command = world.device("phone", &["chat", "--via", "home", "--lines", "--json"]);
+    command.stdin(std::process::Stdio::piped());
+    let mut chat = Program::start(command);
+    let answered = |chat: &Program, words: &str| {
+        while !chat.line().to_string().contains(words) {}
+    };
+    chat.write("echo before it all");
+    answered(&chat, "before it all");
+    // The relay is killed and comes back; then the gateway.
+    world.relay.kill();
+    chat.until_said("lost: ");
+    world.restart_relay();
+    chat.write("echo after the relay");
+    answered(&chat, "after the relay");
+    at_home.kill();
+    chat.until_said("paused: ");
+    let _at_home = gateway(&world);
+    chat.write("echo after the gateway");
+    answered(&chat, "after the gateway");
+}

@@ -50,6 +50,20 @@ impl Program {
         }
     }
 
+    /// Writes a line to its standard input, which has to be piped.
+    pub(crate) fn write(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits until it has said this on stderr.
+    pub(crate) fn until_said(&self, words: &str) {
+        let begun = Instant::now();
+        while !self.said().contains(words) {
+            assert!(begun.elapsed() < DEADLINE, "never `{words}`: {}", self.said());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
     /// Waits for the next event with this name; skips others.
     pub(crate) fn event(&self, name: &str) -> Value {
         loop {
