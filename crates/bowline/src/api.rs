@@ -185,7 +185,8 @@ impl Api {
                     what: format!(
                         "{} may have happened: the gateway at {} did not answer the request or its \
                          retry",
-                        deed.name, self.url
+                        deed.name,
+                        self.place()
                     ),
                     hint: Some(deed.look),
                     kind: FailureKind::Unreachable,
@@ -208,7 +209,7 @@ impl Api {
         &self,
         request: RequestBuilder,
     ) -> Result<(StatusCode, String), reqwest::Error> {
-        terminal::waiting(format_args!("waiting for {}", self.url), exchange(request)).await
+        terminal::waiting(format_args!("waiting for {}", self.place()), exchange(request)).await
     }
 
     fn request(
@@ -263,8 +264,16 @@ impl Api {
         self.call(Method::GET, path, None).await
     }
 
+    /// Where the gateway is, for people.
+    fn place(&self) -> String {
+        match &self.via {
+            Some(via) => format!("`{}`", via.name()),
+            None => self.url.to_string(),
+        }
+    }
+
     fn unheard(&self, error: &reqwest::Error) -> RequestFailure {
-        let url = &self.url;
+        let url = self.place();
         let mut kind = FailureKind::Unreachable;
         let (what, hint) = if error.is_builder() {
             kind = FailureKind::Usage;

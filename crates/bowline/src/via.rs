@@ -19,6 +19,7 @@ use crate::terminal::{self, note, printable};
 /// An open way. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Via {
+    name: String,
     socket: PathBuf,
     states: tokio::sync::Mutex<mpsc::Receiver<WayState>>,
     _tunnel: AbortOnDropHandle<()>,
@@ -63,12 +64,17 @@ impl Via {
         let forwarding = forward_unix(listener, tunnel.opener(), HTTP);
         let (tell, states) = mpsc::channel(STATES);
         Ok(Self {
+            name: printable(name),
             socket,
             states: tokio::sync::Mutex::new(states),
             _tunnel: AbortOnDropHandle::new(tokio::spawn(watch(tunnel, tell))),
             _forwarding: AbortOnDropHandle::new(tokio::spawn(forwarding)),
             _folder: folder,
         })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn socket(&self) -> &Path {
