@@ -6,22 +6,26 @@
 //! | file | what |
 //! |---|---|
 //! | `client` | [`TunnelClient`]: proves its device, reconnects, opens streams |
-//! | `server` | [`TunnelServer`]: lets paired devices in and runs services for them |
+//! | `server` | [`TunnelServer`]: lets paired devices in |
+//! | `tunnels`, `accept` | the tunnels of a daemon, and the services that run for their streams |
 //! | `services` | what a daemon offers: TCP targets, or whatever a program adds |
 //! | `stream` | [`TunnelStream`]: one stream, to read and write |
 //! | `core`, `carry`, `greet` | the shared state, and what carries it over one session |
 //! | `forward`, `splice`, `ping` | local ports, standard input and output, round trips |
 
+mod accept;
 mod carry;
 mod client;
 mod core;
 mod forward;
 mod greet;
+mod peer;
 mod ping;
 mod server;
 mod services;
 mod splice;
 mod stream;
+mod tunnels;
 
 use std::time::Duration;
 
@@ -31,8 +35,9 @@ pub use client::{
 };
 pub use forward::{ForwardError, Forwarding, forward, forward_stdio, forward_unix};
 pub use greet::GreetError;
+pub use peer::TunnelPeer;
 pub use ping::{PingError, Pings};
-pub use server::{TunnelPeer, TunnelServer, TunnelServerConfig};
+pub use server::{TunnelServer, TunnelServerConfig};
 pub use services::{API, HTTP, PING, Services, TcpTargets};
 pub use stream::TunnelStream;
 

@@ -4,6 +4,7 @@
 mod control;
 mod daemon;
 mod device_tokens;
+mod finishing;
 mod forwarding;
 mod identity;
 mod interference;

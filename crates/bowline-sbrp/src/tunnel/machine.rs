@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::positions::Positions;
 use super::record::{self, MOST_DATA, Message, Record};
-use super::stream::{ReadOutcome, StreamState, WriteOutcome};
+use super::stream::{Delivery, ReadOutcome, StreamState, WriteOutcome};
 use super::{LONGEST_SERVICE, MOST_STREAMS, ResetReason, StreamId, TunnelFault};
 
 /// How far the windows of all streams together may grow beyond the first credit of each.
@@ -36,6 +36,8 @@ pub enum TunnelEvent {
     Writable(StreamId),
     /// There is room again for the data of every stream.
     Room,
+    /// The peer has received a stream's end, and so all that was written before.
+    Delivered(StreamId),
     /// The peer needs the tunnel no more.
     Closed,
 }
@@ -50,6 +52,8 @@ pub struct Tunnel {
     /// By how much windows have grown.
     grown: usize,
     closing: Closing,
+    /// The peer needs the tunnel no more: nothing is sent or received after it.
+    peer_closed: bool,
     /// The peer broke a rule: nobody knows what its streams hold.
     broken: Option<TunnelFault>,
 }
@@ -67,7 +71,16 @@ impl Tunnel {
     pub fn new(side: TunnelSide) -> Self {
         let (positions, streams) = (Positions::default(), HashMap::new());
         let closing = Closing::No;
-        Self { side, positions, streams, last: 0, grown: 0, closing, broken: None }
+        Self {
+            side,
+            positions,
+            streams,
+            last: 0,
+            grown: 0,
+            closing,
+            peer_closed: false,
+            broken: None,
+        }
     }
 
     /// How many records were received: what the next hello says.
@@ -84,7 +97,7 @@ impl Tunnel {
     pub fn resume(&mut self, peer_received: u64) -> Result<Vec<TunnelEvent>, TunnelFault> {
         self.broken.map_or(Ok(()), Err)?;
         let made_room = self.positions.resume(peer_received)?;
-        Ok(room(made_room))
+        Ok(self.acknowledged(made_room))
     }
 
     /// The next message for the session.
@@ -112,6 +125,10 @@ impl Tunnel {
 
     pub fn has_said_close(&self) -> bool {
         self.closing == Closing::Said
+    }
+
+    pub fn peer_has_closed(&self) -> bool {
+        self.peer_closed
     }
 
     /// Something was received that was not acknowledged yet.
@@ -152,7 +169,8 @@ impl Tunnel {
         outcome
     }
 
-    /// Takes as much of the bytes as fits into one record.
+    /// Takes as much of the bytes as fits into one record. After the peer's close nobody reads them:
+    /// they are thrown away, so that a program can go on with what it has received.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> WriteOutcome {
         let has_room = self.positions.has_room();
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -163,6 +181,9 @@ impl Tunnel {
         }
         if stream.ended {
             return WriteOutcome::Ended;
+        }
+        if self.peer_closed {
+            return WriteOutcome::Wrote(bytes.len());
         }
         let count = bytes.len().min(MOST_DATA).min(stream.credit);
         if !has_room || (count == 0 && !bytes.is_empty()) {
@@ -181,8 +202,23 @@ impl Tunnel {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if !stream.ended && stream.reset.is_none() {
             stream.ended = true;
+            stream.undelivered_end = (!self.peer_closed).then(|| self.positions.number());
             self.send(&Record::End { stream: id });
         }
+    }
+
+    /// Whether the peer has received all that was written to a stream, and its end.
+    pub fn delivery(&self, id: StreamId) -> Delivery {
+        self.streams
+            .get(&id)
+            .map_or(Delivery::Reset(ResetReason::TunnelLost), StreamState::delivery)
+    }
+
+    /// Whether the peer has ended its direction of a stream that is not reset.
+    pub fn peer_has_ended(&self, id: StreamId) -> bool {
+        self.streams
+            .get(&id)
+            .is_some_and(|stream| stream.peer_has_ended() && stream.reset.is_none())
     }
 
     /// Ends both directions at once.
@@ -214,6 +250,9 @@ impl Tunnel {
     /// goes on in the next one says [`TunnelFault::may_resume`].
     pub fn receive(&mut self, message: &Bytes) -> Result<Vec<TunnelEvent>, TunnelFault> {
         self.broken.map_or(Ok(()), Err)?;
+        if self.peer_closed {
+            return Ok(vec![]);
+        }
         let received = self.read_message(message);
         self.broken = received.as_ref().err().copied().filter(|fault| !fault.may_resume());
         received
@@ -223,9 +262,9 @@ impl Tunnel {
         let (number, record) = match Message::read(message)? {
             Message::Ack { received, sent } => {
                 let made_room = self.positions.acknowledged(received, sent)?;
-                return Ok(room(made_room));
+                return Ok(self.acknowledged(made_room));
             }
-            Message::Close => return Ok(vec![TunnelEvent::Closed]),
+            Message::Close => return Ok(self.peer_closes()),
             Message::Numbered(number, record) => (number, record),
         };
         if self.positions.is_overfull() {
@@ -237,8 +276,38 @@ impl Tunnel {
         }
     }
 
+    /// The peer has received more than before.
+    fn acknowledged(&mut self, made_room: bool) -> Vec<TunnelEvent> {
+        let acked = self.positions.acked();
+        let delivered = self.streams.iter_mut().filter_map(|(id, stream)| {
+            stream.delivered(acked).then_some(TunnelEvent::Delivered(*id))
+        });
+        made_room.then_some(TunnelEvent::Room).into_iter().chain(delivered).collect()
+    }
+
+    /// A client that closes has said all that it had to say on the streams that it ended, and the daemon's
+    /// programs go on with that. The other streams are cut off.
+    fn peer_closes(&mut self) -> Vec<TunnelEvent> {
+        self.peer_closed = true;
+        let mut events = Vec::new();
+        for (id, stream) in &mut self.streams {
+            if self.side == TunnelSide::Daemon && stream.peer_has_ended() {
+                stream.undelivered_end = None;
+            } else {
+                stream.reset(ResetReason::Cancelled);
+            }
+            events.extend([TunnelEvent::Readable(*id), TunnelEvent::Writable(*id)]);
+        }
+        events.push(TunnelEvent::Closed);
+        events
+    }
+
     fn apply(&mut self, record: Record) -> Result<Vec<TunnelEvent>, TunnelFault> {
         use TunnelEvent::{Opened, Readable, Writable};
+        if matches!(record, Record::End { .. } | Record::Reset { .. }) {
+            // Whoever ends a stream may be waiting for it.
+            self.positions.say_soon();
+        }
         match record {
             Record::Open { stream, service } => {
                 if self.side != TunnelSide::Daemon || stream.0 <= self.last {
@@ -289,13 +358,12 @@ impl Tunnel {
     }
 
     fn send(&mut self, record: &Record) {
+        if self.peer_closed {
+            return;
+        }
         let message = record.message(self.positions.number());
         self.positions.add(message);
     }
-}
-
-fn room(made: bool) -> Vec<TunnelEvent> {
-    made.then_some(TunnelEvent::Room).into_iter().collect()
 }
 
 #[cfg(test)]

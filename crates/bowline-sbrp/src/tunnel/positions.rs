@@ -93,6 +93,11 @@ impl Positions {
         self.probe = true;
     }
 
+    /// How many records the peer has, as far as it has said.
+    pub(super) fn acked(&self) -> u64 {
+        self.acked
+    }
+
     pub(super) fn received(&self) -> u64 {
         self.received
     }

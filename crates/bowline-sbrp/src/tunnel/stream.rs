@@ -38,6 +38,17 @@ pub enum WriteOutcome {
     Reset(ResetReason),
 }
 
+/// What became of a stream's own direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// The peer has received everything, and the end.
+    Delivered,
+    /// It is not ended, or the peer has not said that it has the end.
+    Waiting,
+    /// It was cut off before.
+    Reset(ResetReason),
+}
+
 #[derive(Debug)]
 pub(super) struct StreamState {
     unread: Unread,
@@ -53,6 +64,8 @@ pub(super) struct StreamState {
     pub(super) credit: usize,
     peer_ended: bool,
     pub(super) ended: bool,
+    /// The number of the end, until the peer has received it.
+    pub(super) undelivered_end: Option<u64>,
     pub(super) reset: Option<ResetReason>,
 }
 
@@ -67,12 +80,32 @@ impl StreamState {
             credit: FIRST_CREDIT,
             peer_ended: false,
             ended: false,
+            undelivered_end: None,
             reset: None,
         }
     }
 
     pub(super) fn window(&self) -> usize {
         self.window
+    }
+
+    pub(super) fn peer_has_ended(&self) -> bool {
+        self.peer_ended
+    }
+
+    pub(super) fn delivery(&self) -> Delivery {
+        match (self.ended && self.undelivered_end.is_none(), self.reset) {
+            (true, _) => Delivery::Delivered,
+            (false, Some(reason)) => Delivery::Reset(reason),
+            (false, None) => Delivery::Waiting,
+        }
+    }
+
+    /// The peer has received so many records. Whether the end is among them for the first time. Not
+    /// after a reset: the peer also acknowledges what it throws away.
+    pub(super) fn delivered(&mut self, acked: u64) -> bool {
+        let is_there = |end: &mut u64| *end < acked;
+        self.reset.is_none() && self.undelivered_end.take_if(is_there).is_some()
     }
 
     /// Both directions have ended and everything was read.

@@ -296,7 +296,7 @@ fn the_worked_example_is_what_two_ends_say() {
     let stream = StreamId(1);
     let mut channels = shake_hands(&channel_row(&"first".into()));
     let steps = example["steps"].as_array().unwrap();
-    assert_eq!(steps.len(), 14);
+    assert_eq!(steps.len(), 16);
     for row in steps {
         let plaintext = Bytes::from(hex(row, "plaintext_hex"));
         let id = text(row, "id");
@@ -344,6 +344,9 @@ fn the_worked_example_is_what_two_ends_say() {
                 client.acknowledge();
                 (true, client.next_message().unwrap())
             }
+            // At once, without being told to.
+            "daemon-acks-the-end" => (false, daemon.next_message().unwrap()),
+            "client-acks-the-end" => (true, client.next_message().unwrap()),
             "end" => {
                 client.end(stream);
                 (true, client.next_message().unwrap())

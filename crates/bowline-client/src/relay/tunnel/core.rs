@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bowline_sbrp::tunnel::{
-    ReadOutcome, ResetReason, StreamId, Tunnel, TunnelEvent, TunnelFault, TunnelSide, WriteOutcome,
+    Delivery, ReadOutcome, ResetReason, StreamId, Tunnel, TunnelEvent, TunnelFault, TunnelSide,
+    WriteOutcome,
 };
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
@@ -31,8 +32,6 @@ struct CoreState {
     waiting: HashMap<StreamId, StreamWakers>,
     /// Where opened streams go, at the daemon. Bounded by the tunnel's limit of streams.
     accepted: Option<mpsc::UnboundedSender<Accepted>>,
-    /// The peer needs the tunnel no more.
-    peer_closed: bool,
     /// The session that carries the tunnel now.
     carrier: Carrier,
 }
@@ -46,6 +45,8 @@ pub(super) struct Carrier(u64);
 struct StreamWakers {
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Those who wait until the peer has received everything.
+    finishers: Vec<Waker>,
 }
 
 impl TunnelCore {
@@ -60,8 +61,7 @@ impl TunnelCore {
 
     fn new(side: TunnelSide, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
         let (tunnel, waiting) = (Tunnel::new(side), HashMap::new());
-        let (carrier, peer_closed) = (Carrier::default(), false);
-        let state = CoreState { tunnel, waiting, accepted, peer_closed, carrier };
+        let state = CoreState { tunnel, waiting, accepted, carrier: Carrier::default() };
         Arc::new(Self { state: Mutex::new(state), messages: Notify::new() })
     }
 
@@ -123,6 +123,21 @@ impl TunnelCore {
         self.change(|state| state.tunnel.end(id));
     }
 
+    /// Ready when the peer has received everything up to the end, or will not.
+    pub(super) fn poll_delivered(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Delivery> {
+        let mut state = self.state();
+        match state.tunnel.delivery(id) {
+            Delivery::Waiting => {
+                let finishers = &mut state.waiting.entry(id).or_default().finishers;
+                if !finishers.iter().any(|one| one.will_wake(cx.waker())) {
+                    finishers.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+            delivery => Poll::Ready(delivery),
+        }
+    }
+
     pub(super) fn reset(&self, id: StreamId, reason: ResetReason) {
         self.change(|state| state.tunnel.reset(id, reason));
     }
@@ -179,7 +194,12 @@ impl TunnelCore {
     /// Either end has said that the tunnel is needed no more.
     pub(super) fn is_closed(&self) -> bool {
         let state = self.state();
-        state.peer_closed || state.tunnel.has_said_close()
+        state.tunnel.peer_has_closed() || state.tunnel.has_said_close()
+    }
+
+    /// Whether a stream's service can go on without the peer: it has everything that the peer wrote.
+    pub(super) fn peer_has_ended(&self, id: StreamId) -> bool {
+        self.state().tunnel.peer_has_ended(id)
     }
 
     pub(super) fn acknowledge(&self) {
@@ -226,7 +246,8 @@ impl TunnelCore {
         {
             let mut state = self.state();
             for id in state.tunnel.abort() {
-                state.wake(id, true, true, &mut woken);
+                state.wake_reader(id, &mut woken);
+                state.wake_writer(id, &mut woken);
             }
             state.accepted = None;
         }
@@ -250,9 +271,10 @@ impl CoreState {
                     }
                 }
             }
-            TunnelEvent::Readable(id) => self.wake(id, true, false, woken),
-            TunnelEvent::Writable(id) => self.wake(id, false, true, woken),
-            TunnelEvent::Closed => self.peer_closed = true,
+            TunnelEvent::Readable(id) => self.wake_reader(id, woken),
+            TunnelEvent::Writable(id) | TunnelEvent::Delivered(id) => self.wake_writer(id, woken),
+            // No stream is opened any more.
+            TunnelEvent::Closed => self.accepted = None,
             TunnelEvent::Room => {
                 let writers = self.waiting.values_mut().filter_map(|one| one.writer.take());
                 woken.extend(writers);
@@ -260,10 +282,15 @@ impl CoreState {
         }
     }
 
-    fn wake(&mut self, id: StreamId, reader: bool, writer: bool, woken: &mut Vec<Waker>) {
+    fn wake_reader(&mut self, id: StreamId, woken: &mut Vec<Waker>) {
+        woken.extend(self.waiting.get_mut(&id).and_then(|waiting| waiting.reader.take()));
+    }
+
+    /// And who waits until everything has arrived.
+    fn wake_writer(&mut self, id: StreamId, woken: &mut Vec<Waker>) {
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
-        woken.extend(waiting.reader.take_if(|_| reader));
-        woken.extend(waiting.writer.take_if(|_| writer));
+        woken.extend(waiting.writer.take());
+        woken.append(&mut waiting.finishers);
     }
 }
 

@@ -107,7 +107,8 @@ pub async fn forward_unix(listener: UnixListener, opener: TunnelOpener, service:
     }
 }
 
-/// Joins standard input and output with a service, until both have ended.
+/// Joins standard input and output with a service, until both have ended and the daemon has received all
+/// of the input.
 pub async fn forward_stdio(opener: &TunnelOpener, service: &str) -> Result<(), ForwardError> {
     let stream = opener.open(service, Forwarding::default().patience).await?;
     Ok(copy_both(tokio::io::stdin(), tokio::io::stdout(), stream).await?)

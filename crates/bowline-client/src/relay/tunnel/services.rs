@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::server::TunnelPeer;
+use super::peer::TunnelPeer;
 use super::splice::splice;
 use super::stream::TunnelStream;
 

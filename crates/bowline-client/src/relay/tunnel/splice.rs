@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::stream::TunnelStream;
 
-/// Copies both directions to their ends. If either is interrupted, or this future is dropped before,
+/// Copies both directions to their ends, and waits until the peer has received them. If either is interrupted, or this future is dropped before,
 /// the TCP connections at both ends are reset: a truncated download never looks complete.
 pub(super) async fn splice(mut tcp: TcpStream, stream: TunnelStream) -> io::Result<()> {
     // From here on every return resets the connection, until both directions have ended.
@@ -25,12 +25,16 @@ pub(super) async fn copy_both(
     mut to: impl AsyncWrite + Unpin,
     stream: TunnelStream,
 ) -> io::Result<()> {
+    let finished = stream.finished();
     let (mut from_far, mut to_far) = tokio::io::split(stream);
     let there = async {
         let mut buffer = vec![0; PIECE];
         loop {
             match from.read(&mut buffer).await? {
-                0 => return to_far.shutdown().await,
+                0 => {
+                    to_far.shutdown().await?;
+                    return finished.await;
+                }
                 count => to_far.write_all(&buffer[..count]).await?,
             }
         }

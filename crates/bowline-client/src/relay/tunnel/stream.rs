@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bowline_sbrp::tunnel::{ReadOutcome, ResetReason, StreamId, WriteOutcome};
+use bowline_sbrp::tunnel::{Delivery, ReadOutcome, ResetReason, StreamId, WriteOutcome};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -24,6 +24,24 @@ pub struct TunnelStream {
 impl TunnelStream {
     pub(super) fn new(core: Arc<TunnelCore>, id: StreamId) -> Self {
         Self { core: Some(core), id }
+    }
+
+    pub(super) fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Completes when the peer has received everything that was written and the end, or with an error when
+    /// the stream was cut off before. What was written is in this process's memory until then. It waits
+    /// for a shutdown, and has to complete before the stream is dropped.
+    pub fn finished(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        let (core, id) = (self.core.clone(), self.id);
+        async move {
+            let core = core.ok_or(io::ErrorKind::NotConnected)?;
+            match std::future::poll_fn(|cx| core.poll_delivered(id, cx)).await {
+                Delivery::Delivered | Delivery::Waiting => Ok(()),
+                Delivery::Reset(reason) => Err(reset(reason)),
+            }
+        }
     }
 
     /// Ends both directions and says why.
@@ -90,6 +108,7 @@ impl AsyncWrite for TunnelStream {
         Poll::Ready(Ok(()))
     }
 
+    /// Does not wait for the peer; [`TunnelStream::finished`] does.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.core()?.end(self.id);
         Poll::Ready(Ok(()))

@@ -19,10 +19,10 @@ use super::world::{World, until};
 use crate::gateway::within;
 
 /// A port here that leads to the daemon's target.
-struct Port {
+pub(super) struct Port {
     address: String,
     events: mpsc::UnboundedReceiver<&'static str>,
-    refusals: mpsc::UnboundedReceiver<Option<ResetReason>>,
+    pub(super) refusals: mpsc::UnboundedReceiver<Option<ResetReason>>,
     _task: JoinHandle<()>,
 }
 
@@ -31,7 +31,7 @@ impl Port {
         Self::over(world.tunnel(), forwarding).await
     }
 
-    async fn over(mut tunnel: TunnelClient, forwarding: Forwarding) -> Self {
+    pub(super) async fn over(mut tunnel: TunnelClient, forwarding: Forwarding) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (tell, events) = mpsc::unbounded_channel();
@@ -61,7 +61,7 @@ impl Port {
         Self { address, events, refusals, _task: task }
     }
 
-    async fn connect(&self) -> TcpStream {
+    pub(super) async fn connect(&self) -> TcpStream {
         TcpStream::connect(&self.address).await.unwrap()
     }
 

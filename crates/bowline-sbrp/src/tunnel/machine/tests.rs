@@ -316,6 +316,101 @@ fn more_streams_than_allowed_are_refused() {
     assert_eq!(world.client.open("tcp"), None);
 }
 
+/// Takes what one end has to send to the other.
+fn pass(from: &mut Tunnel, to: &mut Tunnel) -> Vec<TunnelEvent> {
+    let messages: Vec<_> = std::iter::from_fn(|| from.next_message()).collect();
+    messages.iter().flat_map(|message| to.receive(message).unwrap()).collect()
+}
+
+#[test]
+fn g2_an_end_is_acknowledged_at_once_and_then_all_before_it_is_delivered() {
+    let World { mut client, mut daemon, .. } = World::new();
+    let id = client.open("tcp").unwrap();
+    client.write(id, b"all of it");
+    pass(&mut client, &mut daemon);
+    assert!(daemon.owes_ack() && !daemon.has_message(), "data alone is acknowledged later");
+    assert_eq!(client.delivery(id), Delivery::Waiting, "not ended");
+    client.end(id);
+    assert_eq!(client.delivery(id), Delivery::Waiting, "not sent");
+    pass(&mut client, &mut daemon);
+    daemon.write(id, b"an answer waits behind the acknowledgement");
+    let ack = daemon.next_message().unwrap();
+    assert_eq!(client.receive(&ack), Ok(vec![TunnelEvent::Delivered(id)]));
+    assert_eq!(client.delivery(id), Delivery::Delivered);
+    client.abort();
+    assert_eq!(client.delivery(id), Delivery::Delivered, "what is delivered stays so");
+}
+
+#[test]
+fn g2_an_end_whose_acknowledgement_was_lost_is_delivered_by_the_next_session() {
+    let World { mut client, mut daemon, .. } = World::new();
+    let id = client.open("tcp").unwrap();
+    client.end(id);
+    pass(&mut client, &mut daemon);
+    assert_eq!(client.resume(daemon.received()), Ok(vec![TunnelEvent::Delivered(id)]));
+    assert_eq!(client.resume(daemon.received()), Ok(vec![]), "told once");
+}
+
+#[test]
+fn g2_what_the_peer_throws_away_is_not_delivered() {
+    let World { mut client, mut daemon, .. } = World::new();
+    let id = client.open("tcp").unwrap();
+    pass(&mut client, &mut daemon);
+    client.write(id, b"nobody reads this");
+    client.end(id);
+    // The daemon drops the stream, and then acknowledges what it ignores.
+    daemon.forget(id);
+    pass(&mut daemon, &mut client);
+    assert!(client.has_message());
+    assert_eq!(client.next_message().unwrap()[0], 0x20, "a reset is acknowledged at once, too");
+    pass(&mut client, &mut daemon);
+    pass(&mut daemon, &mut client);
+    assert_eq!(client.delivery(id), Delivery::Reset(ResetReason::Cancelled));
+    client.forget(id);
+    assert_eq!(client.delivery(id), Delivery::Reset(ResetReason::TunnelLost));
+}
+
+#[test]
+fn g2_after_a_close_the_daemon_goes_on_with_the_streams_that_were_ended() {
+    let World { mut client, mut daemon, .. } = World::new();
+    let (ended, open) = (client.open("tcp").unwrap(), client.open("tcp").unwrap());
+    for id in [ended, open] {
+        client.write(id, b"last words");
+    }
+    client.end(ended);
+    client.close();
+    let events = pass(&mut client, &mut daemon);
+    assert_eq!(events.last(), Some(&TunnelEvent::Closed));
+    assert!(daemon.peer_has_closed());
+    assert!(daemon.peer_has_ended(ended) && !daemon.peer_has_ended(open));
+    assert_eq!(read_all(&mut daemon, ended), b"last words");
+    assert_eq!(daemon.read(ended, 1), ReadOutcome::End);
+    // Nobody reads the answer. It does not stop the service, however long it is.
+    let long = vec![7; 4 * WINDOW];
+    assert_eq!(daemon.write(ended, &long), WriteOutcome::Wrote(long.len()));
+    daemon.end(ended);
+    assert_eq!(daemon.delivery(ended), Delivery::Delivered);
+    let reset = ResetReason::Cancelled;
+    assert_eq!(daemon.read(open, 9), ReadOutcome::Reset(reset));
+    assert_eq!(daemon.write(open, b"x"), WriteOutcome::Reset(reset));
+    daemon.forget(ended);
+    daemon.forget(open);
+    let sent: Vec<_> = std::iter::from_fn(|| daemon.next_message()).collect();
+    assert!(sent.iter().all(|message| message[0] == 0x20), "{sent:?}");
+}
+
+#[test]
+fn g2_a_daemon_that_closes_cannot_make_a_client_believe_that_it_has_everything() {
+    let mut client = Tunnel::new(TunnelSide::Client);
+    let id = client.open("tcp").unwrap();
+    client.receive(&Record::End { stream: id }.message(0)).unwrap();
+    client.receive(&Message::close()).unwrap();
+    let reset = ResetReason::Cancelled;
+    assert_eq!(client.write(id, b"x"), WriteOutcome::Reset(reset));
+    client.end(id);
+    assert_eq!(client.delivery(id), Delivery::Reset(reset));
+}
+
 #[derive(Debug, Clone)]
 enum Op {
     Open,
@@ -357,7 +452,8 @@ fn a_close_follows_what_was_written_before() {
         world.deliver();
     }
     assert_eq!(read_all(&mut world.daemon, id), b"last words");
-    assert_eq!(world.daemon.receive(&last), Ok(vec![TunnelEvent::Closed]));
+    let events = world.daemon.receive(&last).unwrap();
+    assert_eq!(events.last(), Some(&TunnelEvent::Closed));
 }
 
 proptest! {
