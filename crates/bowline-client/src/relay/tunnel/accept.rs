@@ -45,4 +45,6 @@ pub(super) async fn accept(
         }
     }
     while running.join_next().await.is_some() {}
+    // A service may have handed its stream on.
+    core.without_streams().await;
 }

@@ -24,6 +24,8 @@ pub(super) struct TunnelCore {
     state: Mutex<CoreState>,
     /// There may be a message for the session.
     messages: Notify,
+    /// The last stream was dropped.
+    emptied: Notify,
 }
 
 #[derive(Debug)]
@@ -62,7 +64,8 @@ impl TunnelCore {
     fn new(side: TunnelSide, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
         let (tunnel, waiting) = (Tunnel::new(side), HashMap::new());
         let state = CoreState { tunnel, waiting, accepted, carrier: Carrier::default() };
-        Arc::new(Self { state: Mutex::new(state), messages: Notify::new() })
+        let (messages, emptied) = (Notify::new(), Notify::new());
+        Arc::new(Self { state: Mutex::new(state), messages, emptied })
     }
 
     fn state(&self) -> MutexGuard<'_, CoreState> {
@@ -143,10 +146,14 @@ impl TunnelCore {
     }
 
     pub(super) fn forget(&self, id: StreamId) {
-        self.change(|state| {
+        let is_last = self.change(|state| {
             state.tunnel.forget(id);
             state.waiting.remove(&id);
+            state.tunnel.streams() == 0
         });
+        if is_last {
+            self.emptied.notify_one();
+        }
     }
 
     // For the task that carries messages.
@@ -161,6 +168,13 @@ impl TunnelCore {
 
     pub(super) fn streams(&self) -> usize {
         self.state().tunnel.streams()
+    }
+
+    /// Returns when programs have dropped all streams. For one who waits.
+    pub(super) async fn without_streams(&self) {
+        while self.streams() > 0 {
+            self.emptied.notified().await;
+        }
     }
 
     /// The peer has received so many records; the others are sent in this session.

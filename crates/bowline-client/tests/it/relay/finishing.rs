@@ -1,15 +1,19 @@
 //! The end of a transfer: what a program wrote before it closed its tunnel arrives, or it is told (G2).
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bowline_client::relay::tunnel::{
-    DeviceIdentity, Forwarding, Pings, TunnelClient, TunnelStream,
+    DeviceIdentity, Forwarding, Pings, Services, TunnelClient, TunnelPeer, TunnelServerConfig,
+    TunnelStream,
 };
 use bowline_sbrp::control::Role;
 use bowline_sbrp::tunnel::ResetReason;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 
 use super::forwarding::Port;
 use super::world::World;
@@ -86,6 +90,43 @@ async fn g2_a_stream_that_was_opened_and_ended_right_before_the_close_is_served(
     let mut heard = Vec::new();
     within("the end", tcp.read_to_end(&mut heard)).await.unwrap();
     assert!(heard == [7; FIRST_CREDIT], "{} bytes", heard.len());
+}
+
+/// Hands its streams on, as a gateway does.
+#[derive(Debug)]
+struct HandsOn(mpsc::UnboundedSender<TunnelStream>);
+
+#[async_trait]
+impl Services for HandsOn {
+    fn names(&self) -> Vec<String> {
+        vec!["tcp".into()]
+    }
+
+    async fn run(&self, _: TunnelPeer, _: String, stream: TunnelStream) {
+        let _ = self.0.send(stream);
+    }
+}
+
+#[tokio::test]
+async fn g2_a_stream_that_a_service_handed_on_is_served_after_the_close() {
+    let world = World::start().await;
+    let (hand_on, mut streams) = mpsc::unbounded_channel();
+    let mut config = TunnelServerConfig::new(world.book(), Arc::new(HandsOn(hand_on)));
+    config.allow_unpaired = true;
+    let _daemon = world.serving_with(config).await;
+    let tunnel = world.tunnel();
+    let mut stream = tunnel.opener().open("tcp", Duration::from_secs(10)).await.unwrap();
+    stream.write_all(b"last words").await.unwrap();
+    stream.shutdown().await.unwrap();
+    close(&world, tunnel).await;
+    let mut there = within("the stream", streams.recv()).await.unwrap();
+    let mut heard = Vec::new();
+    within("the end", there.read_to_end(&mut heard)).await.unwrap();
+    assert_eq!(heard, b"last words");
+    // Its server is not interrupted by an answer that nobody reads.
+    there.write_all(&[8; MUCH]).await.unwrap();
+    there.shutdown().await.unwrap();
+    within("the end", there.finished()).await.unwrap();
 }
 
 #[tokio::test]
