@@ -230,7 +230,9 @@ async fn watch_file(path: PathBuf, changes: watch::Sender<u64>) {
     let look = |path: &Path| {
         let meta = std::fs::metadata(path).ok()?;
         use std::os::unix::fs::MetadataExt as _;
-        Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+        // Changes of the mode or the owner count: they decide whether the file can be used.
+        let changed = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
+        Some((meta.ino(), meta.len(), changed))
     };
     let mut last = look(&path);
     loop {
@@ -262,3 +264,28 @@ const MOST_CODES: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Attempts to pair: ten at once, and then one in ten seconds.
 const ATTEMPTS: Rate = Rate { burst: 10, every: Duration::from_secs(10) };
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_becomes_readable_by_others_counts_as_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.json");
+        DeviceFile::new(&path).offer(vec![]).unwrap();
+        let book = DeviceFile::watched(&path);
+        let mut changed = book.changed();
+        changed.mark_unchanged();
+        // Until the watching task has seen it as it is.
+        tokio::task::yield_now().await;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        tokio::time::timeout(Duration::from_secs(10), changed.changed())
+            .await
+            .expect("the change is noticed")
+            .unwrap();
+        assert!(book.all().await.is_err());
+    }
+}

@@ -8,6 +8,7 @@
 //! | `client` | [`TunnelClient`]: proves its device, reconnects, opens streams |
 //! | `server` | [`TunnelServer`]: lets paired devices in |
 //! | `tunnels`, `accept` | the tunnels of a daemon, and the services that run for their streams |
+//! | `revocation` | ends the tunnels of devices that were revoked |
 //! | `services` | what a daemon offers: TCP targets, or whatever a program adds |
 //! | `stream` | [`TunnelStream`]: one stream, to read and write |
 //! | `core`, `carry`, `greet` | the shared state, and what carries it over one session |
@@ -21,6 +22,7 @@ mod forward;
 mod greet;
 mod peer;
 mod ping;
+mod revocation;
 mod server;
 mod services;
 mod splice;

@@ -4,18 +4,21 @@
 //! - Nothing is opened before a proof was accepted (SBRP-PEER-01): an unpaired client gets one answer
 //!   and no more.
 //! - A tunnel belongs to the device that began it: no other one resumes it.
-//! - A device that was revoked loses its sessions and tunnels at once.
+//! - A device that was revoked loses its sessions and tunnels at once (`revocation`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline_sbrp::peer::Claim;
 use bowline_sbrp::tunnel::{Hello, HelloFault, HelloReply, Welcome, refusal_for_version_1};
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::KEEP;
 use super::carry::carry;
 use super::greet::{GreetError, hear};
 use super::peer::TunnelPeer;
+use super::revocation::end_revoked;
 use super::services::Services;
 use super::tunnels::Tunnels;
 use crate::relay::devices::{BookError, DeviceBook, PairError};
@@ -50,17 +53,23 @@ impl TunnelServerConfig {
 pub struct TunnelServer {
     config: Arc<TunnelServerConfig>,
     tunnels: Arc<Tunnels>,
+    /// Asks for a look at the book.
+    look: Arc<Notify>,
+    /// Ends the tunnels of revoked devices; runs from the first session on.
+    watching: Arc<OnceLock<AbortOnDropHandle<()>>>,
 }
 
 impl TunnelServer {
     pub fn new(config: TunnelServerConfig) -> Self {
         let tunnels = Tunnels::new(config.keep, config.linger);
-        Self { config: Arc::new(config), tunnels }
+        let (look, watching) = (Arc::new(Notify::new()), Arc::default());
+        Self { config: Arc::new(config), tunnels, look, watching }
     }
 
     /// Serves one session until it ends. Dropping the future ends the session; its tunnel waits for
     /// the next one.
     pub async fn serve(&self, mut session: Session) -> Result<(), GreetError> {
+        self.watch();
         let message = hear(&mut session, HELLO_WITHIN).await?;
         let mut book_changed = self.config.book.changed();
         book_changed.mark_unchanged();
@@ -81,23 +90,30 @@ impl TunnelServer {
             session.send(HelloReply::Busy.message()).await?;
             return Err(GreetError::Refused(HelloReply::Busy));
         };
+        if book_changed.has_changed().unwrap_or(true) {
+            // Whoever looked then did not see this tunnel.
+            self.look.notify_one();
+        }
         let mut services = services.names();
         services.retain(|service| peer.may_open(service));
         let welcome = Welcome { resumed, name: self.config.name.clone(), services };
         session.send(HelloReply::Welcome(welcome).message()).await?;
-        let revoked = self.revoked(peer.clone(), book_changed);
         tokio::select! {
             end = carry(session, &tunnel.core, carrier) => {
                 tracing::debug!(%end, "a device's session ended");
                 Ok(())
             }
             () = tunnel.session.cancelled() => Ok(()),
-            () = revoked => {
-                tracing::info!("a device was revoked: its tunnels are closed");
-                self.tunnels.retain(|other| other.key() != peer.key());
-                Err(GreetError::Refused(HelloReply::NotPaired))
-            }
         }
+    }
+
+    fn watch(&self) {
+        self.watching.get_or_init(|| {
+            let book = Arc::clone(&self.config.book);
+            let changed = book.changed();
+            let (look, tunnels) = (Arc::clone(&self.look), Arc::downgrade(&self.tunnels));
+            AbortOnDropHandle::new(tokio::spawn(end_revoked(book, changed, look, tunnels)))
+        });
     }
 
     /// Who this is, if they may come in.
@@ -137,21 +153,6 @@ impl TunnelServer {
             },
         };
         Ok((hello, peer))
-    }
-
-    /// Returns when the peer's device may not use the daemon any more.
-    async fn revoked(&self, peer: TunnelPeer, mut changed: tokio::sync::watch::Receiver<u64>) {
-        let TunnelPeer::Device(device) = peer else { return std::future::pending().await };
-        loop {
-            if changed.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-            match self.config.book.find(&device.key).await {
-                Ok(Some(now)) if now == *device => {}
-                Ok(_) => return,
-                Err(error) => tracing::warn!(%error, "cannot tell whether a device was revoked"),
-            }
-        }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
 use super::forwarding::Port;
-use super::world::World;
+use super::world::{World, identity};
 use crate::gateway::within;
 
 /// More than what one window holds.
@@ -153,6 +153,25 @@ async fn services_of_a_closed_tunnel_end_with_their_server() {
     let (stream, mut tcp) = joined(&tunnel, &target).await;
     leave(&world, tunnel, stream).await;
     daemon.abort();
+    let cut_off = async { while tcp.write_all(b"x").await.is_ok() {} };
+    within("the reset", cut_off).await;
+}
+
+#[tokio::test]
+async fn sbrp_peer_01_services_of_a_closed_tunnel_end_when_their_device_is_revoked() {
+    let world = World::start().await;
+    let (address, target) = narrow_target();
+    let book = world.book();
+    let code = book.offer(vec![]).unwrap();
+    let mut config = world.tunnels(Some(address));
+    config.allow_unpaired = true;
+    let _daemon = world.serving_with(config).await;
+    let (device, name) = (Arc::new(identity(7)), "phone".into());
+    let phone = DeviceIdentity::Pairing { device, code, name };
+    let tunnel = TunnelClient::connect(world.client_config(), phone);
+    let (stream, mut tcp) = joined(&tunnel, &target).await;
+    leave(&world, tunnel, stream).await;
+    assert!(book.revoke("phone").unwrap().is_some());
     let cut_off = async { while tcp.write_all(b"x").await.is_ok() {} };
     within("the reset", cut_off).await;
 }

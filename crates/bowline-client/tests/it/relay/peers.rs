@@ -142,6 +142,31 @@ async fn sbrp_peer_01_a_revoked_device_is_cut_off_and_stays_out() {
 }
 
 #[tokio::test]
+async fn sbrp_peer_01_a_revoked_device_that_is_away_loses_its_connections() {
+    let world = World::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let book = world.book();
+    let code = book.offer(vec![]).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let _daemon = world.serving_with(world.tunnels(Some(address))).await;
+    let mut phone = tunnel(&world, pairing(7, code));
+    within("the pairing", phone.connected()).await.unwrap();
+    phone.close().await;
+    // A session that is lost without a close: its tunnel is kept.
+    let (client, session, reply) = greeted(&world, 7, 1).await;
+    assert!(matches!(reply, HelloReply::Welcome(_)), "{reply:?}");
+    let open = [&[0x10][..], &[0; 8], &[0, 0, 0, 1], b"tcp"].concat();
+    session.send(open).await.unwrap();
+    let (mut target, _) = within("a connection", listener.accept()).await.unwrap();
+    drop(session);
+    client.close().await;
+    let kept = tokio::time::timeout(Duration::from_millis(50), target.read(&mut [0; 1])).await;
+    assert!(kept.is_err(), "{kept:?}");
+    assert!(book.revoke("phone").unwrap().is_some());
+    within("the end", target.read(&mut [0; 1])).await.unwrap_err();
+}
+
+#[tokio::test]
 async fn sbrp_peer_01_a_device_uses_the_services_that_it_may_use() {
     let world = World::start().await;
     let (address, connections) = target().await;
