@@ -3,6 +3,9 @@
 //! A daemon asks its [`DeviceBook`] in every session. `bowline daemon run` keeps the book in a file
 //! ([`crate::relay::DeviceFile`]); a gateway keeps it among the credentials of its users.
 
+#[cfg(test)]
+pub(super) mod test_book;
+
 use std::fmt;
 
 use async_trait::async_trait;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_sbrp::api::Registered;
+use bowline_sbrp::api::{DeviceKey, Registered};
 use bowline_sbrp::daemon::Daemon;
 use bowline_sbrp::id::DaemonId;
 use tokio::sync::{mpsc, watch};
@@ -139,9 +139,15 @@ impl DaemonConnector {
             let failed = move |error| {
                 let _ = events.try_send(DaemonEvent::DevicesNotTold(error));
             };
-            let (control, presence) = (registrar.control.clone(), presence.subscribe());
-            let telling = keep_told(control, id.clone(), book, presence, failed);
-            AbortOnDropHandle::new(tokio::spawn(telling))
+            let (control, daemon, presence) =
+                (registrar.control.clone(), id.clone(), presence.subscribe());
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let tell = |devices: Vec<DeviceKey>| {
+                    let (control, daemon) = (&control, &daemon);
+                    async move { control.set_devices(daemon, &devices).await }
+                };
+                keep_told(book, presence, tell, failed).await;
+            }))
         });
         let machine = Daemon::new(id.clone(), identity, resumable, most_sessions);
         let fingerprint = registrar.key.fingerprint();

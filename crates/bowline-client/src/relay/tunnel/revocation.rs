@@ -72,63 +72,16 @@ const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use async_trait::async_trait;
-    use bowline_sbrp::identity::{IdentityKey, IdentitySecret};
-    use bowline_sbrp::peer::PairingClaim;
     use bowline_sbrp::tunnel::TunnelId;
     use tokio_util::task::AbortOnDropHandle;
 
-    use super::super::services::TcpTargets;
+    use super::super::services::{Services, TcpTargets};
     use super::super::tunnels::HeldTunnel;
     use super::*;
-    use crate::relay::devices::{PairError, WaitingCode};
-
-    /// `None`: it cannot be read.
-    #[derive(Debug)]
-    struct Book(Mutex<Option<Vec<PairedDevice>>>, watch::Sender<u64>);
-
-    impl Book {
-        fn set(&self, devices: Option<Vec<PairedDevice>>) {
-            *self.0.lock().unwrap() = devices;
-        }
-
-        fn change(&self) {
-            self.1.send_modify(|count| *count += 1);
-        }
-    }
-
-    #[async_trait]
-    impl DeviceBook for Book {
-        async fn find(&self, _: &IdentityKey) -> Result<Option<PairedDevice>, BookError> {
-            unreachable!("the whole book is read")
-        }
-
-        async fn pair(&self, _: &PairingClaim) -> Result<PairedDevice, PairError> {
-            unreachable!("nobody pairs")
-        }
-
-        async fn all(&self) -> Result<Vec<PairedDevice>, BookError> {
-            self.0.lock().unwrap().clone().ok_or_else(|| BookError("broken".into()))
-        }
-
-        async fn codes(&self) -> Result<Vec<WaitingCode>, BookError> {
-            unreachable!("nobody pairs")
-        }
-
-        fn changed(&self) -> watch::Receiver<u64> {
-            self.1.subscribe()
-        }
-    }
-
-    fn device(seed: u8) -> PairedDevice {
-        let key = IdentitySecret::from_seed(&[seed; 32]).public();
-        PairedDevice { id: seed.to_string(), key, name: "phone".into(), services: vec![] }
-    }
+    use crate::relay::devices::test_book::{TestBook, device};
 
     struct World {
-        book: Arc<Book>,
+        book: Arc<TestBook>,
         tunnels: Arc<Tunnels>,
         look: Arc<Notify>,
         _watching: AbortOnDropHandle<()>,
@@ -136,12 +89,12 @@ mod tests {
 
     impl World {
         fn new(devices: &[u8]) -> Self {
-            let devices = devices.iter().copied().map(device).collect();
-            let book = Arc::new(Book(Mutex::new(Some(devices)), watch::Sender::new(0)));
+            let book = Arc::<TestBook>::default();
+            book.set(Some(devices.iter().copied().map(device).collect()));
             let hour = Duration::from_secs(3600);
             let (tunnels, look) = (Tunnels::new(hour, hour), Arc::new(Notify::new()));
             let watching = end_revoked(
-                Arc::<Book>::clone(&book),
+                Arc::<TestBook>::clone(&book),
                 book.changed(),
                 Arc::clone(&look),
                 Arc::downgrade(&tunnels),
@@ -151,8 +104,7 @@ mod tests {
         }
 
         fn tunnel(&self, peer: &TunnelPeer) -> HeldTunnel {
-            let services: Arc<dyn super::super::services::Services> =
-                Arc::new(TcpTargets::default());
+            let services: Arc<dyn Services> = Arc::new(TcpTargets::default());
             let id = TunnelId::from_random([1; 16]);
             self.tunnels.hold(id, None, peer, &services).unwrap().0
         }
@@ -174,7 +126,7 @@ mod tests {
         let plain = world.tunnel(&TunnelPeer::Plain);
         let renamed = PairedDevice { name: "tablet".into(), ..device(2) };
         world.book.set(Some(vec![renamed, device(3)]));
-        world.book.change();
+        world.book.tell();
         after(0.1).await;
         assert_eq!(held.each_ref().map(|one| one.session.is_cancelled()), [true, true, false]);
         assert!(!plain.session.is_cancelled());
@@ -189,7 +141,7 @@ mod tests {
         after(60.0).await;
         assert!(!session.is_cancelled(), "it waits");
         world.book.set(Some(vec![]));
-        world.book.change();
+        world.book.tell();
         after(0.1).await;
         assert!(session.is_cancelled());
         assert_eq!(Arc::strong_count(&core), 1, "nothing holds it any more");
@@ -200,7 +152,7 @@ mod tests {
         let world = World::new(&[1, 2]);
         let (gone, stays) = (world.of_device(1), world.of_device(2));
         world.book.set(None);
-        world.book.change();
+        world.book.tell();
         after(2.5).await;
         assert!(!gone.session.is_cancelled(), "unknown, for now");
         // Readable again, and nothing else changes.
@@ -216,7 +168,7 @@ mod tests {
         let world = World::new(&[1]);
         let (phone, plain) = (world.of_device(1), world.tunnel(&TunnelPeer::Plain));
         world.book.set(None);
-        world.book.change();
+        world.book.tell();
         after(4.5).await;
         assert!(!phone.session.is_cancelled());
         after(2.0).await;
