@@ -40,6 +40,9 @@ pub(super) async fn carry(
         if core.is_closed() {
             return SessionEnd::Left;
         }
+        if !core.is_current(carrier) {
+            return SessionEnd::Here;
+        }
         ack_at = match core.owes_ack() {
             true => ack_at.or_else(|| Some(Instant::now() + ACK_WITHIN)),
             false => None,
@@ -66,7 +69,7 @@ pub(super) async fn carry(
                 }
             }
             place = session.outgoing.reserve(), if is_full => drop(place),
-            () = core.message_ready(), if !is_full => {}
+            () = core.message_ready(carrier), if !is_full => {}
             () = sleep_until(ack_at.unwrap_or_else(Instant::now)), if ack_at.is_some() => {
                 ack_at = None;
                 core.acknowledge();

@@ -22,8 +22,6 @@ pub(super) type Accepted = (TunnelStream, String);
 #[derive(Debug)]
 pub(super) struct TunnelCore {
     state: Mutex<CoreState>,
-    /// There may be a message for the session.
-    messages: Notify,
     /// The last stream was dropped.
     emptied: Notify,
 }
@@ -36,6 +34,8 @@ struct CoreState {
     accepted: Option<mpsc::UnboundedSender<Accepted>>,
     /// The session that carries the tunnel now.
     carrier: Carrier,
+    /// There may be a message for it. Each has its own, so that an older one takes no wake-up from it.
+    messages: Arc<Notify>,
 }
 
 /// Which session carries a tunnel. A task that carries an older one may still run for a moment on another
@@ -63,9 +63,9 @@ impl TunnelCore {
 
     fn new(side: TunnelSide, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
         let (tunnel, waiting) = (Tunnel::new(side), HashMap::new());
-        let state = CoreState { tunnel, waiting, accepted, carrier: Carrier::default() };
-        let (messages, emptied) = (Notify::new(), Notify::new());
-        Arc::new(Self { state: Mutex::new(state), messages, emptied })
+        let (carrier, messages) = (Carrier::default(), Arc::default());
+        let state = CoreState { tunnel, waiting, accepted, carrier, messages };
+        Arc::new(Self { state: Mutex::new(state), emptied: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, CoreState> {
@@ -76,10 +76,10 @@ impl TunnelCore {
     fn change<T>(&self, change: impl FnOnce(&mut CoreState) -> T) -> T {
         let mut state = self.state();
         let done = change(&mut state);
-        let has_message = state.tunnel.has_message();
+        let messages = state.tunnel.has_message().then(|| Arc::clone(&state.messages));
         drop(state);
-        if has_message {
-            self.messages.notify_one();
+        if let Some(messages) = messages {
+            messages.notify_one();
         }
         done
     }
@@ -163,7 +163,13 @@ impl TunnelCore {
     pub(super) fn take_over(&self) -> (Carrier, u64) {
         let mut state = self.state();
         state.carrier.0 += 1;
+        // The older one sees that it is.
+        std::mem::take(&mut state.messages).notify_one();
         (state.carrier, state.tunnel.received())
+    }
+
+    pub(super) fn is_current(&self, carrier: Carrier) -> bool {
+        self.state().carrier == carrier
     }
 
     pub(super) fn streams(&self) -> usize {
@@ -220,9 +226,15 @@ impl TunnelCore {
         self.change(|state| state.tunnel.acknowledge());
     }
 
-    /// Returns when there may be a message. Cancel safe.
-    pub(super) async fn message_ready(&self) {
-        self.messages.notified().await;
+    /// Returns when there may be a message, or a newer session took the tunnel over. Cancel safe.
+    pub(super) async fn message_ready(&self, carrier: Carrier) {
+        let messages = {
+            let state = self.state();
+            (state.carrier == carrier).then(|| Arc::clone(&state.messages))
+        };
+        if let Some(messages) = messages {
+            messages.notified().await;
+        }
     }
 
     pub(super) fn receive(
@@ -312,6 +324,7 @@ impl CoreState {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::poll;
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
@@ -341,6 +354,26 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(10), sessions).await.expect("the writer is woken");
+    }
+
+    #[tokio::test]
+    async fn an_older_session_takes_no_wake_up_from_the_newer_one() {
+        let core = TunnelCore::client();
+        let (older, _) = core.take_over();
+        // It waits first, and is still there when the newer one waits.
+        let mut older_waits = std::pin::pin!(core.message_ready(older));
+        assert!(poll!(&mut older_waits).is_pending());
+        let (newer, _) = core.take_over();
+        let mut newer_waits = std::pin::pin!(core.message_ready(newer));
+        assert!(poll!(&mut newer_waits).is_pending());
+        let _stream = core.open("tcp").unwrap();
+        assert!(poll!(&mut newer_waits).is_ready());
+        assert!(core.next_message(newer).is_some());
+        assert!(poll!(&mut older_waits).is_ready() && !core.is_current(older));
+        assert!(
+            poll!(std::pin::pin!(core.message_ready(older))).is_ready(),
+            "it never waits again"
+        );
     }
 
     #[test]
