@@ -29,7 +29,7 @@ use crate::relay::client::{ClientClosed, ClientConfig, ClientEvent, RelayClient}
 use crate::relay::known::KnownError;
 use crate::relay::random;
 use crate::relay::reasons::LossReason;
-use crate::relay::session::Session;
+use crate::relay::session::{SendError, Session};
 
 /// How a client identifies itself to the daemon (SBRP-PEER-01).
 #[derive(Debug, Clone)]
@@ -308,7 +308,11 @@ impl TunnelDriver {
             None => TunnelId::from_random(random::bytes().map_err(|_| GreetError::Silent)?),
         };
         let hello = Hello::message(id, resume, &self.identity.shown(), &session.binding());
-        session.send(hello).await?;
+        match session.send(hello).await {
+            // A daemon that is busy may have said so already.
+            Ok(()) | Err(SendError::Ended(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         let reply = hear(&mut session, PATIENCE).await?;
         let Welcome { resumed, name, services } = match HelloReply::read(&reply) {
             Some(HelloReply::Welcome(welcome)) => welcome,

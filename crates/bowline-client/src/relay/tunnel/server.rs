@@ -3,6 +3,7 @@
 //! Invariants
 //! - Nothing is opened before a proof was accepted (SBRP-PEER-01): an unpaired client gets one answer
 //!   and no more.
+//! - Sessions that were not admitted are few and short, whatever they send.
 //! - A tunnel belongs to the device that began it: no other one resumes it.
 //! - A device that was revoked loses its sessions and tunnels at once (`revocation`).
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use bowline_sbrp::peer::Claim;
 use bowline_sbrp::tunnel::{Hello, HelloFault, HelloReply, Welcome, refusal_for_version_1};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::KEEP;
@@ -53,6 +54,8 @@ impl TunnelServerConfig {
 pub struct TunnelServer {
     config: Arc<TunnelServerConfig>,
     tunnels: Arc<Tunnels>,
+    /// For sessions that have not been admitted yet.
+    strangers: Arc<Semaphore>,
     /// Asks for a look at the book.
     look: Arc<Notify>,
     /// Ends the tunnels of revoked devices; runs from the first session on.
@@ -62,14 +65,20 @@ pub struct TunnelServer {
 impl TunnelServer {
     pub fn new(config: TunnelServerConfig) -> Self {
         let tunnels = Tunnels::new(config.keep, config.linger);
+        let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
         let (look, watching) = (Arc::new(Notify::new()), Arc::default());
-        Self { config: Arc::new(config), tunnels, look, watching }
+        Self { config: Arc::new(config), tunnels, strangers, look, watching }
     }
 
     /// Serves one session until it ends. Dropping the future ends the session; its tunnel waits for
     /// the next one.
     pub async fn serve(&self, mut session: Session) -> Result<(), GreetError> {
         self.watch();
+        let Ok(stranger) = self.strangers.try_acquire() else {
+            // Also before it has said anything: a client that says nothing would stay for as long.
+            session.send(HelloReply::Busy.message()).await?;
+            return Err(GreetError::Refused(HelloReply::Busy));
+        };
         let message = hear(&mut session, HELLO_WITHIN).await?;
         let mut book_changed = self.config.book.changed();
         book_changed.mark_unchanged();
@@ -84,6 +93,7 @@ impl TunnelServer {
                 return Err(GreetError::Refused(refusal));
             }
         };
+        drop(stranger);
         let services = &self.config.services;
         let held = self.tunnels.hold(hello.tunnel, hello.resume, &peer, services);
         let Some((tunnel, carrier, resumed)) = held else {
@@ -158,4 +168,7 @@ impl TunnelServer {
 
 /// How long a client may take to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// How many sessions may be about to say who they are. A daemon has 64 in all: those who are in are not
+/// pushed out by those who say nothing.
+const MOST_STRANGERS: usize = 16;
 const LINGER: Duration = Duration::from_secs(60);

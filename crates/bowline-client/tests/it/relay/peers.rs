@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_client::relay::tunnel::{
-    DeviceIdentity, GreetError, OpenStreamError, TunnelClient, TunnelClosed, TunnelNotice,
+    DeviceIdentity, GreetError, OpenStreamError, Pings, TunnelClient, TunnelClosed, TunnelNotice,
 };
 use bowline_client::relay::{DeviceBook as _, RelayClient, Session};
 use bowline_sbrp::identity::IdentitySecret;
@@ -284,7 +284,8 @@ async fn greeted(world: &World, seed: u8, id: u8) -> (RelayClient, Session, Hell
     let device = device(seed);
     let id = TunnelId::from_random([id; 16]);
     let who = Identification::Device(&device);
-    session.send(Hello::message(id, None, &who, &session.binding())).await.unwrap();
+    // A daemon that is busy may have said so and left.
+    let _ = session.send(Hello::message(id, None, &who, &session.binding())).await;
     let reply = within("an answer", session.recv()).await.unwrap();
     (client, session, HelloReply::read(&reply).unwrap())
 }
@@ -309,6 +310,32 @@ async fn tunnels_that_a_program_left_behind_do_not_lock_its_device_out() {
         }
     };
     assert_eq!((refused, kept.len()), (HelloReply::Busy, 15), "beside the phone's own");
+}
+
+#[tokio::test]
+async fn clients_that_say_nothing_do_not_take_all_sessions() {
+    let world = World::start().await;
+    let code = world.book().offer(vec![]).unwrap();
+    let _daemon = world.serving_with(world.tunnels(None)).await;
+    let mut phone = tunnel(&world, pairing(7, code));
+    within("the pairing", phone.connected()).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        let mut client = world.client();
+        let session = established(&mut client).await;
+        silent.push((client, session));
+    }
+    let (_client, mut session, reply) = greeted(&world, 7, 1).await;
+    assert_eq!(reply, HelloReply::Busy);
+    assert_eq!(within("the end", session.recv()).await, None);
+    // Who is in stays in.
+    let mut pings = within("the service", Pings::open(&phone.opener())).await.unwrap();
+    within("a ping", pings.once()).await.unwrap();
+    // When one of the silent ones leaves, another one comes in.
+    drop(silent.pop());
+    let comes_in =
+        async { while !matches!(greeted(&world, 7, 1).await.2, HelloReply::Welcome(_)) {} };
+    within("a welcome", comes_in).await;
 }
 
 #[tokio::test]
