@@ -65,6 +65,9 @@ pub enum TunnelNotice {
     Resumed,
     /// The daemon's key could not be pinned (SBRP-CLIENT-08).
     NotPinned(KnownError),
+    /// The daemon refused this client for now, and says why: [`GreetError::Refused`]. The loss of the
+    /// session follows, and another attempt.
+    Refused(GreetError),
     /// There is no session now; the next attempt begins after `retry_in`. Streams wait.
     Lost { reason: LossReason, retry_in: Duration },
     /// The daemon no longer had the tunnel, or was away for too long: this many streams were cut off.
@@ -262,7 +265,10 @@ impl TunnelDriver {
                                 Err(error) if error.may_pass() => {
                                     // Dropping the session ended it: the client begins another.
                                     tracing::debug!(%error, "the daemon did not let us in");
-                                    continue;
+                                    match error {
+                                        GreetError::Refused(_) => TunnelNotice::Refused(error),
+                                        _ => continue,
+                                    }
                                 }
                                 Err(error) => return error.into(),
                             }

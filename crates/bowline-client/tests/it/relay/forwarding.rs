@@ -49,6 +49,7 @@ impl Port {
                         TunnelNotice::Paused => "paused",
                         TunnelNotice::Pending => "pending",
                         TunnelNotice::Resumed => "resumed",
+                        TunnelNotice::Refused(_) => "refused",
                         TunnelNotice::Lost { .. } => "lost",
                         TunnelNotice::StreamsLost(_) => "streams lost",
                         TunnelNotice::NotPinned(_) => "not pinned",

@@ -313,6 +313,35 @@ async fn tunnels_that_a_program_left_behind_do_not_lock_its_device_out() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_may_pass_is_told_with_its_reason_before_the_loss() {
+    let world = World::start().await;
+    let code = world.book().offer(vec![]).unwrap();
+    let _daemon = world.serving_with(world.tunnels(None)).await;
+    let mut first = tunnel(&world, pairing(7, code));
+    within("the pairing", first.connected()).await.unwrap();
+    let mut kept = Vec::new();
+    for id in 0..15 {
+        let (client, session, reply) = greeted(&world, 7, id).await;
+        assert!(matches!(reply, HelloReply::Welcome(_)), "{reply:?}");
+        kept.push((client, session));
+    }
+    let mut late = tunnel(&world, DeviceIdentity::Device(device(7)));
+    match within("a notice", late.next()).await {
+        Some(TunnelNotice::Refused(error)) => {
+            assert_eq!(error, GreetError::Refused(HelloReply::Busy));
+            let sentence = "the daemon has as many connections as it may have";
+            assert_eq!(error.to_string(), sentence);
+        }
+        other => panic!("{other:?}"),
+    }
+    let lost = within("a notice", late.next()).await;
+    assert!(matches!(lost, Some(TunnelNotice::Lost { .. })), "{lost:?}");
+    // The next attempt is let in.
+    drop(kept);
+    within("a session", late.connected()).await.unwrap();
+}
+
+#[tokio::test]
 async fn clients_that_say_nothing_do_not_take_all_sessions() {
     let world = World::start().await;
     let code = world.book().offer(vec![]).unwrap();
