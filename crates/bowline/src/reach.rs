@@ -105,6 +105,7 @@ pub(crate) async fn connected(
                 return Err(not_vouched_for(change));
             }
             Some(TunnelNotice::Closed(closed)) => return Err(closed.into()),
+            Some(TunnelNotice::Refused(error)) => return Err(TunnelClosed::Greet(error).into()),
             // The session that was refused ended; the next one may be let in.
             Some(TunnelNotice::Lost { reason: LossReason::Here, .. }) => {}
             Some(TunnelNotice::Lost { reason, .. }) => return Err(owner::lost(reason)),
@@ -139,6 +140,7 @@ pub(crate) fn words(notice: &TunnelNotice) -> Option<(&'static str, String)> {
         TunnelNotice::NotPinned(error) => {
             ("warning", format!("the daemon's key is not pinned: {error}"))
         }
+        TunnelNotice::Refused(error) => ("refused", error.to_string()),
         TunnelNotice::Lost { reason, retry_in } => {
             let seconds = retry_in.as_secs_f64();
             ("lost", format!("{reason}; connections wait; retrying in {seconds:.1} s"))
