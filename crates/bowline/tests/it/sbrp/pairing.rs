@@ -223,3 +223,30 @@ fn a_connection_over_standard_input_ends_with_its_command() {
     assert!(child.wait().unwrap().success());
     assert!(matches!(open.read(&mut [0; 1]), Err(_) | Ok(0)), "it ends at the target, too");
 }
+
+#[test]
+fn g2_what_was_piped_in_arrives_although_the_command_has_ended() {
+    let world = World::start();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let _daemon = world.daemon_with(&["--tcp", &target]);
+    json(&world.pair("daemon", "phone", &[]));
+    let sent: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
+    let mut command = world.device("phone", &["connect", "home", "--stdio"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writing = std::thread::spawn({
+        let sent = sent.clone();
+        move || input.write_all(&sent).unwrap()
+    });
+    let (mut open, _) = listener.accept().unwrap();
+    open.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // Nothing comes back, so the command is done when all of it is at the daemon.
+    open.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut heard = vec![0; 300_000];
+    open.read_exact(&mut heard).unwrap();
+    let ended = child.wait().unwrap();
+    writing.join().unwrap();
+    open.read_to_end(&mut heard).unwrap();
+    assert!(ended.success() && heard == sent, "{ended}: {} bytes", heard.len());
+}
