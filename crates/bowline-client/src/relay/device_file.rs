@@ -5,6 +5,8 @@
 //! `bowline devices` change it while the daemon runs. The daemon looks at it every half a second and
 //! in every pairing. A malformed file is an error, never an empty list.
 
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_net::private_file::{self, FileError};
 use bowline_net::rate::{Bucket, Rate};
+use bowline_sbrp::api::MOST_DEVICES;
 use bowline_sbrp::identity::{Fingerprint, IdentityKey};
 use bowline_sbrp::pairing::{CODE_LEN, PairingCode};
 use bowline_sbrp::peer::PairingClaim;
@@ -33,6 +36,8 @@ pub struct DeviceFile {
     path: PathBuf,
     changes: watch::Sender<u64>,
     attempts: Arc<Mutex<Bucket>>,
+    /// How long to wait for others who change the file.
+    lock_patience: Duration,
     _watching: Option<Arc<AbortOnDropHandle<()>>>,
 }
 
@@ -55,6 +60,10 @@ pub enum DeviceFileError {
     File(#[from] FileError),
     #[error("{} is no list of paired devices", path.display())]
     Malformed { path: PathBuf },
+    #[error("another process has kept {} locked for {waited:?}", path.display())]
+    Locked { path: PathBuf, waited: Duration },
+    #[error("{0} devices are paired, and there may be no more")]
+    TooManyDevices(usize),
     #[error("{0} pairing codes are waiting to be used")]
     TooManyCodes(usize),
     #[error("the operating system gives no random bytes")]
@@ -79,8 +88,13 @@ impl DeviceFile {
     /// For a command that lists or changes the devices.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let attempts = Bucket::new(Some(ATTEMPTS), Instant::now());
-        let attempts = Arc::new(Mutex::new(attempts));
-        Self { path: path.into(), changes: watch::Sender::new(0), attempts, _watching: None }
+        Self {
+            path: path.into(),
+            changes: watch::Sender::new(0),
+            attempts: Arc::new(Mutex::new(attempts)),
+            lock_patience: LOCK_PATIENCE,
+            _watching: None,
+        }
     }
 
     /// For a daemon: looks for changes by others. Call it inside a Tokio runtime.
@@ -126,8 +140,12 @@ impl DeviceFile {
                 code_bytes(&waiting.code).is_some_and(|code| claim.knows(&code))
             };
             let Some(at) = contents.codes.iter().position(knows) else { return Ok(None) };
-            let ListedCode { services, .. } = contents.codes.remove(at);
             let key = claim.device.key();
+            let others = contents.devices.iter().filter(|one| one.id != id_of(key)).count();
+            if others >= MOST_PAIRED {
+                return Err(DeviceFileError::TooManyDevices(others));
+            }
+            let ListedCode { services, .. } = contents.codes.remove(at);
             let listed = ListedDevice {
                 id: id_of(key),
                 key: URL_SAFE_NO_PAD.encode(key.as_bytes()),
@@ -147,7 +165,7 @@ impl DeviceFile {
         &self,
         change: impl FnOnce(&mut BookFile) -> Result<Option<T>, DeviceFileError>,
     ) -> Result<Option<T>, DeviceFileError> {
-        let _lock = private_file::lock(&self.path.with_extension("lock"))?;
+        let _lock = self.lock()?;
         let mut contents = read(&self.path)?;
         contents.codes.retain(|code| code.expires_at > now());
         let Some(done) = change(&mut contents)? else { return Ok(None) };
@@ -155,6 +173,38 @@ impl DeviceFile {
         private_file::replace(&self.path, &json)?;
         self.changes.send_modify(|count| *count += 1);
         Ok(Some(done))
+    }
+
+    /// Waits for those who change the file, and not for ever: one that was stopped while it held the lock
+    /// would stop all pairing.
+    fn lock(&self) -> Result<File, DeviceFileError> {
+        let path = self.path.with_extension("lock");
+        let failed = |error: io::Error| FileError::Io {
+            what: "lock",
+            path: path.clone(),
+            why: error.to_string(),
+        };
+        let open = || OpenOptions::new().write(true).open(&path);
+        let file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                private_file::create(&path, b"")?;
+                open()
+            }
+            opened => opened,
+        };
+        let file = file.map_err(failed)?;
+        let give_up = Instant::now() + self.lock_patience;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(failed(error).into()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= give_up => {
+                    let waited = self.lock_patience;
+                    return Err(DeviceFileError::Locked { path: path.clone(), waited });
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
+            }
+        }
     }
 
     /// Work on the file, on a thread that may wait for the disk.
@@ -191,8 +241,12 @@ impl DeviceBook for DeviceFile {
         if !self.attempts.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now()) {
             return Err(PairError::TooMany);
         }
-        let claim = claim.clone();
-        self.off_thread(move |file| file.pair_now(&claim)).await?.ok_or(PairError::BadCode)
+        let (file, claim) = (self.clone(), claim.clone());
+        match blocking(move || file.pair_now(&claim)).await {
+            Ok(paired) => paired.ok_or(PairError::BadCode),
+            Err(DeviceFileError::TooManyDevices(_)) => Err(PairError::Full { most: MOST_PAIRED }),
+            Err(error) => Err(BookError(error.to_string()).into()),
+        }
     }
 
     async fn all(&self) -> Result<Vec<PairedDevice>, BookError> {
@@ -261,31 +315,13 @@ fn now() -> u64 {
 const VERSION: u32 = 1;
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_CODES: usize = 16;
+/// With the codes, as many as the control plane takes.
+const MOST_PAIRED: usize = MOST_DEVICES - MOST_CODES;
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Attempts to pair: ten at once, and then one in ten seconds.
 const ATTEMPTS: Rate = Rate { burst: 10, every: Duration::from_secs(10) };
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_file_that_becomes_readable_by_others_counts_as_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("devices.json");
-        DeviceFile::new(&path).offer(vec![]).unwrap();
-        let book = DeviceFile::watched(&path);
-        let mut changed = book.changed();
-        changed.mark_unchanged();
-        // Until the watching task has seen it as it is.
-        tokio::task::yield_now().await;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        tokio::time::timeout(Duration::from_secs(10), changed.changed())
-            .await
-            .expect("the change is noticed")
-            .unwrap();
-        assert!(book.all().await.is_err());
-    }
-}
+mod tests;

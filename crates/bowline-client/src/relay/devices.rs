@@ -46,6 +46,8 @@ pub enum PairError {
     BadCode,
     #[error("too many devices try to pair; wait a minute")]
     TooMany,
+    #[error("{most} devices are paired, and there may be no more; revoke one that is not used")]
+    Full { most: usize },
     #[error(transparent)]
     Book(#[from] BookError),
 }

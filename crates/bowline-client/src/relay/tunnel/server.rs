@@ -156,6 +156,10 @@ impl TunnelServer {
                         |error| match error {
                             PairError::BadCode => HelloReply::BadCode,
                             PairError::TooMany => HelloReply::Busy,
+                            PairError::Full { .. } => {
+                                tracing::warn!(%error, "a device was not paired");
+                                HelloReply::Busy
+                            }
                             PairError::Book(error) => failed(error),
                         },
                     )?))
