@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_net::loopback::is_loopback_url;
 use bowline_net::outbound;
 use bowline_sbrp::api::{
     DaemonView, DeviceEntry, DeviceKey, OpenSession, Refusal, RefusalDetail, Register, Registered,
@@ -69,7 +70,9 @@ pub enum ControlError {
     NeedsKey,
     #[error("the control plane's answer is not one of a control plane")]
     Unreadable,
-    #[error("the control plane names a relay that is neither at wss:// nor on this machine")]
+    #[error(
+        "the control plane names a relay at ws://; that is allowed only if both are on this machine"
+    )]
     InsecureRelay,
 }
 
@@ -215,13 +218,21 @@ impl ControlPlane {
         self.ask(self.request(Method::POST, &SESSIONS)?.json(&device.sign(daemon))).await
     }
 
-    /// Refuses a relay URL to which the token would be sent unencrypted.
+    /// Refuses a relay URL to which the token would be sent unencrypted, and a control plane elsewhere that
+    /// names a port of this machine: it could be that of any other program.
     fn relayed<T>(&self, answer: T, url: impl Fn(&T) -> &String) -> Result<T, ControlError> {
         let relay: Url = url(&answer).parse().map_err(|_| ControlError::Unreadable)?;
-        match matches!(relay.scheme(), "ws" | "wss") && outbound::is_private(&relay) {
-            true => Ok(answer),
-            false => Err(ControlError::InsecureRelay),
-        }
+        let may_connect = match relay.scheme() {
+            "wss" => outbound::is_private(&relay),
+            "ws" => outbound::is_private(&relay) && self.is_here(),
+            _ => false,
+        };
+        if may_connect { Ok(answer) } else { Err(ControlError::InsecureRelay) }
+    }
+
+    /// Whether the control plane is on this machine. Without TLS it can be nowhere else.
+    fn is_here(&self) -> bool {
+        self.base.scheme() == "http" || is_loopback_url(&self.base)
     }
 
     /// A request that needs the API key.
@@ -321,6 +332,26 @@ mod tests {
         assert_eq!(made.map(|_| ()), Err(ControlError::Insecure));
         let broken = ControlPlane::new("https://example.org".parse().unwrap(), "a\nb");
         assert_eq!(broken.map(|_| ()), Err(ControlError::Key));
+    }
+
+    #[test]
+    fn only_a_control_plane_on_this_machine_may_name_a_relay_in_the_clear() {
+        let named = |control: &str, relay: &str| {
+            let control = ControlPlane::new(control.parse().unwrap(), "key").unwrap();
+            control.relayed(relay.to_owned(), |url| url).map(|_| ())
+        };
+        let refused = Err(ControlError::InsecureRelay);
+        for relay in
+            ["ws://127.0.0.1:6379", "ws://localhost/relay", "ws://[::1]:1", "ws://10.0.0.1"]
+        {
+            assert_eq!(named("https://example.org", relay), refused, "{relay}");
+        }
+        for local in ["http://127.0.0.1:1", "https://localhost", "http://[::1]:1"] {
+            assert_eq!(named(local, "ws://127.0.0.1:2/relay"), Ok(()), "{local}");
+            assert_eq!(named(local, "ws://relay.example.org"), refused, "{local}");
+        }
+        assert_eq!(named("https://example.org", "wss://relay.example.org"), Ok(()));
+        assert_eq!(named("https://example.org", "https://example.org"), refused);
     }
 
     #[test]
