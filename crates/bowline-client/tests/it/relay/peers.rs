@@ -1,20 +1,25 @@
 //! Who a daemon lets in, whatever relay and control plane say (SBRP-PEER-01, G22).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bowline_client::relay::tunnel::{
     DeviceIdentity, GreetError, OpenStreamError, Pings, TunnelClient, TunnelClosed, TunnelNotice,
 };
-use bowline_client::relay::{DeviceBook as _, RelayClient, Session};
-use bowline_sbrp::identity::IdentitySecret;
+use bowline_client::relay::{
+    BookError, DeviceBook, DeviceFile, PairError, PairedDevice, RelayClient, Session, WaitingCode,
+};
+use bowline_sbrp::identity::{IdentityKey, IdentitySecret};
 use bowline_sbrp::pairing::PairingCode;
-use bowline_sbrp::peer::Identification;
+use bowline_sbrp::peer::{Identification, PairingClaim};
 use bowline_sbrp::tunnel::{Hello, HelloReply, TunnelId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
-use super::world::{World, established, identity};
+use super::world::{World, established, identity, until};
 use crate::gateway::within;
 
 fn device(seed: u8) -> Arc<IdentitySecret> {
@@ -38,14 +43,14 @@ async fn refusal(world: &World, identity: DeviceIdentity) -> HelloReply {
 }
 
 /// A target that counts its connections.
-async fn target() -> (String, Arc<std::sync::atomic::AtomicUsize>) {
+async fn target() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     tokio::spawn(async move {
         while let Ok((mut tcp, _)) = listener.accept().await {
-            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            counted.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 let _ = tcp.write_all(b"secret").await;
                 let _ = tcp.read(&mut [0; 1]).await;
@@ -71,7 +76,7 @@ async fn sbrp_peer_01_a_client_that_proves_nothing_or_is_not_paired_gets_nothing
     assert_eq!(refusal(&world, DeviceIdentity::Device(device(9))).await, HelloReply::NotPaired);
     let guess = PairingCode::from_random([1; 16]);
     assert_eq!(refusal(&world, pairing(9, guess)).await, HelloReply::BadCode);
-    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -123,7 +128,7 @@ async fn sbrp_peer_01_a_revoked_device_is_cut_off_and_stays_out() {
     let mut stream = phone.opener().open("tcp", Duration::from_secs(10)).await.unwrap();
     within("the secret", stream.read_exact(&mut [0; 6])).await.unwrap();
     // Another process changes the file.
-    let other = bowline_client::relay::DeviceFile::new(world.folder.path().join("devices.json"));
+    let other = DeviceFile::new(world.folder.path().join("devices.json"));
     assert!(other.revoke("phone").unwrap().is_some());
     within("the end", stream.read(&mut [0; 1])).await.unwrap_err();
     let closed = async {
@@ -166,6 +171,60 @@ async fn sbrp_peer_01_a_revoked_device_that_is_away_loses_its_connections() {
     within("the end", target.read(&mut [0; 1])).await.unwrap_err();
 }
 
+/// A book in which the phone is revoked after it was found, and before the answer is used.
+#[derive(Debug)]
+struct RevokedMeanwhile {
+    file: DeviceFile,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl DeviceBook for RevokedMeanwhile {
+    async fn find(&self, key: &IdentityKey) -> Result<Option<PairedDevice>, BookError> {
+        let found = self.file.find(key).await?;
+        let reads = self.reads.load(Ordering::SeqCst);
+        if self.file.revoke("phone").unwrap().is_some() {
+            until("a look at the book", || self.reads.load(Ordering::SeqCst) > reads).await;
+        }
+        Ok(found)
+    }
+
+    async fn pair(&self, claim: &PairingClaim) -> Result<PairedDevice, PairError> {
+        self.file.pair(claim).await
+    }
+
+    async fn all(&self) -> Result<Vec<PairedDevice>, BookError> {
+        let all = self.file.all().await;
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        all
+    }
+
+    async fn codes(&self) -> Result<Vec<WaitingCode>, BookError> {
+        self.file.codes().await
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.file.changed()
+    }
+}
+
+#[tokio::test]
+async fn sbrp_peer_01_a_device_that_is_revoked_while_it_comes_in_does_not_stay() {
+    let world = World::start().await;
+    let file = DeviceFile::new(world.folder.path().join("devices.json"));
+    let code = file.offer(vec![]).unwrap();
+    let book = Arc::new(RevokedMeanwhile { file, reads: AtomicUsize::new(0) });
+    let mut config = world.tunnels(None);
+    config.book = book;
+    let _daemon = world.serving_with(config).await;
+    let mut phone = tunnel(&world, pairing(7, code));
+    within("the pairing", phone.connected()).await.unwrap();
+    phone.close().await;
+    let (_client, mut session, reply) = greeted(&world, 7, 1).await;
+    assert!(matches!(reply, HelloReply::Welcome(_)), "{reply:?}");
+    assert_eq!(within("the end", session.recv()).await, None);
+}
+
 #[tokio::test]
 async fn sbrp_peer_01_a_device_uses_the_services_that_it_may_use() {
     let world = World::start().await;
@@ -177,7 +236,7 @@ async fn sbrp_peer_01_a_device_uses_the_services_that_it_may_use() {
     let mut stream = phone.opener().open("tcp", Duration::from_secs(10)).await.unwrap();
     let refused = within("the refusal", stream.read(&mut [0; 1])).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
-    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 /// A hostile relay can complete a handshake with the daemon by itself, and a hostile control plane
@@ -202,7 +261,7 @@ async fn g22_who_shakes_hands_in_a_clients_place_is_asked_for_a_proof() {
         assert!(reply == not_paired || reply == version_1, "{said:?}: {reply:?}");
         assert_eq!(within("the end", session.recv()).await, None);
     }
-    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 /// The proof of one session, replayed in another.
