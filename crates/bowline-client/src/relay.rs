@@ -40,7 +40,7 @@ pub use client::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
 pub use control_plane::{ControlError, ControlPlane};
 pub use daemon::{DaemonClosed, DaemonConfig, DaemonEvent, RelayDaemon};
 pub use device_file::{CODE_LIFE, DeviceFile, DeviceFileError, ListedDevice};
-pub use devices::{BookError, DeviceBook, PairError, PairedDevice, WaitingCode};
+pub use devices::{BookError, DeviceBook, MOST_PAIRED, PairError, PairedDevice, WaitingCode};
 pub use identity_file::{IdentityError, load_or_create};
 pub use known::{
     KnownDaemon, KnownDaemons, KnownError, KnownPairing, NewPairing, OtherDaemon, PendingPairing,

@@ -16,7 +16,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_net::private_file::{self, FileError};
 use bowline_net::rate::{Bucket, Rate};
-use bowline_sbrp::api::MOST_DEVICES;
 use bowline_sbrp::identity::{Fingerprint, IdentityKey};
 use bowline_sbrp::pairing::{CODE_LEN, PairingCode};
 use bowline_sbrp::peer::PairingClaim;
@@ -25,7 +24,9 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::blocking::blocking;
-use super::devices::{BookError, DeviceBook, PairError, PairedDevice, WaitingCode};
+use super::devices::{
+    BookError, DeviceBook, MOST_CODES, MOST_PAIRED, PairError, PairedDevice, WaitingCode,
+};
 
 /// How long a pairing code is valid.
 pub const CODE_LIFE: Duration = Duration::from_secs(5 * 60);
@@ -314,9 +315,6 @@ fn now() -> u64 {
 
 const VERSION: u32 = 1;
 const MOST_BYTES: u64 = 1 << 20;
-const MOST_CODES: usize = 16;
-/// With the codes, as many as the control plane takes.
-const MOST_PAIRED: usize = MOST_DEVICES - MOST_CODES;
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -9,6 +9,7 @@ pub(super) mod test_book;
 use std::fmt;
 
 use async_trait::async_trait;
+use bowline_sbrp::api::MOST_DEVICES;
 use bowline_sbrp::identity::IdentityKey;
 use bowline_sbrp::pairing::PairingCode;
 use bowline_sbrp::peer::PairingClaim;
@@ -30,6 +31,11 @@ impl PairedDevice {
         self.services.is_empty() || self.services.iter().any(|one| one == service)
     }
 }
+
+/// The most codes that wait at once.
+pub(super) const MOST_CODES: usize = 16;
+/// The most devices of a daemon: with the codes, as many as the control plane takes.
+pub const MOST_PAIRED: usize = MOST_DEVICES - MOST_CODES;
 
 /// A code that no device has used yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

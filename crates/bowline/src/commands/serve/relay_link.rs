@@ -12,8 +12,8 @@ use bowline_client::relay::tunnel::{
     API, HTTP, Services, TunnelPeer, TunnelServer, TunnelServerConfig, TunnelStream,
 };
 use bowline_client::relay::{
-    BookError, DaemonConfig, DaemonEvent, DeviceBook, PairError, PairedDevice, RelayDaemon,
-    WaitingCode, load_or_create,
+    BookError, DaemonConfig, DaemonEvent, DeviceBook, MOST_PAIRED, PairError, PairedDevice,
+    RelayDaemon, WaitingCode, load_or_create,
 };
 use bowline_gateway::devices::PairRefused;
 use bowline_gateway::{Device, Devices, Gateway};
@@ -238,6 +238,10 @@ impl DeviceBook for GatewayBook {
 
     async fn pair(&self, claim: &PairingClaim) -> Result<PairedDevice, PairError> {
         let key = *claim.device.key().as_bytes();
+        // The control plane takes no more, and one that it is not told of could not come back.
+        if self.0.all().await.map_err(unusable)?.len() >= MOST_PAIRED {
+            return Err(PairError::Full { most: MOST_PAIRED });
+        }
         let made = self.0.pair(key, &claim.name, |code| claim.knows(code)).await;
         let device = made.map_err(|refused| match refused {
             PairRefused::BadCode => PairError::BadCode,
