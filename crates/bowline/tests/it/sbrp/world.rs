@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -19,6 +20,8 @@ pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
     said: Arc<Mutex<String>>,
+    /// Reads its stderr until it has ended.
+    hearing: Option<JoinHandle<()>>,
 }
 
 impl Program {
@@ -33,14 +36,14 @@ impl Program {
         });
         let said = Arc::new(Mutex::new(String::new()));
         let (stderr, hears) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&said));
-        std::thread::spawn(move || {
+        let hearing = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 let mut said = hears.lock().unwrap();
                 said.push_str(&line);
                 said.push('\n');
             }
         });
-        Self { child, lines, said }
+        Self { child, lines, said, hearing: Some(hearing) }
     }
 
     pub(crate) fn line(&self) -> Value {
@@ -87,6 +90,14 @@ impl Program {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        self.hear_out();
+    }
+
+    /// Waits until all that it said was read.
+    fn hear_out(&mut self) {
+        if let Some(hearing) = self.hearing.take() {
+            hearing.join().unwrap();
+        }
     }
 
     pub(crate) fn terminate(&self) {
@@ -103,6 +114,7 @@ impl Program {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                self.hear_out();
                 return status;
             }
             assert!(begun.elapsed() < DEADLINE, "it does not end: {}", self.said());
