@@ -38,7 +38,7 @@ pub use hello::{Hello, HelloFault, HelloReply, VERSION, Welcome, refusal_for_ver
 pub use machine::{Tunnel, TunnelEvent, TunnelSide};
 pub use positions::WINDOW;
 pub use record::{Record, ResetReason, StreamId};
-pub use stream::{Delivery, ReadOutcome, WriteOutcome};
+pub use stream::{EndDelivery, ReadOutcome, WriteOutcome};
 
 /// The most streams of a tunnel that are open at once.
 pub const MOST_STREAMS: usize = 256;

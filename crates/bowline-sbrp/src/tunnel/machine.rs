@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::positions::Positions;
 use super::record::{self, MOST_DATA, Message, Record};
-use super::stream::{Delivery, ReadOutcome, StreamState, WriteOutcome};
+use super::stream::{EndDelivery, ReadOutcome, StreamState, WriteOutcome};
 use super::{LONGEST_SERVICE, MOST_STREAMS, ResetReason, StreamId, TunnelFault};
 
 /// How far the windows of all streams together may grow beyond the first credit of each.
@@ -208,10 +208,10 @@ impl Tunnel {
     }
 
     /// Whether the peer has received all that was written to a stream, and its end.
-    pub fn delivery(&self, id: StreamId) -> Delivery {
+    pub fn delivery(&self, id: StreamId) -> EndDelivery {
         self.streams
             .get(&id)
-            .map_or(Delivery::Reset(ResetReason::TunnelLost), StreamState::delivery)
+            .map_or(EndDelivery::Reset(ResetReason::TunnelLost), StreamState::delivery)
     }
 
     /// Whether the peer has ended its direction of a stream that is not reset.

@@ -40,7 +40,7 @@ pub enum WriteOutcome {
 
 /// What became of a stream's own direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub enum EndDelivery {
     /// The peer has received everything, and the end.
     Delivered,
     /// It is not ended, or the peer has not said that it has the end.
@@ -93,11 +93,11 @@ impl StreamState {
         self.peer_ended
     }
 
-    pub(super) fn delivery(&self) -> Delivery {
+    pub(super) fn delivery(&self) -> EndDelivery {
         match (self.ended && self.undelivered_end.is_none(), self.reset) {
-            (true, _) => Delivery::Delivered,
-            (false, Some(reason)) => Delivery::Reset(reason),
-            (false, None) => Delivery::Waiting,
+            (true, _) => EndDelivery::Delivered,
+            (false, Some(reason)) => EndDelivery::Reset(reason),
+            (false, None) => EndDelivery::Waiting,
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bowline_sbrp::tunnel::{
-    Delivery, ReadOutcome, ResetReason, StreamId, Tunnel, TunnelEvent, TunnelFault, TunnelSide,
+    EndDelivery, ReadOutcome, ResetReason, StreamId, Tunnel, TunnelEvent, TunnelFault, TunnelSide,
     WriteOutcome,
 };
 use bytes::Bytes;
@@ -127,10 +127,10 @@ impl TunnelCore {
     }
 
     /// Ready when the peer has received everything up to the end, or will not.
-    pub(super) fn poll_delivered(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Delivery> {
+    pub(super) fn poll_delivered(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<EndDelivery> {
         let mut state = self.state();
         match state.tunnel.delivery(id) {
-            Delivery::Waiting => {
+            EndDelivery::Waiting => {
                 let finishers = &mut state.waiting.entry(id).or_default().finishers;
                 if !finishers.iter().any(|one| one.will_wake(cx.waker())) {
                     finishers.push(cx.waker().clone());

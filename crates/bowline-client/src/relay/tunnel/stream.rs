@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bowline_sbrp::tunnel::{Delivery, ReadOutcome, ResetReason, StreamId, WriteOutcome};
+use bowline_sbrp::tunnel::{EndDelivery, ReadOutcome, ResetReason, StreamId, WriteOutcome};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -38,8 +38,8 @@ impl TunnelStream {
         async move {
             let core = core.ok_or(io::ErrorKind::NotConnected)?;
             match std::future::poll_fn(|cx| core.poll_delivered(id, cx)).await {
-                Delivery::Delivered | Delivery::Waiting => Ok(()),
-                Delivery::Reset(reason) => Err(reset(reason)),
+                EndDelivery::Delivered | EndDelivery::Waiting => Ok(()),
+                EndDelivery::Reset(reason) => Err(reset(reason)),
             }
         }
     }

@@ -30,11 +30,11 @@ pub(super) struct Tunnels {
     keep: Duration,
     /// How long services may go on after the tunnel was closed.
     linger: Duration,
-    table: Mutex<Table>,
+    table: Mutex<TunnelTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct TunnelTable {
     open: HashMap<TunnelKey, Served>,
     /// Closed by their devices; nobody resumes them.
     closed: Vec<Served>,
@@ -81,7 +81,7 @@ impl Tunnels {
         Arc::new(Self { keep, linger, table: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, TunnelTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +163,7 @@ impl Tunnels {
     }
 }
 
-impl Table {
+impl TunnelTable {
     /// Whether a device may have one more tunnel. If there are as many as there may be, one without a
     /// session is given up for it: the device's own, or another's that has no streams. A program that
     /// runs often and leaves a tunnel behind each time is not locked out by them.

@@ -329,16 +329,16 @@ fn g2_an_end_is_acknowledged_at_once_and_then_all_before_it_is_delivered() {
     client.write(id, b"all of it");
     pass(&mut client, &mut daemon);
     assert!(daemon.owes_ack() && !daemon.has_message(), "data alone is acknowledged later");
-    assert_eq!(client.delivery(id), Delivery::Waiting, "not ended");
+    assert_eq!(client.delivery(id), EndDelivery::Waiting, "not ended");
     client.end(id);
-    assert_eq!(client.delivery(id), Delivery::Waiting, "not sent");
+    assert_eq!(client.delivery(id), EndDelivery::Waiting, "not sent");
     pass(&mut client, &mut daemon);
     daemon.write(id, b"an answer waits behind the acknowledgement");
     let ack = daemon.next_message().unwrap();
     assert_eq!(client.receive(&ack), Ok(vec![TunnelEvent::Delivered(id)]));
-    assert_eq!(client.delivery(id), Delivery::Delivered);
+    assert_eq!(client.delivery(id), EndDelivery::Delivered);
     client.abort();
-    assert_eq!(client.delivery(id), Delivery::Delivered, "what is delivered stays so");
+    assert_eq!(client.delivery(id), EndDelivery::Delivered, "what is delivered stays so");
 }
 
 #[test]
@@ -365,9 +365,9 @@ fn g2_what_the_peer_throws_away_is_not_delivered() {
     assert_eq!(client.next_message().unwrap()[0], 0x20, "a reset is acknowledged at once, too");
     pass(&mut client, &mut daemon);
     pass(&mut daemon, &mut client);
-    assert_eq!(client.delivery(id), Delivery::Reset(ResetReason::Cancelled));
+    assert_eq!(client.delivery(id), EndDelivery::Reset(ResetReason::Cancelled));
     client.forget(id);
-    assert_eq!(client.delivery(id), Delivery::Reset(ResetReason::TunnelLost));
+    assert_eq!(client.delivery(id), EndDelivery::Reset(ResetReason::TunnelLost));
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn g2_after_a_close_the_daemon_goes_on_with_the_streams_that_were_ended() {
     let long = vec![7; 4 * WINDOW];
     assert_eq!(daemon.write(ended, &long), WriteOutcome::Wrote(long.len()));
     daemon.end(ended);
-    assert_eq!(daemon.delivery(ended), Delivery::Delivered);
+    assert_eq!(daemon.delivery(ended), EndDelivery::Delivered);
     let reset = ResetReason::Cancelled;
     assert_eq!(daemon.read(open, 9), ReadOutcome::Reset(reset));
     assert_eq!(daemon.write(open, b"x"), WriteOutcome::Reset(reset));
@@ -408,7 +408,7 @@ fn g2_a_daemon_that_closes_cannot_make_a_client_believe_that_it_has_everything()
     let reset = ResetReason::Cancelled;
     assert_eq!(client.write(id, b"x"), WriteOutcome::Reset(reset));
     client.end(id);
-    assert_eq!(client.delivery(id), Delivery::Reset(reset));
+    assert_eq!(client.delivery(id), EndDelivery::Reset(reset));
 }
 
 #[derive(Debug, Clone)]
