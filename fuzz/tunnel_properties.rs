@@ -101,11 +101,12 @@ fn reply(message: &[u8]) -> bool {
     true
 }
 
-/// A pairing text is refused, or it can be written in this one way only.
+/// A pairing text is refused, or it can be written in this one way only, but for white space.
 fn pairing_text(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(pairing) = text.parse::<PairingText>() else { return false };
-    assert_eq!(pairing.to_string(), text.trim());
+    let plain: String = text.split_ascii_whitespace().collect();
+    assert_eq!(pairing.to_string(), plain);
     assert!(!pairing.control.is_empty() && !pairing.daemon.as_str().is_empty());
     true
 }
