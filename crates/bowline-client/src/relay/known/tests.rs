@@ -179,7 +179,8 @@ fn each_daemon_gets_a_device_key_of_its_own() {
     let known = folder.known();
     let control: Url = "https://control.example/".parse().unwrap();
     for n in [1, 2] {
-        let pairing = NewPairing { control: control.clone(), seed: Zeroizing::new([n; 32]) };
+        let seed = known.begin_pairing(&daemon(n.into())).unwrap().seed;
+        let pairing = NewPairing { control: control.clone(), seed };
         let identity = proven(n, &daemon(n.into()));
         known.keep_pairing(&n.to_string(), &daemon(n.into()), &identity, &pairing).unwrap();
     }
