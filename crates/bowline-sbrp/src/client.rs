@@ -12,8 +12,6 @@
 mod send_queue;
 mod state;
 
-use std::time::Instant;
-
 use bytes::Bytes;
 
 use state::ClientState;
@@ -24,6 +22,7 @@ use crate::handshake::{ChannelBinding, Ephemeral, KeyChange, Trust, VerifiedIden
 use crate::id::{DaemonId, SessionId};
 use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
+use crate::time::Instant;
 
 #[derive(Debug)]
 pub enum ClientInput {

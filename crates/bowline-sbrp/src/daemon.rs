@@ -13,7 +13,6 @@
 mod session;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -26,6 +25,7 @@ use crate::id::{DaemonId, SessionId};
 use crate::identity::IdentitySecret;
 use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
+use crate::time::Instant;
 
 #[derive(Debug)]
 pub enum DaemonInput {

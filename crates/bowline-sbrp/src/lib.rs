@@ -6,6 +6,7 @@
 pub mod api;
 pub mod client;
 pub mod control;
+mod crypto;
 pub mod daemon;
 pub mod device_auth;
 pub mod frame;
@@ -19,6 +20,8 @@ pub mod relay;
 pub mod renewal;
 pub mod revocation;
 pub mod sealed;
+pub mod time;
+#[cfg(feature = "token")]
 pub mod token;
 pub mod tunnel;
 #[cfg(test)]

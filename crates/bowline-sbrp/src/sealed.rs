@@ -15,15 +15,12 @@ mod plaintext;
 mod sealer;
 mod window;
 
-use aws_lc_rs::aead::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
-
 pub use opener::{Opened, Opener, UnsealError};
 pub use plaintext::Plaintext;
 pub use sealer::{MAX_PLAINTEXT, SealError, Sealer};
 pub use window::ReplayWindow;
 
-const NONCE_LEN: usize = 12;
-const TAG_LEN: usize = 16;
+use crate::crypto::{NONCE_LEN, TAG_LEN};
 
 /// The direction of a message. Its number is the first word of the nonce (SBRP-CRYPTO-05).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +58,6 @@ impl Channel {
     pub fn can_resume(&self) -> bool {
         !self.sealer.is_exhausted() && self.opener.window().is_consistent()
     }
-}
-
-/// The library wipes the key when it is dropped.
-fn cipher(key: &[u8; 32]) -> LessSafeKey {
-    let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("the cipher takes 32 bytes");
-    LessSafeKey::new(key)
 }
 
 #[cfg(test)]

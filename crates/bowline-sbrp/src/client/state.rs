@@ -1,7 +1,5 @@
 //! The client's states and transitions.
 
-use std::time::Instant;
-
 use super::send_queue::SendQueue;
 use super::{Client, ClientAction, ClientFailure, ClientInput, Notice, worth_a_new_try};
 use crate::control::{Code, ControlCode, SdkCode};
@@ -10,6 +8,7 @@ use crate::handshake::{AwaitAccept, Established, HandshakeError, TIME_LIMIT, Tru
 use crate::id::SessionId;
 use crate::impossible::Impossible;
 use crate::sealed::{Channel, MAX_PLAINTEXT, Plaintext};
+use crate::time::Instant;
 
 #[derive(Debug)]
 pub(super) enum ClientState {

@@ -1,7 +1,5 @@
 //! The state machine of one session at the daemon.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 
 use super::Progress;
@@ -12,6 +10,7 @@ use crate::id::{DaemonId, SessionId};
 use crate::identity::IdentitySecret;
 use crate::impossible::Impossible;
 use crate::sealed::{Channel, Plaintext, SealError};
+use crate::time::Instant;
 
 #[derive(Debug)]
 pub struct DaemonSession(SessionState);

@@ -9,10 +9,11 @@
 //!   does not extend it.
 //! - A closed pair emits nothing more.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::control::ControlCode;
 use crate::impossible::Impossible;
+use crate::time::Instant;
 
 /// One session, from the moment its client was paired with an online daemon.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@
 //! - A session id in use stays with the client connection that holds it (SBRP-RELAY-20).
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::pair::{Pair, PairAction, PairInput, PairState};
 use super::route::{ClientRoute, ConnectionId, Route};
@@ -17,6 +17,7 @@ use crate::control::ControlCode;
 use crate::frame::{Signal, SignalKind};
 use crate::id::SessionId;
 use crate::impossible::Impossible;
+use crate::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableInput {

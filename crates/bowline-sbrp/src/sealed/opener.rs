@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
-
 use super::plaintext::Plaintext;
 use super::window::ReplayWindow;
-use super::{Direction, NONCE_LEN, TAG_LEN, cipher};
+use super::{Direction, NONCE_LEN, TAG_LEN};
 use crate::control::{ControlCode, SdkCode};
+use crate::crypto::AeadKey;
 
 /// An authentic message that was not received before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +52,13 @@ impl UnsealError {
 /// Decrypts the messages of the other endpoint.
 pub struct Opener {
     direction: Direction,
-    key: LessSafeKey,
+    key: AeadKey,
     window: ReplayWindow,
 }
 
 impl Opener {
     pub(crate) fn new(direction: Direction, key: &[u8; 32]) -> Self {
-        Self { direction, key: cipher(key), window: ReplayWindow::default() }
+        Self { direction, key: AeadKey::new(key), window: ReplayWindow::default() }
     }
 
     /// Opens the payload of a Data frame. The replay window is checked first, because that is
@@ -81,10 +80,7 @@ impl Opener {
             return Err(UnsealError::Replayed);
         }
         let mut plaintext = vec![0; text.len()];
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        self.key
-            .open_separate_gather(nonce, Aad::empty(), text, tag, &mut plaintext)
-            .map_err(|_| UnsealError::Forged)?;
+        self.key.open(*nonce, text, tag, &mut plaintext).map_err(|_| UnsealError::Forged)?;
         self.window.record(seq);
         Ok(Opened { seq, plaintext: plaintext.into() })
     }

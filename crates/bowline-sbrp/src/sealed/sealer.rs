@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use super::{Direction, NONCE_LEN, TAG_LEN, cipher};
+use super::{Direction, NONCE_LEN, TAG_LEN};
+use crate::crypto::AeadKey;
 use crate::frame::{FrameType, HEADER_LEN, Header, MAX_PAYLOAD};
 use crate::id::SessionId;
 
@@ -25,13 +25,13 @@ pub enum SealError {
 pub struct Sealer {
     session: SessionId,
     direction: Direction,
-    key: LessSafeKey,
+    key: AeadKey,
     next: u64,
 }
 
 impl Sealer {
     pub(crate) fn new(session: SessionId, direction: Direction, key: &[u8; 32]) -> Self {
-        Self { session, direction, key: cipher(key), next: 0 }
+        Self { session, direction, key: AeadKey::new(key), next: 0 }
     }
 
     /// Sequence number 2^64 − 1 is never sent: the counter could not advance past it
@@ -57,13 +57,8 @@ impl Sealer {
         frame.put_slice(&Header::encode(FrameType::Data, length as u32, Some(self.session)));
         frame.put_slice(&nonce);
         frame.put_slice(plaintext);
-        let text = &mut frame[HEADER_LEN + NONCE_LEN..];
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(nonce, Aad::empty(), text)
-            .expect("a message that fits a frame is within what the cipher takes");
-        frame.put_slice(tag.as_ref());
+        let tag = self.key.seal(nonce, &mut frame[HEADER_LEN + NONCE_LEN..]);
+        frame.put_slice(&tag);
         Ok(frame.freeze())
     }
 
