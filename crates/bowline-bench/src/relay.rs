@@ -6,6 +6,8 @@
 
 mod cores;
 mod crowd;
+mod delay;
+mod ends;
 mod forward;
 mod handshakes;
 mod issuer;
@@ -14,6 +16,8 @@ mod path;
 mod reach;
 mod seal;
 mod server;
+mod ssh;
+mod tunnel;
 mod wire;
 
 use std::time::Duration;
@@ -36,7 +40,7 @@ const ROUNDS: usize = 5;
 /// Clients that send concurrently, each to its own daemon.
 const PAIRS: usize = 4;
 
-const PARTS: [&str; 6] = ["frames", "latency", "idle", "handshakes", "seal", "reach"];
+const PARTS: [&str; 7] = ["frames", "latency", "idle", "handshakes", "seal", "reach", "tunnel"];
 
 /// Runs the named parts, or all. Blocks: not to be called from async code.
 pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()> {
@@ -63,6 +67,9 @@ pub fn run(length: Duration, only: &[String], report: &mut Report) -> Result<()>
     }
     if wanted("reach") {
         reach::measure(length, report)?;
+    }
+    if wanted("tunnel") {
+        tunnel::measure(length, report)?;
     }
     Ok(())
 }

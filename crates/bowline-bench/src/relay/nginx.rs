@@ -35,7 +35,8 @@ impl Nginx {
         std::fs::write(&config, settings(address, behind.local_addr()?, folder.path()))?;
         let mut command = cores::measured(program);
         command.arg("-p").arg(folder.path()).arg("-e").arg("stderr").arg("-c").arg(&config);
-        let nginx = Self { process: Process::silent(command)?, _folder: folder, address, behind };
+        let nginx =
+            Self { process: Process::silent(&mut command)?, _folder: folder, address, behind };
         let patience = Instant::now() + Duration::from_secs(5);
         while TcpStream::connect(address).is_err() {
             if Instant::now() > patience {

@@ -3,7 +3,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -11,8 +10,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
+use super::ROUNDS;
+use super::ends::{bowline, pair, start_relay, user_key, with_key};
 use super::server::Process;
-use super::{ROUNDS, cores};
 use crate::load::{self, PARALLEL, ServerUnderLoad};
 use crate::report::Report;
 use crate::rounds::{middle, quantile, ratio};
@@ -53,32 +53,18 @@ impl Home {
     fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let relay_address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let relay = start_relay(&folder, relay_address)?;
+        let relay = start_relay(&folder, relay_address, relay_address)?;
         let data = |name: &str| folder.path().join(name);
-        let user = said(
-            bowline()?
-                .args(["control", "user", "add", "bench", "--json", "--data"])
-                .arg(data("control")),
-        )?;
-        let key = user["api_key"].as_str().context("no key")?.to_owned();
+        let key = user_key(&folder)?;
         let mut gateway = bowline()?;
         gateway.args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--data"]);
         gateway.arg(data("gateway")).args(["--relay", &format!("http://{relay_address}")]);
-        gateway.env("BOWLINE_CONTROL_KEY", key).env("BOWLINE_OFFLINE_PACE", "0ms");
-        let (gateway, line) = Process::start(gateway)?;
+        gateway.env("BOWLINE_OFFLINE_PACE", "0ms");
+        let (gateway, line) = Process::start(with_key(gateway, &key))?;
         let ready: Value = serde_json::from_str(&line)?;
         let url = ready["url"].as_str().context("no address")?;
         let direct = url.trim_start_matches("http://").parse()?;
-        let offer = said(bowline()?.args(["pair", "--json", "--data"]).arg(data("gateway")))?;
-        let text = offer["text"].as_str().context("no pairing text")?;
-        let accept = ["pair", "--accept", text, "--name", "home", "--json", "--data"];
-        said(bowline()?.args(accept).arg(data("device")))?;
-        let mut device = bowline()?;
-        device.args(["connect", "home", "--json", "--listen", "127.0.0.1:0", "--data"]);
-        device.arg(data("device"));
-        let (device, line) = Process::start(device)?;
-        let established: Value = serde_json::from_str(&line)?;
-        let through = established["listen"].as_str().context("no address")?.parse()?;
+        let (device, through) = pair(data("gateway"), data("device"))?;
         Ok(Self {
             folder,
             relay: Some(relay),
@@ -160,7 +146,7 @@ impl Home {
             ask(&mut open)?;
             drop(self.relay.take());
             std::thread::sleep(AWAY);
-            self.relay = Some(start_relay(&self.folder, self.relay_address)?);
+            self.relay = Some(start_relay(&self.folder, self.relay_address, self.relay_address)?);
             let back = Instant::now();
             ask(&mut open)?;
             times.push(back.elapsed().as_secs_f64() * 1e3);
@@ -207,30 +193,6 @@ fn ask(stream: &mut TcpStream) -> Result<()> {
     }
     ensure!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     Ok(())
-}
-
-fn start_relay(folder: &TempDir, address: SocketAddr) -> Result<Process> {
-    let mut relay = bowline()?;
-    relay.args(["relay", "run", "--with-control", "--json", "--listen", &address.to_string()]);
-    relay.args(["--rate-connections", "0", "--data"]).arg(folder.path().join("control"));
-    Ok(Process::start(relay)?.0)
-}
-
-/// This program, without the user's own settings, on all cores.
-fn bowline() -> Result<Command> {
-    let mut command = cores::anywhere(&std::env::current_exe()?);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BOWLINE_")) {
-        command.env_remove(name);
-    }
-    command.env("XDG_CONFIG_HOME", "/nonexistent").env("BOWLINE_LOG_LEVEL", "error");
-    Ok(command)
-}
-
-/// Runs a command to its end, and reads its JSON.
-fn said(command: &mut Command) -> Result<Value> {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 const STEADY: Duration = Duration::from_secs(11);

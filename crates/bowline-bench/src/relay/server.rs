@@ -43,8 +43,16 @@ impl MeasuredServer {
     }
 
     pub(super) fn forwarder() -> Result<Self> {
+        Self::forwarder_by(cores::measured(&std::env::current_exe()?))
+    }
+
+    /// On all cores, beside servers that have them, too.
+    pub(super) fn forwarder_anywhere() -> Result<Self> {
+        Self::forwarder_by(cores::anywhere(&std::env::current_exe()?))
+    }
+
+    fn forwarder_by(mut command: Command) -> Result<Self> {
         let behind = TcpListener::bind("127.0.0.1:0")?;
-        let mut command = cores::measured(&std::env::current_exe()?);
         command.args(["bench", "forward", "--to", &behind.local_addr()?.to_string()]);
         let (process, line) = Process::start(command)?;
         Ok(Self { process, address: line.trim().parse()?, behind })
@@ -68,7 +76,7 @@ impl Process {
     }
 
     /// Starts a process without output.
-    pub(super) fn silent(mut command: Command) -> Result<Self> {
+    pub(super) fn silent(command: &mut Command) -> Result<Self> {
         Ok(Self(command.stdout(Stdio::null()).stdin(Stdio::null()).spawn()?))
     }
 
