@@ -16,6 +16,7 @@
 //! | [`outbound`] | calls to other servers: where secrets may go, no proxy on this machine |
 //! | [`rate`] | token buckets, alone and for each key |
 //! | [`backoff`] | back-off: how long to wait before a retry |
+//! | [`progress`], [`stall`] | signs of life of a slow peer, and write deadlines that count progress |
 //! | [`private_file`] | files that only their owner may read |
 //! | [`duration`] | durations as people write them |
 //! | [`descriptors`] | the limit of open file descriptors |
@@ -36,9 +37,10 @@ pub mod loopback;
 pub mod outbound;
 pub mod peer;
 pub mod private_file;
+pub mod progress;
 pub mod rate;
 mod reads;
-mod stall;
+pub mod stall;
 mod stream;
 pub mod tls;
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 #[derive(Debug)]
-pub(crate) struct StallGuard<S> {
+pub struct StallGuard<S> {
     stream: S,
     patience: Duration,
     /// Running while a write makes no progress.
@@ -21,11 +21,11 @@ pub(crate) struct StallGuard<S> {
 }
 
 impl<S> StallGuard<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+    pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, timer: None }
     }
 
-    pub(crate) fn into_inner(self) -> S {
+    pub fn into_inner(self) -> S {
         self.stream
     }
 

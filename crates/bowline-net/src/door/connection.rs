@@ -21,6 +21,7 @@ use crate::forwarded;
 use crate::head_wait::HeadTimer;
 use crate::linger::{EarlyAnswer, Linger};
 use crate::peer::{ConnectionPermit, DeviceEntry, NO_ADDRESS, Peer};
+use crate::progress;
 use crate::reads::{Exchange, Reads};
 use crate::stall::StallGuard;
 use crate::stream::Stream;
@@ -57,6 +58,7 @@ impl Remote {
 /// too long, which is the client's fault and not logged.
 pub(super) async fn secured(socket: TcpStream, state: &DoorState) -> Option<Stream> {
     let _ = socket.set_nodelay(true);
+    progress::show(&socket);
     let Some(certificate) = &state.certificate else { return Some(Stream::Plain(socket)) };
     let accepting = certificate.acceptor().accept(socket);
     let accepted = tokio::time::timeout(state.limits.header_timeout, accepting).await;
