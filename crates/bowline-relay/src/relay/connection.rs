@@ -200,8 +200,9 @@ impl Connection {
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         let now = Instant::now();
         let limits = &self.shared.config.limits;
-        if self.hold != Hold::No {
-            // While its input is on hold nothing is read, so silence does not mean a dead peer.
+        if self.hold != Hold::No || self.writer.blocked_since().is_some() {
+            // While its input is on hold nothing is read, and while it is slow to receive its pong is
+            // late: silence does not mean a dead peer. The write timeout judges a peer that takes nothing.
             self.idle.heard(now);
         }
         let mut due = match self.idle.due(now, limits.ping_every, limits.pong_timeout) {

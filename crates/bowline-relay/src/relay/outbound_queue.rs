@@ -292,8 +292,17 @@ impl QueueState {
         std::mem::take(&mut self.waiting)
     }
 
-    pub(crate) fn set_blocked(&mut self) {
+    /// The socket takes no more now; `left` bytes of those that the writer has are not written. Returns the
+    /// wakers of the senders that wait: there is space again, or this receiver is too slow and they need
+    /// not wait for it. To keep them until all is written would stop a daemon for one client.
+    pub(crate) fn set_blocked(&mut self, left: usize) -> Vec<Waker> {
+        let waiting = match self.blocked && left == self.under_way.1 {
+            true => Vec::new(),
+            false => self.drained(),
+        };
         self.blocked = true;
+        self.under_way.1 = left;
+        waiting
     }
 
     /// Registers the task to wake when there is something to write; an empty buffer is returned to

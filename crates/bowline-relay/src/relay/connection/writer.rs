@@ -14,8 +14,9 @@ use tokio::io::AsyncWrite as _;
 use crate::relay::buffer_pool;
 use crate::relay::outbound_queue::{CloseCause, OutboundQueue};
 
-/// A socket that has accepted this many bytes since it blocked is slow, not stuck.
-const MOVES: usize = 64 << 10;
+/// A socket that has accepted this many bytes since it blocked is slow, not stuck: with the usual deadline
+/// of 10 s, 1.6 KB/s.
+const MOVES: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct SocketWriter {
@@ -115,12 +116,20 @@ impl SocketWriter {
         queue: &OutboundQueue,
         cx: &mut Context<'_>,
     ) -> Poll<Result<CloseCause, io::Error>> {
-        let mut state = queue.lock();
-        state.set_blocked();
-        if let Some(cause) = state.cause() {
+        let (waiting, cause) = {
+            let mut state = queue.lock();
+            let waiting = state.set_blocked(self.writing.len() - self.written);
+            if state.cause().is_none() {
+                state.sleep(cx.waker());
+            }
+            (waiting, state.cause())
+        };
+        for sender in waiting {
+            sender.wake();
+        }
+        if let Some(cause) = cause {
             return Poll::Ready(Ok(cause));
         }
-        state.sleep(cx.waker());
         self.blocked.get_or_insert_with(|| (Instant::now(), 0));
         Poll::Pending
     }

@@ -15,7 +15,7 @@ fn sbrp_relay_08_a_queue_holds_so_many_messages_and_no_more() {
         assert_eq!(push(&queue, b"x"), Pushed::Queued);
     }
     assert_eq!(push(&queue, b"x"), Pushed::Full, "its writer has not run yet");
-    queue.lock().set_blocked();
+    queue.lock().set_blocked(0);
     assert_eq!(push(&queue, b"x"), Pushed::TooSlow);
     assert_eq!(queue.lock().cause(), Some(CloseCause::Backpressure));
     assert!(!queue.lock().takes_from(ConnectionId(2), Role::Daemon), "it takes nothing more");
@@ -45,7 +45,7 @@ fn one_message_fits_however_small_the_room() {
 fn a_slow_daemon_holds_its_clients_back() {
     let queue = queue(Role::Daemon, 1, 1 << 20);
     assert_eq!(push(&queue, b"x"), Pushed::Queued);
-    queue.lock().set_blocked();
+    queue.lock().set_blocked(0);
     assert_eq!(push(&queue, b"x"), Pushed::Full);
     assert_eq!(queue.lock().cause(), None);
 }
@@ -107,4 +107,20 @@ fn sbrp_relay_06_who_is_closed_for_a_foreign_session_is_told_by_its_own_connecti
     let route = queue.route(own, foreign);
     assert!(matches!(route, Route::Refuse(ControlCode::SessionNotFound)));
     assert_eq!(queue.depth().0, 0, "once, as its last word");
+}
+
+#[test]
+fn sbrp_relay_08_who_waits_for_a_receiver_is_woken_when_its_socket_blocks() {
+    let queue = queue(Role::Client, 100, 30);
+    assert_eq!(push(&queue, &[7; 20]), Pushed::Queued);
+    queue.lock().take(&mut Vec::new());
+    assert_eq!(push(&queue, &[7; 20]), Pushed::Full, "its writer has not run yet");
+    queue.lock().wait(Waker::noop(), None);
+    // Half of it was written, so there is space again.
+    assert_eq!(queue.lock().set_blocked(8).len(), 1);
+    assert_eq!(push(&queue, &[7; 10]), Pushed::Queued);
+    // Nothing moves any more: the sender is not kept waiting, and the receiver is closed.
+    queue.lock().wait(Waker::noop(), None);
+    assert_eq!(queue.lock().set_blocked(8).len(), 0, "nothing changed since");
+    assert_eq!(push(&queue, &[7; 20]), Pushed::TooSlow);
 }
