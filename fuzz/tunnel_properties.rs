@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::LazyLock;
+use std::time::Instant;
 
 use bowline_sbrp::handshake::ChannelBinding;
 use bowline_sbrp::identity::IdentitySecret;
@@ -190,14 +191,14 @@ fn hostile_peer(bytes: &[u8]) -> bool {
                     }
                     14 => tunnel.acknowledge(),
                     _ => {
-                        let messages = std::iter::from_fn(|| tunnel.next_message());
+                        let messages = std::iter::from_fn(|| tunnel.next_message(Instant::now()));
                         assert!(messages.count() <= MOST_WAITING);
                     }
                 }
                 continue;
             }
         };
-        match tunnel.receive(&message) {
+        match tunnel.receive(&message, Instant::now()) {
             Ok(events) => {
                 taken = true;
                 assert!(events.len() <= 2);
@@ -210,7 +211,7 @@ fn hostile_peer(bytes: &[u8]) -> bool {
                 assert_eq!(tunnel.received(), number, "what was refused does not count");
             }
             Err(fault) => {
-                assert_eq!(tunnel.receive(&message), Err(fault));
+                assert_eq!(tunnel.receive(&message, Instant::now()), Err(fault));
                 assert_eq!(tunnel.resume(0), Err(fault));
                 (tunnel, unread) = (Tunnel::new(side), BTreeMap::new());
             }
@@ -249,7 +250,7 @@ impl End {
     }
 
     fn send(&mut self) {
-        while let Some(message) = self.tunnel.next_message() {
+        while let Some(message) = self.tunnel.next_message(Instant::now()) {
             self.sent.push(message.clone());
             self.on_the_way.push_back(message);
         }
@@ -378,7 +379,7 @@ fn honest_ends(bytes: &[u8]) -> bool {
 }
 
 fn deliver(ends: &mut [End; 2], to: usize, message: &Bytes) {
-    match ends[to].tunnel.receive(message) {
+    match ends[to].tunnel.receive(message, Instant::now()) {
         Ok(events) => {
             for event in events {
                 if let TunnelEvent::Opened(_, service) = event {

@@ -49,9 +49,10 @@ pub use liveness::LivenessConfig;
 pub use reasons::{LossReason, SessionEnd};
 pub use session::{SendError, Session};
 
-/// The back-off before a reconnect.
+/// The back-off before a reconnect. A person waits at the other end: after an outage, nobody waits for much
+/// longer than this.
 const RECONNECT: Backoff =
-    Backoff { start: Duration::from_millis(500), cap: Duration::from_secs(30) };
+    Backoff { start: Duration::from_millis(500), cap: Duration::from_secs(10) };
 /// A connection that lasted this long resets the back-off.
 const STEADY: Duration = Duration::from_secs(10);
 /// The WebSocket close code that says that a newer connection replaced this one.

@@ -11,6 +11,8 @@
 //! | `hello` | the first message each way: version, proof, positions |
 //! | `record` | the messages after them, byte by byte |
 //! | `positions` | numbering, acknowledgement and retransmission of records |
+//! | `path_window` | how much may be on its way, from measured round trips and rates |
+//! | `budget` | what all tunnels of a process may hold together |
 //! | `stream` | one stream: its credit, its two ends |
 //! | `unread` | what a stream has received and its program has not read |
 //! | `machine` | [`Tunnel`]: all of it together, without I/O |
@@ -19,12 +21,15 @@
 //!
 //! Invariants
 //! - A stream is delivered whole and in order, or reset: never cut off silently.
-//! - Every buffer is bounded: unacknowledged data by [`WINDOW`] and all that is unacknowledged by a
-//!   multiple of it, what is unread by each stream's credit, the streams by [`MOST_STREAMS`].
+//! - Every buffer is bounded: unacknowledged data by what the path holds and at most 4 MiB, all that is
+//!   unacknowledged by twice that, what is unread by each stream's credit, the streams by
+//!   [`MOST_STREAMS`], and all tunnels of a process by a [`TunnelBudget`].
 //! - Nothing is opened before the hello was accepted.
 
+mod budget;
 mod hello;
 mod machine;
+mod path_window;
 mod positions;
 mod record;
 mod stream;
@@ -34,9 +39,9 @@ mod vector_tests;
 
 use std::fmt;
 
+pub use budget::TunnelBudget;
 pub use hello::{Hello, HelloFault, HelloReply, VERSION, Welcome, refusal_for_version_1};
 pub use machine::{Tunnel, TunnelEvent, TunnelSide};
-pub use positions::WINDOW;
 pub use record::{Record, ResetReason, StreamId};
 pub use stream::{EndDelivery, ReadOutcome, WriteOutcome};
 

@@ -42,7 +42,13 @@ fn main() -> ExitCode {
     if let Some(hint) = spelled.hint {
         note!("{hint}");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    if matches!(cli.command, Command::Connect(_) | Command::Daemon(_)) {
+        // One task seals and opens all that an end of a relay sends and receives. More threads only
+        // wake each other: measured, one is faster by a third.
+        threads.worker_threads(1);
+    }
+    let runtime = match threads.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             Failure::new(format!("cannot start threads: {error}")).print();

@@ -14,13 +14,14 @@
 mod connection;
 mod driver;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbrp::control::{Code, SdkCode};
 use bowline_sbrp::handshake::{KeyChange, VerifiedIdentity};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::Fingerprint;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -126,6 +127,7 @@ impl ClientClosed {
 #[derive(Debug)]
 pub struct RelayClient {
     events: mpsc::Receiver<ClientEvent>,
+    hurry: Arc<Notify>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -134,9 +136,14 @@ impl RelayClient {
     /// Connects, and reconnects until [`ClientEvent::Closed`]. Call it inside a Tokio runtime.
     pub fn connect(config: ClientConfig) -> Self {
         let (given, events) = mpsc::channel(EVENTS);
-        let stop = CancellationToken::new();
-        let driver = ClientDriver::new(config, given, stop.clone());
-        Self { events, stop, task: tokio::spawn(driver.run()) }
+        let (stop, hurry) = (CancellationToken::new(), Arc::<Notify>::default());
+        let driver = ClientDriver::new(config, given, Arc::clone(&hurry), stop.clone());
+        Self { events, hurry, stop, task: tokio::spawn(driver.run()) }
+    }
+
+    /// Notify it to have the next attempt made soon, because somebody waits for it.
+    pub(super) fn hurry(&self) -> Arc<Notify> {
+        Arc::clone(&self.hurry)
     }
 
     /// The next event; `None` after [`ClientEvent::Closed`]. When 64 events are queued, the

@@ -41,7 +41,8 @@ pub struct DaemonConfig {
     pub name: Option<String>,
     /// Whether sessions can be resumed after the connection is lost; normally true.
     pub resumable: bool,
-    /// The session limit; further clients are refused. 64 by default.
+    /// The session limit; further clients are refused without a reason that they could see. 96 by default:
+    /// more than a program serves, so that it can tell the others why.
     pub most_sessions: usize,
     pub liveness: LivenessConfig,
     /// The devices that the control plane is to give tokens for this daemon to; `None`: those of its
@@ -58,7 +59,7 @@ impl DaemonConfig {
             identity,
             name: None,
             resumable: true,
-            most_sessions: 64,
+            most_sessions: 96,
             liveness: LivenessConfig::default(),
             devices: None,
             replaced_wait: Duration::from_secs(30),

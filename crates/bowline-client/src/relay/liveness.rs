@@ -1,6 +1,7 @@
 //! The keepalive: after some silence a ping is sent, after more the connection counts as lost.
 //!
-//! Pure: times are passed in. Only received messages count; a sent message proves nothing.
+//! Pure: times are passed in. What was received counts, and what the relay took after it had to wait; that
+//! a message went into an empty buffer proves nothing.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Why a connection or a session ended; shared by client and daemon.
 
-use bowline_sbrp::control::{Code, SdkCode};
+use bowline_sbrp::control::{Code, ControlCode, SdkCode};
 use bowline_sbrp::frame::Violation;
 use bowline_sbrp::tunnel::TunnelFault;
 
@@ -67,6 +67,11 @@ pub enum SessionEnd {
 
 pub(super) fn told(code: Code) -> String {
     match code {
+        // Also what a relay makes of a daemon's refusal.
+        Code::Known(code @ ControlCode::SessionExpired) => format!(
+            "{}: the daemon ended the session; it restarted, or has as many sessions as it may have",
+            code.name()
+        ),
         Code::Known(code) => code.name().to_owned(),
         Code::Unknown(number) => format!("code {number:#06x}"),
     }
@@ -84,8 +89,6 @@ pub(super) fn sentence(code: SdkCode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use bowline_sbrp::control::ControlCode;
-
     use super::*;
 
     #[test]

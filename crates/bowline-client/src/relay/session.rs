@@ -32,6 +32,7 @@ pub struct Session {
     binding: ChannelBinding,
     outgoing: mpsc::Sender<Outgoing>,
     inbox: mpsc::UnboundedReceiver<Incoming>,
+    room: Arc<Semaphore>,
     end: watch::Receiver<Option<SessionEnd>>,
     _drop: DropNotice,
 }
@@ -119,7 +120,9 @@ impl Session {
         self.end().unwrap_or(SessionEnd::Here)
     }
 
+    /// For code that knows the peer and reads all that comes: the inbox may then hold a tunnel's window.
     pub(super) fn into_parts(self) -> Parts {
+        self.room.add_permits(TUNNEL_ROOM - ROOM);
         let Self { id, outgoing, inbox, end, _drop, .. } = self;
         Parts { id, outgoing, inbox, end, _drop }
     }
@@ -192,16 +195,17 @@ impl SessionFactory {
         // Bounded by the semaphore: each message holds permits for its weight.
         let (tell, inbox) = mpsc::unbounded_channel();
         let (end, told) = watch::channel(None);
+        let room = Arc::new(Semaphore::new(ROOM));
         let session = Session {
             id,
             fingerprint,
             binding,
             outgoing: self.outgoing.clone(),
             inbox,
+            room: Arc::clone(&room),
             end: told,
             _drop: DropNotice(id, self.drops.clone()),
         };
-        let room = Arc::new(Semaphore::new(ROOM));
         (session, SessionFeed { inbox: tell, room, end, next: 0 })
     }
 }
@@ -267,6 +271,8 @@ pub(super) fn weight(length: usize) -> u32 {
 
 /// The limit of unread messages: 1 MiB, or 256 messages.
 const ROOM: usize = 1 << 20;
+/// The same for a tunnel: what its peer may have on the way, and as much again beside data.
+const TUNNEL_ROOM: usize = 8 << 20;
 pub(super) const LEAST: u32 = 4096;
 /// The most messages queued for sealing.
 const OUTGOING: usize = 32;

@@ -3,12 +3,14 @@
 //!
 //! Only this file uses tungstenite. The driver reads; a separate task writes, so that a relay that
 //! stops reading for a while can still be read from. The writer takes all queued messages, then
-//! flushes once.
+//! flushes once. Deadlines count progress: a slow connection is not a lost one.
 
 use std::io;
 use std::time::Duration;
 
 use bowline_net::outbound;
+use bowline_net::progress::{self, SignsOfLife, Watched};
+use bowline_net::stall::StallGuard;
 use bowline_sbrp::frame::{Frame, MAX_FRAME, Violation};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -19,23 +21,27 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
-use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError, UrlError};
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
 use super::reasons::LossReason;
 
 type WebSocket<S> = WebSocketStream<S>;
 
+/// The TCP connection, with a deadline for writes that make no progress.
+type Tcp = Watched<StallGuard<TcpStream>>;
+
 /// A connection that the relay accepted.
 #[derive(Debug)]
-pub(super) struct RelaySocket<S = MaybeTlsStream<TcpStream>> {
+pub(super) struct RelaySocket<S = MaybeTlsStream<Tcp>> {
     incoming: SplitStream<WebSocket<S>>,
     outbox: mpsc::Sender<Bytes>,
     writer: JoinHandle<()>,
+    signs: SignsOfLife,
 }
 
 impl RelaySocket {
@@ -48,9 +54,16 @@ impl RelaySocket {
             .map_err(|_| LossReason::Unreachable("the token is none".into()))?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, bearer);
-        let connecting = connect_async_with_config(request, Some(limits()), true);
+        let connecting = async {
+            let tcp = dial(request.uri()).await?;
+            tcp.set_nodelay(true)?;
+            progress::show(&tcp);
+            let (tcp, signs) = Watched::new(StallGuard::new(tcp, WRITE_PATIENCE));
+            let upgraded = client_async_tls_with_config(request, tcp, Some(limits()), None).await?;
+            Ok((upgraded.0, signs))
+        };
         match timeout(CONNECT_PATIENCE, connecting).await {
-            Ok(Ok((socket, _))) => Ok(Self::over(socket)),
+            Ok(Ok((socket, signs))) => Ok(Self::over(socket, signs)),
             Ok(Err(Error::Http(response))) => Err(LossReason::Refused(response.status().as_u16())),
             Ok(Err(error)) => Err(unreachable(error)),
             Err(_) => Err(LossReason::Unreachable("it does not answer".into())),
@@ -58,16 +71,34 @@ impl RelaySocket {
     }
 }
 
+async fn dial(uri: &Uri) -> Result<TcpStream, Error> {
+    let host = uri.host().ok_or(Error::Url(UrlError::NoHostName))?;
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("wss") { 443 } else { 80 });
+    Ok(TcpStream::connect((host.trim_matches(['[', ']']), port)).await?)
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
-    fn over(socket: WebSocket<S>) -> Self {
+    fn over(socket: WebSocket<S>, signs: SignsOfLife) -> Self {
         let (sink, incoming) = socket.split();
         let (outbox, messages) = mpsc::channel(OUTBOX);
-        Self { incoming, outbox, writer: tokio::spawn(write(sink, messages)) }
+        Self { incoming, outbox, writer: tokio::spawn(write(sink, messages)), signs }
+    }
+
+    /// Whether the relay showed that it is there since this was asked last: also a message that is only
+    /// half here, or half sent.
+    pub(super) fn shows_life(&self) -> bool {
+        self.signs.take()
     }
 
     /// The next frame, or `None` for a WebSocket message that only proves liveness. Cancel safe.
     pub(super) async fn recv(&mut self) -> Result<Option<Frame>, LossReason> {
-        match self.incoming.next().await {
+        let next = tokio::select! {
+            biased;
+            next = self.incoming.next() => next,
+            // The writer gave up.
+            () = self.outbox.closed() => return Err(LossReason::Stuck),
+        };
+        match next {
             Some(Ok(Message::Binary(message))) => {
                 Frame::decode(message).map(Some).map_err(LossReason::Garbled)
             }
@@ -89,24 +120,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
         self.outbox.clone()
     }
 
-    /// Queues a message. If the outbox stays full until the deadline, the relay has stopped
-    /// reading.
+    /// Queues a message, and waits for room. It fails when the writer has given up, because the relay
+    /// takes nothing more.
     pub(super) async fn send(&self, message: Bytes) -> Result<(), LossReason> {
-        match self.outbox.try_send(message) {
-            Ok(()) => Ok(()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(LossReason::Broken),
-            Err(mpsc::error::TrySendError::Full(message)) => {
-                match timeout(WRITE_PATIENCE, self.outbox.send(message)).await {
-                    Ok(sent) => sent.map_err(|_| LossReason::Broken),
-                    Err(_) => Err(LossReason::Stuck),
-                }
-            }
-        }
+        self.outbox.send(message).await.map_err(|_| LossReason::Stuck)
     }
 
     /// Sends the queued messages and the close frame, each with a short deadline.
     pub(super) async fn close(self) {
-        let Self { mut incoming, outbox, mut writer } = self;
+        let Self { mut incoming, outbox, mut writer, .. } = self;
         drop(outbox);
         let parting = async {
             let _ = (&mut writer).await;
@@ -137,10 +159,9 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
             }
             sink.flush().await
         };
-        match timeout(WRITE_PATIENCE, writing).await {
-            Ok(Ok(())) => {}
-            // The reader sees the connection end, or `send` finds the outbox closed.
-            Ok(Err(_)) | Err(_) => return,
+        if let Err::<(), Error>(error) = writing.await {
+            tracing::debug!(error = sentence(error), "writing to the relay failed");
+            return;
         }
     }
     let _ = timeout(PARTING_PATIENCE, sink.close()).await;
@@ -150,8 +171,9 @@ fn limits() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(MAX_FRAME))
         .max_frame_size(Some(MAX_FRAME))
-        .read_buffer_size(8 << 10)
-        .write_buffer_size(64 << 10)
+        // There is one connection in a process, and each read costs a system call.
+        .read_buffer_size(256 << 10)
+        .write_buffer_size(256 << 10)
         .max_write_buffer_size(1 << 20)
 }
 
@@ -178,7 +200,7 @@ fn sentence(error: Error) -> String {
 
 /// The deadline of DNS, TCP, TLS and the WebSocket upgrade together.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// The deadline of one write.
+/// How long a write may make no progress.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The deadline of an orderly close.
 const PARTING_PATIENCE: Duration = Duration::from_secs(1);

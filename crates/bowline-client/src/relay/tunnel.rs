@@ -35,7 +35,7 @@ pub use client::{
     Connected, DeviceIdentity, OpenStreamError, TunnelClient, TunnelClosed, TunnelNotice,
     TunnelOpener,
 };
-pub use forward::{ForwardError, Forwarding, forward, forward_stdio, forward_unix};
+pub use forward::{ForwardError, ForwardNotice, Forwarding, forward, forward_stdio, forward_unix};
 pub use greet::GreetError;
 pub use peer::TunnelPeer;
 pub use ping::{PingError, Pings};

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use super::budget::{BudgetShare, TunnelBudget};
 use super::positions::Positions;
-use super::record::{self, MOST_DATA, Message, Record};
-use super::stream::{EndDelivery, ReadOutcome, StreamState, WriteOutcome};
+use super::record::{self, Message, Record};
+use super::stream::{EndDelivery, FIRST_CREDIT, ReadOutcome, StreamState, WriteOutcome};
 use super::{LONGEST_SERVICE, MOST_STREAMS, ResetReason, StreamId, TunnelFault};
+use crate::time::Instant;
 
 /// How far the windows of all streams together may grow beyond the first credit of each.
-pub(super) const SHARED_WINDOW: usize = 16 << 20;
+pub(super) const SHARED_WINDOW: usize = 8 << 20;
 
 /// Which end this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,7 @@ pub struct Tunnel {
     last: u32,
     /// By how much windows have grown.
     grown: usize,
+    budget: BudgetShare,
     closing: Closing,
     /// The peer needs the tunnel no more: nothing is sent or received after it.
     peer_closed: bool,
@@ -68,7 +71,13 @@ enum Closing {
 }
 
 impl Tunnel {
+    /// A tunnel with a budget of its own.
     pub fn new(side: TunnelSide) -> Self {
+        Self::within(side, TunnelBudget::default())
+    }
+
+    /// A tunnel that shares a budget with others.
+    pub fn within(side: TunnelSide, budget: TunnelBudget) -> Self {
         let (positions, streams) = (Positions::default(), HashMap::new());
         let closing = Closing::No;
         Self {
@@ -77,6 +86,7 @@ impl Tunnel {
             streams,
             last: 0,
             grown: 0,
+            budget: BudgetShare::new(budget),
             closing,
             peer_closed: false,
             broken: None,
@@ -96,13 +106,13 @@ impl Tunnel {
     /// error the tunnel cannot go on.
     pub fn resume(&mut self, peer_received: u64) -> Result<Vec<TunnelEvent>, TunnelFault> {
         self.broken.map_or(Ok(()), Err)?;
-        let made_room = self.positions.resume(peer_received)?;
+        let made_room = self.positions.resume(peer_received, &mut self.budget)?;
         Ok(self.acknowledged(made_room))
     }
 
     /// The next message for the session.
-    pub fn next_message(&mut self) -> Option<Bytes> {
-        if let Some(message) = self.positions.take() {
+    pub fn next_message(&mut self, now: Instant) -> Option<Bytes> {
+        if let Some(message) = self.positions.take(now) {
             return Some(message);
         }
         (self.closing == Closing::Soon).then(|| {
@@ -136,6 +146,11 @@ impl Tunnel {
         self.positions.owes_ack()
     }
 
+    /// All messages that have come were given to [`Tunnel::receive`]: a good moment to acknowledge them.
+    pub fn drained(&mut self) {
+        self.positions.drained();
+    }
+
     /// Sends an acknowledgement next. It also shows the peer what it has not received.
     pub fn acknowledge(&mut self) {
         self.positions.say_soon();
@@ -149,7 +164,11 @@ impl Tunnel {
         if self.side != TunnelSide::Client || !is_name || !has_room {
             return None;
         }
-        self.last = self.last.checked_add(1)?;
+        let last = self.last.checked_add(1)?;
+        if !self.budget.take(FIRST_CREDIT) {
+            return None;
+        }
+        self.last = last;
         let stream = StreamId(self.last);
         self.streams.insert(stream, StreamState::new());
         self.send(&Record::Open { stream, service: service.to_owned() });
@@ -162,8 +181,11 @@ impl Tunnel {
         };
         let outcome = stream.read(most);
         let before = stream.window();
-        if let Some(bytes) = stream.grant(SHARED_WINDOW.saturating_sub(self.grown)) {
-            self.grown += stream.window() - before;
+        let spare = SHARED_WINDOW.saturating_sub(self.grown).min(self.budget.left());
+        if let Some(bytes) = stream.grant(spare) {
+            let grown = stream.window() - before;
+            self.grown += grown;
+            self.budget.take(grown);
             self.send(&Record::Credit { stream: id, bytes });
         }
         outcome
@@ -172,7 +194,6 @@ impl Tunnel {
     /// Takes as much of the bytes as fits into one record. After the peer's close nobody reads them:
     /// they are thrown away, so that a program can go on with what it has received.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> WriteOutcome {
-        let has_room = self.positions.has_room();
         let Some(stream) = self.streams.get_mut(&id) else {
             return WriteOutcome::Reset(ResetReason::TunnelLost);
         };
@@ -185,8 +206,9 @@ impl Tunnel {
         if self.peer_closed {
             return WriteOutcome::Wrote(bytes.len());
         }
-        let count = bytes.len().min(MOST_DATA).min(stream.credit);
-        if !has_room || (count == 0 && !bytes.is_empty()) {
+        let room = if stream.credit > 0 { self.positions.room() } else { 0 };
+        let count = bytes.len().min(stream.credit).min(room);
+        if count == 0 && !bytes.is_empty() {
             return WriteOutcome::Blocked;
         }
         if count > 0 {
@@ -234,7 +256,8 @@ impl Tunnel {
     pub fn forget(&mut self, id: StreamId) {
         self.reset(id, ResetReason::Cancelled);
         if let Some(stream) = self.streams.remove(&id) {
-            self.grown -= stream.window() - StreamState::new().window();
+            self.grown -= stream.window() - FIRST_CREDIT;
+            self.budget.give(stream.window());
         }
     }
 
@@ -248,20 +271,29 @@ impl Tunnel {
 
     /// A message came out of the session. On an error the session is of no more use; whether the tunnel
     /// goes on in the next one says [`TunnelFault::may_resume`].
-    pub fn receive(&mut self, message: &Bytes) -> Result<Vec<TunnelEvent>, TunnelFault> {
+    pub fn receive(
+        &mut self,
+        message: &Bytes,
+        now: Instant,
+    ) -> Result<Vec<TunnelEvent>, TunnelFault> {
         self.broken.map_or(Ok(()), Err)?;
         if self.peer_closed {
             return Ok(vec![]);
         }
-        let received = self.read_message(message);
+        let received = self.read_message(message, now);
         self.broken = received.as_ref().err().copied().filter(|fault| !fault.may_resume());
         received
     }
 
-    fn read_message(&mut self, message: &Bytes) -> Result<Vec<TunnelEvent>, TunnelFault> {
+    fn read_message(
+        &mut self,
+        message: &Bytes,
+        now: Instant,
+    ) -> Result<Vec<TunnelEvent>, TunnelFault> {
         let (number, record) = match Message::read(message)? {
             Message::Ack { received, sent } => {
-                let made_room = self.positions.acknowledged(received, sent)?;
+                let made_room =
+                    self.positions.acknowledged(received, sent, &mut self.budget, now)?;
                 return Ok(self.acknowledged(made_room));
             }
             Message::Close => return Ok(self.peer_closes()),
@@ -314,7 +346,7 @@ impl Tunnel {
                     return Err(TunnelFault::Opened);
                 }
                 self.last = stream.0;
-                if self.streams.len() >= MOST_STREAMS {
+                if self.streams.len() >= MOST_STREAMS || !self.budget.take(FIRST_CREDIT) {
                     self.send(&Record::Reset { stream, reason: ResetReason::TooMany });
                     return Ok(vec![]);
                 }

@@ -1,29 +1,34 @@
 //! Numbering, acknowledgement and retransmission of records.
 //!
 //! A record is kept until the peer has said that it was received, so that it can be sent again in the
-//! next sealed session. What is kept is bounded by [`WINDOW`]: a relay buffers about 1 MiB for a slow
-//! reader before it closes the connection (SBRP-RELAY-08), and both directions of a session share it.
+//! next sealed session. How much data is kept is bounded by what the path can hold ([`PathWindow`]), and
+//! that by what the process can spare ([`BudgetShare`]).
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use super::TunnelFault;
-use super::record::Message;
+use super::budget::BudgetShare;
+use super::path_window::{LEAST_WINDOW, MOST_WINDOW, PathWindow};
+use super::record::{MOST_DATA, Message};
+use crate::time::Instant;
 
-/// How much may be sent and not acknowledged, by weight.
-pub const WINDOW: usize = 512 << 10;
-/// How much may be unacknowledged when a stream is opened.
-const OPEN_WINDOW: usize = 4 * WINDOW;
+/// How much more than data may be unacknowledged when a stream is opened.
+const OPEN_WINDOW: usize = 2 << 20;
 /// How much may be unacknowledged when a record comes. Records beside data are sent whatever the window
 /// says, mostly because the peer asked for them: without this bound a peer could make them pile up.
-pub(super) const MOST_UNACKED: usize = 16 * WINDOW;
-/// The least weight of a record: many small ones cost more than their bytes.
-pub(super) const LEAST_WEIGHT: usize = 1024;
-/// How much is received before it is acknowledged.
-pub(super) const ACK_AFTER: usize = WINDOW / 4;
+pub(super) const MOST_UNACKED: usize = 2 * MOST_WINDOW;
+/// The least weight of a record: many small ones cost more than their bytes. A relay queues 256 messages
+/// for a client, or 1 MiB.
+pub(super) const LEAST_WEIGHT: usize = 4096;
+/// How much is received before it is acknowledged, even if more is there to be received.
+pub(super) const ACK_AFTER: usize = 256 << 10;
+/// How much is received before it is acknowledged, once there is nothing more to be received. Small beside
+/// the least window, so that no sender waits for the timer of an acknowledgement.
+pub(super) const ACK_SOON: usize = LEAST_WINDOW / 2;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Positions {
     /// Records that the peer may not have; the first is number `acked`.
     unacked: VecDeque<Bytes>,
@@ -38,6 +43,26 @@ pub(super) struct Positions {
     unsaid: usize,
     /// Send an acknowledgement in any case.
     probe: bool,
+    path: PathWindow,
+    /// How much of the window beyond the least was taken out of the budget.
+    paid: usize,
+}
+
+impl Default for Positions {
+    fn default() -> Self {
+        Self {
+            unacked: VecDeque::new(),
+            weight: 0,
+            acked: 0,
+            next: 0,
+            sent: 0,
+            received: 0,
+            unsaid: 0,
+            probe: false,
+            path: PathWindow::new(),
+            paid: 0,
+        }
+    }
 }
 
 impl Positions {
@@ -46,15 +71,24 @@ impl Positions {
         self.acked + self.unacked.len() as u64
     }
 
-    /// Whether data may be added.
-    pub(super) fn has_room(&self) -> bool {
-        self.weight < WINDOW
+    /// How many bytes of data may be added as one record: none while the window is full. On a slow path
+    /// records are short, so that no stream waits long for the record of another.
+    pub(super) fn room(&mut self) -> usize {
+        if !self.has_room() {
+            self.path.was_full();
+            return 0;
+        }
+        (self.path.size() / 4).min(MOST_DATA)
+    }
+
+    fn has_room(&self) -> bool {
+        self.weight < self.path.size()
     }
 
     /// Whether a stream may be opened. More than data may take, so that a stream can be opened and
     /// others ended while data waits.
     pub(super) fn has_room_to_open(&self) -> bool {
-        self.weight < OPEN_WINDOW
+        self.weight < self.path.size() + OPEN_WINDOW
     }
 
     /// The peer acknowledges nothing, and makes this end send more and more. A peer that acknowledges
@@ -69,13 +103,14 @@ impl Positions {
     }
 
     /// The next message for the session.
-    pub(super) fn take(&mut self) -> Option<Bytes> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<Bytes> {
         if self.probe || self.unsaid >= ACK_AFTER {
             (self.probe, self.unsaid) = (false, 0);
             return Some(Message::ack(self.received, self.next));
         }
         let at = usize::try_from(self.next - self.acked).ok()?;
         let message = self.unacked.get(at)?.clone();
+        self.path.sent(self.next, now);
         self.next += 1;
         self.sent = self.sent.max(self.next);
         Some(message)
@@ -91,6 +126,11 @@ impl Positions {
 
     pub(super) fn say_soon(&mut self) {
         self.probe = true;
+    }
+
+    /// There is nothing more to be received now.
+    pub(super) fn drained(&mut self) {
+        self.probe |= self.unsaid >= ACK_SOON;
     }
 
     /// How many records the peer has, as far as it has said.
@@ -116,7 +156,13 @@ impl Positions {
     }
 
     /// An acknowledgement came. Whether it made room.
-    pub(super) fn acknowledged(&mut self, received: u64, sent: u64) -> Result<bool, TunnelFault> {
+    pub(super) fn acknowledged(
+        &mut self,
+        received: u64,
+        sent: u64,
+        budget: &mut BudgetShare,
+        now: Instant,
+    ) -> Result<bool, TunnelFault> {
         if received > self.sent {
             return Err(TunnelFault::Positions);
         }
@@ -125,7 +171,9 @@ impl Positions {
             return Err(TunnelFault::Gap);
         }
         let had_room = self.has_room();
-        self.forget(received);
+        let weight = self.forget(received);
+        self.path.acknowledged(self.acked, weight, budget.left(), now);
+        self.settle(budget);
         // What an earlier session brought is not sent again.
         self.next = self.next.max(self.acked);
         Ok(!had_room && self.has_room())
@@ -133,25 +181,46 @@ impl Positions {
 
     /// A new session begins, and the peer has received so many: the rest is sent again. Whether that
     /// made room.
-    pub(super) fn resume(&mut self, received: u64) -> Result<bool, TunnelFault> {
+    pub(super) fn resume(
+        &mut self,
+        received: u64,
+        budget: &mut BudgetShare,
+    ) -> Result<bool, TunnelFault> {
         if received < self.acked || received > self.sent {
             return Err(TunnelFault::Positions);
         }
         let had_room = self.has_room();
         self.forget(received);
+        // Another session may go another way.
+        self.path = PathWindow::new();
+        self.settle(budget);
         self.next = received;
         // The peer was told how many were received.
         (self.unsaid, self.probe) = (0, false);
         Ok(!had_room && self.has_room())
     }
 
-    fn forget(&mut self, received: u64) {
+    /// The weight of what the peer has received and had not before.
+    fn forget(&mut self, received: u64) -> usize {
+        let before = self.weight;
         while self.acked < received
             && let Some(message) = self.unacked.pop_front()
         {
             self.acked += 1;
             self.weight -= weight(&message);
         }
+        before - self.weight
+    }
+
+    /// Pays for a window that has grown, or gets back what is not needed any more.
+    fn settle(&mut self, budget: &mut BudgetShare) {
+        let needed = self.path.size() - LEAST_WINDOW;
+        if needed > self.paid && !budget.take(needed - self.paid) {
+            self.path.shrink_to(LEAST_WINDOW + self.paid);
+            return;
+        }
+        budget.give(self.paid.saturating_sub(needed));
+        self.paid = needed;
     }
 }
 

@@ -13,7 +13,7 @@ use super::unread::Unread;
 /// How many bytes may be sent on a new stream in each direction.
 pub(super) const FIRST_CREDIT: usize = 64 << 10;
 /// The largest window of a stream.
-pub(super) const LARGEST_WINDOW: usize = 1 << 20;
+pub(super) const LARGEST_WINDOW: usize = 4 << 20;
 
 /// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::positions::{ACK_AFTER, LEAST_WEIGHT};
+use super::path_window::{LEAST_WINDOW, MOST_WINDOW};
+use super::positions::{ACK_AFTER, ACK_SOON, LEAST_WEIGHT};
 use super::record::{MOST_DATA, Message};
 use super::stream::{FIRST_CREDIT, LARGEST_WINDOW};
 use super::*;
@@ -17,6 +18,7 @@ use crate::identity::{Fingerprint, IdentitySecret};
 use crate::pairing::{BadPairingText, CODE_LEN, PairingCode, PairingText};
 use crate::peer::{Claim, Identification, LONGEST_NAME};
 use crate::sealed::Channel;
+use crate::time::Instant;
 use crate::vectors::{hex, key, number, text, to_hex, tunnel, tunnel_rows};
 
 fn secret(row: &Value, field: &str) -> IdentitySecret {
@@ -70,8 +72,10 @@ fn the_constants_of_the_document_are_the_codes() {
     let constants = tunnel()["constants"].take();
     for (name, value) in [
         ("version", usize::from(VERSION)),
-        ("window", WINDOW),
+        ("least_window", LEAST_WINDOW),
+        ("most_window", MOST_WINDOW),
         ("ack_after", ACK_AFTER),
+        ("ack_soon", ACK_SOON),
         ("least_weight", LEAST_WEIGHT),
         ("first_credit", FIRST_CREDIT),
         ("largest_window", LARGEST_WINDOW),
@@ -272,7 +276,7 @@ fn every_broken_rule_of_the_vectors_is_a_fault_by_its_name() {
         let messages: Vec<Bytes> = messages.map(Bytes::from).collect();
         let (last, before) = messages.split_last().unwrap();
         let mut daemon = Tunnel::new(TunnelSide::Daemon);
-        before.iter().for_each(|message| drop(daemon.receive(message).unwrap()));
+        before.iter().for_each(|message| drop(daemon.receive(message, Instant::now()).unwrap()));
         let expected = match text(&row, "expect") {
             "malformed" => TunnelFault::Malformed,
             "gap" => TunnelFault::Gap,
@@ -282,7 +286,7 @@ fn every_broken_rule_of_the_vectors_is_a_fault_by_its_name() {
             "opened" => TunnelFault::Opened,
             other => panic!("{other}"),
         };
-        assert_eq!(daemon.receive(last), Err(expected), "{}", row["id"]);
+        assert_eq!(daemon.receive(last, Instant::now()), Err(expected), "{}", row["id"]);
     }
 }
 
@@ -323,37 +327,37 @@ fn the_worked_example_is_what_two_ends_say() {
             }
             "open" => {
                 assert_eq!(client.open("http"), Some(stream));
-                (true, client.next_message().unwrap())
+                (true, client.next_message(Instant::now()).unwrap())
             }
             "request" | "request-that-is-lost" => {
                 let request = say(if id == "request" { "request_1" } else { "request_2" });
                 assert_eq!(client.write(stream, &request), WriteOutcome::Wrote(request.len()));
-                (true, client.next_message().unwrap())
+                (true, client.next_message(Instant::now()).unwrap())
             }
-            "request-again" => (true, client.next_message().unwrap()),
+            "request-again" => (true, client.next_message(Instant::now()).unwrap()),
             "answer" | "answer-again" => {
                 let answer = say("answer");
                 assert_eq!(daemon.write(stream, &answer), WriteOutcome::Wrote(answer.len()));
-                (false, daemon.next_message().unwrap())
+                (false, daemon.next_message(Instant::now()).unwrap())
             }
             "daemon-acks" => {
                 daemon.acknowledge();
-                (false, daemon.next_message().unwrap())
+                (false, daemon.next_message(Instant::now()).unwrap())
             }
             "client-acks" => {
                 client.acknowledge();
-                (true, client.next_message().unwrap())
+                (true, client.next_message(Instant::now()).unwrap())
             }
             // At once, without being told to.
-            "daemon-acks-the-end" => (false, daemon.next_message().unwrap()),
-            "client-acks-the-end" => (true, client.next_message().unwrap()),
+            "daemon-acks-the-end" => (false, daemon.next_message(Instant::now()).unwrap()),
+            "client-acks-the-end" => (true, client.next_message(Instant::now()).unwrap()),
             "end" => {
                 client.end(stream);
-                (true, client.next_message().unwrap())
+                (true, client.next_message(Instant::now()).unwrap())
             }
             "end-of-the-answer" => {
                 daemon.end(stream);
-                (false, daemon.next_message().unwrap())
+                (false, daemon.next_message(Instant::now()).unwrap())
             }
             other => panic!("{other}"),
         };
@@ -364,7 +368,7 @@ fn the_worked_example_is_what_two_ends_say() {
         let is_record = !(id.starts_with("hello") || id.starts_with("welcome"));
         if is_record && row["lost"] == false {
             let receiver = if from_client { &mut daemon } else { &mut client };
-            receiver.receive(&made).unwrap();
+            receiver.receive(&made, Instant::now()).unwrap();
         }
     }
     let read = |tunnel: &mut Tunnel| {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bowline_client::relay::tunnel::{
-    API, Connected, Forwarding, Pings, TunnelClient, TunnelNotice, forward, forward_stdio,
+    API, Connected, ForwardNotice, Forwarding, Pings, TunnelClient, TunnelNotice, forward,
+    forward_stdio,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -128,9 +129,8 @@ impl ConnectOutput {
         let service = service(asked, &connected)?;
         let address = listener.local_addr().map_err(Failure::new)?;
         self.connected(&connected, address, &service);
-        let refused = |error| note!("a connection was cut off: {}", printable(&format!("{error}")));
-        let forwarding =
-            forward(listener, tunnel.opener(), &service, Forwarding::default(), refused);
+        let tell = |notice| self.forwarded(&notice);
+        let forwarding = forward(listener, tunnel.opener(), &service, Forwarding::default(), tell);
         let mut signals = StopSignals::install()?;
         let mut forwarding = std::pin::pin!(forwarding);
         loop {
@@ -252,6 +252,21 @@ impl ConnectOutput {
             say!("{address} forwards to `{}` of {}", printable(service), self.shown());
             say!("fingerprint  {fingerprint}");
             self.first_use(connected);
+        }
+    }
+
+    fn forwarded(&self, notice: &ForwardNotice) {
+        match notice {
+            ForwardNotice::Held { open } if self.json => {
+                say!("{}", json!({ "event": "held", "open": open }));
+            }
+            ForwardNotice::Held { open } => note!(
+                "{open} connections are open, as many as there may be: the next ones wait until one of \
+                 them ends"
+            ),
+            ForwardNotice::Failed(error) => {
+                note!("a connection was cut off: {}", printable(&error.to_string()));
+            }
         }
     }
 

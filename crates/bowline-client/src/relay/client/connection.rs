@@ -130,6 +130,9 @@ impl<'a> ClientConnection<'a> {
                     return Err(LossReason::Here.into());
                 }
                 () = sleep_until(due.into()) => {
+                    if socket.shows_life() {
+                        liveness.heard(now());
+                    }
                     match liveness.check(now()) {
                         LivenessCheck::Fine => {}
                         LivenessCheck::Ask => socket.send(Frame::Ping(PingPayload::default()).encode()).await?,

@@ -1,9 +1,12 @@
 //! Keeps a client connected to its daemon: tokens, connections, back-off and the pin.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bowline_sbrp::client::{Client, ClientInput};
 use bowline_sbrp::handshake::{Trust, VerifiedIdentity};
 use bowline_sbrp::id::SessionId;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +24,8 @@ use crate::relay::{RECONNECT, STEADY, address};
 pub(super) struct ClientDriver {
     pub(super) config: ClientConfig,
     events: mpsc::Sender<ClientEvent>,
+    /// Somebody waits for a session.
+    hurry: Arc<Notify>,
     pub(super) stop: CancellationToken,
 }
 
@@ -28,9 +33,10 @@ impl ClientDriver {
     pub(super) fn new(
         config: ClientConfig,
         events: mpsc::Sender<ClientEvent>,
+        hurry: Arc<Notify>,
         stop: CancellationToken,
     ) -> Self {
-        Self { config, events, stop }
+        Self { config, events, hurry, stop }
     }
 
     pub(super) async fn run(self) {
@@ -73,11 +79,23 @@ impl ClientDriver {
             tracing::debug!(%reason, ?retry_in, "session lost");
             let waiting = async {
                 self.tell(ClientEvent::Lost { reason, retry_in }).await;
-                sleep(retry_in).await;
+                self.pause(retry_in).await;
             };
             if self.stop.run_until_cancelled(waiting).await.is_none() {
                 return ClientClosed::Stopped;
             }
+        }
+    }
+
+    /// Waits before the next attempt; not for long if somebody waits for it.
+    async fn pause(&self, retry_in: Duration) {
+        let hurried = async {
+            sleep(HURRIED.min(retry_in)).await;
+            self.hurry.notified().await;
+        };
+        tokio::select! {
+            () = sleep(retry_in) => {}
+            () = hurried => {}
         }
     }
 
@@ -119,6 +137,9 @@ impl ClientDriver {
         }
     }
 }
+
+/// The shortest pause between two attempts for which somebody waits.
+const HURRIED: Duration = Duration::from_secs(1);
 
 /// Uses Tokio's clock, so that tests can advance it.
 pub(super) fn now() -> std::time::Instant {

@@ -107,6 +107,9 @@ impl DaemonSessions {
                 }
                 Some(session) = self.left.recv() => self.leave(session, socket).await?,
                 () = sleep_until(due.into()) => {
+                    if socket.shows_life() {
+                        liveness.heard(now());
+                    }
                     match liveness.check(now()) {
                         LivenessCheck::Fine => {}
                         LivenessCheck::Ask => socket.send(Frame::Ping(PingPayload::default()).encode()).await?,

@@ -67,6 +67,7 @@ pub(super) async fn carry(
                         Err(_) => break,
                     }
                 }
+                core.drained();
             }
             place = session.outgoing.reserve(), if is_full => drop(place),
             () = core.message_ready(carrier), if !is_full => {}

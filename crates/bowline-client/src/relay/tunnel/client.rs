@@ -14,9 +14,9 @@ use bowline_sbrp::identity::IdentitySecret;
 use bowline_sbrp::pairing::PairingCode;
 use bowline_sbrp::peer::Identification;
 use bowline_sbrp::tunnel::{Hello, HelloReply, LONGEST_SERVICE, TunnelId, Welcome};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -128,10 +128,13 @@ pub struct TunnelClient {
 pub struct TunnelOpener {
     /// `None` until the daemon let this client in, and while it is away.
     tunnel: watch::Receiver<Option<Arc<TunnelCore>>>,
+    /// Shortens the wait for the next attempt to connect.
+    hurry: Arc<Notify>,
 }
 
 impl TunnelOpener {
-    /// Opens a stream to a service. While there is no session it waits, for so long.
+    /// Opens a stream to a service. While there is no session, or no room for another stream, it waits, for
+    /// so long. Somebody who waits shortens the pause until the next attempt to connect.
     pub async fn open(
         &self,
         service: &str,
@@ -141,11 +144,23 @@ impl TunnelOpener {
             return Err(OpenStreamError::Service);
         }
         let mut tunnel = self.tunnel.clone();
-        let core = match timeout(patience, tunnel.wait_for(Option::is_some)).await {
-            Ok(Ok(core)) => core.clone().ok_or(OpenStreamError::NotConnected)?,
-            Ok(Err(_)) | Err(_) => return Err(OpenStreamError::NotConnected),
-        };
-        core.open(service).ok_or(OpenStreamError::TooMany)
+        let until = Instant::now() + patience;
+        loop {
+            if tunnel.borrow().is_none() {
+                self.hurry.notify_one();
+            }
+            let core = match timeout_at(until, tunnel.wait_for(Option::is_some)).await {
+                Ok(Ok(core)) => core.clone().ok_or(OpenStreamError::NotConnected)?,
+                Ok(Err(_)) | Err(_) => return Err(OpenStreamError::NotConnected),
+            };
+            if let Some(stream) = core.open(service) {
+                return Ok(stream);
+            }
+            if Instant::now() + ROOM_PAUSE > until {
+                return Err(OpenStreamError::TooMany);
+            }
+            sleep(ROOM_PAUSE).await;
+        }
     }
 }
 
@@ -155,8 +170,10 @@ impl TunnelClient {
         let (tell, notices) = mpsc::channel(NOTICES);
         let (current, tunnel) = watch::channel(None);
         let stop = CancellationToken::new();
+        let client = RelayClient::connect(config);
+        let hurry = client.hurry();
         let driver = TunnelDriver {
-            client: RelayClient::connect(config),
+            client,
             identity,
             id: None,
             core: TunnelCore::client(),
@@ -166,7 +183,7 @@ impl TunnelClient {
             stop: stop.clone(),
         };
         let task = tokio::spawn(driver.run());
-        Self { opener: TunnelOpener { tunnel }, notices, stop, task }
+        Self { opener: TunnelOpener { tunnel, hurry }, notices, stop, task }
     }
 
     pub fn opener(&self) -> TunnelOpener {
@@ -381,6 +398,8 @@ async fn ended(carrying: &mut Option<Carrying>) {
 
 const NOTICES: usize = 64;
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a new stream waits before it looks again whether there is room for it.
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// How long the goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How long the daemon may take to answer the hello. A session may pause right after it was

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bowline_sbrp::tunnel::{
-    EndDelivery, ReadOutcome, ResetReason, StreamId, Tunnel, TunnelEvent, TunnelFault, TunnelSide,
-    WriteOutcome,
+    EndDelivery, ReadOutcome, ResetReason, StreamId, Tunnel, TunnelBudget, TunnelEvent,
+    TunnelFault, TunnelSide, WriteOutcome,
 };
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
@@ -53,16 +53,16 @@ struct StreamWakers {
 
 impl TunnelCore {
     pub(super) fn client() -> Arc<Self> {
-        Self::new(TunnelSide::Client, None)
+        Self::new(Tunnel::new(TunnelSide::Client), None)
     }
 
-    pub(super) fn daemon() -> (Arc<Self>, mpsc::UnboundedReceiver<Accepted>) {
+    pub(super) fn daemon(budget: TunnelBudget) -> (Arc<Self>, mpsc::UnboundedReceiver<Accepted>) {
         let (accepted, streams) = mpsc::unbounded_channel();
-        (Self::new(TunnelSide::Daemon, Some(accepted)), streams)
+        (Self::new(Tunnel::within(TunnelSide::Daemon, budget), Some(accepted)), streams)
     }
 
-    fn new(side: TunnelSide, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
-        let (tunnel, waiting) = (Tunnel::new(side), HashMap::new());
+    fn new(tunnel: Tunnel, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
+        let waiting = HashMap::new();
         let (carrier, messages) = (Carrier::default(), Arc::default());
         let state = CoreState { tunnel, waiting, accepted, carrier, messages };
         Arc::new(Self { state: Mutex::new(state), emptied: Notify::new() })
@@ -194,7 +194,7 @@ impl TunnelCore {
 
     pub(super) fn next_message(&self, carrier: Carrier) -> Option<Bytes> {
         let mut state = self.state();
-        if state.carrier == carrier { state.tunnel.next_message() } else { None }
+        if state.carrier == carrier { state.tunnel.next_message(now()) } else { None }
     }
 
     pub(super) fn has_message(&self, carrier: Carrier) -> bool {
@@ -222,6 +222,11 @@ impl TunnelCore {
         self.state().tunnel.peer_has_ended(id)
     }
 
+    /// All that has come was received.
+    pub(super) fn drained(&self) {
+        self.change(|state| state.tunnel.drained());
+    }
+
     pub(super) fn acknowledge(&self) {
         self.change(|state| state.tunnel.acknowledge());
     }
@@ -242,7 +247,7 @@ impl TunnelCore {
         carrier: Carrier,
         message: &Bytes,
     ) -> Result<(), TunnelFault> {
-        self.told(carrier, |tunnel| tunnel.receive(message))
+        self.told(carrier, |tunnel| tunnel.receive(message, now()))
     }
 
     /// Changes the tunnel, and tells the streams what came of it. Nothing, if the session is not the one
@@ -279,6 +284,11 @@ impl TunnelCore {
         }
         woken.into_iter().for_each(Waker::wake);
     }
+}
+
+/// Uses Tokio's clock, so that tests can advance it.
+fn now() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 impl CoreState {

@@ -2,13 +2,16 @@
 //! of the daemon.
 //!
 //! The port stays open while there is no session. A connection that is open then waits for as long as
-//! its tunnel is kept; a new one waits for [`Forwarding::patience`].
+//! its tunnel is kept; a new one waits for [`Forwarding::patience`]. When there are as many connections as
+//! a tunnel may have, the next one is held until one of them ends, and that is said.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_sbrp::tunnel::{MOST_STREAMS, ResetReason};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -21,8 +24,8 @@ pub struct Forwarding {
     /// How long a connection waits for a session before it is reset; 45 s by default, longer than the
     /// longest pause between two attempts to reconnect.
     pub patience: Duration,
-    /// The limit of simultaneous connections; further ones wait to be accepted. 256 by default and
-    /// at most.
+    /// The limit of simultaneous connections; further ones are held until one of them ends. 256 by default
+    /// and at most.
     pub most: usize,
 }
 
@@ -32,23 +35,46 @@ impl Default for Forwarding {
     }
 }
 
-/// Accepts connections for ever. `failed` is told why one was not forwarded or was cut off. When this
-/// future is dropped, its connections are reset.
+/// What happens to forwarded connections.
+#[derive(Debug)]
+pub enum ForwardNotice {
+    /// There are so many connections, as many as there may be: the next one is held until one of them ends.
+    /// Said once until there is room again.
+    Held {
+        /// How many are forwarded.
+        open: usize,
+    },
+    /// A connection was not forwarded, or was cut off.
+    Failed(ForwardError),
+}
+
+/// Accepts connections for ever, and tells what happens to them. When this future is dropped, its
+/// connections are reset.
 pub async fn forward(
     listener: &TcpListener,
     opener: TunnelOpener,
     service: &str,
     forwarding: Forwarding,
-    mut failed: impl FnMut(ForwardError),
+    mut tell: impl FnMut(ForwardNotice),
 ) {
+    let most = forwarding.most.clamp(1, MOST_STREAMS);
+    let places = Arc::new(Semaphore::new(most));
     let mut connections = JoinSet::new();
+    let mut said = false;
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < forwarding.most.clamp(1, MOST_STREAMS) => {
+            accepted = listener.accept(), if connections.len() < most + MOST_HELD => {
                 match accepted {
                     Ok((tcp, _)) => {
+                        if connections.len() >= most && !std::mem::replace(&mut said, true) {
+                            tell(ForwardNotice::Held { open: most });
+                        }
                         let (opener, service) = (opener.clone(), service.to_owned());
-                        connections.spawn(connection(tcp, opener, service, forwarding.patience));
+                        let (places, patience) = (Arc::clone(&places), forwarding.patience);
+                        connections.spawn(async move {
+                            let _place = places.acquire().await;
+                            connection(tcp, opener, service, patience).await
+                        });
                     }
                     // For example out of file descriptors: wait until open connections close.
                     Err(error) => {
@@ -58,9 +84,10 @@ pub async fn forward(
                 }
             }
             Some(done) = connections.join_next() => {
+                said &= connections.len() > most;
                 if let Ok(Err(error)) = done {
                     tracing::debug!(%error, "a connection ended early");
-                    failed(error);
+                    tell(ForwardNotice::Failed(error));
                 }
             }
         }
@@ -133,4 +160,6 @@ impl ForwardError {
     }
 }
 
+/// How many connections are held; further ones are not accepted.
+const MOST_HELD: usize = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

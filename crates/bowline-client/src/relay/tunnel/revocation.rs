@@ -72,7 +72,7 @@ const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use bowline_sbrp::tunnel::TunnelId;
+    use bowline_sbrp::tunnel::{TunnelBudget, TunnelId};
     use tokio_util::task::AbortOnDropHandle;
 
     use super::super::services::{Services, TcpTargets};
@@ -92,7 +92,8 @@ mod tests {
             let book = Arc::<TestBook>::default();
             book.set(Some(devices.iter().copied().map(device).collect()));
             let hour = Duration::from_secs(3600);
-            let (tunnels, look) = (Tunnels::new(hour, hour), Arc::new(Notify::new()));
+            let tunnels = Tunnels::new(hour, hour, TunnelBudget::default());
+            let look = Arc::new(Notify::new());
             let watching = end_revoked(
                 Arc::<TestBook>::clone(&book),
                 book.changed(),

@@ -11,7 +11,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline_sbrp::peer::Claim;
-use bowline_sbrp::tunnel::{Hello, HelloFault, HelloReply, Welcome, refusal_for_version_1};
+use bowline_sbrp::tunnel::{
+    Hello, HelloFault, HelloReply, TunnelBudget, Welcome, refusal_for_version_1,
+};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -40,12 +42,25 @@ pub struct TunnelServerConfig {
     /// How long services may go on with what they have received after the device closed the tunnel;
     /// 60 s by default.
     pub linger: Duration,
+    /// How many sessions may be served at once; further clients are told that the daemon is busy. 64 by
+    /// default, fewer than [`DaemonConfig::most_sessions`](crate::relay::DaemonConfig::most_sessions).
+    pub most_sessions: usize,
+    /// What all tunnels together may hold in memory.
+    pub budget: TunnelBudget,
 }
 
 impl TunnelServerConfig {
     pub fn new(book: Arc<dyn DeviceBook>, services: Arc<dyn Services>) -> Self {
-        let (name, allow_unpaired) = (String::new(), false);
-        Self { book, services, name, allow_unpaired, keep: KEEP, linger: LINGER }
+        Self {
+            book,
+            services,
+            name: String::new(),
+            allow_unpaired: false,
+            keep: KEEP,
+            linger: LINGER,
+            most_sessions: MOST_SESSIONS,
+            budget: TunnelBudget::default(),
+        }
     }
 }
 
@@ -54,6 +69,8 @@ impl TunnelServerConfig {
 pub struct TunnelServer {
     config: Arc<TunnelServerConfig>,
     tunnels: Arc<Tunnels>,
+    /// For all sessions that are served.
+    places: Arc<Semaphore>,
     /// For sessions that have not been admitted yet.
     strangers: Arc<Semaphore>,
     /// Asks for a look at the book.
@@ -64,17 +81,19 @@ pub struct TunnelServer {
 
 impl TunnelServer {
     pub fn new(config: TunnelServerConfig) -> Self {
-        let tunnels = Tunnels::new(config.keep, config.linger);
+        let tunnels = Tunnels::new(config.keep, config.linger, config.budget.clone());
+        let places = Arc::new(Semaphore::new(config.most_sessions));
         let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
         let (look, watching) = (Arc::new(Notify::new()), Arc::default());
-        Self { config: Arc::new(config), tunnels, strangers, look, watching }
+        Self { config: Arc::new(config), tunnels, places, strangers, look, watching }
     }
 
     /// Serves one session until it ends. Dropping the future ends the session; its tunnel waits for
     /// the next one.
     pub async fn serve(&self, mut session: Session) -> Result<(), GreetError> {
         self.watch();
-        let Ok(stranger) = self.strangers.try_acquire() else {
+        let place = self.places.try_acquire();
+        let (Ok(_place), Ok(stranger)) = (place, self.strangers.try_acquire()) else {
             // Also before it has said anything: a client that says nothing would stay for as long.
             session.send(HelloReply::Busy.message()).await?;
             return Err(GreetError::Refused(HelloReply::Busy));
@@ -175,4 +194,5 @@ const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// How many sessions may be about to say who they are. A daemon has 64 in all: those who are in are not
 /// pushed out by those who say nothing.
 const MOST_STRANGERS: usize = 16;
+const MOST_SESSIONS: usize = 64;
 const LINGER: Duration = Duration::from_secs(60);

@@ -25,31 +25,24 @@ pub(super) async fn copy_both(
     mut to: impl AsyncWrite + Unpin,
     stream: TunnelStream,
 ) -> io::Result<()> {
-    let finished = stream.finished();
-    let (mut from_far, mut to_far) = tokio::io::split(stream);
     let there = async {
         let mut buffer = vec![0; PIECE];
         loop {
             match from.read(&mut buffer).await? {
                 0 => {
-                    to_far.shutdown().await?;
-                    return finished.await;
+                    stream.end()?;
+                    return stream.finished().await;
                 }
-                count => to_far.write_all(&buffer[..count]).await?,
+                count => stream.write_whole(&buffer[..count]).await?,
             }
         }
     };
     let back = async {
-        let mut buffer = vec![0; PIECE];
-        loop {
-            match from_far.read(&mut buffer).await? {
-                0 => return to.shutdown().await,
-                count => {
-                    to.write_all(&buffer[..count]).await?;
-                    to.flush().await?;
-                }
-            }
+        while let Some(bytes) = stream.next_piece().await? {
+            to.write_all(&bytes).await?;
+            to.flush().await?;
         }
+        to.shutdown().await
     };
     tokio::try_join!(there, back).map(|_| ())
 }
@@ -59,4 +52,5 @@ pub(super) fn reset(tcp: TcpStream) {
     let _ = tcp.set_zero_linger();
 }
 
-const PIECE: usize = 32 << 10;
+/// How much is read at once: about the data of one record.
+const PIECE: usize = 64 << 10;

@@ -62,13 +62,33 @@ impl TunnelStream {
 
     /// The next bytes as they came, without a copy; `None` at the end.
     pub async fn next_bytes(&mut self) -> io::Result<Option<Bytes>> {
-        let core = Arc::clone(self.core()?);
-        let id = self.id;
-        match std::future::poll_fn(|cx| core.poll_read(id, usize::MAX, cx)).await {
+        self.next_piece().await
+    }
+
+    /// The same without exclusive access, for one reader beside one writer.
+    pub(super) async fn next_piece(&self) -> io::Result<Option<Bytes>> {
+        let core = self.core()?;
+        match std::future::poll_fn(|cx| core.poll_read(self.id, usize::MAX, cx)).await {
             ReadOutcome::Bytes(bytes) => Ok(Some(bytes)),
             ReadOutcome::End | ReadOutcome::Blocked => Ok(None),
             ReadOutcome::Reset(reason) => Err(reset(reason)),
         }
+    }
+
+    /// Writes all of it, for one writer beside one reader.
+    pub(super) async fn write_whole(&self, mut bytes: &[u8]) -> io::Result<()> {
+        let core = self.core()?;
+        while !bytes.is_empty() {
+            let outcome = std::future::poll_fn(|cx| core.poll_write(self.id, bytes, cx)).await;
+            bytes = &bytes[wrote(outcome)?..];
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more is written.
+    pub(super) fn end(&self) -> io::Result<()> {
+        self.core()?.end(self.id);
+        Ok(())
     }
 }
 
@@ -96,11 +116,7 @@ impl AsyncWrite for TunnelStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Poll::Ready(match ready!(self.core()?.poll_write(self.id, bytes, cx)) {
-            WriteOutcome::Wrote(count) => Ok(count),
-            WriteOutcome::Ended | WriteOutcome::Blocked => Err(io::ErrorKind::BrokenPipe.into()),
-            WriteOutcome::Reset(reason) => Err(reset(reason)),
-        })
+        Poll::Ready(wrote(ready!(self.core()?.poll_write(self.id, bytes, cx))))
     }
 
     /// What was written is sent without being asked for.
@@ -110,8 +126,7 @@ impl AsyncWrite for TunnelStream {
 
     /// Does not wait for the peer; [`TunnelStream::finished`] does.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.core()?.end(self.id);
-        Poll::Ready(Ok(()))
+        Poll::Ready(self.end())
     }
 }
 
@@ -120,6 +135,14 @@ impl Drop for TunnelStream {
         if let Some(core) = &self.core {
             core.forget(self.id);
         }
+    }
+}
+
+fn wrote(outcome: WriteOutcome) -> io::Result<usize> {
+    match outcome {
+        WriteOutcome::Wrote(count) => Ok(count),
+        WriteOutcome::Ended | WriteOutcome::Blocked => Err(io::ErrorKind::BrokenPipe.into()),
+        WriteOutcome::Reset(reason) => Err(reset(reason)),
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bowline_sbrp::tunnel::TunnelId;
+use bowline_sbrp::tunnel::{TunnelBudget, TunnelId};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,8 @@ pub(super) struct Tunnels {
     keep: Duration,
     /// How long services may go on after the tunnel was closed.
     linger: Duration,
+    /// What all tunnels may hold in memory together.
+    budget: TunnelBudget,
     table: Mutex<TunnelTable>,
 }
 
@@ -55,8 +57,8 @@ struct Served {
 }
 
 impl Served {
-    fn begin(peer: TunnelPeer, services: Arc<dyn Services>) -> Self {
-        let (core, streams) = TunnelCore::daemon();
+    fn begin(peer: TunnelPeer, services: Arc<dyn Services>, budget: TunnelBudget) -> Self {
+        let (core, streams) = TunnelCore::daemon(budget);
         let done = CancellationToken::new();
         let accepting = accept(Arc::clone(&core), streams, services, peer.clone());
         let guard = done.clone().drop_guard();
@@ -77,8 +79,8 @@ impl Drop for Served {
 }
 
 impl Tunnels {
-    pub(super) fn new(keep: Duration, linger: Duration) -> Arc<Self> {
-        Arc::new(Self { keep, linger, table: Mutex::default() })
+    pub(super) fn new(keep: Duration, linger: Duration, budget: TunnelBudget) -> Arc<Self> {
+        Arc::new(Self { keep, linger, budget, table: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, TunnelTable> {
@@ -110,7 +112,7 @@ impl Tunnels {
         if !table.makes_room_for(key.0) {
             return None;
         }
-        let served = Served::begin(peer.clone(), Arc::clone(services));
+        let served = Served::begin(peer.clone(), Arc::clone(services), self.budget.clone());
         let (carrier, _) = served.core.take_over();
         let held = self.held(key, &served);
         table.open.insert(key, served);

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bowline_client::relay::tunnel::{
-    ForwardError, Forwarding, Pings, TunnelClient, TunnelNotice, forward,
+    ForwardNotice, Forwarding, Pings, TunnelClient, TunnelNotice, forward,
 };
 use bowline_sbrp::control::Role;
-use bowline_sbrp::tunnel::ResetReason;
+use bowline_sbrp::tunnel::{ResetReason, TunnelBudget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -35,12 +35,14 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (tell, events) = mpsc::unbounded_channel();
+        let held = tell.clone();
         let (refused, refusals) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            let failed = |error: ForwardError| {
-                let _ = refused.send(error.reason());
+            let noticed = |notice| match notice {
+                ForwardNotice::Failed(error) => drop(refused.send(error.reason())),
+                _ => drop(held.send("held")),
             };
-            let forwarding = forward(&listener, tunnel.opener(), "tcp", forwarding, failed);
+            let forwarding = forward(&listener, tunnel.opener(), "tcp", forwarding, noticed);
             let telling = async {
                 while let Some(notice) = tunnel.next().await {
                     let _ = tell.send(match notice {
@@ -381,4 +383,74 @@ async fn a_service_whose_first_words_were_lost_in_a_pause_is_asked_for_again() {
     // Within the patience of a connection, which is a third of that of a hello.
     let mut tcp = port.connect().await;
     round_trip(&mut tcp, b"after all").await;
+}
+
+#[tokio::test]
+async fn a_connection_past_the_limit_is_held_and_said_to_be() {
+    let world = World::start().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    let mut port = Port::open(&world, Forwarding { most: 2, ..Forwarding::default() }).await;
+    let (mut first, mut second) = (port.connect().await, port.connect().await);
+    round_trip(&mut first, b"first").await;
+    round_trip(&mut second, b"second").await;
+    let mut third = port.connect().await;
+    port.told("held").await;
+    third.write_all(b"third").await.unwrap();
+    drop(first);
+    let mut heard = [0; 5];
+    within("the echo", third.read_exact(&mut heard)).await.unwrap();
+    assert_eq!(&heard, b"third", "it went on when there was room");
+    round_trip(&mut second, b"still there").await;
+}
+
+#[tokio::test]
+async fn g11_all_tunnels_of_a_daemon_share_one_budget() {
+    let world = World::start().await;
+    let mut config = world.tunnels(Some(echo().await));
+    config.allow_unpaired = true;
+    // Enough for the first credit of two streams.
+    config.budget = TunnelBudget::new(130 << 10);
+    let budget = config.budget.clone();
+    let _daemon = world.serving_with(config).await;
+    let (one, other) = (world.tunnel(), world.tunnel());
+    let open = async |tunnel: &TunnelClient| {
+        within("a stream", tunnel.opener().open("tcp", Duration::from_secs(10))).await.unwrap()
+    };
+    let (mut first, mut second) = (open(&one).await, open(&other).await);
+    for stream in [&mut first, &mut second] {
+        stream.write_all(b"x").await.unwrap();
+        assert_eq!(within("the echo", stream.read_u8()).await.unwrap(), b'x');
+    }
+    let mut third = open(&one).await;
+    let refused = within("the refusal", third.read_u8()).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");
+    drop((first, second, third));
+    // What they took comes back.
+    until("the budget", || budget.left() >= 128 << 10).await;
+    let mut fourth = open(&one).await;
+    fourth.write_all(b"y").await.unwrap();
+    assert_eq!(within("the echo", fourth.read_u8()).await.unwrap(), b'y');
+}
+
+#[tokio::test]
+async fn a_daemon_with_as_many_sessions_as_it_serves_says_so() {
+    let world = World::start().await;
+    let mut config = world.tunnels(Some(echo().await));
+    config.allow_unpaired = true;
+    config.most_sessions = 1;
+    let _daemon = world.serving_with(config).await;
+    let mut first = world.tunnel();
+    within("the first", first.connected()).await.unwrap();
+    let mut second = world.tunnel();
+    let refused = async {
+        loop {
+            if let TunnelNotice::Refused(why) = second.next().await.unwrap() {
+                return why.to_string();
+            }
+        }
+    };
+    let why = within("the refusal", refused).await;
+    assert_eq!(why, "the daemon has as many connections as it may have");
+    first.close().await;
+    within("its place", second.connected()).await.unwrap();
 }
