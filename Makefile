@@ -29,6 +29,7 @@ fmt:
 
 lint:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --package bowline-sbrp --all-targets --no-default-features --features rustcrypto -- -D warnings
 
 unit:
 	@mkdir -p target && rm -f target/not-run

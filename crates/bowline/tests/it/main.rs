@@ -6,6 +6,7 @@ mod backup;
 mod bench;
 mod bench_relay;
 mod bounded;
+mod browser_build;
 mod chat;
 mod chat_terminal;
 mod chat_tools;
