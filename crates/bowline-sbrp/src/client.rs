@@ -7,6 +7,8 @@
 //! - Nothing is sealed before the handshake is done (SBRP-CLIENT-09).
 //! - A new connection is a new session with new keys (SBRP-CLIENT-04); only a resumed session
 //!   continues with its existing keys (SBRP-CLIENT-05).
+//! - What cannot be decrypted ends the session, a repeated message is refused, and another identity
+//!   key stops the client (SBRP-SDK-01).
 //! - Unsent messages are returned to the program, never dropped silently.
 
 mod send_queue;
@@ -62,7 +64,8 @@ pub enum ClientAction {
     Established(ChannelBinding),
     Deliver(Opened),
     Show(Notice),
-    /// A message was refused; the session continues.
+    /// A message was refused, or the session failed. If the session is over, `CloseSocket` follows
+    /// (SBRP-SDK-01).
     Refused(SdkCode),
     /// Messages that were never sent, for the program to send again or to drop.
     Unsent(Vec<Plaintext>),

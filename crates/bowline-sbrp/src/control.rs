@@ -188,6 +188,18 @@ impl SdkCode {
         self.row().1
     }
 
+    /// Whether the session is over after it. Otherwise one message was rejected, and no more
+    /// (SBRP-SDK-01).
+    pub const fn ends_session(self) -> bool {
+        match self {
+            SdkCode::IdentityKeyChanged
+            | SdkCode::HandshakeFailed
+            | SdkCode::HandshakeTimeout
+            | SdkCode::DecryptFailed => true,
+            SdkCode::SequenceError => false,
+        }
+    }
+
     const fn row(self) -> (u16, &'static str) {
         match self {
             SdkCode::IdentityKeyChanged => (0xE001, "identity_key_changed"),

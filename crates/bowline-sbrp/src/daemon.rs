@@ -5,6 +5,7 @@
 //!
 //! Invariants
 //! - Sessions share nothing but the connection (SBRP-DAEMON-02).
+//! - What cannot be decrypted closes its session, and a repeated message is refused (SBRP-SDK-01).
 //! - A second HandshakeInit never changes an existing session: otherwise a relay could reset
 //!   sessions.
 //! - After a reconnect the daemon signals ready or close for every session before it sends any
@@ -72,7 +73,7 @@ pub enum Progress {
     /// The connection is lost; the session waits for the reconnect.
     Suspended,
     Resumed,
-    /// A message was refused; the session continues.
+    /// A message was refused; the session continues (SBRP-SDK-01).
     Refused(SdkCode),
     /// The session ended; the code is present if an error ended it.
     Ended(Option<SdkCode>),
@@ -101,8 +102,10 @@ impl Daemon {
         Self { id, identity, resumable, most_sessions, connected: false, sessions }
     }
 
-    /// Adds sessions from before a process restart. Their keys are lost, so they are closed with
-    /// reason `state_lost` on the first connection (SBRP-DAEMON-05).
+    /// Adds sessions from before a process restart, for a program that remembers their ids. Their
+    /// keys are lost, so they are closed with reason `state_lost` on the first connection
+    /// (SBRP-DAEMON-05). A program that does not remember them connects first with a token without
+    /// `session:resume`: then the relay ends them (SBRP-RELAY-11).
     pub fn having_forgotten(mut self, sessions: impl IntoIterator<Item = SessionId>) -> Self {
         for session in sessions {
             self.sessions.entry(session).or_insert_with(DaemonSession::forgotten);

@@ -7,7 +7,7 @@ use crate::frame::Frame;
 use crate::handshake::{AwaitAccept, Established, HandshakeError, TIME_LIMIT, Trust};
 use crate::id::SessionId;
 use crate::impossible::Impossible;
-use crate::sealed::{Channel, MAX_PLAINTEXT, Plaintext};
+use crate::sealed::{Channel, MAX_PLAINTEXT, Opened, Plaintext, UnsealError};
 use crate::time::Instant;
 
 #[derive(Debug)]
@@ -137,8 +137,11 @@ impl Client {
             }
 
             (mut state @ (Active { .. } | Paused { .. } | Pending { .. }), I::Data(payload)) => {
-                let heard = state.open(&payload);
-                (state, vec![heard])
+                match state.open(&payload) {
+                    Ok(opened) => (state, vec![A::Deliver(opened)]),
+                    Err(code) if code.ends_session() => (Reconnecting, broken(code, state)),
+                    Err(code) => (state, vec![A::Refused(code)]),
+                }
             }
             (
                 state @ (Active { .. } | Paused { .. } | Pending { .. }),
@@ -231,6 +234,13 @@ fn failed(error: HandshakeError) -> Vec<ClientAction> {
     vec![ClientAction::CloseSocket, ClientAction::Failed(failure)]
 }
 
+/// The session is over because of what came: the socket is closed, and a new session follows
+/// (SBRP-SDK-01).
+fn broken(code: SdkCode, state: ClientState) -> Vec<ClientAction> {
+    let then = [ClientAction::Refused(code), ClientAction::CloseSocket, ClientAction::ConnectLater];
+    state.into_unsent().into_iter().chain(then).collect()
+}
+
 /// The sequence numbers are exhausted: a new session is needed (SBRP-CRYPTO-06).
 fn exhausted(unsent: Vec<Plaintext>) -> Vec<ClientAction> {
     vec![
@@ -281,15 +291,14 @@ impl ClientState {
         }
     }
 
-    fn open(&mut self, payload: &[u8]) -> ClientAction {
+    fn open(&mut self, payload: &[u8]) -> Result<Opened, SdkCode> {
         match self {
             Self::Active { channel, .. }
             | Self::Paused { channel, .. }
-            | Self::Pending { channel, .. } => match channel.opener.open(payload) {
-                Ok(opened) => ClientAction::Deliver(opened),
-                Err(error) => ClientAction::Refused(error.code()),
-            },
-            _ => ClientAction::Refused(SdkCode::DecryptFailed),
+            | Self::Pending { channel, .. } => {
+                channel.opener.open(payload).map_err(UnsealError::code)
+            }
+            _ => Err(SdkCode::DecryptFailed),
         }
     }
 

@@ -256,20 +256,100 @@ fn what_a_terminal_code_leads_to() {
     assert!(!worth_a_new_try(Code::Unknown(0x9999)));
 }
 
+fn frame(bytes: Bytes) -> ClientInput {
+    ClientInput::Frame(Frame::decode(bytes).unwrap())
+}
+
+/// The frame with one bit of its tag changed.
+fn flipped(frame: &Bytes) -> Bytes {
+    let mut bytes = frame.to_vec();
+    *bytes.last_mut().unwrap() ^= 1;
+    bytes.into()
+}
+
 #[test]
-fn a_failed_decryption_is_told_and_moves_nothing() {
+fn sbrp_sdk_01_what_cannot_be_decrypted_ends_the_session_at_the_client() {
     let now = Instant::now();
+    let ended = [
+        ClientAction::Refused(SdkCode::DecryptFailed),
+        ClientAction::CloseSocket,
+        ClientAction::ConnectLater,
+    ];
     let (mut client, mut daemon) = active(now);
     let good = daemon.sealer.seal(b"hello").unwrap();
-    let mut bad = good.to_vec();
-    *bad.last_mut().unwrap() ^= 1;
-    let frame = |bytes: Bytes| ClientInput::Frame(Frame::decode(bytes).unwrap());
-    let refused = Ok(vec![ClientAction::Refused(SdkCode::DecryptFailed)]);
-    assert_eq!(client.handle(frame(bad.into()), now), refused);
-    let opened = Opened { seq: 0, plaintext: b"hello".to_vec().into() };
-    assert_eq!(client.handle(frame(good.clone()), now), Ok(vec![ClientAction::Deliver(opened)]));
-    let replayed = Ok(vec![ClientAction::Refused(SdkCode::SequenceError)]);
-    assert_eq!(client.handle(frame(good), now), replayed);
+    assert_eq!(client.handle(frame(flipped(&good)), now).unwrap(), ended);
+    assert_eq!((client.state(), client.session()), ("reconnecting", None));
+    // Nothing more of that session is accepted, not even what is authentic.
+    assert!(client.handle(frame(good.clone()), now).is_err());
+    assert!(client.handle(told(PAUSED), now).is_err());
+    assert!(client.handle(say("x"), now).is_err());
+    // A new session has new keys, so that what belongs to the old one is of no use there.
+    client.handle(ClientInput::Connect, now).unwrap();
+    let opened = ClientInput::Opened { session: sid(2), ephemeral: ephemeral(4) };
+    client.handle(opened, now).unwrap();
+    assert!(client.handle(frame(good.clone()), now).is_err());
+
+    // The same in a pause: what waits is given back to the program.
+    for codes in [&[PAUSED][..], &[PAUSED, PENDING]] {
+        let (mut client, _) = active(now);
+        codes.iter().for_each(|code| drop(client.handle(told(*code), now).unwrap()));
+        client.handle(say("x"), now).unwrap();
+        let actions = client.handle(frame(flipped(&good)), now).unwrap();
+        assert_eq!(actions[0], ClientAction::Unsent(vec![b"x".to_vec().into()]));
+        assert_eq!((&actions[1..], client.state()), (&ended[..], "reconnecting"));
+    }
+}
+
+#[test]
+fn sbrp_sdk_01_a_repeated_message_is_rejected_and_the_session_goes_on_at_the_client() {
+    let now = Instant::now();
+    let (mut client, mut daemon) = active(now);
+    let deliver = |seq, text: &[u8]| {
+        Ok(vec![ClientAction::Deliver(Opened { seq, plaintext: text.to_vec().into() })])
+    };
+    let first = daemon.sealer.seal(b"hello").unwrap();
+    assert_eq!(client.handle(frame(first.clone()), now), deliver(0, b"hello"));
+    let rejected = Ok(vec![ClientAction::Refused(SdkCode::SequenceError)]);
+    assert_eq!(client.handle(frame(first), now), rejected);
+    let second = daemon.sealer.seal(b"again").unwrap();
+    assert_eq!(client.handle(frame(second), now), deliver(1, b"again"));
+}
+
+#[test]
+fn sbrp_sdk_01_a_failed_handshake_and_a_changed_key_stop_the_client() {
+    let now = Instant::now();
+    let bad_signature = |mut payload: Vec<u8>| {
+        *payload.last_mut().unwrap() ^= 1;
+        payload
+    };
+    type Change = fn(Vec<u8>) -> Vec<u8>;
+    let cases: [(Trust, Change, SdkCode); 2] = [
+        (Trust::FirstUse, bad_signature, SdkCode::HandshakeFailed),
+        (Trust::Key(identity(9).public()), |payload| payload, SdkCode::IdentityKeyChanged),
+    ];
+    for (trust, change, expected) in cases {
+        let (mut client, init) = handshaking(trust, now);
+        let (ClientInput::Frame(Frame::HandshakeAccept { payload, .. }), mut daemon) =
+            accept(&init, &identity(1))
+        else {
+            panic!()
+        };
+        let payload = change(payload.to_vec()).into();
+        let accept = ClientInput::Frame(Frame::HandshakeAccept { session: sid(1), payload });
+        let actions = client.handle(accept, now).unwrap();
+        let [ClientAction::CloseSocket, ClientAction::Failed(failure)] = &actions[..] else {
+            panic!("{actions:?}")
+        };
+        let code = match failure {
+            ClientFailure::Sdk(code) => *code,
+            ClientFailure::KeyChanged(_) => SdkCode::IdentityKeyChanged,
+            ClientFailure::Relay(_) => panic!("{failure:?}"),
+        };
+        assert_eq!((code, client.state()), (expected, "closed"));
+        // It does not go on by itself, whatever comes.
+        assert!(client.handle(frame(daemon.sealer.seal(b"x").unwrap()), now).is_err());
+        assert!(client.handle(ClientInput::Connect, now).is_err());
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::handshake::{self, Ephemeral, TIME_LIMIT};
 use crate::id::{DaemonId, SessionId};
 use crate::identity::IdentitySecret;
 use crate::impossible::Impossible;
-use crate::sealed::{Channel, Plaintext, SealError};
+use crate::sealed::{Channel, Plaintext, SealError, UnsealError};
 use crate::time::Instant;
 
 #[derive(Debug)]
@@ -94,11 +94,13 @@ impl DaemonSession {
             }
 
             (Active(mut channel), E::Data(payload)) => {
-                let heard = match channel.opener.open(&payload) {
-                    Ok(opened) => Progress::Deliver(opened),
-                    Err(error) => Progress::Refused(error.code()),
-                };
-                (Active(channel), vec![Tell(heard)])
+                match channel.opener.open(&payload).map_err(UnsealError::code) {
+                    Ok(opened) => (Active(channel), vec![Tell(Progress::Deliver(opened))]),
+                    Err(code) if code.ends_session() => {
+                        (Closed, vec![close(Reason::Error), ended(Some(code))])
+                    }
+                    Err(code) => (Active(channel), vec![Tell(Progress::Refused(code))]),
+                }
             }
             (Active(mut channel), E::Send(plaintext)) => match channel.sealer.seal(&plaintext) {
                 Ok(frame) => (Active(channel), vec![Send(frame)]),

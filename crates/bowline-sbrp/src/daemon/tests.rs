@@ -101,13 +101,12 @@ fn sbrp_daemon_02_sessions_have_nothing_in_common() {
     };
     let moved = DaemonInput::Frame(Frame::Data { session: sid(2), payload });
     let heard = daemon.handle(moved, now).unwrap();
-    assert_eq!(progress(&heard), [&Progress::Refused(SdkCode::DecryptFailed)]);
-    daemon.handle(control(ControlCode::SessionEnded, sid(1)), now).unwrap();
-    assert!(daemon.session(sid(1)).is_none());
-    let back = DaemonInput::Send { session: sid(2), plaintext: b"still here".to_vec().into() };
+    assert_eq!(progress(&heard), [&Progress::Ended(Some(SdkCode::DecryptFailed))]);
+    assert!(daemon.session(sid(2)).is_none());
+    let back = DaemonInput::Send { session: sid(1), plaintext: b"still here".to_vec().into() };
     let sent = daemon.handle(back, now).unwrap();
     let [DaemonAction::Send(frame)] = &sent[..] else { panic!("{sent:?}") };
-    assert_eq!(&bob.opener.open_frame(frame).unwrap().plaintext[..], b"still here");
+    assert_eq!(&ann.opener.open_frame(frame).unwrap().plaintext[..], b"still here");
 }
 
 #[test]
@@ -266,7 +265,45 @@ fn sbrp_crypto_06_an_exhausted_session_ends() {
 }
 
 #[test]
-fn a_bad_handshake_closes_its_session() {
+fn sbrp_sdk_01_what_cannot_be_decrypted_closes_the_session_at_the_daemon() {
+    let now = Instant::now();
+    let mut daemon = connected(now);
+    let mut client = establish(&mut daemon, sid(1), now);
+    establish(&mut daemon, sid(2), now);
+    let good = client.sealer.seal(b"hello").unwrap();
+    let mut bad = good.to_vec();
+    *bad.last_mut().unwrap() ^= 1;
+    let ended = daemon.handle(data(bad.into()), now).unwrap();
+    assert_eq!(signals(&ended), [(sid(1), SignalKind::Close, Reason::Error)]);
+    assert_eq!(progress(&ended), [&Progress::Ended(Some(SdkCode::DecryptFailed))]);
+    assert!(daemon.session(sid(1)).is_none() && daemon.session(sid(2)).unwrap().is_active());
+    // Nothing more of that session is accepted, not even what is authentic.
+    assert!(daemon.handle(data(good), now).is_err());
+    let send = DaemonInput::Send { session: sid(1), plaintext: Plaintext::default() };
+    assert!(daemon.handle(send, now).is_err());
+    // Nor is it resumed.
+    daemon.handle(DaemonInput::Disconnected, now).unwrap();
+    let up = daemon.handle(DaemonInput::Connected, now).unwrap();
+    assert_eq!(signals(&up), [(sid(2), SignalKind::Ready, Reason::None)]);
+}
+
+#[test]
+fn sbrp_sdk_01_a_repeated_message_is_rejected_and_the_session_goes_on_at_the_daemon() {
+    let now = Instant::now();
+    let mut daemon = connected(now);
+    let mut client = establish(&mut daemon, sid(1), now);
+    let first = client.sealer.seal(b"one").unwrap();
+    daemon.handle(data(first.clone()), now).unwrap();
+    let repeated = daemon.handle(data(first), now).unwrap();
+    assert_eq!(progress(&repeated), [&Progress::Refused(SdkCode::SequenceError)]);
+    assert!(signals(&repeated).is_empty());
+    let next = daemon.handle(data(client.sealer.seal(b"two").unwrap()), now).unwrap();
+    let opened = Opened { seq: 1, plaintext: b"two".to_vec().into() };
+    assert_eq!(progress(&next), [&Progress::Deliver(opened)]);
+}
+
+#[test]
+fn sbrp_sdk_01_a_failed_handshake_closes_its_session() {
     let now = Instant::now();
     let mut daemon = connected(now);
     let payload = Bytes::from_static(&[0; 31]);

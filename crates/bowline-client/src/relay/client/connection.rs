@@ -193,8 +193,7 @@ impl<'a> ClientConnection<'a> {
                         reason = Some(told);
                     }
                 }
-                // Ends the session: only the relay can cause this, and it could as well close the
-                // connection.
+                // If the session is over, `ConnectLater` follows.
                 ClientAction::Refused(code) => reason = Some(LossReason::Sdk(code)),
                 // Their session's handle ends and reports it.
                 ClientAction::Unsent(_) => {}
@@ -207,10 +206,7 @@ impl<'a> ClientConnection<'a> {
                 }
             }
         }
-        match reason {
-            Some(LossReason::Sdk(code)) => Err(ClientDisconnect::Lost(LossReason::Sdk(code))),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     async fn established(&mut self, identity: VerifiedIdentity, binding: ChannelBinding) {

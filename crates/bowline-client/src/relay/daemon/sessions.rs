@@ -187,7 +187,10 @@ impl DaemonSessions {
                 }
                 None
             }
-            Progress::Refused(code) => self.give_up(session, LossReason::Sdk(code), Reason::Error),
+            Progress::Refused(code) => {
+                tracing::debug!(code = code.name(), "message refused");
+                None
+            }
             Progress::Ended(fault) => {
                 self.end_session(
                     session,

@@ -63,6 +63,34 @@ async fn sbrp_daemon_05_a_process_that_starts_anew_ends_the_sessions_it_cannot_k
     let again = established(&mut client).await;
     assert_ne!(again.id(), there.id());
     assert_eq!(opened(&mut new).await.id(), again.id());
+    // It has no ids to close: the relay ended them, because the token does not resume.
+    assert_eq!(*world.relay.signals.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn sbrp_daemon_05_close_is_sent_for_a_session_that_cannot_go_on() {
+    let world = World::start().await;
+    let mut config = world.daemon_config();
+    config.replaced_wait = Duration::from_millis(20);
+    let mut older = world.daemon_with(config).await;
+    let mut client = world.client();
+    let there = established(&mut client).await;
+    let _here = opened(&mut older).await;
+    // Another process with the same identity, and gone again: the session was not kept.
+    let newer = world.daemon().await;
+    let replaced = |event| matches!(event, DaemonEvent::Replaced { .. }).then_some(());
+    told(&mut older, replaced).await;
+    newer.stop().await;
+    world.relay.from_daemons.lock().unwrap().clear();
+    online(&mut older).await;
+    // Signal, two bytes, the session; close, state_lost.
+    let close =
+        [&[0x04, 0, 0, 0, 2][..], &there.id().to_wire().to_be_bytes(), &[0x01, 0x01]].concat();
+    until("a signal", || {
+        world.relay.from_daemons.lock().unwrap().first() == Some(&close.clone().into())
+    })
+    .await;
+    assert_ne!(established(&mut client).await.id(), there.id());
 }
 
 #[tokio::test]

@@ -28,6 +28,30 @@ async fn sbrp_daemon_05_sessions_go_on_after_the_daemons_connection_was_lost() {
 }
 
 #[tokio::test]
+async fn sbrp_daemon_05_ready_is_sent_for_each_session_before_anything_else() {
+    let world = World::start().await;
+    let (mut daemon, here, mut client, mut there) = world.pair().await;
+    let mut other_client = world.client();
+    let other_there = established(&mut other_client).await;
+    let _other_here = opened(&mut daemon).await;
+    world.relay.no_daemons.store(true, Ordering::SeqCst);
+    world.relay.cut(Role::Daemon);
+    assert!(matches!(event(&mut client).await, ClientEvent::Paused));
+    here.send(b"from here".to_vec()).await.unwrap();
+    world.relay.from_daemons.lock().unwrap().clear();
+    world.relay.no_daemons.store(false, Ordering::SeqCst);
+    assert_eq!(heard(&mut there).await, b"from here");
+
+    let mut ids = [there.id().to_wire(), other_there.id().to_wire()];
+    ids.sort_unstable();
+    // Signal, two bytes, the session; ready, no reason.
+    let ready = |id: u64| [&[0x04, 0, 0, 0, 2][..], &id.to_be_bytes(), &[0, 0]].concat();
+    let sent = world.relay.from_daemons.lock().unwrap();
+    assert_eq!(sent[..2], [ready(ids[0]), ready(ids[1])]);
+    assert_eq!((sent.len(), sent[2][0]), (3, 0x03), "then what waited");
+}
+
+#[tokio::test]
 async fn sbrp_client_05_what_is_sent_during_a_pause_is_bounded_and_arrives_after_it() {
     let world = World::start().await;
     let (_daemon, mut here, mut client, mut there) = world.pair().await;

@@ -38,6 +38,8 @@ pub(crate) struct Relay {
     /// Everything that passed through, as it was.
     pub(crate) passed: Mutex<Vec<u8>>,
     pub(crate) signals: Mutex<Vec<Signal>>,
+    /// What daemons sent but pings, byte for byte and in order.
+    pub(crate) from_daemons: Mutex<Vec<Bytes>>,
 }
 
 struct State {
@@ -82,6 +84,7 @@ impl Relay {
             pings: AtomicUsize::new(0),
             passed: Mutex::new(Vec::new()),
             signals: Mutex::new(Vec::new()),
+            from_daemons: Mutex::new(Vec::new()),
         });
         let accepting = Arc::clone(&relay);
         tokio::spawn(async move {
@@ -213,6 +216,9 @@ impl Relay {
         out: &mpsc::UnboundedSender<Out>,
         message: Bytes,
     ) {
+        if token.role == Role::Daemon && message[0] < 0x10 {
+            self.from_daemons.lock().unwrap().push(message.clone());
+        }
         match Inbound::read(token.role, message).unwrap() {
             Inbound::Ping(ping) => {
                 self.pings.fetch_add(1, Ordering::SeqCst);
