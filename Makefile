@@ -43,7 +43,7 @@ bench: ## Measure the gateway against a bare server in the same run
 	$(CARGO) build --release --package bowline
 	target/release/bowline bench gateway
 
-soak: ## The long versions of the crash, race and power-cut tests
+soak: ## The long versions of the crash, race, power-cut and network tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak flood
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak roaming_races random_requests
@@ -73,7 +73,7 @@ clean: ## Remove everything that was built
 	$(CARGO) clean
 
 # What the tests need beside Rust: real clients and servers for Python and Node.js, curl for the README, strace
-# for bad disks.
+# for bad disks, iproute2 for bad networks.
 tools: $(PYTHON_ENV)/.ready $(NODE_ENV)/.ready
 
 $(PYTHON_ENV)/.ready: tools/python-env $(CLIENTS)/requirements.txt

@@ -19,6 +19,7 @@ mod docs;
 mod flood;
 mod large;
 mod mcp_cli;
+mod network;
 mod not_run;
 mod openai_sdk;
 mod power;

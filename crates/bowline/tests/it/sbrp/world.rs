@@ -77,6 +77,11 @@ impl Program {
         }
     }
 
+    /// The lines that it has printed and that nobody has read.
+    pub(crate) fn unread(&self) -> Vec<Value> {
+        self.lines.try_iter().filter_map(|line| serde_json::from_str(&line).ok()).collect()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
