@@ -7,4 +7,3 @@
 
 pub mod relay;
 pub mod surface;
-mod tls;

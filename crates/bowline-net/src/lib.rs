@@ -13,7 +13,10 @@
 //! | [`certificate`] | what a certificate file says: its names, whether it is self-signed |
 //! | [`listen`] | addresses to listen on as people write them, and where a listener is reached |
 //! | [`body`] | request bodies, bounded in size and time |
-//! | [`outbound`] | calls to other servers: where secrets may go, no proxy on this machine |
+//! | [`outbound`] | calls to other servers: where secrets may go, and what to say when they fail |
+//! | [`dial`] | connections to other servers for WebSockets: directly or through a proxy, with TLS |
+//! | [`proxy`] | which proxy of the environment a connection takes; none on this machine |
+//! | [`trust`] | which certificates of other servers are trusted: `--ca-file` |
 //! | [`rate`] | token buckets, alone and for each key |
 //! | [`backoff`] | back-off: how long to wait before a retry |
 //! | [`progress`], [`stall`] | signs of life of a slow peer, and write deadlines that count progress |
@@ -26,6 +29,7 @@ pub mod backoff;
 pub mod body;
 pub mod certificate;
 pub mod descriptors;
+pub mod dial;
 pub mod door;
 pub mod duration;
 pub mod exposure;
@@ -38,11 +42,13 @@ pub mod outbound;
 pub mod peer;
 pub mod private_file;
 pub mod progress;
+pub mod proxy;
 pub mod rate;
 mod reads;
 pub mod stall;
 mod stream;
 pub mod tls;
+pub mod trust;
 
 pub use door::{Door, DoorError, DoorLimits, Entrance, EntryRefused};
 pub use exposure::DoorConfig;

@@ -1,7 +1,7 @@
 //! Requests to other servers.
 //!
 //! Redirects are not followed: they would leak the key. A server on this machine is called without
-//! the proxy of the environment, which would see the key and resolve loopback to its own host.
+//! the proxy of the environment ([`crate::proxy`]).
 
 use std::error::Error;
 use std::io;
@@ -9,12 +9,12 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder};
+use reqwest::{Certificate, Client, ClientBuilder};
 use rustls::CertificateError;
-use url::{Host, Url};
+use url::Url;
 
-use crate::listen;
-use crate::loopback::is_loopback_url;
+use crate::proxy::{Proxy, is_here};
+use crate::trust;
 
 /// Whether a key or token sent there cannot be read by others: over TLS, or on this machine.
 pub fn is_private(url: &Url) -> bool {
@@ -35,20 +35,14 @@ pub const PLAIN_HINT: &str = "use https:// or wss://, or go through a tunnel to 
 
 /// A client for the server at `url`. Timeouts are set by the caller.
 pub fn client(url: &Url) -> ClientBuilder {
-    let client = Client::builder().redirect(Policy::none());
-    if is_here(url) { client.no_proxy() } else { client }
-}
-
-/// Whether the server at that URL is on this machine: on loopback, or at an address of its own, which
-/// packets reach without leaving it.
-fn is_here(url: &Url) -> bool {
-    let address = match url.host() {
-        Some(Host::Ipv4(address)) => Some(address.into()),
-        Some(Host::Ipv6(address)) => Some(address.into()),
-        Some(Host::Domain(name)) => name.parse().ok(),
-        None => None,
-    };
-    is_loopback_url(url) || address.is_some_and(listen::is_own)
+    let added = trust::added();
+    let added = added.iter().filter_map(|one| Certificate::from_der(one).ok());
+    let client = Client::builder().redirect(Policy::none()).tls_certs_merge(added);
+    match Proxy::of(url) {
+        None => client.no_proxy(),
+        // Left to reqwest, which chooses the same one.
+        Some(_) => client,
+    }
 }
 
 /// The innermost reason. Never the URL, which may hold a password.
@@ -61,7 +55,27 @@ pub fn reason(error: reqwest::Error) -> String {
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    cause.to_string()
+    match is_proxy_credential(&error) {
+        true => PROXY_CREDENTIAL.to_owned(),
+        false => cause.to_string(),
+    }
+}
+
+/// What to say of [`is_proxy_credential`].
+pub const PROXY_CREDENTIAL: &str = "the proxy refused (407): it wants a user and a password; write them \
+     as HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT";
+
+/// Whether the proxy of the environment refused a tunnel because it wants a user and a password.
+pub fn is_proxy_credential(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        // The library's error has no public type.
+        if error.to_string() == "tunnel error: proxy authorization required" {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Whether the connection was refused: nothing listens at that port.
@@ -95,8 +109,8 @@ pub fn untrusted(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 /// What the user can do about a certificate that is not trusted.
-pub const TRUST_HINT: &str =
-    "certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM";
+pub const TRUST_HINT: &str = "certificates of this system's store are trusted, and those of a private \
+     authority that --ca-file FILE names, in PEM";
 
 fn sentence(why: &CertificateError) -> String {
     match why {
@@ -127,6 +141,10 @@ fn sentence(why: &CertificateError) -> String {
 pub enum FetchError {
     #[error("it cannot be reached")]
     Unreachable,
+    #[error("its certificate is not trusted; --ca-file FILE names a private authority")]
+    Untrusted,
+    #[error("{PROXY_CREDENTIAL}")]
+    ProxyCredential,
     #[error("it answered {0}")]
     Status(u16),
     #[error("its answer is too large")]
@@ -135,18 +153,28 @@ pub enum FetchError {
 
 /// The document at `url`, if it has at most `most` bytes.
 pub async fn fetch(http: &Client, url: Url, most: usize) -> Result<Bytes, FetchError> {
-    let mut answer = http.get(url).send().await.map_err(|_| FetchError::Unreachable)?;
+    let mut answer = http.get(url).send().await.map_err(unfetched)?;
     if !answer.status().is_success() {
         return Err(FetchError::Status(answer.status().as_u16()));
     }
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|_| FetchError::Unreachable)? {
+    while let Some(chunk) = answer.chunk().await.map_err(unfetched)? {
         if body.len() + chunk.len() > most {
             return Err(FetchError::TooLong);
         }
         body.extend_from_slice(&chunk);
     }
     Ok(body.into())
+}
+
+fn unfetched(error: reqwest::Error) -> FetchError {
+    if untrusted(&error).is_some() {
+        FetchError::Untrusted
+    } else if is_proxy_credential(&error) {
+        FetchError::ProxyCredential
+    } else {
+        FetchError::Unreachable
+    }
 }
 
 #[cfg(test)]
@@ -180,7 +208,7 @@ mod tests {
         ] {
             assert_eq!(is_private(&url.parse().unwrap()), private, "{url}");
         }
-        for own in listen::from_elsewhere("0.0.0.0:1".parse().unwrap()) {
+        for own in crate::listen::from_elsewhere("0.0.0.0:1".parse().unwrap()) {
             for scheme in ["http", "ws"] {
                 let url = format!("{scheme}://{own}/").parse().unwrap();
                 assert!(is_private(&url), "{url} is this machine");

@@ -14,7 +14,7 @@ pub(crate) mod usage;
 pub(crate) mod users;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -41,8 +41,25 @@ pub(crate) struct Cli {
     /// Print no notes on stderr, only errors
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
+    /// Also trust servers with a certificate of the authority in this PEM file; repeatable
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) ca_file: Vec<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The configuration file that the command was given.
+    pub(crate) fn config(&self) -> Option<&Path> {
+        match &self.command {
+            Command::Up(args) | Command::Gateway(GatewayCommand::Run(args)) => {
+                args.settings.config.as_deref()
+            }
+            Command::Config(ConfigArgs { command: ConfigCommand::Show { settings, .. } })
+            | Command::Doctor(DoctorArgs { settings, .. }) => settings.config.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

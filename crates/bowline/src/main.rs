@@ -1,6 +1,7 @@
 //! `bowline`: the only binary. Parses the command line, runs the command and prints its error.
 
 mod api;
+mod authorities;
 mod backup;
 mod cli;
 mod commands;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    authorities::trust(&cli)?;
     match cli.command {
         Command::Up(args) => commands::serve::up(args).await,
         Command::Gateway(GatewayCommand::Run(args)) => commands::serve::gateway(args).await,

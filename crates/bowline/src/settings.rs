@@ -148,6 +148,17 @@ pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     Settings::load(&args).map_or_else(|_| paths::data(), |settings| settings.data)
 }
 
+/// Only the files of private certificate authorities, for every command that connects to another
+/// server. Mistakes elsewhere in the settings are for commands that use them.
+pub(crate) fn ca_files(config: Option<&Path>) -> Vec<PathBuf> {
+    layers::one(config, &std::env::vars().collect(), CA_FILE)
+        .and_then(|files| files.try_into().ok())
+        .unwrap_or_default()
+}
+
+/// The key of [`ca_files`].
+const CA_FILE: &str = "ca_file";
+
 #[cfg(test)]
 mod tests {
     use super::*;

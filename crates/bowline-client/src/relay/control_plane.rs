@@ -279,6 +279,11 @@ impl ControlPlane {
         if let Some(why) = outbound::untrusted(error) {
             return ControlError::Untrusted { host: self.host(), why };
         }
+        if outbound::is_proxy_credential(error) {
+            let why = "cannot be reached: the proxy refused (407) and wants a user and a password, as in \
+                       HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT";
+            return ControlError::Unreachable { host: self.host(), why };
+        }
         let why = match (error.is_timeout(), error.is_connect()) {
             (true, _) => "does not answer in time",
             (false, true) => "cannot be reached",

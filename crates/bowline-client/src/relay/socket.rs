@@ -8,36 +8,36 @@
 use std::io;
 use std::time::Duration;
 
-use bowline_net::outbound;
-use bowline_net::progress::{self, SignsOfLife, Watched};
+use bowline_net::dial::{DialedStream, dial};
+use bowline_net::progress::{SignsOfLife, Watched};
 use bowline_net::stall::StallGuard;
 use bowline_sbrp::frame::{Frame, MAX_FRAME, Violation};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError, UrlError};
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use url::Url;
 
 use super::reasons::LossReason;
 
 type WebSocket<S> = WebSocketStream<S>;
 
-/// The TCP connection, with a deadline for writes that make no progress.
-type Tcp = Watched<StallGuard<TcpStream>>;
+/// The connection, with a deadline for writes that make no progress.
+type RelayStream = Watched<StallGuard<DialedStream>>;
 
 /// A connection that the relay accepted.
 #[derive(Debug)]
-pub(super) struct RelaySocket<S = MaybeTlsStream<Tcp>> {
+pub(super) struct RelaySocket<S = RelayStream> {
     incoming: SplitStream<WebSocket<S>>,
     outbox: mpsc::Sender<Bytes>,
     writer: JoinHandle<()>,
@@ -47,34 +47,27 @@ pub(super) struct RelaySocket<S = MaybeTlsStream<Tcp>> {
 impl RelaySocket {
     /// Connects with a token. It is sent in a header, because URLs end up in logs.
     pub(super) async fn open(relay: &str, token: &str) -> Result<Self, LossReason> {
-        crate::tls::provide_crypto();
         let unreachable = |error: Error| LossReason::Unreachable(sentence(error));
+        let unusable = |_| LossReason::Unreachable("the address cannot be used".into());
+        let url: Url = relay.parse().map_err(unusable)?;
         let mut request = relay.into_client_request().map_err(unreachable)?;
         let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
             .map_err(|_| LossReason::Unreachable("the token is none".into()))?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, bearer);
         let connecting = async {
-            let tcp = dial(request.uri()).await?;
-            tcp.set_nodelay(true)?;
-            progress::show(&tcp);
-            let (tcp, signs) = Watched::new(StallGuard::new(tcp, WRITE_PATIENCE));
-            let upgraded = client_async_tls_with_config(request, tcp, Some(limits()), None).await?;
-            Ok((upgraded.0, signs))
+            let dialed = dial(&url).await;
+            let stream = dialed.map_err(|error| LossReason::Unreachable(error.to_string()))?;
+            let (stream, signs) = Watched::new(StallGuard::new(stream, WRITE_PATIENCE));
+            match client_async_with_config(request, stream, Some(limits())).await {
+                Ok((socket, _)) => Ok(Self::over(socket, signs)),
+                Err(Error::Http(response)) => Err(LossReason::Refused(response.status().as_u16())),
+                Err(error) => Err(unreachable(error)),
+            }
         };
-        match timeout(CONNECT_PATIENCE, connecting).await {
-            Ok(Ok((socket, signs))) => Ok(Self::over(socket, signs)),
-            Ok(Err(Error::Http(response))) => Err(LossReason::Refused(response.status().as_u16())),
-            Ok(Err(error)) => Err(unreachable(error)),
-            Err(_) => Err(LossReason::Unreachable("it does not answer".into())),
-        }
+        let connected = timeout(CONNECT_PATIENCE, connecting).await;
+        connected.unwrap_or_else(|_| Err(LossReason::Unreachable("it does not answer".into())))
     }
-}
-
-async fn dial(uri: &Uri) -> Result<TcpStream, Error> {
-    let host = uri.host().ok_or(Error::Url(UrlError::NoHostName))?;
-    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("wss") { 443 } else { 80 });
-    Ok(TcpStream::connect((host.trim_matches(['[', ']']), port)).await?)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelaySocket<S> {
@@ -178,19 +171,14 @@ fn limits() -> WebSocketConfig {
 }
 
 fn sentence(error: Error) -> String {
-    if let Some(why) = outbound::untrusted(&error) {
-        return format!("its certificate is not trusted: {why}");
-    }
     match error {
         Error::Io(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => "connection refused".into(),
             io::ErrorKind::TimedOut => "it does not answer".into(),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                 "the connection broke off".into()
             }
             _ => error.to_string(),
         },
-        Error::Tls(error) => format!("no secure connection: {error}"),
         Error::Protocol(ProtocolError::HandshakeIncomplete) => "the connection broke off".into(),
         Error::Protocol(error) => format!("it is no WebSocket server: {error}"),
         // The text of other errors may contain the URL.

@@ -7,20 +7,20 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bowline_net::dial::{DialedStream, dial};
 use bowline_net::outbound;
 use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message, error::ProtocolError};
-use tokio_tungstenite::{
-    MaybeTlsStream, WebSocketStream, client_async_with_config, connect_async_with_config,
-};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use url::Url;
 
 use super::config::{ConfigError, SurfaceConfig};
 use super::ending::Ending;
@@ -35,7 +35,7 @@ const PARTING_PATIENCE: Duration = Duration::from_secs(1);
 /// The address and the credentials. No `Debug`: it holds the key.
 #[derive(Clone)]
 pub(super) struct Target {
-    url: String,
+    url: Url,
     socket: Option<PathBuf>,
     authorization: Option<HeaderValue>,
 }
@@ -68,33 +68,32 @@ impl Target {
             }
             None => None,
         };
-        Ok(Self { url: url.into(), socket: config.socket.clone(), authorization })
+        Ok(Self { url, socket: config.socket.clone(), authorization })
     }
 
     pub(super) async fn open(self) -> Result<OpenSocket, Ending> {
-        crate::tls::provide_crypto();
-        let mut request = self.url.into_client_request().map_err(ending)?;
+        let mut request = self.url.as_str().into_client_request().map_err(ending)?;
         if let Some(authorization) = self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization);
         }
         let connecting = async {
-            Ok::<_, Error>(match &self.socket {
+            Ok(match &self.socket {
                 Some(path) => {
-                    let stream = UnixStream::connect(path).await?;
-                    let (stream, _) =
-                        client_async_with_config(request, stream, Some(limits())).await?;
-                    OpenSocket::File(Box::new(Socket(stream)))
+                    let broken = |error| ending(Error::Io(error));
+                    let stream = UnixStream::connect(path).await.map_err(broken)?;
+                    let upgraded = client_async_with_config(request, stream, Some(limits())).await;
+                    OpenSocket::File(Box::new(Socket(upgraded.map_err(ending)?.0)))
                 }
                 None => {
-                    let (stream, _) =
-                        connect_async_with_config(request, Some(limits()), true).await?;
-                    OpenSocket::Net(Box::new(Socket(stream)))
+                    let dialed = dial(&self.url).await;
+                    let stream = dialed.map_err(|error| Ending::Broken(error.to_string()))?;
+                    let upgraded = client_async_with_config(request, stream, Some(limits())).await;
+                    OpenSocket::Net(Box::new(Socket(upgraded.map_err(ending)?.0)))
                 }
             })
         };
         match timeout(CONNECT_PATIENCE, connecting).await {
-            Ok(Ok(socket)) => Ok(socket),
-            Ok(Err(error)) => Err(ending(error)),
+            Ok(connected) => connected,
             Err(_) => Err(Ending::Broken(format!(
                 "no connection within {} s",
                 CONNECT_PATIENCE.as_secs()
@@ -115,7 +114,7 @@ pub(super) fn limits() -> WebSocketConfig {
 
 /// A connected socket, by the way that it was opened.
 pub(super) enum OpenSocket {
-    Net(Box<Socket<MaybeTlsStream<TcpStream>>>),
+    Net(Box<Socket<DialedStream>>),
     File(Box<Socket<UnixStream>>),
 }
 
@@ -190,7 +189,6 @@ fn ending(error: Error) -> Ending {
         | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
             "the connection broke off".into()
         }
-        Error::Tls(error) => format!("no secure connection: {error}"),
         error => format!("the gateway does not speak WebSocket: {error}"),
     })
 }
@@ -243,7 +241,7 @@ mod tests {
             ("https://example.org/bowline/?x=1#y", "wss://example.org/bowline"),
         ] {
             let target = Target::new(&config(gateway)).ok().unwrap();
-            assert_eq!(target.url, format!("{base}{path}"));
+            assert_eq!(target.url.as_str(), format!("{base}{path}"));
         }
     }
 

@@ -4,13 +4,14 @@ use bowline_gateway::config::mcp::McpServerConfig;
 use bowline_gateway::config::{Config, Price, Upstream};
 use toml::{Table, Value};
 
-use super::LogSettings;
 use super::key::{insert, joined, leaves, split, variable};
+use super::{CA_FILE, LogSettings};
 use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 46] = [
+const EXAMPLES: [(&str, &str); 47] = [
+    (CA_FILE, r#"["/etc/bowline/ca.pem"]"#),
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
     ("auth.api_keys", r#"["sha256:…"]"#),
     ("auth.api_keys_file", r#""/etc/bowline/keys""#),
@@ -219,7 +220,7 @@ mod tests {
             table.remove("log");
             table.remove("relay");
             // These sections are not the gateway's.
-            if key.starts_with("log.") || key.starts_with("relay.") {
+            if key.starts_with("log.") || key.starts_with("relay.") || key == CA_FILE {
                 continue;
             }
             let section = key.split('.').next().expect("there is always one");

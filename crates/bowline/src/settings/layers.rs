@@ -1,16 +1,16 @@
 //! The layers on top of each other: defaults, file, environment, flags.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bowline_gateway::config::Config;
 use toml::{Table, Value};
 
-use super::key::{insert, split};
+use super::key::{insert, split, variable};
 use super::known::{KnownSettings, defaults};
 use super::origin::Origin;
 use super::secret::is_secret;
-use super::{LogSettings, RelaySettings, Settings, file, mistake};
+use super::{CA_FILE, LogSettings, RelaySettings, Settings, file, mistake};
 use crate::cli::SettingArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::paths;
@@ -44,8 +44,7 @@ impl Layers {
         args: &SettingArgs,
         environment: &BTreeMap<String, String>,
     ) -> Result<(), Failure> {
-        let named =
-            args.config.clone().or_else(|| environment.get("BOWLINE_CONFIG").map(PathBuf::from));
+        let named = named_file(args.config.as_deref(), environment);
         let path = named.clone().unwrap_or_else(paths::config);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -182,6 +181,31 @@ impl Layers {
     }
 }
 
+/// The file that was named, by flag or variable.
+fn named_file(flag: Option<&Path>, environment: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let named = flag.map(Path::to_owned);
+    named.or_else(|| environment.get("BOWLINE_CONFIG").map(PathBuf::from))
+}
+
+/// One setting from the environment or the file, without a look at the others.
+pub(super) fn one(
+    config: Option<&Path>,
+    environment: &BTreeMap<String, String>,
+    key: &str,
+) -> Option<Value> {
+    let known = KnownSettings::new();
+    let example = known.example(key)?;
+    let value = match environment.get(&variable(key)) {
+        Some(text) => parsed(text, example)?,
+        None => {
+            let path = named_file(config, environment).unwrap_or_else(paths::config);
+            let text = std::fs::read_to_string(path).ok()?;
+            file::read(&text).ok()?.into_iter().find(|value| value.key == key)?.value
+        }
+    };
+    mistake::wrong_type(&value, example).is_none().then_some(value)
+}
+
 type Read = (PathBuf, LogSettings, RelaySettings, Config);
 
 fn read(mut table: Table) -> Result<Read, toml::de::Error> {
@@ -191,6 +215,8 @@ fn read(mut table: Table) -> Result<Read, toml::de::Error> {
     };
     let mut section = |name| table.remove(name).unwrap_or_else(|| Value::Table(Table::new()));
     let (log, relay) = (section("log"), section("relay"));
+    // Used by every command, not by the gateway alone.
+    let _: Vec<PathBuf> = table.remove(CA_FILE).map_or(Ok(Vec::new()), Value::try_into)?;
     Ok((data, log.try_into()?, relay.try_into()?, Value::Table(table).try_into()?))
 }
 

@@ -24,6 +24,7 @@ mod not_run;
 mod openai_sdk;
 mod power;
 mod process;
+mod proxied;
 mod readme;
 mod relay_cli;
 mod relay_ends_cli;

@@ -42,14 +42,14 @@ fn a_certificate_that_is_not_trusted_is_called_that_with_a_way_out() {
     exit code 5
     error: the certificate of https://localhost:[PORT]/ is not trusted: it is self-signed, or signed by an issuer that this machine does not know
 
-    hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
+    hint: certificates of this system's store are trusted, and those of a private authority that --ca-file FILE names, in PEM
     ");
     let other_name = list(&gateway.url).env("SSL_CERT_FILE", &cert).output().unwrap();
     insta::assert_snapshot!(said(&other_name), @r"
     exit code 5
     error: the certificate of https://127.0.0.1:[PORT]/ is not trusted: it is for another name than the one in the address
 
-    hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
+    hint: certificates of this system's store are trusted, and those of a private authority that --ca-file FILE names, in PEM
     ");
     let mut daemons = bowline();
     daemons.args(["daemons", "list", "--control", &url]).env("BOWLINE_CONTROL_KEY", "a key");
@@ -57,7 +57,7 @@ fn a_certificate_that_is_not_trusted_is_called_that_with_a_way_out() {
     exit code 5
     error: the certificate of the control plane at localhost:[PORT] is not trusted: it is self-signed, or signed by an issuer that this machine does not know
 
-    hint: certificates of this system's store are trusted; SSL_CERT_FILE=FILE names other ones, in PEM
+    hint: certificates of this system's store are trusted, and those of a private authority that --ca-file FILE names, in PEM
     ");
     let trusted = list(&url).env("SSL_CERT_FILE", &cert).output().unwrap();
     assert!(trusted.status.success(), "{}", said(&trusted));
