@@ -25,6 +25,7 @@ mod local_control;
 mod membership;
 mod meters;
 mod outbound_queue;
+mod refusals;
 mod revocations;
 mod serve;
 mod server;

@@ -139,7 +139,7 @@ impl ControlConfig {
     pub fn new(data: impl Into<PathBuf>, issuer: &str, relay_url: Url) -> Self {
         Self {
             data: data.into(),
-            issuer: issuer.trim_end_matches('/').to_owned(),
+            issuer: crate::issuer_name::normal(issuer),
             relay_url,
             region: None,
             presence_ttl: Duration::from_secs(3600),

@@ -129,20 +129,25 @@ async fn status(shared: &Shared, request: &Request<Incoming>) -> HttpResponse {
 }
 
 async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, HttpResponse> {
+    let reject = |reason, why: &str| {
+        shared.meters.rejected(reason);
+        shared.refusals.refused(reason, why);
+    };
     let Some(token) = token else {
-        shared.meters.rejected("missing");
+        reject("missing", "they show no token");
         let why = "a token is needed: ?token=… or Authorization: Bearer …";
         return Err(refuse(StatusCode::UNAUTHORIZED, "unauthorized", why));
     };
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     match shared.keys.admit(&token, wall).await {
         Ok(Admission::Daemon(pass)) if shared.revocations.contains(&pass.daemon) => {
-            shared.meters.rejected("revoked");
-            Err(refused("revoked", StatusCode::UNAUTHORIZED, "the daemon was revoked"))
+            let why = "the daemon was revoked";
+            reject("revoked", why);
+            Err(refused("revoked", StatusCode::UNAUTHORIZED, why))
         }
         Ok(admission) => Ok(admission),
         Err(AdmitError::Token(error)) => {
-            shared.meters.rejected(reason(error));
+            reject(reason(error), &error.to_string());
             let status = match error.status() {
                 403 => StatusCode::FORBIDDEN,
                 _ => StatusCode::UNAUTHORIZED,
@@ -150,8 +155,8 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Http
             Err(refused(reason(error), status, &error.to_string()))
         }
         Err(AdmitError::NoKeys) => {
-            shared.meters.rejected("no_keys");
             let why = "the issuer's keys are not available; come again later";
+            reject("no_keys", why);
             Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", why))
         }
     }

@@ -5,7 +5,7 @@
 
 mod cache;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -15,7 +15,10 @@ use tokio::sync::Mutex;
 
 use super::config::KeyConfig;
 use super::issuer::Issuer;
+use crate::issuer_name;
 use cache::{Cache, Standing};
+
+pub(crate) use cache::FIRST_RETRY;
 
 const JWKS: &str = "/.well-known/jwks.json";
 
@@ -45,6 +48,8 @@ pub(crate) struct Keyring {
     fetching: Mutex<()>,
     /// How many fetches have ended.
     fetches: AtomicU64,
+    /// Whether the last fetch failed; an outage is logged once, not once per fetch.
+    failing: AtomicBool,
 }
 
 impl Keyring {
@@ -55,7 +60,7 @@ impl Keyring {
         rules: &KeyConfig,
         issuer: Issuer,
     ) -> Self {
-        let relay = Relay { issuer: name.to_owned(), region };
+        let relay = Relay { issuer: issuer_name::normal(name), region };
         let cache = RwLock::new(Cache::new(rules));
         Self {
             relay,
@@ -64,6 +69,7 @@ impl Keyring {
             cache,
             fetching: Mutex::new(()),
             fetches: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
         }
     }
 
@@ -131,10 +137,15 @@ impl Keyring {
             Ok(keys) => {
                 let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
                 cache.fetched(keys, Instant::now());
+                if self.failing.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the issuer's keys were fetched");
+                }
             }
             Err(error) => {
                 self.cache.write().unwrap_or_else(PoisonError::into_inner).failed();
-                tracing::warn!(%error, "the issuer's keys could not be fetched");
+                if !self.failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the issuer's keys could not be fetched; trying again");
+                }
             }
         }
         self.fetches.fetch_add(1, Ordering::Release);

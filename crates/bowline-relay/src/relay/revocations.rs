@@ -14,6 +14,7 @@ use bowline_sbrp::revocation::{BadList, PATH, Revoked};
 use super::config::KeyConfig;
 use super::daemon_table::DaemonTable;
 use super::issuer::Issuer;
+use super::keys::FIRST_RETRY;
 use super::meters::Meters;
 
 /// The largest list, in bytes: enough for more than twenty thousand daemons.
@@ -57,16 +58,19 @@ impl Revocations {
 
     /// Keeps the list up to date and closes the connections of daemons on it. Never returns.
     pub(crate) async fn watch(self: Arc<Self>, daemons: Arc<DaemonTable>, meters: Arc<Meters>) {
-        let mut failing = false;
+        let (mut failing, mut had) = (false, false);
         loop {
             let (pause, failed) = match self.fetch().await {
                 Ok(list) => {
                     if self.replace(list) {
                         daemons.close_revoked(&self.list(), &meters);
                     }
+                    had = true;
                     (self.every, None)
                 }
                 Err(Untaken::Issuer(FetchError::Status(404))) => (self.rarely, None),
+                // As with keys: without a first list nobody is known to be revoked.
+                Err(error) if !had => (self.every.min(FIRST_RETRY), Some(error)),
                 Err(error) => (self.every, Some(error)),
             };
             // Logged once per outage, not once per fetch.

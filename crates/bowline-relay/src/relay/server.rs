@@ -17,6 +17,7 @@ use super::issuer::{BadIssuer, Issuer};
 use super::keys::Keyring;
 use super::local_control::LocalControl;
 use super::meters::Meters;
+use super::refusals::RefusalLog;
 use super::revocations::Revocations;
 use super::serve;
 
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) revocations: Arc<Revocations>,
     pub(crate) daemons: Arc<DaemonTable>,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) refusals: RefusalLog,
     pub(crate) stopping: AtomicBool,
     pub(crate) quit: CancellationToken,
     /// Tasks of connections that were upgraded to WebSocket.
@@ -71,6 +73,7 @@ impl Shared {
             revocations: Arc::new(Revocations::new(&config.keys, issuer)),
             daemons: Arc::new(DaemonTable::new(config.grace)),
             meters: Arc::default(),
+            refusals: RefusalLog::default(),
             stopping: AtomicBool::new(false),
             quit: CancellationToken::new(),
             connections: TaskTracker::new(),

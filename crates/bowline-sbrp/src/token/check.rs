@@ -55,7 +55,8 @@ impl Relay {
     pub fn admit(&self, token: &str, keys: &KeySet, now: u64) -> Result<Admission, TokenError> {
         let claims = verified(token, keys)?;
         check_audience(&claims)?;
-        if text(&claims, "iss") != Some(&self.issuer) {
+        // With or without a slash at its end: people write both, and mean the same issuer.
+        if text(&claims, "iss").is_none_or(|issuer| bare(issuer) != bare(&self.issuer)) {
             return Err(TokenError::Issuer);
         }
         let (issued, expires) = times(&claims).ok_or(TokenError::Times)?;
@@ -116,6 +117,10 @@ fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>, TokenError
     validation.required_spec_claims.clear();
     let read = jsonwebtoken::decode::<Map<String, Value>>(token, key, &validation);
     Ok(read.map_err(|_| TokenError::Signature)?.claims)
+}
+
+fn bare(issuer: &str) -> &str {
+    issuer.trim_end_matches('/')
 }
 
 fn check_audience(claims: &Map<String, Value>) -> Result<(), TokenError> {

@@ -224,6 +224,10 @@ fn help_shows_commands_and_topics() {
       -q, --quiet
               Print no notes on stderr, only errors
 
+          --ca-file <FILE>
+              Also trust servers with a certificate of the authority in this PEM
+              file; repeatable
+
       -h, --help
               Print help
     ");

@@ -6,7 +6,9 @@
 //! Invariants
 //! - Keys are valid for `max_age` after they were fetched; beyond that only while fetching fails,
 //!   and then for `stale_for` at most.
-//! - Two fetches are at least `retry_every` apart, even if tokens name unknown keys.
+//! - Two fetches are at least `retry_every` apart, even if tokens name unknown keys. Until the first
+//!   keys are there it is [`FIRST_RETRY`]: a relay that starts before its control plane is ready within
+//!   a second of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,9 @@ use crate::relay::config::KeyConfig;
 
 /// The upper limit of `max_age`, even if the settings have a longer one.
 const LONGEST: Duration = Duration::from_secs(300);
+
+/// The time between two fetches while there have never been keys.
+pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -68,7 +73,7 @@ impl Cache {
 
     /// Whether a fetch is allowed now.
     pub(crate) fn may_fetch(&self, now: Instant) -> bool {
-        self.tried.is_none_or(|tried| now >= tried + self.retry_every)
+        self.tried.is_none_or(|tried| now >= tried + self.pause())
     }
 
     /// A fetch begins.
@@ -93,7 +98,15 @@ impl Cache {
             Some((_, at)) => *at + self.max_age / 5 * 4,
             None => now,
         };
-        due.max(self.tried.map_or(now, |tried| tried + self.retry_every))
+        due.max(self.tried.map_or(now, |tried| tried + self.pause()))
+    }
+
+    /// The shortest time between two fetches.
+    fn pause(&self) -> Duration {
+        match self.is_ready() {
+            true => self.retry_every,
+            false => self.retry_every.min(FIRST_RETRY),
+        }
     }
 
     /// Whether keys have ever been fetched.
@@ -157,6 +170,7 @@ mod tests {
     fn fetches_are_ten_seconds_apart_whether_they_work_or_not() {
         let start = Instant::now();
         let mut cache = Cache::new(&KeyConfig::default());
+        cache.fetched(keys("a"), start);
         assert!(cache.may_fetch(start));
         cache.trying(start);
         for (after, allowed) in [(0, false), (9, false), (10, true), (3600, true)] {
@@ -164,6 +178,22 @@ mod tests {
         }
         cache.fetched(keys("a"), start + S);
         assert!(!cache.may_fetch(start + S * 9), "success is no reason to ask more often");
+    }
+
+    #[test]
+    fn g15_the_first_keys_are_asked_for_twice_a_second() {
+        let start = Instant::now();
+        let mut cache = Cache::new(&KeyConfig::default());
+        for attempt in 0..100 {
+            let at = start + FIRST_RETRY * attempt;
+            assert!(cache.may_fetch(at));
+            cache.trying(at);
+            cache.failed();
+            assert!(!cache.may_fetch(at + FIRST_RETRY / 2), "it is not asked without a pause");
+            assert_eq!(cache.refresh_at(at), at + FIRST_RETRY);
+        }
+        let eager = Cache::new(&KeyConfig { retry_every: S / 100, ..KeyConfig::default() });
+        assert_eq!(eager.pause(), S / 100);
     }
 
     #[test]
@@ -182,7 +212,7 @@ mod tests {
         let mut cache = Cache::new(&KeyConfig::default());
         assert_eq!(cache.refresh_at(start), start);
         cache.trying(start);
-        assert_eq!(cache.refresh_at(start + S), start + S * 10, "it failed: not before");
+        assert_eq!(cache.refresh_at(start), start + FIRST_RETRY, "it failed: not before");
         cache.fetched(keys("a"), start);
         assert_eq!(cache.refresh_at(start + S), start + S * 240);
         cache.trying(start + S * 240);

@@ -109,3 +109,31 @@ async fn sbrp_relay_15_no_token_id_or_payload_is_logged_at_any_level() {
         assert_eq!(line, None, "{secret} was logged");
     }
 }
+
+#[tokio::test]
+async fn refused_tokens_are_logged_by_reason_and_not_by_what_is_in_them() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new("bowline_relay=info"))
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+
+    let server = start_with(|_| {}).await;
+    until("ready", || async { server.get("/readyz", None).await.0 == 200 }).await;
+    let mut claims = server.issuer.claims();
+    claims["iss"] = "https://issuer-canary-zq.example".into();
+    let token = server.issuer.signed(&server.issuer.header(), &claims);
+    for _ in 0..3 {
+        assert_eq!(server.refusal(&token).await.0, 401);
+    }
+    assert_eq!(server.refusal("a.b.c").await.0, 401);
+    let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("tokens are refused")).collect();
+    assert_eq!(lines.len(), 2, "one line for each reason: {said}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("reason=\"issuer\" count=1"), "{said}");
+    assert!(lines[0].contains("the token is from another issuer; --issuer has to be"), "{said}");
+    assert!(lines[1].contains("reason=\"malformed\""), "{said}");
+    assert!(!said.contains("canary-zq") && !said.contains(&token), "{said}");
+}

@@ -38,6 +38,31 @@ async fn g15_ready_once_keys_are_there() {
 }
 
 #[tokio::test]
+async fn g15_a_relay_that_started_first_does_not_wait_for_its_usual_pause() {
+    let issuer = Issuer::start().await;
+    issuer.set(Mood::Down);
+    let server = start_at(issuer, |config| {
+        // Longer than the test waits.
+        config.keys.retry_every = Duration::from_secs(3600);
+        config.keys.revoked_every = Duration::from_secs(3600);
+    })
+    .await;
+    until("tried", || async { server.issuer.fetches() >= 2 }).await;
+    assert_eq!(server.get("/readyz", None).await.0, 503);
+    server.issuer.revoke(&["gone"]);
+    server.issuer.set(Mood::Well);
+    ready(&server).await;
+    server.daemon("d").await.expect_quiet().await;
+    let gone = server.issuer.daemon("gone");
+    until("the list is there", || async { server.get("/status", Some(&gone)).await.0 == 401 })
+        .await;
+    let asked = server.issuer.fetches();
+    let nobody = server.issuer.signer("nobody").presence(&server.issuer.presence("d"));
+    assert_eq!(server.refusal(&nobody).await.0, 401);
+    assert_eq!(server.issuer.fetches(), asked, "from then on it keeps its pause");
+}
+
+#[tokio::test]
 async fn g15_an_unknown_key_is_asked_for_and_a_withdrawn_one_forgotten() {
     let server = start_with(eager).await;
     ready(&server).await;

@@ -42,6 +42,18 @@ async fn sbrp_token_01_no_token_is_401() {
 }
 
 #[tokio::test]
+async fn sbrp_token_06_a_slash_at_the_end_of_an_issuer_changes_nothing() {
+    let server = start_with(|config| config.issuer.push('/')).await;
+    server.daemon("d").await.expect_quiet().await;
+    let server = start().await;
+    let slashed = with(&server.issuer, "iss", json!(format!("{}/", server.issuer.url)));
+    server.connect(&server.issuer.signed(&server.issuer.header(), &slashed)).await;
+    let other = with(&server.issuer, "iss", json!(format!("{}/x", server.issuer.url)));
+    let other = server.issuer.signed(&server.issuer.header(), &other);
+    assert_eq!(reason(&server, &other, 401).await, "issuer");
+}
+
+#[tokio::test]
 async fn sbrp_token_01_length_and_parts() {
     let server = start().await;
     let issuer = &server.issuer;
