@@ -4,7 +4,7 @@
 //! receiver's queue ([`outbound_queue`]), which the receiver's own task writes to its socket. The
 //! path of a connection: [`serve`] accepts it, [`http`] verifies its token ([`keys`]) and upgrades
 //! it, and [`membership`] adds it to its daemon's [`daemon_slot`], until it disconnects or
-//! [`revocations`] closes it.
+//! [`revocations`] or [`session_age`] close it.
 //!
 //! Pairing, routing and refusals are decided by [`bowline_sbrp::relay`]; this module carries the
 //! decisions out.
@@ -29,6 +29,7 @@ mod refusals;
 mod revocations;
 mod serve;
 mod server;
+mod session_age;
 mod ws;
 
 use server::Shared;

@@ -21,6 +21,10 @@ const TYPE: &str = "sbrp-relay+jwt";
 const AUDIENCE: &str = "sideband-relay";
 const RESUME: &str = "session:resume";
 const CREATE: &str = "session:create";
+/// Claims of our own, which others ignore: the user who owns a daemon, and which of the daemon's
+/// presences a token belongs to.
+const OWNER: &str = "own";
+const EPOCH: &str = "epoch";
 
 /// The rule that a token breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

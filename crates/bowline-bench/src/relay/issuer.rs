@@ -43,6 +43,8 @@ impl Issuer {
         let now = since_epoch().as_secs();
         self.signer.presence(&PresenceGrant {
             daemon: DaemonId::new(daemon),
+            owner: None,
+            epoch: 0,
             resumable: true,
             region: None,
             concurrent_sessions: None,
@@ -57,6 +59,7 @@ impl Issuer {
             daemon: DaemonId::new(daemon),
             user: format!("user-{session}"),
             session,
+            epoch: 0,
             region: None,
             issued_at: now,
             expires_at: now + 300,

@@ -61,6 +61,8 @@ pub struct ControlLimits {
     pub write_timeout: Duration,
     /// Daemons, not counting revoked ones, that one user may have.
     pub daemons_per_user: u32,
+    /// New daemons that one user may register in 24 hours.
+    pub new_daemons_per_day: u32,
     /// Wrong API keys and unknown devices from one address; further wrong ones get 429. Valid keys are never refused for
     /// it: behind one address may be many.
     pub failures_per_address: Rate,
@@ -109,6 +111,7 @@ impl Default for ControlLimits {
             connections_per_address: 256,
             write_timeout: Duration::from_secs(10),
             daemons_per_user: 256,
+            new_daemons_per_day: 1024,
             failures_per_address: rate(20, Duration::from_secs(3)),
             failures_per_key: rate(10, Duration::from_secs(6)),
             tokens_per_address: rate(600, Duration::from_millis(100)),

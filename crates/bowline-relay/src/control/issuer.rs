@@ -19,7 +19,7 @@ use super::api_key::{KeyHash, random};
 use super::clock;
 use super::config::{ControlConfig, ControlLimits, SESSION_TTL};
 use super::meters;
-use super::registry::{self, DaemonRecord, Registry, Renewed, Signing};
+use super::registry::{self, DaemonRecord, NewDaemons, Registry, Renewed, Signing};
 use super::registry_thread::RegistryThread;
 use super::request_error::RequestError;
 use super::serve::ControlStartError;
@@ -37,6 +37,8 @@ const TALLY_EVERY: Duration = Duration::from_secs(2);
 const REVOKED_FOR: u64 = 7 * 24 * 3600;
 /// The most daemons on the revocation list: no more than relays read.
 const MOST_REVOKED: u32 = 20_000;
+/// The most users on it.
+const MOST_ENDED: u32 = 10_000;
 
 #[derive(Debug)]
 pub(super) struct TokenIssuer {
@@ -117,10 +119,14 @@ impl TokenIssuer {
         asked: Registration,
     ) -> Result<(bool, Registered), RequestError> {
         let (now, until) = self.presence_times();
-        let most = self.config.limits.daemons_per_user;
-        let made = self
-            .issue(caller, move |registry| registry.register(&caller.key, &asked, most, now, until))
-            .await?;
+        let limits = NewDaemons {
+            most: self.config.limits.daemons_per_user,
+            per_day: self.config.limits.new_daemons_per_day,
+        };
+        let job = move |registry: &mut Registry| {
+            registry.register(&caller.key, &asked, limits, now, until)
+        };
+        let made = self.issue(caller, job).await?;
         Ok((made.created, self.presence(made, now, until)))
     }
 
@@ -163,6 +169,7 @@ impl TokenIssuer {
                 daemon: daemon.clone(),
                 user: listed.user.clone(),
                 session: fresh_session(),
+                epoch: 0,
                 region: self.config.region.clone(),
                 issued_at: now,
                 expires_at,
@@ -198,11 +205,17 @@ impl TokenIssuer {
         Ok(json!({ "keys": keys }))
     }
 
-    /// The revoked daemons, whose connections relays have to close.
+    /// What relays have to end: connections of revoked daemons, and those let in on tokens of users
+    /// that are no longer good.
     pub(super) async fn revoked(&self) -> Result<RevocationList, RequestError> {
         let since = clock::now().saturating_sub(REVOKED_FOR);
-        let ids = self.reader.ask(move |r| r.revoked_since(since, MOST_REVOKED)).await?;
-        Ok(RevocationList::of(&ids))
+        let job = move |registry: &mut Registry| {
+            let daemons = registry.revoked_since(since, MOST_REVOKED)?;
+            Ok((daemons, registry.ended_since(since, MOST_ENDED)?))
+        };
+        let (daemons, users) = self.reader.ask(job).await?;
+        let users = users.iter().map(|(id, until)| (id.as_str(), *until));
+        Ok(RevocationList::of(&daemons).with_users(users))
     }
 
     pub(super) async fn check(&self) -> Result<(), registry::Error> {
@@ -253,6 +266,8 @@ impl TokenIssuer {
         Registered {
             presence_token: self.signer(&made.signing).presence(&PresenceGrant {
                 daemon: DaemonId::new(made.daemon.as_str()),
+                owner: Some(made.owner),
+                epoch: 0,
                 resumable: made.resumable,
                 region: self.config.region.clone(),
                 concurrent_sessions: None,
@@ -281,6 +296,7 @@ impl TokenIssuer {
                 daemon,
                 user,
                 session,
+                epoch: 0,
                 region: self.config.region.clone(),
                 issued_at,
                 expires_at,

@@ -16,6 +16,7 @@ mod daemons;
 mod devices;
 mod file;
 mod keys;
+mod retention;
 mod schema;
 mod users;
 
@@ -23,7 +24,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use super::api_key::KeyHash;
 pub use audit::{AuditEvent, Record};
-pub use daemons::{DaemonRecord, Listed, Renewed};
+pub use daemons::{DaemonRecord, Listed, NewDaemons, Renewed};
 pub use file::{FILE, RegistryOpenError};
 pub use keys::{Replaced, Rotated, Signing};
 pub use users::{RevokedUser, User};
@@ -53,6 +54,8 @@ pub enum Error {
     UnknownDevice,
     #[error("a user may have {0} daemons")]
     TooManyDaemons(u32),
+    #[error("a user may register {0} new daemons a day")]
+    TooManyNewDaemons(u32),
     #[error("the database failed: {0}")]
     Database(String),
     #[error("the registry is closed")]

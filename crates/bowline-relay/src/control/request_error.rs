@@ -31,6 +31,8 @@ pub enum RequestError {
     DaemonRevoked,
     #[error("a user may have {0} daemons; revoke one first")]
     TooManyDaemons(u32),
+    #[error("a user may register {0} new daemons a day; register the known ones again instead")]
+    TooManyNewDaemons(u32),
     #[error(transparent)]
     Body(#[from] BadBody),
     #[error("the body is over {0} bytes")]
@@ -60,7 +62,9 @@ impl RequestError {
             Self::Body(_) | Self::BrokenOff => (StatusCode::BAD_REQUEST, "invalid_request"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request"),
             Self::WrongMethod => (StatusCode::METHOD_NOT_ALLOWED, "invalid_request"),
-            Self::TooOften(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+            Self::TooOften(_) | Self::TooManyNewDaemons(_) => {
+                (StatusCode::TOO_MANY_REQUESTS, "rate_limited")
+            }
             Self::Registry => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
     }
@@ -85,6 +89,9 @@ impl IntoResponse for RequestError {
         match self {
             _ if status == StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::TooManyNewDaemons(_) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(3600));
             }
             Self::TooOften(wait) => {
                 // Rounded up, so that a retry after this time is accepted.
@@ -112,6 +119,7 @@ impl From<registry::Error> for RequestError {
             Error::NoDaemon => Self::NoDaemon,
             Error::DaemonRevoked => Self::DaemonRevoked,
             Error::TooManyDaemons(most) => Self::TooManyDaemons(most),
+            Error::TooManyNewDaemons(most) => Self::TooManyNewDaemons(most),
             Error::NoUser
             | Error::NameTaken
             | Error::BadName

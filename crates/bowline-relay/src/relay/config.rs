@@ -73,7 +73,8 @@ pub struct KeyConfig {
     /// The shortest time between two fetches, even if tokens name unknown keys.
     #[serde(with = "duration")]
     pub retry_every: Duration,
-    /// How often the list of revoked daemons is fetched; connections of daemons on it are closed.
+    /// How often the list of revoked daemons and users is fetched; connections of those on it are
+    /// closed.
     #[serde(with = "duration")]
     pub revoked_every: Duration,
     /// How long one fetch may take.
@@ -145,6 +146,10 @@ pub struct RelayLimits {
     /// How long a peer may take to answer a close frame.
     #[serde(with = "duration")]
     pub farewell: Duration,
+    /// How old a session may become. It then ends with `session_expired`, and its client opens a new
+    /// one with a new token. The end is spread over the last tenth of this time. 0: no limit.
+    #[serde(with = "duration")]
+    pub session_age: Duration,
     /// Concurrent sessions of one daemon, unless its token has its own limit.
     pub daemon_sessions: u64,
     /// Concurrent sessions of one user, unless the token has its own limit.
@@ -187,6 +192,7 @@ impl Default for RelayLimits {
             ping_every: Duration::from_secs(20),
             pong_timeout: Duration::from_secs(10),
             farewell: Duration::from_secs(2),
+            session_age: Duration::from_secs(24 * 3600),
             daemon_sessions: 10_000,
             user_sessions: 1_000,
             drain: Duration::from_secs(25),
@@ -206,6 +212,7 @@ mod tests {
         assert_eq!(limits.header_timeout, Duration::from_secs(5));
         assert_eq!(limits.write_timeout, Duration::from_secs(10));
         assert!(limits.drain < Duration::from_secs(30));
+        assert_eq!(limits.session_age, Duration::from_secs(24 * 3600));
         let keys = KeyConfig::default();
         assert_eq!(keys.max_age, Duration::from_secs(300));
         assert_eq!(keys.retry_every, Duration::from_secs(10));

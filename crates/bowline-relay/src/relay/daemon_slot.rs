@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bowline_sbrp::control::ControlCode;
 use bowline_sbrp::frame::Signal;
 use bowline_sbrp::id::{DaemonId, SessionId};
 use bowline_sbrp::relay::{
     ClientRefusal, ConnectionId, PairState, PairTable, Route, TableAction, TableInput,
 };
+use bowline_sbrp::revocation::Revoked;
 
 use super::meters::{Gauges, Meters};
 use super::outbound_queue::{CloseCause, OutboundQueue};
@@ -27,11 +29,54 @@ pub(crate) struct DaemonSlot {
 #[derive(Debug)]
 struct SlotState {
     table: PairTable,
-    queues: HashMap<ConnectionId, Arc<OutboundQueue>>,
+    members: HashMap<ConnectionId, Member>,
     /// A task already waits for the next deadline.
     timed: bool,
     /// The slot was removed from the daemon table; its holders have to look it up again.
     retired: bool,
+}
+
+/// A connection of the slot.
+#[derive(Debug)]
+struct Member {
+    queue: Arc<OutboundQueue>,
+    grant: Grant,
+    /// The session of a client.
+    session: Option<SessionId>,
+}
+
+/// On what a connection was let in, and for how long.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    /// The user of a client, or the owner of a daemon if its token names one.
+    pub(crate) user: Option<Arc<str>>,
+    /// When the token was issued, in seconds since 1970.
+    pub(crate) issued_at: u64,
+    /// When the session is too old. A daemon's connection has no such end.
+    pub(crate) ends_at: Option<Instant>,
+}
+
+impl Grant {
+    /// Whether the token on which the connection was let in is no longer good.
+    fn is_ended(&self, revoked: &Revoked) -> bool {
+        self.user.as_deref().is_some_and(|user| revoked.ends_token(user, self.issued_at))
+    }
+}
+
+/// A daemon's connection that arrives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DaemonArrival {
+    pub(crate) epoch: u64,
+    pub(crate) resumable: bool,
+    pub(crate) max_sessions: u64,
+}
+
+/// A client's connection that arrives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientArrival {
+    pub(crate) session: SessionId,
+    pub(crate) epoch: u64,
+    pub(crate) refusal: Option<ClientRefusal>,
 }
 
 /// The slot was removed from the daemon table after it was looked up.
@@ -41,7 +86,7 @@ pub(crate) struct Retired;
 impl DaemonSlot {
     pub(crate) fn new(daemon: DaemonId, grace: Duration) -> Self {
         let table = PairTable::new(grace);
-        let state = SlotState { table, queues: HashMap::new(), timed: false, retired: false };
+        let state = SlotState { table, members: HashMap::new(), timed: false, retired: false };
         Self { daemon, state: Mutex::new(state) }
     }
 
@@ -57,28 +102,8 @@ impl DaemonSlot {
     pub(crate) fn daemon_arrived(
         &self,
         queue: &Arc<OutboundQueue>,
-        resumable: bool,
-        max_sessions: u64,
-        meters: &Meters,
-    ) -> Result<(), Retired> {
-        let mut state = self.lock();
-        if state.retired {
-            return Err(Retired);
-        }
-        state.queues.insert(queue.connection, Arc::clone(queue));
-        state.handle(
-            TableInput::DaemonArrived { connection: queue.connection, resumable, max_sessions },
-            meters,
-        );
-        Ok(())
-    }
-
-    /// Adds a client's connection: it is paired, or told why not.
-    pub(crate) fn client_arrived(
-        &self,
-        queue: &Arc<OutboundQueue>,
-        session: SessionId,
-        refusal: Option<ClientRefusal>,
+        grant: &Grant,
+        DaemonArrival { epoch, resumable, max_sessions }: DaemonArrival,
         meters: &Meters,
     ) -> Result<(), Retired> {
         let mut state = self.lock();
@@ -86,9 +111,28 @@ impl DaemonSlot {
             return Err(Retired);
         }
         let connection = queue.connection;
-        state.queues.insert(connection, Arc::clone(queue));
+        state.members.insert(connection, Member::new(queue, grant, None));
+        let input = TableInput::DaemonArrived { connection, epoch, resumable, max_sessions };
+        state.handle(input, meters);
+        Ok(())
+    }
+
+    /// Adds a client's connection: it is paired, or told why not.
+    pub(crate) fn client_arrived(
+        &self,
+        queue: &Arc<OutboundQueue>,
+        grant: &Grant,
+        ClientArrival { session, epoch, refusal }: ClientArrival,
+        meters: &Meters,
+    ) -> Result<(), Retired> {
+        let mut state = self.lock();
+        if state.retired {
+            return Err(Retired);
+        }
+        let connection = queue.connection;
+        state.members.insert(connection, Member::new(queue, grant, Some(session)));
         let input = match refusal {
-            None => TableInput::ClientArrived { connection, session },
+            None => TableInput::ClientArrived { connection, session, epoch },
             Some(refusal) => TableInput::ClientRefused { connection, session, refusal },
         };
         state.handle(input, meters);
@@ -97,7 +141,7 @@ impl DaemonSlot {
 
     pub(crate) fn daemon_left(&self, connection: ConnectionId, meters: &Meters) {
         let mut state = self.lock();
-        state.queues.remove(&connection);
+        state.members.remove(&connection);
         state.handle(TableInput::DaemonLeft { connection }, meters);
     }
 
@@ -108,13 +152,32 @@ impl DaemonSlot {
         meters: &Meters,
     ) {
         let mut state = self.lock();
-        state.queues.remove(&connection);
+        state.members.remove(&connection);
         state.handle(TableInput::ClientLeft { connection, session }, meters);
     }
 
     /// The daemon was revoked: all its connections are notified and closed.
     pub(crate) fn revoked(&self, meters: &Meters) {
         self.lock().handle(TableInput::Revoked, meters);
+    }
+
+    /// Ends the connections whose tokens are no longer good.
+    pub(crate) fn end_revoked(&self, revoked: &Revoked, meters: &Meters) {
+        let mut state = self.lock();
+        state.end_sessions(|grant| grant.is_ended(revoked), meters);
+        let daemons = state.members.values().filter(|member| member.session.is_none());
+        for Member { queue, .. } in daemons.filter(|member| member.grant.is_ended(revoked)) {
+            // Told once: a queue that is being closed stays here until its connection has left.
+            if queue.is_open() {
+                queue.tell(ControlCode::Unauthorized, None);
+                queue.close(CloseCause::Told(ControlCode::Unauthorized));
+            }
+        }
+    }
+
+    /// Ends the sessions that are too old.
+    pub(crate) fn end_aged(&self, now: Instant, meters: &Meters) {
+        self.lock().end_sessions(|grant| grant.ends_at.is_some_and(|at| at <= now), meters);
     }
 
     pub(crate) fn signalled(
@@ -135,7 +198,7 @@ impl DaemonSlot {
     ) -> Route<Arc<OutboundQueue>> {
         let state = self.lock();
         let route = state.table.route_from_daemon(connection, session);
-        route.look_up(|client| state.queues.get(&client).cloned())
+        route.look_up(|client| Some(Arc::clone(&state.members.get(&client)?.queue)))
     }
 
     pub(crate) fn is_online(&self) -> bool {
@@ -165,13 +228,13 @@ impl DaemonSlot {
     /// Marks the slot as removed if it has no connections and no sessions.
     pub(crate) fn retire_if_empty(&self) -> bool {
         let mut state = self.lock();
-        state.retired |= state.table.is_empty() && state.queues.is_empty();
+        state.retired |= state.table.is_empty() && state.members.is_empty();
         state.retired
     }
 
     /// Closes all connections of the slot.
     pub(crate) fn close_all(&self, cause: CloseCause) {
-        for queue in self.lock().queues.values() {
+        for Member { queue, .. } in self.lock().members.values() {
             queue.close(cause);
         }
     }
@@ -186,7 +249,7 @@ impl DaemonSlot {
                 PairState::Closed => {}
             }
         }
-        for queue in state.queues.values() {
+        for Member { queue, .. } in state.members.values() {
             let (frames, bytes) = queue.depth();
             gauges.queued_frames += frames;
             gauges.queued_bytes += bytes;
@@ -194,7 +257,29 @@ impl DaemonSlot {
     }
 }
 
+impl Member {
+    fn new(queue: &Arc<OutboundQueue>, grant: &Grant, session: Option<SessionId>) -> Self {
+        Self { queue: Arc::clone(queue), grant: grant.clone(), session }
+    }
+}
+
 impl SlotState {
+    /// Ends the sessions of the clients that were let in on such a grant.
+    fn end_sessions(&mut self, is_over: impl Fn(&Grant) -> bool, meters: &Meters) {
+        let over: Vec<_> = self
+            .members
+            .iter()
+            .filter(|(_, member)| is_over(&member.grant))
+            .filter_map(|(connection, member)| Some((*connection, member.session?)))
+            .collect();
+        for (connection, session) in over {
+            // A session id in use may belong to another connection than this one (SBRP-RELAY-20).
+            if self.table.client_of(session) == Some(connection) {
+                self.handle(TableInput::Over { session }, meters);
+            }
+        }
+    }
+
     /// Passes the input to the table and carries out its actions.
     fn handle(&mut self, event: TableInput, meters: &Meters) {
         let Ok(actions) = self.table.handle(event, Instant::now()) else {
@@ -205,11 +290,11 @@ impl SlotState {
             let (TableAction::Reroute { connection, .. }
             | TableAction::Tell { connection, .. }
             | TableAction::Close { connection, .. }) = action;
-            let Some(queue) = self.queues.get(&connection) else { continue };
+            let Some(Member { queue, .. }) = self.members.get(&connection) else { continue };
             match action {
                 TableAction::Reroute { route, tell, .. } => {
-                    let daemon = route.daemon().and_then(|connection| self.queues.get(&connection));
-                    queue.reroute(route, daemon.cloned(), tell);
+                    let daemon = route.daemon().and_then(|daemon| self.members.get(&daemon));
+                    queue.reroute(route, daemon.map(|daemon| Arc::clone(&daemon.queue)), tell);
                 }
                 TableAction::Tell { code, session, .. } => queue.tell(code, session),
                 TableAction::Close { reason, .. } => queue.close(reason.into()),

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::relay::ConnectionId;
@@ -107,10 +107,20 @@ impl DaemonTable {
         })
     }
 
-    /// Closes all connections of daemons that were revoked.
+    /// Closes all connections of daemons that were revoked, and all whose tokens are no longer good.
     pub(crate) fn close_revoked(&self, revoked: &Revoked, meters: &Meters) {
-        for slot in self.slots().filter(|slot| revoked.contains(slot.daemon())) {
-            slot.revoked(meters);
+        for slot in self.slots() {
+            match revoked.contains(slot.daemon()) {
+                true => slot.revoked(meters),
+                false => slot.end_revoked(revoked, meters),
+            }
+        }
+    }
+
+    /// Ends the sessions that are too old.
+    pub(crate) fn end_aged(&self, now: Instant, meters: &Meters) {
+        for slot in self.slots() {
+            slot.end_aged(now, meters);
         }
     }
 
@@ -148,6 +158,13 @@ pub(crate) struct UserPermit {
     user: Arc<str>,
 }
 
+impl UserPermit {
+    /// The user, shared with the count.
+    pub(crate) fn user(&self) -> Arc<str> {
+        Arc::clone(&self.user)
+    }
+}
+
 impl Drop for UserPermit {
     fn drop(&mut self) {
         let mut users = self.daemons.users.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,6 +182,7 @@ mod tests {
     use bowline_sbrp::control::Role;
 
     use super::*;
+    use crate::relay::daemon_slot::{DaemonArrival, Grant};
     use crate::relay::outbound_queue::{OutboundQueue, QueueLimits};
 
     #[test]
@@ -187,15 +205,17 @@ mod tests {
         let queue =
             OutboundQueue::new(ConnectionId(1), Role::Daemon, QueueLimits { frames: 1, bytes: 1 });
         let queue = Arc::new(queue);
-        let slot = daemons.with_slot(&daemon, |slot| slot.daemon_arrived(&queue, true, 1, &meters));
+        let grant = Grant { user: None, issued_at: 0, ends_at: None };
+        let arrival = DaemonArrival { epoch: 0, resumable: true, max_sessions: 1 };
+        let arrive = |slot: &DaemonSlot| slot.daemon_arrived(&queue, &grant, arrival, &meters);
+        let slot = daemons.with_slot(&daemon, arrive);
         daemons.remove_if_empty(&slot);
         assert!(daemons.is_online(&daemon));
         slot.daemon_left(queue.connection, &meters);
         daemons.remove_if_empty(&slot);
         assert_eq!(daemons.slots().count(), 0);
-        assert_eq!(slot.daemon_arrived(&queue, true, 1, &meters), Err(Retired));
-        let again =
-            daemons.with_slot(&daemon, |slot| slot.daemon_arrived(&queue, true, 1, &meters));
+        assert_eq!(arrive(&slot), Err(Retired));
+        let again = daemons.with_slot(&daemon, arrive);
         assert!(!Arc::ptr_eq(&slot, &again) && daemons.is_online(&daemon));
     }
 }

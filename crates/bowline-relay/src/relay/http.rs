@@ -140,8 +140,11 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Http
     };
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     match shared.keys.admit(&token, wall).await {
-        Ok(Admission::Daemon(pass)) if shared.revocations.contains(&pass.daemon) => {
-            let why = "the daemon was revoked";
+        Ok(admission) if shared.revocations.refuse(&admission) => {
+            let why = match admission {
+                Admission::Daemon(_) => "the daemon, or its owner's key, was revoked",
+                Admission::Client(_) => "the user's key was revoked after the token was issued",
+            };
             reject("revoked", why);
             Err(refused("revoked", StatusCode::UNAUTHORIZED, why))
         }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use bowline_net::{ConnectionPermit, door};
 use bowline_sbrp::control::Role;
@@ -14,7 +15,7 @@ use hyper::upgrade::OnUpgrade;
 
 use super::Shared;
 use super::connection::{Connection, Side};
-use super::daemon_slot::DaemonSlot;
+use super::daemon_slot::{ClientArrival, DaemonArrival, DaemonSlot, Grant};
 use super::daemon_table::UserPermit;
 use super::outbound_queue::{CloseCause, OutboundQueue, QueueLimits};
 
@@ -47,9 +48,17 @@ impl Membership {
         meters.connected(role);
         let membership = match admission {
             Admission::Daemon(pass) => {
-                let most = pass.concurrent_sessions.map_or(limits.daemon_sessions, u64::from);
+                let arrival = DaemonArrival {
+                    epoch: pass.epoch,
+                    resumable: pass.resumable,
+                    max_sessions: pass
+                        .concurrent_sessions
+                        .map_or(limits.daemon_sessions, u64::from),
+                };
+                let user = pass.owner.map(Arc::from);
+                let grant = Grant { user, issued_at: pass.issued_at, ends_at: None };
                 let arrive =
-                    |slot: &DaemonSlot| slot.daemon_arrived(&queue, pass.resumable, most, meters);
+                    |slot: &DaemonSlot| slot.daemon_arrived(&queue, &grant, arrival, meters);
                 let slot = daemons.with_slot(&pass.daemon, arrive);
                 daemons.start_timer(&slot, meters);
                 Self { queue, slot, side: Side::daemon(), _permit: None }
@@ -64,16 +73,19 @@ impl Membership {
                     None => Some(ClientRefusal::UserLimit),
                     Some(_) => None,
                 };
+                let ends_at = session_end(limits.session_age, random_part(), Instant::now());
+                let user = permit.as_ref().map(UserPermit::user);
+                let grant = Grant { user, issued_at: pass.issued_at, ends_at };
+                let (session, epoch) = (pass.session, pass.epoch);
+                let arrival = ClientArrival { session, epoch, refusal };
                 let arrive =
-                    |slot: &DaemonSlot| slot.client_arrived(&queue, pass.session, refusal, meters);
+                    |slot: &DaemonSlot| slot.client_arrived(&queue, &grant, arrival, meters);
                 let slot = daemons.with_slot(&pass.daemon, arrive);
                 Self { queue, slot, side: Side::Client { session: pass.session }, _permit: permit }
             }
         };
         // A revocation may have been applied just before this connection joined.
-        if shared.revocations.contains(membership.slot.daemon()) {
-            membership.slot.revoked(meters);
-        }
+        shared.revocations.apply_to(&membership.slot, meters);
         // The shutdown may have begun after this connection was accepted.
         if shared.stopping.load(Ordering::Acquire) {
             membership.queue.close(CloseCause::Restart);
@@ -101,6 +113,17 @@ impl Membership {
     }
 }
 
+/// When a session that begins now is too old. Spread over the last tenth of the age, so that the
+/// sessions that began together, after a restart, do not all end together.
+fn session_end(age: Duration, part: f64, now: Instant) -> Option<Instant> {
+    if age.is_zero() { None } else { now.checked_add(age - age.mul_f64(part / 10.0)) }
+}
+
+/// A random number from 0 to 1.
+fn random_part() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX)
+}
+
 /// Waits for the upgrade and serves the connection until it closes.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
@@ -126,4 +149,22 @@ pub(crate) async fn serve(
     }
     shared.meters.disconnected(role);
     drop(place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_one_moment_end_within_the_last_tenth_of_their_age() {
+        let now = Instant::now();
+        let hours = |n: u64| Duration::from_secs(n * 3600);
+        assert_eq!(session_end(hours(20), 0.0, now), Some(now + hours(20)));
+        assert_eq!(session_end(hours(20), 1.0, now), Some(now + hours(18)));
+        assert_eq!(session_end(Duration::ZERO, 0.5, now), None, "0: never");
+        assert_eq!(session_end(Duration::MAX, 0.0, now), None, "as good as never");
+        let parts: Vec<_> = (0..100).map(|_| random_part()).collect();
+        assert!(parts.iter().all(|part| (0.0..=1.0).contains(part)));
+        assert!(parts.iter().any(|part| *part < 0.5) && parts.iter().any(|part| *part > 0.5));
+    }
 }

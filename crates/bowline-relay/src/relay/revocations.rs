@@ -1,8 +1,9 @@
-//! The control plane's list of revoked daemons: fetched regularly, and enforced.
+//! The control plane's list of revoked daemons and users: fetched regularly, and enforced.
 //!
-//! A token is valid even if its daemon was revoked after signing, and an open connection outlives
-//! its token. So connections of listed daemons are closed and new ones are refused. While the list
-//! cannot be fetched, the last one applies. A control plane that publishes no list is asked rarely.
+//! A token is valid even if its daemon or user was revoked after signing, and an open connection
+//! outlives its token. So connections of those listed are closed and new ones are refused. While the
+//! list cannot be fetched, the last one applies. A control plane that publishes no list is asked
+//! rarely.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -10,15 +11,17 @@ use std::time::Duration;
 use bowline_net::outbound::FetchError;
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::revocation::{BadList, PATH, Revoked};
+use bowline_sbrp::token::Admission;
 
 use super::config::KeyConfig;
+use super::daemon_slot::DaemonSlot;
 use super::daemon_table::DaemonTable;
 use super::issuer::Issuer;
 use super::keys::FIRST_RETRY;
 use super::meters::Meters;
 
-/// The largest list, in bytes: enough for more than twenty thousand daemons.
-const LONGEST: usize = 1 << 20;
+/// The largest list, in bytes: enough for twenty thousand daemons and ten thousand users.
+const LONGEST: usize = 2 << 20;
 /// The longest interval at which a control plane in the same process is asked.
 const NEXT_DOOR: Duration = Duration::from_secs(1);
 /// The shortest interval, even if the settings have a shorter one.
@@ -56,7 +59,31 @@ impl Revocations {
         self.list().contains(daemon)
     }
 
-    /// Keeps the list up to date and closes the connections of daemons on it. Never returns.
+    /// Whether this token is no longer good, although nothing is wrong with it. A client of a revoked
+    /// daemon is told so by the pair table instead.
+    pub(crate) fn refuse(&self, admission: &Admission) -> bool {
+        let list = self.list();
+        match admission {
+            Admission::Client(pass) => list.ends_token(&pass.user, pass.issued_at),
+            Admission::Daemon(pass) => {
+                let owner = pass.owner.as_deref();
+                list.contains(&pass.daemon)
+                    || owner.is_some_and(|owner| list.ends_token(owner, pass.issued_at))
+            }
+        }
+    }
+
+    /// Ends what the list ends in this slot.
+    pub(crate) fn apply_to(&self, slot: &DaemonSlot, meters: &Meters) {
+        let list = self.list();
+        match list.contains(slot.daemon()) {
+            true => slot.revoked(meters),
+            false if list.is_empty() => {}
+            false => slot.end_revoked(&list, meters),
+        }
+    }
+
+    /// Keeps the list up to date and closes the connections of those on it. Never returns.
     pub(crate) async fn watch(self: Arc<Self>, daemons: Arc<DaemonTable>, meters: Arc<Meters>) {
         let (mut failing, mut had) = (false, false);
         loop {
@@ -86,7 +113,7 @@ impl Revocations {
         Ok(Revoked::from_json(&self.issuer.fetch(PATH, LONGEST).await?)?)
     }
 
-    /// Replaces the list; returns whether the new one names further daemons.
+    /// Replaces the list; returns whether the new one ends more.
     fn replace(&self, list: Revoked) -> bool {
         let mut known = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let news = list.adds_to(&known);

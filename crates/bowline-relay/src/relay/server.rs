@@ -19,7 +19,7 @@ use super::local_control::LocalControl;
 use super::meters::Meters;
 use super::refusals::RefusalLog;
 use super::revocations::Revocations;
-use super::serve;
+use super::{serve, session_age};
 
 /// Why a relay did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -157,6 +157,9 @@ impl BoundRelay {
         let watching = Arc::clone(revocations).watch(Arc::clone(daemons), Arc::clone(meters));
         let _keys = AbortOnDropHandle::new(tokio::spawn(Arc::clone(keys).keep_fresh()));
         let _revocations = AbortOnDropHandle::new(tokio::spawn(watching));
+        let age = self.shared.config.limits.session_age;
+        let ending = session_age::end_aged(age, Arc::clone(daemons), Arc::clone(meters));
+        let _ending = AbortOnDropHandle::new(tokio::spawn(ending));
         serve::serve(self.door, self.shared, stop).await;
     }
 }

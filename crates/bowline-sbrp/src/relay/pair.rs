@@ -48,6 +48,8 @@ pub enum PairInput {
     /// `Signal(close)`, with any reason.
     DaemonClosed,
     ClientGone,
+    /// The relay ends the session: it is too old, or its user's sessions were ended.
+    Over,
     Tick,
 }
 
@@ -108,6 +110,11 @@ impl Pair {
 
             (Paused { .. } | Pending { .. }, Tick) => (self.state, vec![]),
 
+            (Paired | Pending { .. }, Over) => {
+                (Closed, [expired(), vec![TellDaemon(SessionEnded)]].concat())
+            }
+            (Paused { .. }, Over) => (Closed, expired()),
+
             (state, input) => return Err(Impossible { state: state.name(), event: input.name() }),
         };
         self.state = next;
@@ -144,6 +151,7 @@ impl PairInput {
             Self::DaemonReady => "ready",
             Self::DaemonClosed => "close",
             Self::ClientGone => "the client's leave",
+            Self::Over => "the relay's end",
             Self::Tick => "a timer",
         }
     }
@@ -239,6 +247,21 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_the_relay_ends_is_expired_for_its_client_and_over_for_its_daemon() {
+        let start = Instant::now();
+        let over = [EXPIRED.as_slice(), &[TellDaemon(SessionEnded)]].concat();
+        for (inputs, told) in [
+            (&[][..], over.clone()),
+            (&[DaemonLost], EXPIRED.to_vec()),
+            (&[DaemonLost, BACK], over.clone()),
+        ] {
+            let mut pair = after(start, inputs);
+            assert_eq!(pair.handle(Over, start), Ok(told), "{inputs:?}");
+            assert_eq!(pair.state(), PairState::Closed);
+        }
+    }
+
+    #[test]
     fn no_pair_changes_in_a_way_the_protocol_does_not_name() {
         let start = Instant::now();
         let named = [
@@ -258,6 +281,7 @@ mod tests {
             DaemonReady,
             DaemonClosed,
             ClientGone,
+            Over,
             Tick,
         ];
         for path in [&[][..], &[DaemonLost], &[DaemonLost, BACK], &[ClientGone]] {

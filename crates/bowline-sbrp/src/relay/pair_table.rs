@@ -4,7 +4,9 @@
 //! once, and because only the table knows which connection is current.
 //!
 //! Invariants
-//! - One daemon connection: a newer one replaces the older one when it is accepted (SBRP-RELAY-18).
+//! - One daemon connection: a newer one replaces the older one when it is accepted (SBRP-RELAY-18),
+//!   unless its token is of an older epoch: then another process, or another relay, has taken over.
+//! - No client is paired with a presence of an older epoch than its own token names.
 //! - Events of a connection that is not current change nothing.
 //! - A session id in use stays with the client connection that holds it (SBRP-RELAY-20).
 
@@ -21,19 +23,23 @@ use crate::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableInput {
-    /// A daemon's connection was authenticated; `max_sessions` limits its sessions.
+    /// A daemon's connection was authenticated; `max_sessions` limits its sessions, and `epoch`
+    /// says which of its presences this is.
     DaemonArrived {
         connection: ConnectionId,
+        epoch: u64,
         resumable: bool,
         max_sessions: u64,
     },
     DaemonLeft {
         connection: ConnectionId,
     },
-    /// A client's connection was authenticated; its token names the session.
+    /// A client's connection was authenticated; its token names the session, and the least epoch of
+    /// its daemon's presence.
     ClientArrived {
         connection: ConnectionId,
         session: SessionId,
+        epoch: u64,
     },
     /// A client's connection was authenticated, but the relay refuses it.
     ClientRefused {
@@ -52,6 +58,10 @@ pub enum TableInput {
     },
     /// The daemon was revoked: all its connections are closed.
     Revoked,
+    /// The relay ends this session.
+    Over {
+        session: SessionId,
+    },
     Tick,
 }
 
@@ -98,6 +108,8 @@ pub enum CloseReason {
 pub struct PairTable {
     grace: Duration,
     daemon: Option<ConnectionId>,
+    /// The epoch of the daemon's connection, or of its last one.
+    epoch: u64,
     /// The session limit of the daemon.
     max_sessions: u64,
     pairs: BTreeMap<SessionId, PairedClient>,
@@ -112,7 +124,7 @@ struct PairedClient {
 
 impl PairTable {
     pub fn new(grace: Duration) -> Self {
-        Self { grace, daemon: None, max_sessions: 0, pairs: BTreeMap::new() }
+        Self { grace, daemon: None, epoch: 0, max_sessions: 0, pairs: BTreeMap::new() }
     }
 
     pub fn handle(
@@ -124,7 +136,10 @@ impl PairTable {
             TableInput::DaemonArrived { connection, .. } if self.daemon == Some(connection) => {
                 Ok(vec![])
             }
-            TableInput::DaemonArrived { connection, resumable, max_sessions } => {
+            TableInput::DaemonArrived { connection, epoch, .. } if epoch < self.epoch => {
+                Ok(vec![TableAction::Close { connection, reason: CloseReason::Replaced }])
+            }
+            TableInput::DaemonArrived { connection, epoch, resumable, max_sessions } => {
                 let mut actions = Vec::new();
                 if let Some(old) = self.daemon {
                     actions.push(TableAction::Close {
@@ -134,6 +149,7 @@ impl PairTable {
                     actions.extend(self.each(PairInput::DaemonLost, now)?);
                 }
                 self.daemon = Some(connection);
+                self.epoch = epoch;
                 self.max_sessions = max_sessions;
                 actions.extend(self.each(PairInput::DaemonReturned { resumable }, now)?);
                 Ok(actions)
@@ -142,7 +158,9 @@ impl PairTable {
                 self.daemon = None;
                 self.each(PairInput::DaemonLost, now)
             }
-            TableInput::ClientArrived { connection, session } => Ok(self.pair(connection, session)),
+            TableInput::ClientArrived { connection, session, epoch } => {
+                Ok(self.pair(connection, session, epoch))
+            }
             TableInput::ClientRefused { connection, session, refusal } => {
                 let (code, session) = match refusal {
                     ClientRefusal::DaemonRevoked => (ControlCode::DaemonNotFound, Some(session)),
@@ -151,7 +169,7 @@ impl PairTable {
                 Ok(refuse(connection, code, session))
             }
             TableInput::ClientLeft { connection, session }
-                if self.client(session) == Some(connection) =>
+                if self.client_of(session) == Some(connection) =>
             {
                 self.one(session, PairInput::ClientGone, now)
             }
@@ -170,6 +188,7 @@ impl PairTable {
                 }
             }
             TableInput::Revoked => Ok(self.give_up()),
+            TableInput::Over { session } => self.one(session, PairInput::Over, now),
             TableInput::Tick => self.each(PairInput::Tick, now),
             TableInput::DaemonLeft { .. }
             | TableInput::ClientLeft { .. }
@@ -178,11 +197,18 @@ impl PairTable {
     }
 
     /// Pairs an arriving client, or refuses it with a code and closes it.
-    fn pair(&mut self, connection: ConnectionId, session: SessionId) -> Vec<TableAction> {
+    fn pair(
+        &mut self,
+        connection: ConnectionId,
+        session: SessionId,
+        epoch: u64,
+    ) -> Vec<TableAction> {
         if self.pairs.contains_key(&session) {
             return refuse(connection, ControlCode::Forbidden, None);
         }
-        let Some(daemon) = self.daemon else {
+        // A presence of an older epoch is not the one that the client asked for: that is elsewhere,
+        // or about to connect.
+        let Some(daemon) = self.daemon.filter(|_| epoch <= self.epoch) else {
             return refuse(connection, ControlCode::DaemonOffline, Some(session));
         };
         if self.pairs.len() as u64 >= self.max_sessions {
@@ -303,7 +329,8 @@ impl PairTable {
         self.daemon.is_none() && self.pairs.is_empty()
     }
 
-    fn client(&self, session: SessionId) -> Option<ConnectionId> {
+    /// The connection of the client that holds this session.
+    pub fn client_of(&self, session: SessionId) -> Option<ConnectionId> {
         self.pairs.get(&session).map(|paired| paired.client)
     }
 }

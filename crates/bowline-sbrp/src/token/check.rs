@@ -6,7 +6,7 @@ use jsonwebtoken::{Algorithm, Validation};
 use serde_json::{Map, Value};
 
 use super::keys::KeySet;
-use super::{AUDIENCE, RESUME, TYPE, TokenError};
+use super::{AUDIENCE, EPOCH, OWNER, RESUME, TYPE, TokenError};
 use crate::id::{DaemonId, SessionId};
 
 const LONGEST_TOKEN: usize = 4096;
@@ -35,6 +35,14 @@ pub enum Admission {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonPass {
     pub daemon: DaemonId,
+    /// The user who owns the daemon, from our own claim `own`; control planes of others name none.
+    pub owner: Option<String>,
+    /// Which presence of the daemon this is, from our own claim `epoch`: a greater one was issued
+    /// later, to a newer process or for another relay. 0 if the token has none.
+    pub epoch: u64,
+    /// When the token was issued and when it expires, in seconds since 1970.
+    pub issued_at: u64,
+    pub expires_at: u64,
     /// Whether sessions can be resumed after the daemon's connection is lost.
     pub resumable: bool,
     /// The session limit of the daemon; the relay's own limit if absent.
@@ -46,6 +54,10 @@ pub struct ClientPass {
     pub daemon: DaemonId,
     pub user: String,
     pub session: SessionId,
+    /// The least epoch of a presence that the client may be paired with; see [`DaemonPass::epoch`].
+    pub epoch: u64,
+    /// When the token was issued, in seconds since 1970.
+    pub issued_at: u64,
     /// The session limit of the user; the relay's own limit if absent.
     pub concurrent_sessions: Option<NonZeroU64>,
 }
@@ -82,12 +94,24 @@ impl Relay {
         }
         let scopes = scopes(&claims).ok_or(TokenError::Scopes)?;
         let concurrent_sessions = concurrent_sessions(&claims)?;
+        let epoch = claims.get(EPOCH).and_then(Value::as_u64).unwrap_or(0);
+        // A cast of a float saturates: what is negative or no number becomes 0.
+        let (issued_at, expires_at) = (issued as u64, expires as u64);
         Ok(match client {
-            Some((user, session)) => {
-                Admission::Client(ClientPass { daemon, user, session, concurrent_sessions })
-            }
+            Some((user, session)) => Admission::Client(ClientPass {
+                daemon,
+                user,
+                session,
+                epoch,
+                issued_at,
+                concurrent_sessions,
+            }),
             None => Admission::Daemon(DaemonPass {
                 daemon,
+                owner: filled(&claims, OWNER).map(str::to_owned),
+                epoch,
+                issued_at,
+                expires_at,
                 resumable: scopes.contains(&RESUME),
                 concurrent_sessions,
             }),

@@ -19,6 +19,10 @@ use crate::identity::{IdentityKey, IdentitySecret};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresenceGrant {
     pub daemon: DaemonId,
+    /// The user who owns the daemon: what a relay needs to know to end the user's presences.
+    pub owner: Option<String>,
+    /// Which presence of the daemon this is: greater for each process and each relay. 0: none.
+    pub epoch: u64,
     /// Whether sessions can be resumed after the daemon's connection is lost.
     pub resumable: bool,
     pub region: Option<String>,
@@ -34,6 +38,8 @@ pub struct SessionGrant {
     pub daemon: DaemonId,
     pub user: String,
     pub session: SessionId,
+    /// The epoch of the presence that the client is to be paired with, or a later one. 0: any.
+    pub epoch: u64,
     pub region: Option<String>,
     /// Seconds since 1970.
     pub issued_at: u64,
@@ -65,6 +71,10 @@ struct Claims<'a> {
     region: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lim: Option<LimitClaims>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<NonZeroU64>,
 }
 
 #[derive(Serialize)]
@@ -103,6 +113,8 @@ impl TokenSigner {
             lim: presence
                 .concurrent_sessions
                 .map(|concurrent_sessions| LimitClaims { concurrent_sessions }),
+            own: presence.owner.as_deref(),
+            epoch: NonZeroU64::new(presence.epoch),
         })
     }
 
@@ -120,6 +132,8 @@ impl TokenSigner {
             scp: &[CREATE],
             region: session.region.as_deref(),
             lim: None,
+            own: None,
+            epoch: NonZeroU64::new(session.epoch),
         })
     }
 

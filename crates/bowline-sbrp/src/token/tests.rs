@@ -34,6 +34,7 @@ fn session() -> SessionGrant {
         daemon: DaemonId::new("d_1"),
         user: "u_1".into(),
         session: "AAALOnPOL_I".parse().unwrap(),
+        epoch: 0,
         region: None,
         issued_at: NOW,
         expires_at: NOW + 120,
@@ -43,6 +44,8 @@ fn session() -> SessionGrant {
 fn presence() -> PresenceGrant {
     PresenceGrant {
         daemon: DaemonId::new("d_1"),
+        owner: Some("u_1".into()),
+        epoch: 7,
         resumable: true,
         region: Some("eu".into()),
         concurrent_sessions: NonZeroU64::new(8),
@@ -102,7 +105,15 @@ fn sbrp_daemon_05_a_daemons_token_says_whether_it_resumes() {
         let token = signer("a", 1).presence(&PresenceGrant { resumable, ..presence() });
         let daemon = DaemonId::new("d_1");
         let concurrent_sessions = NonZeroU64::new(8);
-        let pass = DaemonPass { daemon, resumable, concurrent_sessions };
+        let pass = DaemonPass {
+            daemon,
+            owner: Some("u_1".into()),
+            epoch: 7,
+            issued_at: NOW,
+            expires_at: NOW + 3600,
+            resumable,
+            concurrent_sessions,
+        };
         assert_eq!(admit(&token), Ok(Admission::Daemon(pass)));
     }
 }
@@ -116,6 +127,20 @@ fn a_session_token_has_these_claims_and_no_others() {
     };
     assert_eq!(read(parts[0]), json!({"typ": "sbrp-relay+jwt", "alg": "EdDSA", "kid": "a"}));
     assert_eq!(read(parts[1]), claims());
+}
+
+/// Claims of our own: a control plane of others need not know them, nor may it be harmed by them.
+#[test]
+fn tokens_without_our_own_claims_are_as_good_as_before() {
+    let daemon = json!({"iss": ISSUER, "aud": "sideband-relay", "role": "daemon", "did": "d_1",
+                        "iat": NOW, "exp": NOW + 3600, "own": 7, "epoch": "late"});
+    let Ok(Admission::Daemon(pass)) = judged(&daemon) else { panic!("{:?}", judged(&daemon)) };
+    assert_eq!((pass.owner, pass.epoch, pass.issued_at), (None, 0, NOW));
+    let late = with("epoch", json!(1_700_000_001));
+    let Ok(Admission::Client(pass)) = judged(&late) else { panic!("{:?}", judged(&late)) };
+    assert_eq!((pass.epoch, pass.issued_at), (1_700_000_001, NOW));
+    let Ok(Admission::Client(pass)) = judged(&claims()) else { panic!() };
+    assert_eq!(pass.epoch, 0);
 }
 
 #[test]

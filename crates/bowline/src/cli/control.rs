@@ -103,7 +103,8 @@ pub(crate) enum UserCommand {
     #[command(after_help = "Example:\n  bowline control user key alice --replace")]
     Key {
         name: String,
-        /// Revoke the user's existing keys
+        /// Revoke the user's existing keys, and end the connections of daemons and clients that
+        /// were opened with them
         #[arg(long)]
         replace: bool,
     },

@@ -61,9 +61,13 @@ pub(crate) struct RelayArgs {
     /// How long cached signing keys are used while the control plane cannot be reached
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration::parse)]
     pub(crate) keys_stale: Duration,
-    /// How often to ask the control plane which daemons were revoked
+    /// How often to ask the control plane which daemons and users were revoked
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     pub(crate) revoked_every: Duration,
+    /// How old a session may become before its client has to open a new one with a new token; 0s for
+    /// no limit
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
+    pub(crate) session_age: Duration,
     /// The maximum number of open connections
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) connections: usize,

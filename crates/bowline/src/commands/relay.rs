@@ -124,6 +124,7 @@ fn config(args: RelayArgs) -> Result<RelayConfig, Failure> {
             rate_connections: args.rate_connections,
             rate_connections_ip: args.rate_connections_ip,
             ping_every: args.ping_every,
+            session_age: args.session_age,
             ..RelayLimits::default()
         },
     })

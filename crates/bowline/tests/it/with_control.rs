@@ -179,3 +179,15 @@ fn sbrp_relay_16_a_revoked_daemon_stops_and_so_does_whoever_is_with_it() {
     assert!(!again.status.success());
     assert!(String::from_utf8(again.stderr).unwrap().contains("you have no daemon home"));
 }
+
+#[test]
+fn a_replaced_key_ends_the_daemon_and_the_tunnel_that_were_opened_with_it() {
+    let mut home = Home::start();
+    let mut connect = home.connect();
+    let mut replace = bowline();
+    replace.args(["control", "user", "key", "alice", "--replace", "--json", "--data"]);
+    let replaced = replace.arg(home.folder.path().join("control")).output().unwrap();
+    assert!(replaced.status.success(), "{replaced:?}");
+    assert!(!ended(&mut home.daemon), "it cannot get another token with its key");
+    assert!(!ended(&mut connect), "nor can the client");
+}

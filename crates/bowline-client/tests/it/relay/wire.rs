@@ -323,11 +323,12 @@ impl Token {
     fn events(&self, connection: ConnectionId) -> (TableInput, TableInput) {
         match self.session {
             Some(session) => (
-                TableInput::ClientArrived { connection, session },
+                TableInput::ClientArrived { connection, session, epoch: 0 },
                 TableInput::ClientLeft { connection, session },
             ),
             None => (
                 TableInput::DaemonArrived {
+                    epoch: 0,
                     connection,
                     resumable: self.resumable,
                     max_sessions: u64::MAX,

@@ -9,7 +9,11 @@ use uuid::Uuid;
 use super::audit::{self, AuditEvent, OPERATOR};
 use super::keys::{Signing, signing};
 use super::users::{KeyOwner, caller};
-use super::{Error, KeyHash, Registry, Result};
+use super::{Error, KeyHash, Registry, Result, retention};
+
+const DAY: u64 = 24 * 3600;
+/// The most revoked daemons of one user on the list for relays: nobody pushes the others' off it.
+const LISTED_OF_ONE_USER: u32 = 1000;
 
 /// A daemon's row in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +30,21 @@ pub struct DaemonRecord {
     pub revoked_at: Option<u64>,
 }
 
+/// How many daemons a user may have and make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewDaemons {
+    /// At once, not counting revoked ones.
+    pub most: u32,
+    /// New ones in 24 hours: each leaves something behind that stays.
+    pub per_day: u32,
+}
+
 /// The data for a presence token.
 #[derive(Debug)]
 pub struct Renewed {
     pub daemon: String,
+    /// The owner's user id in tokens.
+    pub owner: String,
     pub resumable: bool,
     /// Whether the daemon is new.
     pub created: bool,
@@ -51,7 +66,7 @@ impl Registry {
         &mut self,
         key: &KeyHash,
         asked: &Registration,
-        most: u32,
+        limits: NewDaemons,
         now: u64,
         until: u64,
     ) -> Result<Renewed> {
@@ -60,7 +75,10 @@ impl Registry {
             let known = known(tx, &owner, "identity", asked.identity.as_bytes())?;
             let (daemon, created) = match known {
                 Some(known) => (known.in_force()?, false),
-                None => (insert(tx, &owner, asked, most, now)?, true),
+                None if retention::is_retired(tx, &owner, &asked.identity)? => {
+                    return Err(Error::DaemonRevoked);
+                }
+                None => (insert(tx, &owner, asked, limits, now)?, true),
             };
             tx.prepare_cached(
                 "UPDATE daemons SET name = coalesce(?2, name), resumable = coalesce(?3, resumable)
@@ -118,9 +136,14 @@ impl Registry {
     pub fn revoked_since(&mut self, since: u64, most: u32) -> Result<Vec<DaemonId>> {
         self.look(|tx| {
             let mut ids = tx.prepare_cached(
-                "SELECT id FROM daemons WHERE revoked_at >= ?1 ORDER BY revoked_at DESC LIMIT ?2",
+                "SELECT id FROM (
+                     SELECT id, revoked_at,
+                            row_number() OVER (PARTITION BY owner ORDER BY revoked_at DESC) AS nth
+                     FROM daemons WHERE revoked_at >= ?1
+                 ) WHERE nth <= ?3 ORDER BY revoked_at DESC LIMIT ?2",
             )?;
-            let ids = ids.query_map((since, most), |row| row.get::<_, String>(0))?;
+            let ids =
+                ids.query_map((since, most, LISTED_OF_ONE_USER), |row| row.get::<_, String>(0))?;
             Ok(ids.map(|id| id.map(DaemonId::new)).collect::<Result<_, _>>()?)
         })
     }
@@ -200,13 +223,20 @@ fn insert(
     tx: &Transaction<'_>,
     owner: &KeyOwner,
     asked: &Registration,
-    most: u32,
+    limits: NewDaemons,
     now: u64,
 ) -> Result<String> {
-    let count = "SELECT count(*) FROM daemons WHERE owner = ?1 AND revoked_at IS NULL";
-    let count: u32 = tx.prepare_cached(count)?.query_row([owner.number], |row| row.get(0))?;
-    if count >= most {
-        return Err(Error::TooManyDaemons(most));
+    let count = "SELECT count(*) FILTER (WHERE revoked_at IS NULL),
+                        count(*) FILTER (WHERE created_at > ?2)
+                 FROM daemons WHERE owner = ?1";
+    let (in_force, new): (u32, u32) = tx
+        .prepare_cached(count)?
+        .query_row((owner.number, now.saturating_sub(DAY)), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if in_force >= limits.most {
+        return Err(Error::TooManyDaemons(limits.most));
+    }
+    if new >= limits.per_day {
+        return Err(Error::TooManyNewDaemons(limits.per_day));
     }
     let id = Uuid::new_v4().to_string();
     tx.prepare_cached(
@@ -235,12 +265,14 @@ fn renew(
     if !created {
         audit::count(tx, now, &owner.name, AuditEvent::PresenceRenewed, &daemon, 1)?;
     }
-    Ok(Renewed { daemon, resumable, created, signing: signing(tx, until)? })
+    let owner = owner.id.clone();
+    Ok(Renewed { daemon, owner, resumable, created, signing: signing(tx, until)? })
 }
 
 fn revoke(tx: &Transaction<'_>, actor: &str, id: &str, now: u64) -> Result<()> {
     let set = "UPDATE daemons SET revoked_at = ?2 WHERE id = ?1";
     tx.execute(set, params![id, now])?;
+    retention::compact(tx, now, retention::AT_ONCE)?;
     audit::note(tx, now, actor, AuditEvent::DaemonRevoked, id)
 }
 

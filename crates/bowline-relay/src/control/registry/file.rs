@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::{Registry, keys, schema};
+use super::{Registry, keys, retention, schema};
 use crate::control::clock;
 
 /// The database's name inside the data folder.
@@ -55,7 +55,11 @@ impl Registry {
         schema::migrate(&mut conn, &path.display().to_string())?;
         let mut registry = Self { conn };
         registry
-            .change(|tx| keys::make_first(tx, clock::now()))
+            .change(|tx| {
+                let now = clock::now();
+                retention::compact(tx, now, retention::AT_ONCE)?;
+                keys::make_first(tx, now)
+            })
             .map_err(|error| RegistryOpenError::Database(error.to_string()))?;
         Ok(registry)
     }

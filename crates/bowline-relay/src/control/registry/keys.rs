@@ -15,7 +15,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::audit::{self, AuditEvent, OPERATOR};
-use super::{Error, Registry, Result};
+use super::{Error, Registry, Result, retention};
 use crate::control::api_key::random;
 
 /// The recorded expiry is this many seconds later than needed, so that not every token writes it.
@@ -139,6 +139,7 @@ impl Registry {
             )?;
             tx.execute("UPDATE signing_keys SET role = 'current' WHERE number = ?1", [new])?;
             let next = make(tx, "next", now)?;
+            retention::compact(tx, now, retention::AT_ONCE)?;
             audit::note(tx, now, OPERATOR, AuditEvent::KeyRotated, &current)?;
             Ok(Rotated { current, next, retired, published_until, published_since })
         })
@@ -154,6 +155,7 @@ impl Registry {
                      published_until = min(coalesce(published_until, ?1), ?1)",
                 [now],
             )?;
+            retention::compact(tx, now, retention::AT_ONCE)?;
             let (current, next) = (make(tx, "current", now)?, make(tx, "next", now)?);
             audit::note(tx, now, OPERATOR, AuditEvent::KeysReplaced, &current)?;
             Ok(Replaced { current, next })

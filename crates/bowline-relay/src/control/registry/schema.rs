@@ -8,7 +8,7 @@ use super::RegistryOpenError;
 const APPLICATION_ID: i64 = 0x626f_7763;
 
 /// Each element migrates the schema from the version that is its index to the next one.
-const MIGRATIONS: [&str; 4] = [FIRST, REVOKED, AUDIT, DEVICES];
+const MIGRATIONS: [&str; 5] = [FIRST, REVOKED, AUDIT, DEVICES, RETENTION];
 
 /// Times are seconds since 1970.
 const FIRST: &str = "
@@ -129,6 +129,21 @@ const DEVICES: &str = "
                         'devices_changed');
 ";
 
+/// Until when a user's tokens were ended, and what remains of revoked daemons.
+const RETENTION: &str = "
+    -- No token that was issued to the user up to then is good any more.
+    ALTER TABLE users ADD COLUMN ended_until INTEGER;
+    UPDATE users SET ended_until = revoked_at WHERE revoked_at IS NOT NULL;
+    CREATE INDEX users_ended ON users (ended_until) WHERE ended_until IS NOT NULL;
+    CREATE INDEX users_revoked ON users (revoked_at) WHERE revoked_at IS NOT NULL;
+    CREATE INDEX api_keys_revoked ON api_keys (revoked_at) WHERE revoked_at IS NOT NULL;
+    CREATE TABLE retired_identities (
+        owner   INTEGER NOT NULL REFERENCES users (number),
+        hash    BLOB NOT NULL CHECK (length(hash) = 16),
+        PRIMARY KEY (owner, hash)
+    ) STRICT, WITHOUT ROWID;
+";
+
 /// The schema version this build writes.
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -225,6 +240,26 @@ mod tests {
                    AND subject = 'd'",
         )
         .unwrap();
+    }
+
+    #[test]
+    fn g13_users_revoked_before_are_among_those_whose_tokens_ended() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        for step in &MIGRATIONS[..4] {
+            conn.execute_batch(step).unwrap();
+        }
+        conn.pragma_update(None, "user_version", 4).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.execute_batch(
+            "INSERT INTO users (id, name, created_at, revoked_at) VALUES ('u', 'alice', 1, 7);
+             INSERT INTO users (id, name, created_at) VALUES ('v', 'bob', 1);",
+        )
+        .unwrap();
+        migrate(&mut conn, "db").unwrap();
+        let ended = "SELECT id, ended_until FROM users INDEXED BY users_ended
+                     WHERE ended_until IS NOT NULL";
+        let ended = conn.query_row(ended, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        assert_eq!(ended, Ok(("u".to_owned(), 7)));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 use uuid::Uuid;
 
 use super::audit::{self, AuditEvent, OPERATOR};
-use super::{Error, KeyHash, Registry, Result};
+use super::{Error, KeyHash, Registry, Result, retention};
 use crate::control::api_key::ApiKey;
+use crate::control::clock;
 
 const LONGEST_NAME: usize = 64;
 
@@ -81,17 +82,33 @@ impl Registry {
         })
     }
 
-    /// Creates another API key for a user; `replace` revokes the existing ones.
+    /// Creates another API key for a user; `replace` revokes the existing ones, and ends what they
+    /// were used for.
     pub fn add_key(&mut self, name: &str, replace: bool, now: u64) -> Result<ApiKey> {
         self.change(|tx| {
             let user = number(tx, name)?.ok_or(Error::NoUser)?;
             if replace {
                 revoke_keys(tx, user, now)?;
+                end_tokens(tx, user, now)?;
+                retention::compact(tx, now, retention::AT_ONCE)?;
                 audit::note(tx, now, OPERATOR, AuditEvent::ApiKeysRevoked, name)?;
             }
             let key = add_key(tx, user, now)?;
             audit::note(tx, now, OPERATOR, AuditEvent::ApiKeyAdded, name)?;
             Ok(key)
+        })
+    }
+
+    /// The users whose tokens were ended since then, by their ids in tokens, each with the time up to
+    /// which its tokens ended; the last `most` of them.
+    pub fn ended_since(&mut self, since: u64, most: u32) -> Result<Vec<(String, u64)>> {
+        self.look(|tx| {
+            let mut users = tx.prepare_cached(
+                "SELECT id, ended_until FROM users WHERE ended_until >= ?1
+                 ORDER BY ended_until DESC LIMIT ?2",
+            )?;
+            let users = users.query_map((since, most), |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(users.collect::<rusqlite::Result<_>>()?)
         })
     }
 
@@ -126,6 +143,7 @@ impl Registry {
             let user = number(tx, name)?.ok_or(Error::NoUser)?;
             tx.execute("UPDATE users SET revoked_at = ?2 WHERE number = ?1", (user, now))?;
             let keys = revoke_keys(tx, user, now)?;
+            end_tokens(tx, user, now)?;
             let last = "SELECT max(presence_until) FROM daemons
                         WHERE owner = ?1 AND presence_until > ?2";
             let tokens_until = tx.query_row(last, (user, now), |row| row.get(0))?;
@@ -133,10 +151,19 @@ impl Registry {
                 "UPDATE daemons SET revoked_at = ?2 WHERE owner = ?1 AND revoked_at IS NULL",
                 (user, now),
             )?;
+            retention::compact(tx, now, retention::AT_ONCE)?;
             audit::note(tx, now, OPERATOR, AuditEvent::UserRevoked, name)?;
             Ok(RevokedUser { keys, daemons, tokens_until })
         })
     }
+}
+
+/// No token that was issued to the user until now is good any more. The time is that of the
+/// transaction: it may have waited for others, which issued tokens meanwhile.
+fn end_tokens(tx: &Transaction<'_>, user: i64, now: u64) -> Result<()> {
+    let until = now.max(clock::now());
+    tx.execute("UPDATE users SET ended_until = ?2 WHERE number = ?1", (user, until))?;
+    Ok(())
 }
 
 /// The row number of the user with this name who is not revoked.

@@ -37,13 +37,21 @@ async fn serve(shared: &Arc<Shared>, session: Option<SessionId>) -> TcpStream {
     let (near, far) = sockets().await;
     let daemon = DaemonId::new("d_1");
     let admission = match session {
-        None => {
-            Admission::Daemon(DaemonPass { daemon, resumable: true, concurrent_sessions: None })
-        }
+        None => Admission::Daemon(DaemonPass {
+            daemon,
+            owner: None,
+            epoch: 0,
+            issued_at: 0,
+            expires_at: 0,
+            resumable: true,
+            concurrent_sessions: None,
+        }),
         Some(session) => Admission::Client(ClientPass {
             daemon,
             user: "u_1".into(),
             session,
+            epoch: 0,
+            issued_at: 0,
             concurrent_sessions: None,
         }),
     };

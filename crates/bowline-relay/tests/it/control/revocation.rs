@@ -2,9 +2,10 @@
 
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::revocation::{self, Revoked};
+use bowline_sbrp::token::{Admission, ClientPass};
 use serde_json::json;
 
-use crate::control::bench::{Bench, identity, now};
+use crate::control::bench::{Bench, eventually, identity, now};
 use crate::control::sessions::unreachable_relay;
 
 #[tokio::test]
@@ -133,4 +134,51 @@ async fn the_list_of_the_revoked_is_of_late_and_bounded() {
     assert_eq!(registry.revoked_since(20, 9).unwrap(), [3, 2, 1].map(|at| ids[at].clone()));
     assert_eq!(registry.revoked_since(0, 2).unwrap(), [3, 2].map(|at| ids[at].clone()));
     assert!(registry.revoked_since(41, 9).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn relays_learn_whose_keys_were_replaced_and_up_to_when_tokens_end() {
+    let bench = Bench::start().await;
+    let (alice, bob) = (bench.user("alice"), bench.user("bob"));
+    let (hers, his) = (bench.daemon(&alice, 1).await, bench.daemon(&bob, 1).await);
+    let token = bench.open(&alice, &hers).await.text_of("token");
+    let Ok(Admission::Client(hers_before)) = bench.admit(&token).await else { panic!() };
+    let presence = bench.renew(&alice, &hers).await.text_of("presenceToken");
+    let Ok(Admission::Daemon(presence)) = bench.admit(&presence).await else { panic!() };
+    assert_eq!(presence.owner.as_deref(), Some(hers_before.user.as_str()));
+    let list = async || {
+        let published = bench.get(revocation::PATH, None).await;
+        Revoked::from_json(published.text.as_bytes()).unwrap()
+    };
+    let ends = |list: &Revoked, pass: &ClientPass| list.ends_token(&pass.user, pass.issued_at);
+    bench.registry().add_key("alice", false, now()).unwrap();
+    assert!(list().await.is_empty(), "another key ends nothing");
+    let key = bench.registry().add_key("alice", true, now()).unwrap();
+    let after = list().await;
+    assert!(ends(&after, &hers_before) && after.ends_token(&presence.owner.unwrap(), now() - 1));
+    // Everybody else, and what is issued later, is not meant.
+    let token = bench.open(&bob, &his).await.text_of("token");
+    let Ok(Admission::Client(his)) = bench.admit(&token).await else { panic!() };
+    assert!(!ends(&after, &his) && !after.contains(&DaemonId::new(hers.as_str())));
+    eventually("a later second", async || {
+        let token = bench.open(key.reveal(), &hers).await.text_of("token");
+        let Ok(Admission::Client(again)) = bench.admit(&token).await else { panic!() };
+        !ends(&after, &again)
+    })
+    .await;
+    bench.registry().revoke_user("bob", now()).unwrap();
+    assert!(ends(&list().await, &his));
+}
+
+#[tokio::test]
+async fn g11_new_daemons_are_limited_in_a_day() {
+    let bench = Bench::with(|config| config.limits.new_daemons_per_day = 2).await;
+    let key = bench.user("alice");
+    for seed in 1..=2 {
+        let daemon = bench.daemon(&key, seed).await;
+        assert_eq!(bench.revoke(&key, &daemon).await.status, 204);
+    }
+    let refused = bench.register(&key, &identity(3)).await;
+    assert_eq!(refused.refusal(), (429, "rate_limited"));
+    assert_eq!(refused.header("retry-after"), "3600");
 }

@@ -116,6 +116,12 @@ impl Issuer {
         self.publish_revoked(serde_json::to_vec(&revocation::RevocationList::of(&ids)).unwrap());
     }
 
+    /// Publishes that the tokens of this user issued up to then are no longer good.
+    pub(crate) fn end_tokens(&self, user: &str, until: u64) {
+        let list = revocation::RevocationList::default().with_users([(user, until)]);
+        self.publish_revoked(serde_json::to_vec(&list).unwrap());
+    }
+
     pub(crate) fn publish_revoked(&self, list: Vec<u8>) {
         self.state.lock().unwrap().revoked = Some(list);
     }
@@ -140,6 +146,8 @@ impl Issuer {
     pub(crate) fn presence(&self, daemon: &str) -> PresenceGrant {
         PresenceGrant {
             daemon: DaemonId::new(daemon),
+            owner: None,
+            epoch: 0,
             resumable: true,
             region: None,
             concurrent_sessions: None,
@@ -153,6 +161,7 @@ impl Issuer {
             daemon: DaemonId::new(daemon),
             user: format!("user-{session}"),
             session: sid(session),
+            epoch: 0,
             region: None,
             issued_at: now(),
             expires_at: now() + 120,

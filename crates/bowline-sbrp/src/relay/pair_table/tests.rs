@@ -42,7 +42,7 @@ fn from_client(table: &PairTable, connection: ConnectionId, token: u64, session:
 }
 
 fn arrived(connection: ConnectionId, resumable: bool) -> TableInput {
-    TableInput::DaemonArrived { connection, resumable, max_sessions: 2 }
+    TableInput::DaemonArrived { connection, epoch: 0, resumable, max_sessions: 2 }
 }
 
 /// A resumable daemon with two clients, which is its session limit.
@@ -53,7 +53,7 @@ fn busy(now: Instant) -> PairTable {
         let route = ClientRoute::Paired(DAEMON);
         let paired = vec![TableAction::Reroute { connection, route, tell: None }];
         assert_eq!(
-            table.handle(TableInput::ClientArrived { connection, session }, now),
+            table.handle(TableInput::ClientArrived { connection, session, epoch: 0 }, now),
             Ok(paired)
         );
     }
@@ -92,7 +92,8 @@ fn a_daemon_that_names_an_unknown_session_is_told_and_stays() {
 fn sbrp_relay_13_a_client_without_a_daemon_is_turned_away() {
     let now = Instant::now();
     let mut table = PairTable::new(GRACE);
-    let arrived = table.handle(TableInput::ClientArrived { connection: ANN, session: sid(1) }, now);
+    let arrived =
+        table.handle(TableInput::ClientArrived { connection: ANN, session: sid(1), epoch: 0 }, now);
     assert_eq!(arrived, Ok(vec![tell(ANN, DaemonOffline, 1), close(ANN, DaemonOffline)]));
     assert!(table.is_empty());
 }
@@ -157,8 +158,10 @@ fn a_client_that_is_not_served_is_told_why_and_changes_nothing() {
 fn sbrp_relay_20_a_session_in_use_is_not_taken_over() {
     let now = Instant::now();
     let mut table = busy(now);
-    let arrived = table
-        .handle(TableInput::ClientArrived { connection: ConnectionId(12), session: sid(1) }, now);
+    let arrived = table.handle(
+        TableInput::ClientArrived { connection: ConnectionId(12), session: sid(1), epoch: 0 },
+        now,
+    );
     assert_eq!(
         arrived,
         Ok(vec![tell(ConnectionId(12), Forbidden, 0), close(ConnectionId(12), Forbidden)])
@@ -175,7 +178,8 @@ fn sbrp_relay_20_a_session_in_use_is_not_taken_over() {
 fn a_daemon_carries_as_many_sessions_as_it_may() {
     let now = Instant::now();
     let mut table = busy(now);
-    let third = TableInput::ClientArrived { connection: ConnectionId(12), session: sid(3) };
+    let third =
+        TableInput::ClientArrived { connection: ConnectionId(12), session: sid(3), epoch: 0 };
     let refused = vec![tell(ConnectionId(12), Forbidden, 0), close(ConnectionId(12), Forbidden)];
     assert_eq!(table.handle(third, now), Ok(refused));
     // Without a daemon connection, `daemon_offline` takes precedence.
@@ -185,7 +189,8 @@ fn a_daemon_carries_as_many_sessions_as_it_may() {
     assert_eq!(table.handle(third, now), Ok(offline));
     // The newest token sets the limit.
     let max_sessions = 3;
-    let newer = TableInput::DaemonArrived { connection: NEWER, resumable: true, max_sessions };
+    let newer =
+        TableInput::DaemonArrived { connection: NEWER, epoch: 0, resumable: true, max_sessions };
     table.handle(newer, now).unwrap();
     let route = ClientRoute::Paired(NEWER);
     let paired = vec![TableAction::Reroute { connection: ConnectionId(12), route, tell: None }];
@@ -247,7 +252,10 @@ fn a_daemon_that_remembers_a_client_that_came_again_is_routed_to_the_new_connect
     cache.learn(sid(1), ANN, |_| true);
     table.handle(TableInput::ClientLeft { connection: ANN, session: sid(1) }, now).unwrap();
     table
-        .handle(TableInput::ClientArrived { connection: ConnectionId(12), session: sid(1) }, now)
+        .handle(
+            TableInput::ClientArrived { connection: ConnectionId(12), session: sid(1), epoch: 0 },
+            now,
+        )
         .unwrap();
     let known = *cache.find(sid(1)).unwrap();
     assert!(!table.client_route(known, sid(1)).accepts(DAEMON));
@@ -310,4 +318,57 @@ fn a_table_says_who_is_there() {
     assert_eq!(states, [(sid(1), PairState::Paired), (sid(2), PairState::Paired)]);
     table.handle(TableInput::DaemonLeft { connection: DAEMON }, now).unwrap();
     assert_eq!((table.daemon(), table.pairs().len()), (None, 2));
+}
+
+fn of_epoch(connection: ConnectionId, epoch: u64) -> TableInput {
+    TableInput::DaemonArrived { connection, epoch, resumable: true, max_sessions: 2 }
+}
+
+#[test]
+fn sbrp_relay_18_a_presence_of_an_older_epoch_replaces_nobody() {
+    let now = Instant::now();
+    let mut table = PairTable::new(GRACE);
+    table.handle(of_epoch(NEWER, 8), now).unwrap();
+    let refused = TableAction::Close { connection: DAEMON, reason: CloseReason::Replaced };
+    assert_eq!(table.handle(of_epoch(DAEMON, 7), now), Ok(vec![refused]));
+    assert_eq!(table.daemon(), Some(NEWER));
+    // Nor does it come in while the newer one is away.
+    table.handle(TableInput::DaemonLeft { connection: NEWER }, now).unwrap();
+    assert_eq!(table.handle(of_epoch(DAEMON, 7), now), Ok(vec![refused]));
+    assert_eq!(table.daemon(), None);
+    // A reconnect of the same presence, and a later one, do.
+    table.handle(of_epoch(DAEMON, 8), now).unwrap();
+    assert_eq!(table.daemon(), Some(DAEMON));
+    table.handle(of_epoch(NEWER, 9), now).unwrap();
+    assert_eq!(table.daemon(), Some(NEWER));
+}
+
+#[test]
+fn a_client_is_not_paired_with_a_presence_that_was_replaced() {
+    let now = Instant::now();
+    let mut table = PairTable::new(GRACE);
+    table.handle(of_epoch(DAEMON, 7), now).unwrap();
+    let client = |connection, session, epoch| TableInput::ClientArrived {
+        connection,
+        session: sid(session),
+        epoch,
+    };
+    let offline = vec![tell(ANN, DaemonOffline, 1), close(ANN, DaemonOffline)];
+    assert_eq!(table.handle(client(ANN, 1, 8), now), Ok(offline));
+    // A token from before the daemon's present presence leads to this one.
+    for (connection, session, epoch) in [(ANN, 1, 7), (BOB, 2, 6)] {
+        table.handle(client(connection, session, epoch), now).unwrap();
+        assert_eq!(table.state(sid(session)), Some(PairState::Paired));
+    }
+}
+
+#[test]
+fn a_session_that_the_relay_ends_leaves_the_others_alone() {
+    let now = Instant::now();
+    let mut table = busy(now);
+    let told = table.handle(TableInput::Over { session: sid(1) }, now).unwrap();
+    let [route, end] = expired(ANN, 1);
+    assert_eq!(told, [route, end, tell(DAEMON, SessionEnded, 1)]);
+    assert_eq!((table.state(sid(1)), table.state(sid(2))), (None, Some(PairState::Paired)));
+    assert_eq!(table.handle(TableInput::Over { session: sid(1) }, now), Ok(vec![]), "once");
 }

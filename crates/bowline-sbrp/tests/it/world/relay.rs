@@ -28,11 +28,14 @@ impl World {
             socket.down.push_back(Item::Open);
             self.relay(match owner {
                 Owner::Daemon => TableInput::DaemonArrived {
+                    epoch: 0,
                     connection,
                     resumable: self.resumable,
                     max_sessions: u64::MAX,
                 },
-                Owner::Client { session, .. } => TableInput::ClientArrived { connection, session },
+                Owner::Client { session, .. } => {
+                    TableInput::ClientArrived { connection, session, epoch: 0 }
+                }
             });
         } else if let Some(routed) = socket.routed.take() {
             self.hand_on(connection, owner, routed);
