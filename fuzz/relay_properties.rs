@@ -27,13 +27,14 @@ pub(super) fn control_body(bytes: &[u8]) -> bool {
         identity_public_key: base64url(asked.identity.as_bytes()),
         name: asked.name.clone(),
         resumable: asked.resumable,
+        process: asked.process.clone(),
     };
     let said = serde_json::to_vec(&said).expect("texts serialise");
     let again = Register::read(&said).expect("what was understood can be said again");
     assert_eq!(again.identity, asked.identity);
     assert_eq!(
-        (again.api_key, again.name, again.resumable),
-        (asked.api_key, asked.name, asked.resumable)
+        (again.api_key, again.name, again.resumable, again.process),
+        (asked.api_key, asked.name, asked.resumable, asked.process)
     );
     true
 }

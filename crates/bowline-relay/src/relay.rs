@@ -4,7 +4,7 @@
 //! receiver's queue ([`outbound_queue`]), which the receiver's own task writes to its socket. The
 //! path of a connection: [`serve`] accepts it, [`http`] verifies its token ([`keys`]) and upgrades
 //! it, and [`membership`] adds it to its daemon's [`daemon_slot`], until it disconnects or
-//! [`revocations`] or [`session_age`] close it.
+//! [`revocations`], [`session_age`] or [`handover`] close it.
 //!
 //! Pairing, routing and refusals are decided by [`bowline_sbrp::relay`]; this module carries the
 //! decisions out.
@@ -17,7 +17,9 @@ mod connection;
 mod connection_rate;
 mod daemon_slot;
 mod daemon_table;
+mod epochs;
 pub mod fuzz;
+mod handover;
 mod http;
 mod issuer;
 mod keys;

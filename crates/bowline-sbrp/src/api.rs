@@ -9,7 +9,7 @@ mod read;
 use serde::{Deserialize, Serialize};
 
 pub use devices::{DeviceEntry, DeviceKey, DeviceSignature, OpenDeviceSession, SetDevices};
-pub use read::{BadBody, LONGEST_ID, LONGEST_NAME, MOST_DEVICES, Registration};
+pub use read::{BadBody, LONGEST_ID, LONGEST_NAME, MOST_DEVICES, MOST_UNREACHABLE, Registration};
 
 /// The body of `POST /api/daemons/register`. The owner of a key may register it again and gets the
 /// same id with a new presence token; this also recovers a lost id.
@@ -27,6 +27,33 @@ pub struct Register {
     /// Whether sessions can be resumed after the daemon's connection is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumable: Option<bool>,
+    #[serde(flatten)]
+    pub process: DaemonProcess,
+}
+
+/// What a daemon's process says about itself. Our own fields: others need not send them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonProcess {
+    /// A random name of the process. Each registration of one begins a new epoch of the daemon's
+    /// presence, and a renewal of another process than the last registered is refused.
+    #[serde(default, rename = "process", skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The region in which it prefers a relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// URLs of relays that it could not reach, or that sent it away: it asks for another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<String>,
+}
+
+/// The body of `POST /api/daemons/{id}/presence`, which may be empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewPresence {
+    /// Whether sessions can be resumed from now on; as before if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumable: Option<bool>,
+    #[serde(flatten)]
+    pub process: DaemonProcess,
 }
 
 impl std::fmt::Debug for Register {
@@ -46,6 +73,9 @@ pub struct Registered {
     /// When the token was issued and when it expires, in seconds since 1970.
     pub issued_at: u64,
     pub expires_at: u64,
+    /// The epoch of the presence, which the token names, too. 0: the control plane counts none.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 impl std::fmt::Debug for Registered {
@@ -124,7 +154,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalDetail {
     /// A machine-readable code: `unauthorized`, `forbidden`, `not_found`, `invalid_request`,
-    /// `rate_limited`, `internal`; for devices also [`Self::UNKNOWN_DEVICE`] and
+    /// `rate_limited`, `internal`; for daemons also [`Self::REPLACED`] and [`Self::NO_RELAY`]; for devices also [`Self::UNKNOWN_DEVICE`] and
     /// [`Self::CLOCK_SKEW`].
     pub code: String,
     /// A sentence for people.
@@ -137,6 +167,10 @@ pub struct RefusalDetail {
 impl RefusalDetail {
     /// The daemon has no such device, or there is no such daemon.
     pub const UNKNOWN_DEVICE: &str = "unknown_device";
+    /// Another process of the daemon registered later: this one has to step aside.
+    pub const REPLACED: &str = "replaced";
+    /// No relay takes new daemons now.
+    pub const NO_RELAY: &str = "no_relay";
     /// A device signed for another time than the server's, which is in `now`.
     pub const CLOCK_SKEW: &str = "clock_skew";
 }

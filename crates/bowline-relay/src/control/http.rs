@@ -16,8 +16,8 @@ use axum::{Json, Router};
 use bowline_net::body::{self, BodyError};
 use bowline_net::{Peer, peer};
 use bowline_sbrp::api::{
-    DaemonView, OpenDeviceSession, OpenSession, Register, Registered, Rename, SessionOpened,
-    SetDevices,
+    DaemonView, OpenDeviceSession, OpenSession, Register, Registered, Rename, RenewPresence,
+    SessionOpened, SetDevices,
 };
 use bowline_sbrp::revocation;
 use bytes::Bytes;
@@ -99,9 +99,11 @@ async fn renew(
     from: From,
     headers: HeaderMap,
     Path(id): Path<String>,
+    body: Body,
 ) -> Result<Json<Registered>, RequestError> {
     let caller = caller(&issuer, from, &headers).await?;
-    Ok(Json(issuer.renew(caller, id).await?))
+    let asked = RenewPresence::read(&read(body, &issuer).await?)?;
+    Ok(Json(issuer.renew(caller, id, asked).await?))
 }
 
 async fn rename(

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_sbrp::api::{DaemonStatus, DaemonView, Registered, Registration, SessionOpened};
+use bowline_sbrp::api::{
+    DaemonStatus, DaemonView, Registered, Registration, RenewPresence, SessionOpened,
+};
 use bowline_sbrp::id::{DaemonId, SessionId};
 use bowline_sbrp::revocation::RevocationList;
 use bowline_sbrp::token::{PresenceGrant, SessionGrant, TokenSigner, jwk};
@@ -19,11 +21,14 @@ use super::api_key::{KeyHash, random};
 use super::clock;
 use super::config::{ControlConfig, ControlLimits, SESSION_TTL};
 use super::meters;
-use super::registry::{self, DaemonRecord, NewDaemons, Registry, Renewed, Signing};
+use super::registry::{
+    self, AssignedRelay, Configured, DaemonRecord, NewDaemons, PresenceTerms, Registry, Renewed,
+    SessionTerms, Signing,
+};
 use super::registry_thread::RegistryThread;
 use super::request_error::RequestError;
 use super::serve::ControlStartError;
-use super::status::{LocalPresence, RelayStatusClient, StatusSource};
+use super::status::{LocalPresence, StatusQuestion, StatusSource};
 use super::throttles::Throttles;
 use crate::MetricsAccess;
 
@@ -76,10 +81,7 @@ impl TokenIssuer {
             writer: thread()?,
             reader: thread()?,
             throttles: Throttles::new(&config.limits),
-            relay: match beside {
-                Some(local) => StatusSource::Local(local),
-                None => StatusSource::Relay(RelayStatusClient::new(&config)?),
-            },
+            relay: StatusSource::new(&config, beside)?,
             tally: Mutex::new(None),
             config,
         })
@@ -118,14 +120,9 @@ impl TokenIssuer {
         caller: ApiCaller,
         asked: Registration,
     ) -> Result<(bool, Registered), RequestError> {
-        let (now, until) = self.presence_times();
-        let limits = NewDaemons {
-            most: self.config.limits.daemons_per_user,
-            per_day: self.config.limits.new_daemons_per_day,
-        };
-        let job = move |registry: &mut Registry| {
-            registry.register(&caller.key, &asked, limits, now, until)
-        };
+        let terms = self.presence_terms();
+        let (now, until) = (terms.now, terms.until);
+        let job = move |registry: &mut Registry| registry.register(&caller.key, &asked, &terms);
         let made = self.issue(caller, job).await?;
         Ok((made.created, self.presence(made, now, until)))
     }
@@ -134,11 +131,12 @@ impl TokenIssuer {
         &self,
         caller: ApiCaller,
         id: String,
+        asked: RenewPresence,
     ) -> Result<Registered, RequestError> {
-        let (now, until) = self.presence_times();
-        let made = self
-            .issue(caller, move |registry| registry.renew(&caller.key, &id, now, until))
-            .await?;
+        let terms = self.presence_terms();
+        let (now, until) = (terms.now, terms.until);
+        let job = move |registry: &mut Registry| registry.renew(&caller.key, &id, &asked, &terms);
+        let made = self.issue(caller, job).await?;
         Ok(self.presence(made, now, until))
     }
 
@@ -150,10 +148,10 @@ impl TokenIssuer {
         let now = clock::now();
         let until = now + SESSION_TTL;
         let daemon = DaemonId::new(id.as_str());
-        let (user, signing) = self
+        let terms = self
             .issue(caller, move |registry| registry.open_session(&caller.key, &id, now, until))
             .await?;
-        Ok(self.session(daemon, user, &signing, now))
+        Ok(self.session(daemon, terms, now))
     }
 
     /// The caller's daemons, with the status that the relay reports for each.
@@ -164,19 +162,22 @@ impl TokenIssuer {
             .issue(caller, move |registry| registry.daemons_of(&caller.key, expires_at))
             .await?;
         let signer = self.signer(&listed.signing);
-        let question = |daemon: &DaemonId| {
-            signer.session(&SessionGrant {
-                daemon: daemon.clone(),
+        let question = |daemon: &DaemonRecord| {
+            let (relay, region) = self.relay_of(daemon.relay.as_ref());
+            let id = DaemonId::new(daemon.id.as_str());
+            let grant = SessionGrant {
+                daemon: id.clone(),
                 user: listed.user.clone(),
                 session: fresh_session(),
                 epoch: 0,
-                region: self.config.region.clone(),
+                region,
                 issued_at: now,
                 expires_at,
-            })
+            };
+            StatusQuestion { daemon: id, relay, token: signer.session(&grant) }
         };
-        let ids: Vec<_> = listed.daemons.iter().map(|d| DaemonId::new(d.id.as_str())).collect();
-        let answers = self.relay.ask(&ids, question).await;
+        let questions = listed.daemons.iter().map(question).collect();
+        let answers = self.relay.ask(questions).await;
         Ok(listed.daemons.into_iter().zip(answers).map(|(d, status)| view(d, status)).collect())
     }
 
@@ -205,17 +206,19 @@ impl TokenIssuer {
         Ok(json!({ "keys": keys }))
     }
 
-    /// What relays have to end: connections of revoked daemons, and those let in on tokens of users
-    /// that are no longer good.
+    /// What relays have to end: connections of revoked daemons, those let in on tokens of users that
+    /// are no longer good, and those of daemons that a drained relay hands over.
     pub(super) async fn revoked(&self) -> Result<RevocationList, RequestError> {
         let since = clock::now().saturating_sub(REVOKED_FOR);
         let job = move |registry: &mut Registry| {
             let daemons = registry.revoked_since(since, MOST_REVOKED)?;
-            Ok((daemons, registry.ended_since(since, MOST_ENDED)?))
+            let users = registry.ended_since(since, MOST_ENDED)?;
+            Ok((daemons, users, registry.draining(clock::now())?))
         };
-        let (daemons, users) = self.reader.ask(job).await?;
+        let (daemons, users, draining) = self.reader.ask(job).await?;
         let users = users.iter().map(|(id, until)| (id.as_str(), *until));
-        Ok(RevocationList::of(&daemons).with_users(users))
+        let draining = draining.iter().map(String::as_str);
+        Ok(RevocationList::of(&daemons).with_users(users).with_draining(draining))
     }
 
     pub(super) async fn check(&self) -> Result<(), registry::Error> {
@@ -256,48 +259,69 @@ impl TokenIssuer {
         Ok(self.writer.ask(job).await?)
     }
 
-    fn presence_times(&self) -> (u64, u64) {
+    fn presence_terms(&self) -> PresenceTerms {
         let now = clock::now();
-        (now, now + self.config.presence_ttl.as_secs())
+        PresenceTerms {
+            limits: NewDaemons {
+                most: self.config.limits.daemons_per_user,
+                per_day: self.config.limits.new_daemons_per_day,
+            },
+            configured: Configured {
+                url: self.config.relay_url.to_string(),
+                region: self.config.region.clone(),
+            },
+            now,
+            until: now + self.config.presence_ttl.as_secs(),
+        }
+    }
+
+    /// Address and region of a daemon's relay.
+    fn relay_of(&self, assigned: Option<&AssignedRelay>) -> (String, Option<String>) {
+        match assigned {
+            Some(relay) => (relay.url.clone(), relay.region.clone()),
+            None => (self.config.relay_url.to_string(), self.config.region.clone()),
+        }
     }
 
     fn presence(&self, made: Renewed, issued_at: u64, expires_at: u64) -> Registered {
         meters::issued("presence");
+        let (relay_url, region) = self.relay_of(made.relay.as_ref());
         Registered {
             presence_token: self.signer(&made.signing).presence(&PresenceGrant {
                 daemon: DaemonId::new(made.daemon.as_str()),
                 owner: Some(made.owner),
-                epoch: 0,
+                epoch: made.epoch,
                 resumable: made.resumable,
-                region: self.config.region.clone(),
+                region,
                 concurrent_sessions: None,
                 issued_at,
                 expires_at,
             }),
             daemon_id: made.daemon,
-            relay_url: self.config.relay_url.to_string(),
+            relay_url,
             issued_at,
             expires_at,
+            epoch: made.epoch,
         }
     }
 
     fn session(
         &self,
         daemon: DaemonId,
-        user: String,
-        signing: &Signing,
+        SessionTerms { user, relay, epoch, signing }: SessionTerms,
         issued_at: u64,
     ) -> SessionOpened {
         meters::issued("session");
+        let (relay_url, region) = self.relay_of(relay.as_ref());
         let (session, expires_at) = (fresh_session(), issued_at + SESSION_TTL);
         SessionOpened {
-            relay_url: self.config.relay_url.to_string(),
-            token: self.signer(signing).session(&SessionGrant {
+            relay_url,
+            token: self.signer(&signing).session(&SessionGrant {
                 daemon,
                 user,
                 session,
-                epoch: 0,
-                region: self.config.region.clone(),
+                epoch,
+                region,
                 issued_at,
                 expires_at,
             }),

@@ -1,5 +1,5 @@
-//! Durable state: users, their API keys, their daemons and the devices of those, the signing keys,
-//! and the audit log.
+//! Durable state: users, their API keys, their daemons and the devices of those, the relays, the
+//! signing keys, and the audit log.
 //!
 //! One SQLite file, opened by the server and by the operator's commands at the same time. Calls
 //! block, and each is one transaction: the caller chooses the thread.
@@ -16,6 +16,7 @@ mod daemons;
 mod devices;
 mod file;
 mod keys;
+mod relays;
 mod retention;
 mod schema;
 mod users;
@@ -24,9 +25,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use super::api_key::KeyHash;
 pub use audit::{AuditEvent, Record};
-pub use daemons::{DaemonRecord, Listed, NewDaemons, Renewed};
+pub use daemons::{DaemonRecord, Listed, NewDaemons, PresenceTerms, Renewed, SessionTerms};
 pub use file::{FILE, RegistryOpenError};
 pub use keys::{Replaced, Rotated, Signing};
+pub use relays::{AssignedRelay, Configured, RelayRecord};
 pub use users::{RevokedUser, User};
 
 /// An open connection to the registry.
@@ -50,6 +52,22 @@ pub enum Error {
     NoDaemon,
     #[error("the daemon was revoked")]
     DaemonRevoked,
+    #[error("another process of the daemon registered later")]
+    Replaced,
+    #[error("no relay takes new daemons")]
+    NoActiveRelay,
+    #[error("there is no such relay")]
+    NoRelay,
+    #[error("there is a relay of that name or address")]
+    RelayTaken,
+    #[error("a relay's name, and its region, have 1 to 64 letters, digits or any of . _ -")]
+    BadRelayName,
+    #[error("a relay's address begins with wss://, or ws:// on this machine")]
+    BadRelayUrl,
+    #[error("it is the last active relay: its daemons would have nowhere to go")]
+    LastRelay,
+    #[error("{0} daemons use the relay")]
+    RelayInUse(u32),
     #[error("the daemon has no such device")]
     UnknownDevice,
     #[error("a user may have {0} daemons")]

@@ -29,6 +29,10 @@ pub enum RequestError {
     NoDaemon,
     #[error("the daemon was revoked; it needs a new identity to be registered again")]
     DaemonRevoked,
+    #[error("another process of the daemon registered later; this one has to wait for its end")]
+    Replaced,
+    #[error("no relay takes new daemons now; come again later")]
+    NoActiveRelay,
     #[error("a user may have {0} daemons; revoke one first")]
     TooManyDaemons(u32),
     #[error("a user may register {0} new daemons a day; register the known ones again instead")]
@@ -59,6 +63,8 @@ impl RequestError {
             Self::ClockSkew { .. } => (StatusCode::UNAUTHORIZED, RefusalDetail::CLOCK_SKEW),
             Self::NoDaemon | Self::Nowhere => (StatusCode::NOT_FOUND, "not_found"),
             Self::DaemonRevoked | Self::TooManyDaemons(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Replaced => (StatusCode::CONFLICT, RefusalDetail::REPLACED),
+            Self::NoActiveRelay => (StatusCode::SERVICE_UNAVAILABLE, RefusalDetail::NO_RELAY),
             Self::Body(_) | Self::BrokenOff => (StatusCode::BAD_REQUEST, "invalid_request"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request"),
             Self::WrongMethod => (StatusCode::METHOD_NOT_ALLOWED, "invalid_request"),
@@ -117,12 +123,20 @@ impl From<registry::Error> for RequestError {
             Error::UnknownKey => Self::WrongKey,
             Error::UnknownDevice => Self::UnknownDevice,
             Error::NoDaemon => Self::NoDaemon,
+            Error::Replaced => Self::Replaced,
+            Error::NoActiveRelay => Self::NoActiveRelay,
             Error::DaemonRevoked => Self::DaemonRevoked,
             Error::TooManyDaemons(most) => Self::TooManyDaemons(most),
             Error::TooManyNewDaemons(most) => Self::TooManyNewDaemons(most),
             Error::NoUser
             | Error::NameTaken
             | Error::BadName
+            | Error::NoRelay
+            | Error::RelayTaken
+            | Error::BadRelayName
+            | Error::BadRelayUrl
+            | Error::LastRelay
+            | Error::RelayInUse(_)
             | Error::Database(_)
             | Error::Closed => {
                 tracing::error!(%error, "the registry failed");

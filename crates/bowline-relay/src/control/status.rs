@@ -1,10 +1,11 @@
-//! Asks the relay which daemons are connected to it.
+//! Asks relays which daemons are connected to them, each daemon's relay for the daemon.
 //!
-//! The relay reports the status of a daemon only to the holder of a token for that daemon, so the
+//! A relay reports the status of a daemon only to the holder of a token for that daemon, so the
 //! control plane signs one for each status request. If the relay does not answer in time, the
 //! status is unknown: the caller does not have to wait.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bowline_net::outbound;
@@ -23,83 +24,99 @@ use super::serve::ControlStartError;
 const LONGEST_ANSWER: usize = 4 << 10;
 /// Concurrent status requests for one list of daemons.
 const PER_LIST: usize = 16;
+/// The most relays whose clients are kept.
+const MOST_CLIENTS: usize = 64;
 
 /// Whether a daemon is connected to a relay in this process.
 pub type LocalPresence = Arc<dyn Fn(&DaemonId) -> bool + Send + Sync>;
 
-/// Where the status of daemons comes from.
-pub(super) enum StatusSource {
-    /// A relay over the network, with a token for each daemon.
-    Relay(RelayStatusClient),
-    /// The relay in this process.
-    Local(LocalPresence),
+/// A daemon whose status is wanted.
+#[derive(Debug)]
+pub(super) struct StatusQuestion {
+    pub(super) daemon: DaemonId,
+    /// The URL of its relay.
+    pub(super) relay: String,
+    /// A token for the daemon at that relay.
+    pub(super) token: String,
+}
+
+/// Asks relays for the status of daemons: the one in this process directly, others over the network.
+pub(super) struct StatusSource {
+    /// The URL of the relay in this process, and how to ask it.
+    local: Option<(String, LocalPresence)>,
+    /// The HTTP clients for relays, by URL.
+    clients: Mutex<HashMap<String, reqwest::Client>>,
+    /// Limits the concurrent requests over all lists.
+    places: Semaphore,
+    question_timeout: Duration,
+    list_timeout: Duration,
 }
 
 impl std::fmt::Debug for StatusSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Relay(_) => "Relay",
-            Self::Local(_) => "Local",
-        })
+        f.debug_struct("StatusSource")
+            .field("local", &self.local.as_ref().map(|(url, _)| url))
+            .finish_non_exhaustive()
     }
 }
 
 impl StatusSource {
-    /// The status of each daemon, in the same order.
-    pub(super) async fn ask(
-        &self,
-        daemons: &[DaemonId],
-        token: impl Fn(&DaemonId) -> String,
-    ) -> Vec<DaemonStatus> {
-        match self {
-            Self::Relay(relay) => relay.ask(daemons.iter().map(token).collect()).await,
-            Self::Local(is_here) => {
-                let status = |here| if here { DaemonStatus::Online } else { DaemonStatus::Offline };
-                daemons.iter().map(|daemon| status(is_here(daemon))).collect()
-            }
-        }
-    }
-}
-
-/// The HTTP client for the relay's status endpoint.
-#[derive(Debug)]
-pub(super) struct RelayStatusClient {
-    client: reqwest::Client,
-    url: Url,
-    /// Limits the concurrent requests over all lists.
-    places: Arc<Semaphore>,
-    list_timeout: Duration,
-}
-
-impl RelayStatusClient {
-    pub(super) fn new(config: &ControlConfig) -> Result<Self, ControlStartError> {
+    pub(super) fn new(
+        config: &ControlConfig,
+        beside: Option<LocalPresence>,
+    ) -> Result<Self, ControlStartError> {
         let limits = &config.limits;
-        let client = outbound::client(&config.relay_url).timeout(limits.question_timeout);
-        let client =
-            client.build().map_err(|error| ControlStartError::Client(error.to_string()))?;
-        Ok(Self {
-            client,
-            url: status_url(&config.relay_url),
-            places: Arc::new(Semaphore::new(limits.questions)),
+        let source = Self {
+            local: beside.map(|local| (config.relay_url.to_string(), local)),
+            clients: Mutex::default(),
+            places: Semaphore::new(limits.questions),
+            question_timeout: limits.question_timeout,
             list_timeout: limits.list_timeout,
-        })
+        };
+        // A machine that cannot ask the configured relay is noticed at the start.
+        source.client(&config.relay_url).map_err(ControlStartError::Client)?;
+        Ok(source)
     }
 
-    /// The status for each token, in the same order.
-    pub(super) async fn ask(&self, tokens: Vec<String>) -> Vec<DaemonStatus> {
+    /// The status of each daemon, in the same order.
+    pub(super) async fn ask(&self, questions: Vec<StatusQuestion>) -> Vec<DaemonStatus> {
         let deadline = Instant::now() + self.list_timeout;
-        let one = |token: String| async move {
-            let asked = tokio::time::timeout_at(deadline, self.ask_one(&token)).await;
+        let one = |question: StatusQuestion| async move {
+            let asked = tokio::time::timeout_at(deadline, self.ask_one(&question)).await;
             asked.ok().flatten().unwrap_or(DaemonStatus::Unknown)
         };
-        iter(tokens).map(one).buffered(PER_LIST).collect().await
+        iter(questions).map(one).buffered(PER_LIST).collect().await
     }
 
-    async fn ask_one(&self, token: &str) -> Option<DaemonStatus> {
+    /// The client for a relay, made when it is asked first.
+    fn client(&self, relay: &Url) -> Result<reqwest::Client, String> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(relay.as_str()) {
+            return Ok(client.clone());
+        }
+        let client = outbound::client(relay).timeout(self.question_timeout).build();
+        let client = client.map_err(|error| error.to_string())?;
+        // Relays come and go: those that went are not remembered for ever.
+        if clients.len() >= MOST_CLIENTS {
+            clients.clear();
+        }
+        clients.insert(relay.to_string(), client.clone());
+        Ok(client)
+    }
+
+    async fn ask_one(&self, question: &StatusQuestion) -> Option<DaemonStatus> {
+        let StatusQuestion { daemon, relay, token } = question;
+        if let Some((url, is_online)) = &self.local
+            && url == relay
+        {
+            let online = is_online(daemon);
+            return Some(if online { DaemonStatus::Online } else { DaemonStatus::Offline });
+        }
         let _place = self.places.acquire().await.ok()?;
-        let asked = self.client.get(self.url.clone()).bearer_auth(token).send().await;
+        let relay: Url = relay.parse().ok()?;
+        let asked = self.client(&relay).ok()?.get(status_url(&relay)).bearer_auth(token).send();
         // The error is dropped: its text adds only the address, which is configured.
-        let mut answer = asked.ok()?;
+        let mut answer = asked.await.ok()?;
         if !answer.status().is_success() {
             return None;
         }

@@ -19,6 +19,9 @@ pub struct RelayConfig {
     /// The control plane whose tokens are accepted: the `iss` of its tokens, and the base URL of
     /// its key set (`<issuer>/.well-known/jwks.json`). `https`, or `http` on this machine.
     pub issuer: String,
+    /// The name of this relay in the control plane's list of relays, by which it learns that it is
+    /// drained. None: it is not in the list.
+    pub name: Option<String>,
     /// The region of this relay. A token that names another region is refused; a relay without a
     /// region refuses every token that names one.
     pub region: Option<String>,
@@ -47,6 +50,7 @@ impl Default for RelayConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8090)),
             issuer: "http://127.0.0.1:8091".into(),
+            name: None,
             region: None,
             tls: None,
             insecure: false,
@@ -154,6 +158,9 @@ pub struct RelayLimits {
     pub daemon_sessions: u64,
     /// Concurrent sessions of one user, unless the token has its own limit.
     pub user_sessions: u64,
+    /// Within what time a drained relay closes its daemons, which go to another one.
+    #[serde(with = "duration")]
+    pub handover: Duration,
     /// How long a shutdown waits for connections to close.
     #[serde(with = "duration")]
     pub drain: Duration,
@@ -195,6 +202,7 @@ impl Default for RelayLimits {
             session_age: Duration::from_secs(24 * 3600),
             daemon_sessions: 10_000,
             user_sessions: 1_000,
+            handover: Duration::from_secs(30),
             drain: Duration::from_secs(25),
         }
     }

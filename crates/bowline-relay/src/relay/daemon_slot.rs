@@ -17,6 +17,7 @@ use bowline_sbrp::relay::{
 };
 use bowline_sbrp::revocation::Revoked;
 
+use super::handover::HEAD_START;
 use super::meters::{Gauges, Meters};
 use super::outbound_queue::{CloseCause, OutboundQueue};
 
@@ -30,6 +31,8 @@ pub(crate) struct DaemonSlot {
 struct SlotState {
     table: PairTable,
     members: HashMap<ConnectionId, Member>,
+    /// Since when the daemon is to be at another relay.
+    handed_over: Option<Instant>,
     /// A task already waits for the next deadline.
     timed: bool,
     /// The slot was removed from the daemon table; its holders have to look it up again.
@@ -86,7 +89,13 @@ pub(crate) struct Retired;
 impl DaemonSlot {
     pub(crate) fn new(daemon: DaemonId, grace: Duration) -> Self {
         let table = PairTable::new(grace);
-        let state = SlotState { table, members: HashMap::new(), timed: false, retired: false };
+        let state = SlotState {
+            table,
+            members: HashMap::new(),
+            handed_over: None,
+            timed: false,
+            retired: false,
+        };
         Self { daemon, state: Mutex::new(state) }
     }
 
@@ -112,6 +121,7 @@ impl DaemonSlot {
         }
         let connection = queue.connection;
         state.members.insert(connection, Member::new(queue, grant, None));
+        state.handed_over = None;
         let input = TableInput::DaemonArrived { connection, epoch, resumable, max_sessions };
         state.handle(input, meters);
         Ok(())
@@ -172,6 +182,34 @@ impl DaemonSlot {
                 queue.tell(ControlCode::Unauthorized, None);
                 queue.close(CloseCause::Told(ControlCode::Unauthorized));
             }
+        }
+    }
+
+    /// One step of handing the daemon over to another relay: closes it, if that is allowed now, and
+    /// ends the sessions of its clients a moment after it has left, so that they find it there.
+    /// Returns whether a daemon was closed.
+    pub(crate) fn hand_over(&self, may_close: bool, now: Instant, meters: &Meters) -> bool {
+        let mut state = self.lock();
+        let daemon = state.table.daemon();
+        match (state.handed_over, daemon) {
+            (None, Some(daemon)) if may_close => {
+                state.handed_over = Some(now);
+                if let Some(Member { queue, .. }) = state.members.get(&daemon) {
+                    queue.close(CloseCause::Restart);
+                }
+                true
+            }
+            (None, Some(_)) => false,
+            // It left by itself: it is not let in again.
+            (None, None) => {
+                state.handed_over = Some(now);
+                false
+            }
+            (Some(since), None) if now >= since + HEAD_START => {
+                state.end_sessions(|_| true, meters);
+                false
+            }
+            (Some(_), _) => false,
         }
     }
 

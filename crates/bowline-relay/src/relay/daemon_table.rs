@@ -117,6 +117,20 @@ impl DaemonTable {
         }
     }
 
+    /// How many daemons are connected.
+    pub(crate) fn online(&self) -> usize {
+        self.slots().filter(|slot| slot.is_online()).count()
+    }
+
+    /// One step of handing all daemons over to other relays: closes at most so many of them.
+    pub(crate) fn hand_over(&self, mut most: usize, now: Instant, meters: &Meters) {
+        for slot in self.slots() {
+            if slot.hand_over(most > 0, now, meters) {
+                most -= 1;
+            }
+        }
+    }
+
     /// Ends the sessions that are too old.
     pub(crate) fn end_aged(&self, now: Instant, meters: &Meters) {
         for slot in self.slots() {

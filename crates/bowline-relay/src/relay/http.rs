@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use bowline_net::Peer;
 use bowline_sbrp::api::{DaemonStatus, RelayStatus};
-use bowline_sbrp::token::Admission;
+use bowline_sbrp::token::{Admission, DaemonPass};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -84,6 +84,11 @@ async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>
         Ok(admission) => admission,
         Err(refusal) => return refusal,
     };
+    if let Admission::Daemon(pass) = &admission
+        && let Some(refusal) = elsewhere(&shared, pass)
+    {
+        return refusal;
+    }
     let accept = match upgrade::accept(request.headers()) {
         Ok(accept) => accept,
         Err(NoUpgrade::NotAsked) => {
@@ -114,6 +119,26 @@ async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>
     answer
 }
 
+/// The refusal of a daemon that belongs elsewhere, or whose place is taken by a later presence.
+fn elsewhere(shared: &Shared, pass: &DaemonPass) -> Option<HttpResponse> {
+    if shared.revocations.is_draining() {
+        shared.meters.turned_away();
+        let why = "this relay takes no more daemons; ask the control plane for another";
+        return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, "draining", why));
+    }
+    if shared.epochs.admit(pass, wall()) {
+        return None;
+    }
+    shared.meters.rejected("replaced");
+    let why = "a later presence of this daemon was here; its process has to step aside";
+    Some(refuse(StatusCode::CONFLICT, "replaced", why))
+}
+
+/// Seconds since 1970.
+fn wall() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// Reports whether the token's daemon is connected.
 async fn status(shared: &Shared, request: &Request<Incoming>) -> HttpResponse {
     let daemon = match judge(shared, bearer(request)).await {
@@ -138,8 +163,7 @@ async fn judge(shared: &Shared, token: Option<String>) -> Result<Admission, Http
         let why = "a token is needed: ?token=… or Authorization: Bearer …";
         return Err(refuse(StatusCode::UNAUTHORIZED, "unauthorized", why));
     };
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    match shared.keys.admit(&token, wall).await {
+    match shared.keys.admit(&token, wall()).await {
         Ok(admission) if shared.revocations.refuse(&admission) => {
             let why = match admission {
                 Admission::Daemon(_) => "the daemon, or its owner's key, was revoked",

@@ -13,7 +13,7 @@ use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::revocation::{BadList, PATH, Revoked};
 use bowline_sbrp::token::Admission;
 
-use super::config::KeyConfig;
+use super::config::RelayConfig;
 use super::daemon_slot::DaemonSlot;
 use super::daemon_table::DaemonTable;
 use super::issuer::Issuer;
@@ -32,6 +32,8 @@ pub(crate) struct Revocations {
     issuer: Issuer,
     every: Duration,
     rarely: Duration,
+    /// The relay's own name.
+    name: Option<String>,
     list: RwLock<Arc<Revoked>>,
 }
 
@@ -44,14 +46,15 @@ enum Untaken {
 }
 
 impl Revocations {
-    pub(crate) fn new(rules: &KeyConfig, issuer: Issuer) -> Self {
+    pub(crate) fn new(config: &RelayConfig, issuer: Issuer) -> Self {
+        let rules = &config.keys;
         let every = match issuer {
             Issuer::Local(_) => rules.revoked_every.min(NEXT_DOOR),
             Issuer::Remote { .. } => rules.revoked_every,
         };
         let every = every.max(SHORTEST);
         let rarely = rules.max_age.max(every);
-        Self { issuer, every, rarely, list: RwLock::default() }
+        Self { issuer, every, rarely, name: config.name.clone(), list: RwLock::default() }
     }
 
     /// Whether this daemon was revoked.
@@ -71,6 +74,11 @@ impl Revocations {
                     || owner.is_some_and(|owner| list.ends_token(owner, pass.issued_at))
             }
         }
+    }
+
+    /// Whether this relay hands its daemons over to others.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.name.as_deref().is_some_and(|name| self.list().is_draining(name))
     }
 
     /// Ends what the list ends in this slot.

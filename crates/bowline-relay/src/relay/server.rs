@@ -13,13 +13,14 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::config::RelayConfig;
 use super::connection_rate::ConnectionRate;
 use super::daemon_table::DaemonTable;
+use super::epochs::Epochs;
 use super::issuer::{BadIssuer, Issuer};
 use super::keys::Keyring;
 use super::local_control::LocalControl;
 use super::meters::Meters;
 use super::refusals::RefusalLog;
 use super::revocations::Revocations;
-use super::{serve, session_age};
+use super::{handover, serve, session_age};
 
 /// Why a relay did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) keys: Arc<Keyring>,
     pub(crate) revocations: Arc<Revocations>,
     pub(crate) daemons: Arc<DaemonTable>,
+    pub(crate) epochs: Epochs,
     pub(crate) meters: Arc<Meters>,
     pub(crate) refusals: RefusalLog,
     pub(crate) stopping: AtomicBool,
@@ -70,8 +72,9 @@ impl Shared {
         );
         Self {
             keys: Arc::new(keyring(&config.issuer, &config, issuer.clone())),
-            revocations: Arc::new(Revocations::new(&config.keys, issuer)),
+            revocations: Arc::new(Revocations::new(&config, issuer)),
             daemons: Arc::new(DaemonTable::new(config.grace)),
+            epochs: Epochs::default(),
             meters: Arc::default(),
             refusals: RefusalLog::default(),
             stopping: AtomicBool::new(false),
@@ -139,7 +142,7 @@ impl BoundRelay {
         let local_control = LocalControl::new(router);
         let local = Issuer::Local(local_control.clone());
         shared.keys = Arc::new(keyring(issuer, &shared.config, local.clone()));
-        shared.revocations = Arc::new(Revocations::new(&shared.config.keys, local));
+        shared.revocations = Arc::new(Revocations::new(&shared.config, local));
         shared.local_control = Some(local_control);
         self
     }
@@ -160,6 +163,8 @@ impl BoundRelay {
         let age = self.shared.config.limits.session_age;
         let ending = session_age::end_aged(age, Arc::clone(daemons), Arc::clone(meters));
         let _ending = AbortOnDropHandle::new(tokio::spawn(ending));
+        let handing_over = handover::hand_over(Arc::clone(&self.shared));
+        let _handing_over = AbortOnDropHandle::new(tokio::spawn(handing_over));
         serve::serve(self.door, self.shared, stop).await;
     }
 }

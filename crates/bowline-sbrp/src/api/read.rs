@@ -13,7 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{OpenSession, Register, Rename};
+use super::{DaemonProcess, OpenSession, Register, Rename, RenewPresence};
 use crate::identity::IdentityKey;
 
 /// The longest accepted daemon id, in bytes.
@@ -22,6 +22,10 @@ pub const LONGEST_ID: usize = 128;
 pub const LONGEST_NAME: usize = 64;
 /// The most devices that a daemon may have at the control plane.
 pub const MOST_DEVICES: usize = 256;
+/// The most relays that a daemon may say it cannot reach.
+pub const MOST_UNREACHABLE: usize = 16;
+/// The longest accepted URL of a relay, in bytes.
+const LONGEST_URL: usize = 2048;
 /// The longest accepted API key, in bytes.
 const LONGEST_KEY: usize = 256;
 
@@ -40,6 +44,12 @@ pub enum BadBody {
     UnfitKey,
     #[error("`name` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
     Name,
+    #[error("`process` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
+    Process,
+    #[error("`region` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
+    Region,
+    #[error("`unreachable` names more than {MOST_UNREACHABLE} relays, or one that is no URL")]
+    Unreachable,
     #[error("`daemonId` is empty or too long")]
     DaemonId,
     #[error("`publicKey` is not a canonical Ed25519 key of full order, 32 bytes in base64url")]
@@ -59,6 +69,7 @@ pub struct Registration {
     pub identity: IdentityKey,
     pub name: Option<String>,
     pub resumable: Option<bool>,
+    pub process: DaemonProcess,
 }
 
 impl Register {
@@ -71,7 +82,33 @@ impl Register {
         let bytes = key_bytes(&asked.identity_public_key).ok_or(BadBody::KeySpelling)?;
         let identity = IdentityKey::from_bytes(&bytes).map_err(|_| BadBody::UnfitKey)?;
         let name = asked.name.map(|name| named(&name).ok_or(BadBody::Name)).transpose()?;
-        Ok(Registration { api_key: asked.api_key, identity, name, resumable: asked.resumable })
+        let Self { api_key, resumable, process, .. } = asked;
+        Ok(Registration { api_key, identity, name, resumable, process: process.checked()? })
+    }
+}
+
+impl RenewPresence {
+    /// Reads the body of `POST /api/daemons/{id}/presence`. Daemons of others send none.
+    pub fn read(body: &[u8]) -> Result<Self, BadBody> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        let asked: Self = object(body)?;
+        Ok(Self { resumable: asked.resumable, process: asked.process.checked()? })
+    }
+}
+
+impl DaemonProcess {
+    fn checked(self) -> Result<Self, BadBody> {
+        let Self { id, region, unreachable } = self;
+        let text = |text: Option<String>, bad| text.map(|text| named(&text).ok_or(bad)).transpose();
+        let urls = unreachable.len() <= MOST_UNREACHABLE
+            && unreachable.iter().all(|url| (1..=LONGEST_URL).contains(&url.len()));
+        Ok(Self {
+            id: text(id, BadBody::Process)?,
+            region: text(region, BadBody::Region)?,
+            unreachable: if urls { unreachable } else { return Err(BadBody::Unreachable) },
+        })
     }
 }
 
@@ -166,6 +203,30 @@ mod tests {
         assert_eq!((asked.api_key.as_deref(), asked.resumable), (Some("k"), Some(false)));
         let bare = read(json!({ "identityPublicKey": spelled() })).unwrap();
         assert_eq!((bare.api_key, bare.name, bare.resumable), (None, None, None));
+    }
+
+    #[test]
+    fn a_renewal_says_nothing_or_something_within_bounds() {
+        assert_eq!(RenewPresence::read(b""), Ok(RenewPresence::default()));
+        let read = |body: Value| RenewPresence::read(body.to_string().as_bytes());
+        let asked = read(json!({ "process": "p", "region": " eu ", "unreachable": ["wss://r"],
+                                 "resumable": true, "later": 1 }));
+        let asked = asked.unwrap();
+        assert_eq!((asked.resumable, asked.process.id.as_deref()), (Some(true), Some("p")));
+        assert_eq!(asked.process.region.as_deref(), Some("eu"));
+        assert_eq!(asked.process.unreachable, ["wss://r"]);
+        for (body, bad) in [
+            (json!({ "process": "" }), BadBody::Process),
+            (json!({ "process": "x".repeat(65) }), BadBody::Process),
+            (json!({ "region": "a\u{7}" }), BadBody::Region),
+            (json!({ "unreachable": [""] }), BadBody::Unreachable),
+            (json!({ "unreachable": vec!["x"; 17] }), BadBody::Unreachable),
+            (json!({ "unreachable": ["x".repeat(2049)] }), BadBody::Unreachable),
+            (json!({ "unreachable": 7 }), BadBody::Fields),
+            (json!([]), BadBody::NotAnObject),
+        ] {
+            assert_eq!(read(body.clone()), Err(bad), "{body}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ Examples:
   bowline relay run --issuer http://127.0.0.1:7000
   bowline relay run --listen 0.0.0.0:443 --issuer https://control.example --region eu \\
       --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
+  bowline relay run --listen 0.0.0.0:443 --issuer https://control.example --name eu-2 --region eu \\
+      --tls-cert /etc/bowline/cert.pem --tls-key /etc/bowline/key.pem
   bowline relay run --listen 10.0.0.5:8090 --issuer https://control.example \\
       --behind-proxy 10.0.0.4")]
 pub(crate) struct RelayArgs {
@@ -45,6 +47,9 @@ pub(crate) struct RelayArgs {
     /// The public address of relay and control plane [default: the address it listens on]
     #[arg(long, value_name = "URL", requires = "with_control")]
     pub(crate) url: Option<url::Url>,
+    /// The relay's name in `bowline control relay list`, by which it learns that it is drained
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
     /// The relay's region; tokens for another region are refused
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,

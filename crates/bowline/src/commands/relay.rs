@@ -106,6 +106,7 @@ fn config(args: RelayArgs) -> Result<RelayConfig, Failure> {
         listen: args.listen,
         // A placeholder with --with-control: replaced by the control plane's own issuer.
         issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
+        name: args.name,
         region: args.region,
         tls: args.tls.files(),
         insecure: args.path.insecure,

@@ -71,7 +71,7 @@ impl TokenIssuer {
         let (now, daemon) = (clock::now(), asked.daemon().clone());
         let until = now + SESSION_TTL;
         let job = move |registry: &mut Registry| registry.open_device_session(&asked, now, until);
-        let (user, signing) = self.writer.ask(job).await?;
-        Ok(self.session(daemon, user, &signing, now))
+        let terms = self.writer.ask(job).await?;
+        Ok(self.session(daemon, terms, now))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An event is written in the transaction of the change itself, so that neither is stored without
 //! the other. What users do all day is counted, in one row per day and subject: renewals of presence
-//! tokens, session tokens, renames, changes of devices, and refusals, which arrive as fast as callers send requests.
+//! tokens, session tokens, renames, moves between relays, changes of devices, and refusals, which arrive as fast as callers send requests.
 //!
 //! Invariants
 //! - Rows are only added; of a row that counts, the count and the time of the last one grow. Triggers
@@ -29,11 +29,15 @@ pub enum AuditEvent {
     DaemonRegistered,
     DaemonRenamed,
     DaemonRevoked,
+    DaemonMoved,
     DevicesChanged,
     PresenceRenewed,
     SessionIssued,
     KeyRotated,
     KeysReplaced,
+    RelayAdded,
+    RelayDraining,
+    RelayRemoved,
     Refused,
 }
 
@@ -47,11 +51,15 @@ impl AuditEvent {
             Self::DaemonRegistered => "daemon_registered",
             Self::DaemonRenamed => "daemon_renamed",
             Self::DaemonRevoked => "daemon_revoked",
+            Self::DaemonMoved => "daemon_moved",
             Self::DevicesChanged => "devices_changed",
             Self::PresenceRenewed => "presence_renewed",
             Self::SessionIssued => "session_issued",
             Self::KeyRotated => "key_rotated",
             Self::KeysReplaced => "keys_replaced",
+            Self::RelayAdded => "relay_added",
+            Self::RelayDraining => "relay_draining",
+            Self::RelayRemoved => "relay_removed",
             Self::Refused => "refused",
         }
     }
@@ -64,7 +72,7 @@ pub struct Record {
     /// A user's name, or `operator` for the command line, or `anyone`.
     pub actor: String,
     pub event: String,
-    /// A user's name, a daemon's id, a signing key's id, or the code of a refusal.
+    /// A user's name, a daemon's id, a relay's name, a signing key's id, or the code of a refusal.
     pub subject: String,
     /// How often it happened, from `at` to `last_at`.
     pub count: u64,
@@ -95,7 +103,7 @@ pub(super) fn count(
             "SELECT number FROM audit
              WHERE event = ?1
                    AND event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed',
-                                 'devices_changed')
+                                 'devices_changed', 'daemon_moved')
                    AND subject = ?2 AND actor = ?4 AND at > ?3
              ORDER BY number DESC LIMIT 1",
         )?

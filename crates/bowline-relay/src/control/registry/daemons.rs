@@ -1,6 +1,6 @@
 //! Daemons and their owners, and the checks before a token is signed.
 
-use bowline_sbrp::api::Registration;
+use bowline_sbrp::api::{DaemonProcess, Registration, RenewPresence};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::audit::{self, AuditEvent, OPERATOR};
 use super::keys::{Signing, signing};
+use super::relays::{Asks, AssignedRelay, Configured, assign, assigned};
 use super::users::{KeyOwner, caller};
 use super::{Error, KeyHash, Registry, Result, retention};
 
@@ -28,6 +29,8 @@ pub struct DaemonRecord {
     pub presence_at: u64,
     pub presence_until: u64,
     pub revoked_at: Option<u64>,
+    /// Its relay; none: the configured one.
+    pub relay: Option<AssignedRelay>,
 }
 
 /// How many daemons a user may have and make.
@@ -39,6 +42,28 @@ pub struct NewDaemons {
     pub per_day: u32,
 }
 
+/// On what terms presence tokens are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresenceTerms {
+    pub limits: NewDaemons,
+    pub configured: Configured,
+    /// When the token is issued and when it expires, in seconds since 1970.
+    pub now: u64,
+    pub until: u64,
+}
+
+/// The data for a client's session token.
+#[derive(Debug)]
+pub struct SessionTerms {
+    /// The user's id in tokens.
+    pub user: String,
+    /// Where the daemon is; `None`: at the configured relay.
+    pub relay: Option<AssignedRelay>,
+    /// The epoch of the daemon's presence.
+    pub epoch: u64,
+    pub signing: Signing,
+}
+
 /// The data for a presence token.
 #[derive(Debug)]
 pub struct Renewed {
@@ -46,6 +71,9 @@ pub struct Renewed {
     /// The owner's user id in tokens.
     pub owner: String,
     pub resumable: bool,
+    /// Where the daemon connects to; `None`: to the configured relay.
+    pub relay: Option<AssignedRelay>,
+    pub epoch: u64,
     /// Whether the daemon is new.
     pub created: bool,
     pub signing: Signing,
@@ -66,10 +94,9 @@ impl Registry {
         &mut self,
         key: &KeyHash,
         asked: &Registration,
-        limits: NewDaemons,
-        now: u64,
-        until: u64,
+        terms: &PresenceTerms,
     ) -> Result<Renewed> {
+        let (limits, now) = (terms.limits, terms.now);
         self.change(|tx| {
             let owner = caller(tx, key)?;
             let known = known(tx, &owner, "identity", asked.identity.as_bytes())?;
@@ -80,40 +107,64 @@ impl Registry {
                 }
                 None => (insert(tx, &owner, asked, limits, now)?, true),
             };
-            tx.prepare_cached(
-                "UPDATE daemons SET name = coalesce(?2, name), resumable = coalesce(?3, resumable)
-                 WHERE id = ?1",
-            )?
-            .execute(params![daemon, asked.name, asked.resumable])?;
+            let process = &asked.process;
+            // A daemon that never names its process has no epochs, only moves.
+            let begins = tx
+                .prepare_cached(
+                    "UPDATE daemons SET name = coalesce(?2, name),
+                                        resumable = coalesce(?3, resumable), region = ?4
+                     WHERE id = ?1 RETURNING ?5 IS NOT NULL OR process IS NOT NULL",
+                )?
+                .query_row(
+                    params![daemon, asked.name, asked.resumable, process.region, process.id],
+                    |row| row.get(0),
+                )?;
+            tx.prepare_cached("UPDATE daemons SET process = ?2 WHERE id = ?1")?
+                .execute(params![daemon, process.id])?;
             if created {
                 audit::note(tx, now, &owner.name, AuditEvent::DaemonRegistered, &daemon)?;
             }
-            renew(tx, &owner, daemon, created, now, until)
+            let moved = assign(tx, &daemon, Asks::Begins, process, &terms.configured, now)?;
+            renew(tx, &owner, Daemon { id: daemon, created, begins, moved }, terms)
         })
     }
 
-    /// Renews a daemon's presence token.
-    pub fn renew(&mut self, key: &KeyHash, id: &str, now: u64, until: u64) -> Result<Renewed> {
+    /// Renews a daemon's presence token. A process that says which one it is gets none once another
+    /// one has registered.
+    pub fn renew(
+        &mut self,
+        key: &KeyHash,
+        id: &str,
+        asked: &RenewPresence,
+        terms: &PresenceTerms,
+    ) -> Result<Renewed> {
         self.change(|tx| {
             let owner = caller(tx, key)?;
-            let daemon = own(tx, &owner, id)?.in_force()?;
-            renew(tx, &owner, daemon, false, now, until)
+            let id = own(tx, &owner, id)?.in_force()?;
+            check_process(tx, &id, &asked.process)?;
+            tx.prepare_cached(
+                "UPDATE daemons SET resumable = coalesce(?2, resumable) WHERE id = ?1",
+            )?
+            .execute(params![id, asked.resumable])?;
+            let (process, configured) = (&asked.process, &terms.configured);
+            let moved = assign(tx, &id, Asks::GoesOn, process, configured, terms.now)?;
+            renew(tx, &owner, Daemon { id, created: false, begins: false, moved }, terms)
         })
     }
 
-    /// The data for a client's session token: the caller's user id in tokens, and the signing key.
+    /// The data for a client's session token.
     pub fn open_session(
         &mut self,
         key: &KeyHash,
         id: &str,
         now: u64,
         until: u64,
-    ) -> Result<(String, Signing)> {
+    ) -> Result<SessionTerms> {
         self.change(|tx| {
             let owner = caller(tx, key)?;
             let daemon = own(tx, &owner, id)?.in_force()?;
             audit::count(tx, now, &owner.name, AuditEvent::SessionIssued, &daemon, 1)?;
-            Ok((owner.id, signing(tx, until)?))
+            session_terms(tx, owner, &daemon, until)
         })
     }
 
@@ -248,25 +299,68 @@ fn insert(
     Ok(id)
 }
 
+/// A daemon that is about to get a presence token.
+struct Daemon {
+    id: String,
+    created: bool,
+    /// Another process than before.
+    begins: bool,
+    /// To another relay than before.
+    moved: bool,
+}
+
 fn renew(
     tx: &Transaction<'_>,
     owner: &KeyOwner,
-    daemon: String,
-    created: bool,
-    now: u64,
-    until: u64,
+    Daemon { id: daemon, created, begins, moved }: Daemon,
+    &PresenceTerms { now, until, .. }: &PresenceTerms,
 ) -> Result<Renewed> {
-    let resumable = tx
+    // An epoch is also a time, so that a registry from a backup does not begin again with old ones:
+    // relays remember the greatest they have seen.
+    let (resumable, epoch) = tx
         .prepare_cached(
-            "UPDATE daemons SET presence_at = ?2, presence_until = ?3 WHERE id = ?1
-             RETURNING resumable",
+            "UPDATE daemons SET presence_at = ?2, presence_until = ?3,
+                                epoch = CASE WHEN ?4 THEN max(epoch + 1, ?2) ELSE epoch END
+             WHERE id = ?1 RETURNING resumable, epoch",
         )?
-        .query_row(params![daemon, now, until], |row| row.get(0))?;
+        .query_row(params![daemon, now, until, begins || moved], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
     if !created {
         audit::count(tx, now, &owner.name, AuditEvent::PresenceRenewed, &daemon, 1)?;
     }
-    let owner = owner.id.clone();
-    Ok(Renewed { daemon, owner, resumable, created, signing: signing(tx, until)? })
+    if moved && !created {
+        audit::count(tx, now, &owner.name, AuditEvent::DaemonMoved, &daemon, 1)?;
+    }
+    let relay = assigned(tx, &daemon)?;
+    let (owner, signing) = (owner.id.clone(), signing(tx, until)?);
+    Ok(Renewed { daemon, owner, resumable, relay, epoch, created, signing })
+}
+
+/// Refuses a process that is not the one that registered last.
+fn check_process(tx: &Transaction<'_>, daemon: &str, process: &DaemonProcess) -> Result<()> {
+    let last = "SELECT process FROM daemons WHERE id = ?1";
+    let last: Option<String> = tx.prepare_cached(last)?.query_row([daemon], |row| row.get(0))?;
+    match &process.id {
+        Some(asks) if last.as_ref() != Some(asks) => Err(Error::Replaced),
+        _ => Ok(()),
+    }
+}
+
+/// The data for a session token of this daemon, for its owner or a device.
+pub(super) fn session_terms(
+    tx: &Transaction<'_>,
+    owner: KeyOwner,
+    daemon: &str,
+    until: u64,
+) -> Result<SessionTerms> {
+    let epoch = "SELECT epoch FROM daemons WHERE id = ?1";
+    Ok(SessionTerms {
+        user: owner.id,
+        relay: assigned(tx, daemon)?,
+        epoch: tx.prepare_cached(epoch)?.query_row([daemon], |row| row.get(0))?,
+        signing: signing(tx, until)?,
+    })
 }
 
 fn revoke(tx: &Transaction<'_>, actor: &str, id: &str, now: u64) -> Result<()> {
@@ -283,8 +377,9 @@ fn list(
 ) -> Result<Vec<DaemonRecord>> {
     let all = format!(
         "SELECT d.id, u.name, d.identity, d.name, d.created_at, d.presence_at, d.presence_until,
-                d.revoked_at
-         FROM daemons d JOIN users u ON u.number = d.owner {only} ORDER BY d.number"
+                d.revoked_at, r.name, r.url, r.region
+         FROM daemons d JOIN users u ON u.number = d.owner
+                        LEFT JOIN relays r ON r.number = d.relay {only} ORDER BY d.number"
     );
     let mut all = tx.prepare_cached(&all)?;
     let mut rows = all.query(values)?;
@@ -301,6 +396,10 @@ fn list(
             presence_at: row.get(5)?,
             presence_until: row.get(6)?,
             revoked_at: row.get(7)?,
+            relay: match row.get(8)? {
+                Some(name) => Some(AssignedRelay { name, url: row.get(9)?, region: row.get(10)? }),
+                None => None,
+            },
         });
     }
     Ok(daemons)

@@ -10,8 +10,7 @@ use bowline_sbrp::device_auth::VerifiedRequest;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::audit::{self, AuditEvent};
-use super::daemons::own;
-use super::keys::{Signing, signing};
+use super::daemons::{SessionTerms, own, session_terms};
 use super::users::{KeyOwner, caller};
 use super::{Error, KeyHash, Registry, Result};
 
@@ -48,18 +47,18 @@ impl Registry {
         self.look(|tx| owner_of(tx, asked, now).map(drop))
     }
 
-    /// The data for a device's session token: the owner's user id in tokens, and the signing key.
+    /// The data for a device's session token.
     pub fn open_device_session(
         &mut self,
         asked: &VerifiedRequest,
         now: u64,
         until: u64,
-    ) -> Result<(String, Signing)> {
+    ) -> Result<SessionTerms> {
         self.change(|tx| {
             let owner = owner_of(tx, asked, now)?;
             let daemon = asked.daemon().as_str();
             audit::count(tx, now, &owner.name, AuditEvent::SessionIssued, daemon, 1)?;
-            Ok((owner.id, signing(tx, until)?))
+            session_terms(tx, owner, daemon, until)
         })
     }
 }

@@ -17,6 +17,9 @@ use super::Result;
 use super::users::KeyOwner;
 
 const DAY: u64 = 24 * 3600;
+/// How long the row of a removed relay is kept, in seconds: as long as it is on the list for relays,
+/// so that one that is still running hands its daemons over.
+pub(super) const RELAY_KEPT: u64 = 7 * DAY;
 /// How long rows of revoked daemons, users and keys are kept, in seconds.
 pub(super) const KEPT: u64 = 30 * DAY;
 /// The most rows of each kind that one change deletes: it must not take long. A change adds fewer.
@@ -50,6 +53,15 @@ pub(super) fn compact(tx: &Transaction<'_>, now: u64, most: u32) -> Result<()> {
     for key in numbers("SELECT number FROM api_keys WHERE revoked_at < ?1 LIMIT ?2")? {
         tx.execute("DELETE FROM api_keys WHERE number = ?1", [key])?;
     }
+    let removed = "SELECT number FROM relays WHERE removed_at < ?1";
+    let removed = tx
+        .prepare_cached(removed)?
+        .query_map([now.saturating_sub(RELAY_KEPT)], |row| row.get(0))?
+        .collect::<rusqlite::Result<Vec<i64>>>()?;
+    for relay in removed {
+        tx.execute("UPDATE daemons SET relay = NULL WHERE relay = ?1", [relay])?;
+        tx.execute("DELETE FROM relays WHERE number = ?1", [relay])?;
+    }
     let old = "SELECT number FROM signing_keys WHERE published_until < ?1 LIMIT ?2";
     for key in numbers(old)? {
         tx.execute("DELETE FROM signing_keys WHERE number = ?1", [key])?;
@@ -81,14 +93,19 @@ fn hash(identity: &[u8; 32]) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
-    use bowline_sbrp::api::Registration;
+    use bowline_sbrp::api::{DaemonProcess, Registration};
     use bowline_sbrp::identity::IdentitySecret;
 
-    use super::super::{Error, KeyHash, NewDaemons, Registry};
+    use super::super::{Configured, Error, KeyHash, NewDaemons, PresenceTerms, Registry};
     use super::*;
 
     const START: u64 = 1_000_000_000;
     const LIMITS: NewDaemons = NewDaemons { most: 4, per_day: 100 };
+
+    fn terms(limits: NewDaemons, now: u64) -> PresenceTerms {
+        let configured = Configured { url: "wss://r.example/relay".into(), region: None };
+        PresenceTerms { limits, configured, now, until: now + 60 }
+    }
 
     fn asked(seed: u8) -> Registration {
         Registration {
@@ -96,6 +113,7 @@ mod tests {
             identity: IdentitySecret::from_seed(&[seed; 32]).public(),
             name: None,
             resumable: None,
+            process: DaemonProcess::default(),
         }
     }
 
@@ -115,30 +133,30 @@ mod tests {
     #[test]
     fn a_revoked_daemon_leaves_a_hash_and_never_comes_back() {
         let (_folder, mut registry, key) = registry();
-        let made = registry.register(&key, &asked(1), LIMITS, START, START + 60).unwrap();
-        let kept = registry.register(&key, &asked(2), LIMITS, START, START + 60).unwrap();
+        let made = registry.register(&key, &asked(1), &terms(LIMITS, START)).unwrap();
+        let kept = registry.register(&key, &asked(2), &terms(LIMITS, START)).unwrap();
         registry.revoke_own_daemon(&key, &made.daemon, START).unwrap();
         let later = START + KEPT;
         registry.change(|tx| compact(tx, later, AT_ONCE)).unwrap();
         assert_eq!((count(&registry, "daemons"), count(&registry, "retired_identities")), (2, 0));
         registry.change(|tx| compact(tx, later + 1, AT_ONCE)).unwrap();
         assert_eq!((count(&registry, "daemons"), count(&registry, "retired_identities")), (1, 1));
-        let again = registry.register(&key, &asked(1), LIMITS, later, later + 60);
+        let again = registry.register(&key, &asked(1), &terms(LIMITS, later));
         assert_eq!(again.unwrap_err(), Error::DaemonRevoked);
-        registry.register(&key, &asked(2), LIMITS, later, later + 60).unwrap();
+        registry.register(&key, &asked(2), &terms(LIMITS, later)).unwrap();
         assert_eq!(registry.daemons().unwrap()[0].id, kept.daemon);
         // To somebody else the identity is as good as any other, as before.
         let bob = KeyHash::of(registry.add_user("bob", later).unwrap().reveal());
-        registry.register(&bob, &asked(1), LIMITS, later, later + 60).unwrap();
+        registry.register(&bob, &asked(1), &terms(LIMITS, later)).unwrap();
     }
 
     #[test]
     fn a_revoked_user_goes_with_all_that_was_theirs() {
         let (_folder, mut registry, key) = registry();
-        let made = registry.register(&key, &asked(1), LIMITS, START, START + 60).unwrap();
+        let made = registry.register(&key, &asked(1), &terms(LIMITS, START)).unwrap();
         registry.revoke_own_daemon(&key, &made.daemon, START).unwrap();
         registry.change(|tx| compact(tx, START + KEPT + 1, AT_ONCE)).unwrap();
-        registry.register(&key, &asked(2), LIMITS, START, START + 60).unwrap();
+        registry.register(&key, &asked(2), &terms(LIMITS, START)).unwrap();
         registry.revoke_user("alice", START).unwrap();
         // Ended by the clock, which the test cannot set: its time is the real one.
         registry.conn.execute("UPDATE users SET revoked_at = ?1", [START]).unwrap();
@@ -167,7 +185,7 @@ mod tests {
         let (_folder, mut registry, key) = registry();
         let limits = NewDaemons { most: 4, per_day: 3 };
         let mut make = |seed: u8, now: u64| {
-            let made = registry.register(&key, &asked(seed), limits, now, now + 60)?;
+            let made = registry.register(&key, &asked(seed), &terms(limits, now))?;
             registry.revoke_own_daemon(&key, &made.daemon, now)
         };
         for seed in 1..=3 {

@@ -8,7 +8,7 @@ use super::RegistryOpenError;
 const APPLICATION_ID: i64 = 0x626f_7763;
 
 /// Each element migrates the schema from the version that is its index to the next one.
-const MIGRATIONS: [&str; 5] = [FIRST, REVOKED, AUDIT, DEVICES, RETENTION];
+const MIGRATIONS: [&str; 6] = [FIRST, REVOKED, AUDIT, DEVICES, RETENTION, RELAYS];
 
 /// Times are seconds since 1970.
 const FIRST: &str = "
@@ -144,6 +144,34 @@ const RETENTION: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
+/// Several relays, which of them each daemon is assigned to, and the epoch of its presence.
+const RELAYS: &str = "
+    CREATE TABLE relays (
+        number      INTEGER PRIMARY KEY,
+        name        TEXT NOT NULL UNIQUE,
+        url         TEXT NOT NULL,
+        region      TEXT,
+        added_at    INTEGER NOT NULL,
+        -- Gets no new daemons, and hands over those it has.
+        drained_at  INTEGER,
+        -- Not listed any more; kept for a while, so that it hands its daemons over.
+        removed_at  INTEGER,
+        CHECK (removed_at IS NULL OR drained_at IS NOT NULL)
+    ) STRICT;
+    CREATE UNIQUE INDEX relays_url ON relays (url) WHERE removed_at IS NULL;
+    -- None: the relay that the control plane is configured with.
+    ALTER TABLE daemons ADD COLUMN relay INTEGER REFERENCES relays (number);
+    ALTER TABLE daemons ADD COLUMN region TEXT;
+    ALTER TABLE daemons ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+    -- The process that registered last, by the name that it gave itself.
+    ALTER TABLE daemons ADD COLUMN process TEXT;
+    CREATE INDEX daemons_relay ON daemons (relay, presence_until) WHERE relay IS NOT NULL;
+    DROP INDEX audit_counted;
+    CREATE INDEX audit_counted ON audit (event, subject, number)
+        WHERE event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed',
+                        'devices_changed', 'daemon_moved');
+";
+
 /// The schema version this build writes.
 const VERSION: u32 = MIGRATIONS.len() as u32;
 
@@ -236,7 +264,7 @@ mod tests {
         conn.prepare(
             "SELECT number FROM audit INDEXED BY audit_counted
              WHERE event IN ('presence_renewed', 'refused', 'session_issued', 'daemon_renamed',
-                             'devices_changed')
+                             'devices_changed', 'daemon_moved')
                    AND subject = 'd'",
         )
         .unwrap();

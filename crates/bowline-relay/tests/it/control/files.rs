@@ -65,7 +65,7 @@ async fn g13_a_newer_or_foreign_database_is_refused() {
     open(folder.path()).unwrap();
     let path = folder.path().join(FILE);
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let newer = RegistryOpenError::NewerSchema { found: 99, known: 5 };
+    let newer = RegistryOpenError::NewerSchema { found: 99, known: 6 };
     assert_eq!(open(folder.path()), Err(ControlStartError::Registry(newer)));
 
     let folder = tempfile::tempdir().unwrap();
