@@ -57,3 +57,5 @@ const RECONNECT: Backoff =
 const STEADY: Duration = Duration::from_secs(10);
 /// The WebSocket close code that says that a newer connection replaced this one.
 const REPLACED: u16 = 4009;
+/// The WebSocket close code of a relay that stops, or hands its daemons over to others.
+const RESTART: u16 = 1012;

@@ -21,8 +21,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_net::loopback::is_loopback_url;
 use bowline_net::outbound;
 use bowline_sbrp::api::{
-    DaemonView, DeviceEntry, DeviceKey, OpenSession, Refusal, RefusalDetail, Register, Registered,
-    Rename, SessionOpened, SetDevices,
+    DaemonProcess, DaemonView, DeviceEntry, DeviceKey, OpenSession, Refusal, RefusalDetail,
+    Register, Registered, Rename, RenewPresence, SessionOpened, SetDevices,
 };
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::{IdentityKey, IdentitySecret};
@@ -88,6 +88,11 @@ impl ControlError {
         }
     }
 
+    /// Whether another process of the daemon has registered since.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self, Self::Refused { status: 409, code, .. } if code == RefusalDetail::REPLACED)
+    }
+
     /// Whether a device was refused because the control plane does not know it for that daemon: it
     /// was revoked, has expired, or was paired only now and is not registered yet.
     pub fn is_unknown_device(&self) -> bool {
@@ -144,11 +149,23 @@ impl ControlPlane {
         name: Option<&str>,
         resumable: bool,
     ) -> Result<Registered, ControlError> {
+        self.register_process(key, name, resumable, DaemonProcess::default()).await
+    }
+
+    /// Registers a daemon's process: from now on this one is the daemon, and no other.
+    pub async fn register_process(
+        &self,
+        key: &IdentityKey,
+        name: Option<&str>,
+        resumable: bool,
+        process: DaemonProcess,
+    ) -> Result<Registered, ControlError> {
         let register = Register {
             api_key: None,
             identity_public_key: URL_SAFE_NO_PAD.encode(key.as_bytes()),
             name: name.map(str::to_owned),
             resumable: Some(resumable),
+            process,
         };
         let request =
             self.owner_request(Method::POST, &["api", "daemons", "register"])?.json(&register);
@@ -157,8 +174,18 @@ impl ControlPlane {
 
     /// Requests a new presence token for a daemon.
     pub async fn renew(&self, daemon: &DaemonId) -> Result<Registered, ControlError> {
+        self.renew_process(daemon, &RenewPresence::default()).await
+    }
+
+    /// Requests a new presence token for a daemon's process: it may have been replaced by another one
+    /// ([`ControlError::is_replaced`]), and may get another relay if it cannot reach its own.
+    pub async fn renew_process(
+        &self,
+        daemon: &DaemonId,
+        asked: &RenewPresence,
+    ) -> Result<Registered, ControlError> {
         let path = ["api", "daemons", daemon.as_str(), "presence"];
-        let answer = self.ask(self.owner_request(Method::POST, &path)?).await?;
+        let answer = self.ask(self.owner_request(Method::POST, &path)?.json(asked)).await?;
         self.relayed(answer, |done: &Registered| &done.relay_url)
     }
 

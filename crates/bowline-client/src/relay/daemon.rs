@@ -9,6 +9,8 @@
 //!   (SBRP-DAEMON-05). They do not outlive the process: after a restart the relay ends them at
 //!   once.
 //! - A daemon replaced by another process with the same identity waits until that one disconnects.
+//! - A daemon whose relay cannot be reached, or sends it away, is at another one as soon as the
+//!   control plane names one.
 
 mod device_keys;
 mod driver;
@@ -41,6 +43,8 @@ pub struct DaemonConfig {
     pub name: Option<String>,
     /// Whether sessions can be resumed after the connection is lost; normally true.
     pub resumable: bool,
+    /// The region in which it prefers a relay; by default the control plane decides.
+    pub region: Option<String>,
     /// The session limit; further clients are refused without a reason that they could see. 96 by default:
     /// more than a program serves, so that it can tell the others why.
     pub most_sessions: usize,
@@ -59,6 +63,7 @@ impl DaemonConfig {
             identity,
             name: None,
             resumable: true,
+            region: None,
             most_sessions: 96,
             liveness: LivenessConfig::default(),
             devices: None,

@@ -24,6 +24,8 @@ pub enum LossReason {
     Stuck,
     #[error("the relay closed the connection ({0})")]
     Closed(u16),
+    #[error("another process with this daemon's identity has taken its place")]
+    Replaced,
     #[error("the relay sent what is no frame: {0}")]
     Garbled(Violation),
     #[error("the relay says: {}", told(*.0))]

@@ -1,24 +1,30 @@
 //! Keeps a daemon connected: registers, connects, and waits between attempts.
+//!
+//! A relay that cannot be reached, or that sends the daemon away, is told to the control plane, which
+//! may name another one. That is tried at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_sbrp::api::{DeviceKey, Registered};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bowline_sbrp::api::{DeviceKey, MOST_UNREACHABLE, Registered};
 use bowline_sbrp::daemon::Daemon;
 use bowline_sbrp::id::DaemonId;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::device_keys::keep_told;
-use super::presence::{Presence, Registrar, keep_fresh};
+use super::presence::{Presence, Registrar, keep_fresh, replace};
 use super::sessions::DaemonSessions;
 use super::{DaemonClosed, DaemonConfig, DaemonEvent};
 use crate::relay::control_plane::ControlError;
-use crate::relay::random::dice;
+use crate::relay::random::{self, dice};
 use crate::relay::reasons::{LossReason, SessionEnd};
 use crate::relay::socket::RelaySocket;
-use crate::relay::{RECONNECT, REPLACED, STEADY, address};
+use crate::relay::{RECONNECT, REPLACED, RESTART, STEADY, address};
 
 /// The daemon's task, before its id is known.
 pub(super) struct DaemonDriver {
@@ -60,6 +66,9 @@ impl DaemonDriver {
             control: config.control.clone(),
             key: config.identity.public(),
             name: config.name.clone(),
+            // Without random bytes there is no handshake, either.
+            process: random::bytes::<16>().ok().map(|bytes| URL_SAFE_NO_PAD.encode(bytes)),
+            region: config.region.clone(),
         };
         let closed = match register(&registrar, &sink).await {
             Ok(presence) => {
@@ -92,6 +101,9 @@ async fn register(registrar: &Registrar, sink: &EventSink) -> Result<Presence, D
 /// How many failed status checks a replaced daemon tolerates before it reconnects anyway.
 const PATIENT_LOOKS: u32 = 20;
 
+/// How many other relays one attempt tries after the first.
+const MOST_MOVES: usize = 3;
+
 /// A registered daemon: connected, or about to reconnect.
 struct DaemonConnector {
     id: DaemonId,
@@ -102,6 +114,10 @@ struct DaemonConnector {
     presence: watch::Sender<Presence>,
     /// Another process was connected as this daemon: the sessions at the relay belong to that one.
     outlived: bool,
+    /// Notified when the control plane says that another process has taken this one's place.
+    replaced: Arc<Notify>,
+    /// Relays that could not be reached, or sent the daemon away, since it was online last.
+    unreachable: Vec<String>,
     sink: EventSink,
     _keeping: AbortOnDropHandle<()>,
     _telling: Option<AbortOnDropHandle<()>>,
@@ -124,7 +140,8 @@ impl DaemonConnector {
         let id = DaemonId::new(presence.registered.daemon_id.clone());
         sink.tell(DaemonEvent::Registered { daemon: id.clone() });
         let presence = watch::Sender::new(presence);
-        let keeping = keep_fresh(registrar.control.clone(), id.clone(), presence.clone());
+        let replaced = Arc::<Notify>::default();
+        let keeping = keep_fresh(registrar.clone(), presence.clone(), Arc::clone(&replaced));
         let DaemonConfig {
             identity,
             resumable,
@@ -159,6 +176,8 @@ impl DaemonConnector {
             replaced_wait,
             presence,
             outlived: false,
+            replaced,
+            unreachable: Vec::new(),
             sink,
             _keeping: AbortOnDropHandle::new(tokio::spawn(keeping)),
             _telling: telling,
@@ -190,8 +209,16 @@ impl DaemonConnector {
             let retry_in = RECONNECT.delay(attempt, dice());
             attempt = attempt.saturating_add(1);
             tracing::debug!(%reason, ?retry_in, "relay lost");
-            let closed_by_relay = matches!(reason, LossReason::Closed(_));
-            let replaced = reason == LossReason::Closed(REPLACED);
+            // A relay that restarts or is drained closes all: that says nothing of another process.
+            let closed_by_relay =
+                matches!(reason, LossReason::Closed(code) if code != RESTART) || is_fenced(&reason);
+            let replaced = reason == LossReason::Closed(REPLACED) || is_fenced(&reason);
+            if reason == LossReason::Closed(RESTART) {
+                self.cannot_reach_relay();
+            }
+            if is_fenced(&reason) {
+                self.outlive();
+            }
             self.sink.tell(DaemonEvent::Lost { reason, retry_in });
             if self.away(retry_in).await.is_none() {
                 return self.close(DaemonClosed::Stopped);
@@ -222,11 +249,24 @@ impl DaemonConnector {
                 told = true;
                 tracing::warn!("another process has this daemon's identity and is connected");
                 self.sink.tell(DaemonEvent::Replaced { look_in });
-                // The other process ended our sessions, as every newly started daemon does.
-                self.outlived = true;
-                self.sessions.forget(&SessionEnd::Left);
+                self.outlive();
             }
             self.away(look_in).await?;
+        }
+    }
+
+    /// Another process has this one's place, and ended its sessions, as every newly started daemon
+    /// does. This one has to register anew to take its place back.
+    fn outlive(&mut self) {
+        self.outlived = true;
+        self.sessions.forget(&SessionEnd::Left);
+    }
+
+    fn cannot_reach_relay(&mut self) {
+        let relay = self.presence.borrow().registered.relay_url.clone();
+        if !self.unreachable.contains(&relay) {
+            self.unreachable.truncate(MOST_UNREACHABLE - 1);
+            self.unreachable.push(relay);
         }
     }
 
@@ -243,27 +283,70 @@ impl DaemonConnector {
             (presence.is_over(), presence.resumable && !self.outlived)
         };
         if self.outlived || over {
-            if let Err(reason) = self.register_anew(resumable).await? {
+            if let Err(reason) = self.new_token(resumable).await? {
                 return Ok(Err(reason));
             }
             self.outlived = false;
+        } else if !self.unreachable.is_empty()
+            && let Err(reason) = self.ask_for_another_relay().await?
+        {
+            return Ok(Err(reason));
         }
-        let Registered { relay_url, presence_token, .. } =
-            self.presence.borrow().registered.clone();
-        let opening = RelaySocket::open(&relay_url, &presence_token);
-        let socket = self.sink.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
-        if let Err(LossReason::Refused(401 | 403)) = socket {
-            // The token may have been revoked, or the relay's keys changed.
-            if let Err(reason) = self.register_anew(resumable).await? {
-                return Ok(Err(reason));
+        let mut moves = 0;
+        loop {
+            let Registered { relay_url, presence_token, .. } =
+                self.presence.borrow().registered.clone();
+            let opening = RelaySocket::open(&relay_url, &presence_token);
+            let opened = self.sink.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
+            let reason = match opened {
+                Ok(socket) => {
+                    self.unreachable.clear();
+                    let relay = relay_url.parse().map(|url| address::host(&url));
+                    self.sink.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
+                    self.upgrade();
+                    return Ok(Ok(socket));
+                }
+                Err(reason) => reason,
+            };
+            match reason {
+                // The token may have been revoked, or the relay's keys changed.
+                LossReason::Refused(401 | 403) => {
+                    let renewed = self.new_token(resumable).await?;
+                    return Ok(Err(renewed.err().unwrap_or(reason)));
+                }
+                _ if is_fenced(&reason) || moves == MOST_MOVES => return Ok(Err(reason)),
+                _ => {}
+            }
+            moves += 1;
+            self.cannot_reach_relay();
+            match self.ask_for_another_relay().await? {
+                Ok(true) => {}
+                Ok(false) => return Ok(Err(reason)),
+                Err(reason) => return Ok(Err(reason)),
             }
         }
-        if socket.is_ok() {
-            let relay = relay_url.parse().map(|url| address::host(&url));
-            self.sink.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
-            self.upgrade();
+    }
+
+    /// Tells the control plane which relays cannot be reached; returns whether it names another one.
+    /// If it cannot be asked, the last one is tried again.
+    async fn ask_for_another_relay(&mut self) -> Result<Result<bool, LossReason>, DaemonClosed> {
+        let last = self.presence.borrow().clone();
+        let asking = self.registrar.renew(&last, None, &self.unreachable);
+        match self.sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
+            Ok(renewed) => {
+                let relay = renewed.registered.relay_url.clone();
+                let is_another = relay != last.registered.relay_url;
+                // There is nothing else: next time, all but this one are worth another try.
+                if self.unreachable.contains(&relay) {
+                    self.unreachable = vec![relay];
+                }
+                replace(&self.presence, renewed);
+                Ok(Ok(is_another))
+            }
+            Err(error) if error.is_replaced() => Ok(Err(LossReason::Replaced)),
+            Err(error) if error.may_pass() => Ok(Ok(false)),
+            Err(error) => Err(DaemonClosed::Control(error)),
         }
-        Ok(socket)
     }
 
     /// From now on there are sessions to resume: the next connection needs a token with the scope
@@ -275,9 +358,10 @@ impl DaemonConnector {
         let (registrar, presence) = (self.registrar.clone(), self.presence.clone());
         let upgrading = async move {
             for attempt in 0.. {
-                match registrar.register(true).await {
+                let last = presence.borrow().clone();
+                match registrar.renew(&last, Some(true), &[]).await {
                     Ok(made) => {
-                        presence.send_replace(made);
+                        replace(&presence, made);
                         return;
                     }
                     Err(error) if !error.may_pass() => return,
@@ -288,13 +372,22 @@ impl DaemonConnector {
         self._upgrading = Some(AbortOnDropHandle::new(tokio::spawn(upgrading)));
     }
 
-    async fn register_anew(&self, resumable: bool) -> Result<Result<(), LossReason>, DaemonClosed> {
-        let asking = self.registrar.register(resumable);
+    /// Requests a token in place of one that is no longer good. A process that was outlived registers,
+    /// which takes its place back; any other renews.
+    async fn new_token(&self, resumable: bool) -> Result<Result<(), LossReason>, DaemonClosed> {
+        let last = self.presence.borrow().clone();
+        let asking = async {
+            match self.outlived || last.registered.epoch == 0 {
+                true => self.registrar.register(resumable).await,
+                false => self.registrar.renew(&last, Some(resumable), &self.unreachable).await,
+            }
+        };
         match self.sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
             Ok(presence) if presence.registered.daemon_id == self.id.as_str() => {
-                self.presence.send_replace(presence);
+                replace(&self.presence, presence);
                 Ok(Ok(()))
             }
+            Err(error) if error.is_replaced() => Ok(Err(LossReason::Replaced)),
             // A different id would be a different daemon: handshakes are bound to the id.
             Ok(_) => Err(DaemonClosed::Control(ControlError::Unreadable)),
             Err(error) if error.may_pass() => Ok(Err(LossReason::Control(error))),
@@ -304,7 +397,12 @@ impl DaemonConnector {
 
     /// Serves one connection until it ends.
     async fn serve(&mut self, mut socket: RelaySocket) -> DaemonDisconnect {
-        match self.sessions.serve(&mut socket, &self.sink.stop).await {
+        let serving = self.sessions.serve(&mut socket, &self.sink.stop);
+        let served = tokio::select! {
+            served = serving => served,
+            () = self.replaced.notified() => Err(LossReason::Replaced),
+        };
+        match served {
             Ok(()) => {
                 socket.close().await;
                 DaemonDisconnect::Stopped
@@ -322,4 +420,10 @@ impl DaemonConnector {
         self.sessions.forget(&SessionEnd::Here);
         closed
     }
+}
+
+/// Whether another process has taken the daemon's place, and this one may not come back with its
+/// token.
+fn is_fenced(reason: &LossReason) -> bool {
+    matches!(reason, LossReason::Replaced | LossReason::Refused(409))
 }

@@ -6,17 +6,23 @@
 //! (SBRP-DAEMON-05, SBRP-RELAY-11). Once online, the daemon requests a token with that scope, for
 //! the next connection.
 //!
+//! A process registers once: with that it takes the daemon's place from any other process. Afterwards
+//! it renews, and learns by a refusal that another one has taken its place. A control plane that
+//! counts no epochs does not tell processes apart; there, a registration is a renewal with another
+//! scope.
+//!
 //! A token's age is counted from its arrival, on this machine's monotonic clock: the wall clocks of
 //! daemon and control plane need not agree. A connection outlives its token, so a failed renewal
 //! costs nothing until the next reconnect; it is retried until it succeeds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_sbrp::api::{DaemonStatus, Registered};
+use bowline_sbrp::api::{DaemonProcess, DaemonStatus, Registered, RenewPresence};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use bowline_sbrp::renewal;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::relay::RECONNECT;
@@ -58,12 +64,38 @@ pub(super) struct Registrar {
     pub(super) control: ControlPlane,
     pub(super) key: IdentityKey,
     pub(super) name: Option<String>,
+    /// The random name of this process.
+    pub(super) process: Option<String>,
+    pub(super) region: Option<String>,
 }
 
 impl Registrar {
     pub(super) async fn register(&self, resumable: bool) -> Result<Presence, ControlError> {
-        let registered = self.control.register(&self.key, self.name.as_deref(), resumable).await?;
-        Ok(Presence::new(registered, resumable))
+        let (name, process) = (self.name.as_deref(), self.process(&[]));
+        let made = self.control.register_process(&self.key, name, resumable, process).await?;
+        Ok(Presence::new(made, resumable))
+    }
+
+    /// A new token for the same process, with the scope of the last one or this one. `unreachable`
+    /// names relays that could not be reached.
+    pub(super) async fn renew(
+        &self,
+        last: &Presence,
+        resumable: Option<bool>,
+        unreachable: &[String],
+    ) -> Result<Presence, ControlError> {
+        let scope = resumable.unwrap_or(last.resumable);
+        if last.registered.epoch == 0 && last.resumable != scope {
+            return self.register(scope).await;
+        }
+        let daemon = DaemonId::new(last.registered.daemon_id.as_str());
+        let asked = RenewPresence { resumable, process: self.process(unreachable) };
+        Ok(Presence::new(self.control.renew_process(&daemon, &asked).await?, scope))
+    }
+
+    fn process(&self, unreachable: &[String]) -> DaemonProcess {
+        let (id, region) = (self.process.clone(), self.region.clone());
+        DaemonProcess { id, region, unreachable: unreachable.to_vec() }
     }
 
     /// Whether the relay has a connection of this daemon; `None` if that is unknown.
@@ -77,11 +109,23 @@ impl Registrar {
     }
 }
 
-/// Renews the token until this task is aborted.
+/// Replaces the presence, unless it is of an older epoch: requests may be answered out of order.
+pub(super) fn replace(presence: &watch::Sender<Presence>, new: Presence) {
+    presence.send_if_modified(|last| {
+        let is_later = new.registered.epoch >= last.registered.epoch;
+        if is_later {
+            *last = new;
+        }
+        is_later
+    });
+}
+
+/// Renews the token until this task is aborted. Notifies `replaced` when another process has taken
+/// the daemon's place.
 pub(super) async fn keep_fresh(
-    control: ControlPlane,
-    daemon: DaemonId,
+    registrar: Registrar,
     presence: watch::Sender<Presence>,
+    replaced: Arc<Notify>,
 ) {
     loop {
         let due = presence.borrow().renew_at();
@@ -92,14 +136,20 @@ pub(super) async fn keep_fresh(
             if presence.borrow().renew_at() > Instant::now() {
                 break;
             }
-            match control.renew(&daemon).await {
+            let last = presence.borrow().clone();
+            match registrar.renew(&last, None, &[]).await {
                 Ok(renewed) => {
                     tracing::debug!("presence renewed");
-                    // Keeps the scope of the latest registration, which may have changed meanwhile.
-                    presence.send_modify(|last| *last = Presence::new(renewed, last.resumable));
+                    // Keeps the scope of the latest token, which may have changed meanwhile.
+                    let resumable = presence.borrow().resumable;
+                    replace(&presence, Presence { resumable, ..renewed });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "presence not renewed");
+                    if error.is_replaced() {
+                        // Only of interest to a connection that there is now.
+                        replaced.notify_waiters();
+                    }
                     sleep(RECONNECT.delay(attempt, dice())).await;
                     attempt = attempt.saturating_add(1);
                 }
@@ -122,7 +172,18 @@ mod tests {
             relay_url: "wss://relay.example/relay".into(),
             issued_at,
             expires_at,
+            epoch: 0,
         }
+    }
+
+    #[test]
+    fn a_late_answer_of_an_older_epoch_changes_nothing() {
+        let of = |epoch| Presence::new(Registered { epoch, ..registered(0, 60) }, true);
+        let presence = watch::Sender::new(of(7));
+        replace(&presence, of(6));
+        assert_eq!(presence.borrow().registered.epoch, 7);
+        replace(&presence, of(8));
+        assert_eq!(presence.borrow().registered.epoch, 8);
     }
 
     #[tokio::test(start_paused = true)]

@@ -184,7 +184,7 @@ impl Control {
         self.tokens.lock().unwrap().push(presence_token.clone());
         let expires_at = 1000 + self.token_life.load(Ordering::SeqCst);
         let relay_url = self.relay_url();
-        Registered { daemon_id, presence_token, relay_url, issued_at: 1000, expires_at }
+        Registered { daemon_id, presence_token, relay_url, issued_at: 1000, expires_at, epoch: 0 }
     }
 
     fn relay_url(&self) -> String {
