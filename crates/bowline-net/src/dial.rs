@@ -145,7 +145,8 @@ fn status(head: &[u8]) -> Option<u16> {
 }
 
 /// Tries the addresses of a host one after the other.
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+/// A TCP connection without a proxy, for targets that a person named: the first address that answers.
+pub async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for address in lookup_host((host, port)).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };

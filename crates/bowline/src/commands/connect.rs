@@ -9,6 +9,7 @@ use bowline_client::relay::tunnel::{
     API, Connected, ForwardNotice, Forwarding, Pings, TunnelClient, TunnelNotice, forward,
     forward_stdio,
 };
+use bowline_net::loopback;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -57,6 +58,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
         Failure::new(format!("cannot listen on {address}: {error}"))
             .hint("choose another port with --listen")
     })?;
+    loopback::without_pacing(&listener, address.ip());
     if !address.ip().is_loopback() {
         note!("warning: anyone who can reach {address} can reach the daemon's service");
     }

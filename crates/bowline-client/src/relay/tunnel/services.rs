@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bowline_net::dial;
 use bowline_sbrp::tunnel::ResetReason;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -57,9 +59,9 @@ impl Services for TcpTargets {
         let Some(target) = self.0.get(&service) else {
             return stream.refuse(ResetReason::NotOffered);
         };
-        let connected = match timeout(CONNECT_PATIENCE, TcpStream::connect(target)).await {
+        let connected = match timeout(CONNECT_PATIENCE, connect(target)).await {
             Ok(connected) => connected,
-            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
         match connected {
             Ok(tcp) => {
@@ -73,6 +75,12 @@ impl Services for TcpTargets {
             }
         }
     }
+}
+
+async fn connect(target: &str) -> io::Result<TcpStream> {
+    let address = target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = address.ok_or(io::ErrorKind::InvalidInput)?;
+    dial::tcp(host.trim_matches(['[', ']']), port).await
 }
 
 /// Sends everything back.
