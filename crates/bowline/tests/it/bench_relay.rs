@@ -48,3 +48,18 @@ fn an_unknown_part_of_the_bench_is_named() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("there is no part `speed`"), "{said}");
 }
+
+#[test]
+fn a_tunnel_is_measured_beside_a_forwarder_and_from_far_away() {
+    let output = bowline()
+        .args(["bench", "relay", "--json", "--only", "tunnel", "--seconds", "1"])
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["ratios"]["tunnel_vs_tcp"].as_f64().unwrap() > 0.0, "{report}");
+    let ssh = &report["ratios"]["tunnel_vs_ssh"];
+    assert!(ssh.is_null() || ssh.as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["figures"]["tunnel_100ms_mb_per_s"].as_f64().unwrap() > 0.0, "{report}");
+}
