@@ -56,7 +56,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let outcome = runtime.block_on(run(cli));
+    let outcome = runtime.block_on(async {
+        let outcome = run(cli).await;
+        via::close_all().await;
+        outcome
+    });
     // A blocking read of stdin cannot be interrupted; its thread must not delay the exit.
     runtime.shutdown_background();
     match outcome {

@@ -3,6 +3,8 @@
 //! SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal was closed) ask for a graceful stop. A second
 //! Ctrl-C asks to stop at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
@@ -19,6 +21,16 @@ pub(crate) enum StopSignal {
     Terminate,
 }
 
+impl StopSignal {
+    /// The exit code of a process that it killed.
+    pub(crate) fn exit_code(self) -> i32 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
 /// Installed handlers. A signal between [`StopSignals::install`] and the first wait is not lost.
 #[derive(Debug)]
 pub(crate) struct StopSignals {
@@ -31,6 +43,13 @@ impl StopSignals {
     /// To be called before a server reports ready: a supervisor may send SIGTERM right after, and
     /// without a handler that would skip the graceful shutdown.
     pub(crate) fn install() -> Result<Self, Failure> {
+        HANDLED.store(true, Ordering::Relaxed);
+        Self::beside_the_command()
+    }
+
+    /// For a part of the program that has something to finish when a signal comes. It has to end the
+    /// process then, unless the command handles signals itself ([`is_handled`]).
+    pub(crate) fn beside_the_command() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind)
                 .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))
@@ -67,6 +86,13 @@ impl StopSignals {
         self.interrupt.recv().await;
     }
 }
+
+/// Whether the command stops by itself when a signal comes.
+pub(crate) fn is_handled() -> bool {
+    HANDLED.load(Ordering::Relaxed)
+}
+
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the parent has set SIGHUP to be ignored, as `nohup` does. A handler would undo that.
 fn is_hangup_ignored() -> bool {

@@ -1,20 +1,37 @@
 //! The way of a command to a gateway through a relay: a tunnel, and a socket file that leads into it.
 //!
 //! A socket file in a private folder and not a local port: only its owner can connect to it, and who
-//! connects acts as the device. It lasts as long as the command.
+//! connects acts as the device. It lasts as long as the command, whose end tells the daemon that the
+//! tunnel is needed no more ([`close_all`]): otherwise it would be kept for minutes.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use bowline_client::relay::tunnel::{HTTP, TunnelClient, TunnelNotice, forward_unix};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::cli::relay_ends::ControlArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::reach::{self, Reach};
+use crate::signals::{self, StopSignals};
 use crate::terminal::{self, note, printable};
+
+/// The tunnels that are open, or saying goodbye.
+static OPEN: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
+/// Cancelled when the process is about to end.
+static ENDING: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
+
+/// Closes every way in good order. To be called before the process ends.
+pub(crate) async fn close_all() {
+    ENDING.cancel();
+    OPEN.close();
+    let _ = tokio::time::timeout(GOODBYE, OPEN.wait()).await;
+}
 
 /// An open way. It ends when this is dropped.
 #[derive(Debug)]
@@ -22,7 +39,7 @@ pub(crate) struct Via {
     name: String,
     socket: PathBuf,
     states: tokio::sync::Mutex<mpsc::Receiver<WayState>>,
-    _tunnel: AbortOnDropHandle<()>,
+    _closing: DropGuard,
     _forwarding: AbortOnDropHandle<()>,
     _folder: TempDir,
 }
@@ -63,11 +80,13 @@ impl Via {
         })?;
         let forwarding = forward_unix(listener, tunnel.opener(), HTTP);
         let (tell, states) = mpsc::channel(STATES);
+        let stop = ENDING.child_token();
+        OPEN.spawn(watch(tunnel, tell, stop.clone(), StopSignals::beside_the_command()?));
         Ok(Self {
             name: printable(name),
             socket,
             states: tokio::sync::Mutex::new(states),
-            _tunnel: AbortOnDropHandle::new(tokio::spawn(watch(tunnel, tell))),
+            _closing: stop.drop_guard(),
             _forwarding: AbortOnDropHandle::new(tokio::spawn(forwarding)),
             _folder: folder,
         })
@@ -104,8 +123,26 @@ fn remove_leftovers() {
 }
 
 /// Keeps the tunnel and tells of its states. Those that nobody asks for are dropped.
-async fn watch(mut tunnel: TunnelClient, tell: mpsc::Sender<WayState>) {
-    while let Some(notice) = tunnel.next().await {
+async fn watch(
+    mut tunnel: TunnelClient,
+    tell: mpsc::Sender<WayState>,
+    stop: CancellationToken,
+    mut signals: StopSignals,
+) {
+    loop {
+        let notice = tokio::select! {
+            notice = tunnel.next() => notice,
+            () = stop.cancelled() => return tunnel.close().await,
+            signal = signals.next() => {
+                if signals::is_handled() {
+                    continue;
+                }
+                tunnel.close().await;
+                // As if there were no handler: the command knows nothing of signals.
+                std::process::exit(signal.exit_code());
+            }
+        };
+        let Some(notice) = notice else { return };
         let state = match notice {
             TunnelNotice::Closed(closed) => {
                 let _ = tell.send(WayState::Closed(closed.into())).await;
@@ -125,3 +162,5 @@ async fn watch(mut tunnel: TunnelClient, tell: mpsc::Sender<WayState>) {
 
 const PREFIX: &str = "bowline-via-";
 const STATES: usize = 16;
+/// How long all goodbyes may take.
+const GOODBYE: Duration = Duration::from_secs(5);

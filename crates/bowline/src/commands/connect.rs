@@ -18,7 +18,7 @@ use crate::cli::relay_ends::ConnectArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::reach::Reach;
 use crate::settings::Settings;
-use crate::signals::StopSignals;
+use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{self, note, printable, say};
 use crate::{logging, reach};
 
@@ -32,25 +32,42 @@ pub(crate) async fn run(args: ConnectArgs) -> Result<ExitCode, Failure> {
         Some(address) => Some(bind(address).await?),
         None => None,
     };
+    let mut signals = StopSignals::install()?;
     let Reach { config, identity } = reach;
     let daemon = config.daemon.as_str().to_owned();
     let mut tunnel = TunnelClient::connect(config, identity);
-    let waiting = reach::connected(&mut tunnel, args.approve_new_key.is_some());
+    // Forwarding goes on until it is stopped; what measures or approves has an end of its own.
+    let stopped = match listener.is_some() || args.stdio {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(STOPPED_AT_ONCE),
+    };
+    let done = tokio::select! {
+        done = work(args, daemon, listener, &mut tunnel) => done.map(|()| ExitCode::SUCCESS),
+        () = signals.stop() => Ok(stopped),
+    };
+    // However it ended: the daemon would keep the tunnel for a device that comes back.
+    tunnel.close().await;
+    done
+}
+
+async fn work(
+    args: ConnectArgs,
+    daemon: String,
+    listener: Option<TcpListener>,
+    tunnel: &mut TunnelClient,
+) -> Result<(), Failure> {
+    let waiting = reach::connected(tunnel, args.approve_new_key.is_some());
     let connected = terminal::waiting("waiting for the daemon", waiting).await?;
     let output = ConnectOutput { json: args.json, name: args.daemon, daemon };
-    let done = match (listener, args.stdio, args.ping) {
-        (Some(listener), ..) => {
-            output.listening(&listener, args.service, &mut tunnel, connected).await
-        }
-        (None, true, _) => output.stdio(args.service, &mut tunnel, connected).await,
-        (None, false, true) => output.ping(&tunnel, connected, args.count).await,
+    match (listener, args.stdio, args.ping) {
+        (Some(listener), ..) => output.listening(&listener, args.service, tunnel, connected).await,
+        (None, true, _) => output.stdio(args.service, tunnel, connected).await,
+        (None, false, true) => output.ping(tunnel, connected, args.count).await,
         (None, false, false) => {
             output.approved(&connected);
             Ok(())
         }
-    };
-    tunnel.close().await;
-    done.map(|()| ExitCode::SUCCESS)
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
@@ -133,7 +150,6 @@ impl ConnectOutput {
         self.connected(&connected, address, &service);
         let tell = |notice| self.forwarded(&notice);
         let forwarding = forward(listener, tunnel.opener(), &service, Forwarding::default(), tell);
-        let mut signals = StopSignals::install()?;
         let mut forwarding = std::pin::pin!(forwarding);
         loop {
             tokio::select! {
@@ -146,7 +162,6 @@ impl ConnectOutput {
                     Some(notice) => self.notice(&notice),
                     None => return Ok(()),
                 },
-                () = signals.stop() => return Ok(()),
             }
         }
     }
@@ -160,7 +175,6 @@ impl ConnectOutput {
         let service = service(asked, &connected)?;
         self.first_use(&connected);
         let opener = tunnel.opener();
-        let mut signals = StopSignals::install()?;
         let mut forwarding = std::pin::pin!(forward_stdio(&opener, &service));
         loop {
             tokio::select! {
@@ -171,7 +185,6 @@ impl ConnectOutput {
                     // If the whole tunnel ended, that says more.
                     return Err(closed_soon(tunnel).await.unwrap_or(cut_off));
                 }
-                () = signals.stop() => return Ok(()),
                 notice = tunnel.next() => match notice {
                     Some(TunnelNotice::Closed(closed)) => return Err(closed.into()),
                     // Standard output belongs to the service.

@@ -3,6 +3,7 @@
 
 mod canary;
 pub(crate) mod gateway;
+mod goodbye;
 mod keys;
 mod losses;
 mod pairing;

@@ -140,12 +140,16 @@ impl<'a> ClientConnection<'a> {
                     }
                     self.handle(ClientInput::Tick, socket).await?;
                 }
-                () = self.driver.stop.cancelled() => return Err(STOPPED),
+                () = self.driver.stop.cancelled() => {
+                    self.leave(socket).await?;
+                    return Err(STOPPED);
+                }
             }
         }
     }
 
-    /// The program dropped its handle. Messages it sent before are sent first.
+    /// The program dropped its handle, or stops. Messages it sent before are sent first: a goodbye is
+    /// the last of them.
     async fn leave(&mut self, socket: &RelaySocket) -> Result<(), ClientDisconnect> {
         while self.machine.is_active()
             && let Some((_, sent, _)) = &mut self.feed

@@ -212,10 +212,14 @@ impl Drop for HeldTunnel {
         let served = table.open.get_mut(&self.key).filter(|_| !self.session.is_cancelled());
         let Some(served) = served else { return };
         if !self.core.is_closed() {
+            tracing::debug!("a tunnel waits for its client");
             served.idle_since = Some(Instant::now());
             drop(table);
             self.tunnels.wait_for_session(self.key, self.session.clone());
-        } else if let Some(served) = table.open.remove(&self.key)
+            return;
+        }
+        tracing::debug!("a tunnel was closed");
+        if let Some(served) = table.open.remove(&self.key)
             && self.core.streams() > 0
         {
             self.tunnels.linger(&served);
