@@ -1,7 +1,8 @@
 //! Files that only their owner may read: keys, an identity's seed, exported conversations.
 //!
 //! Apart, so that all such files have the same guarantees: mode 0600, written atomically, and
-//! flushed to disk before the call returns.
+//! flushed to disk before the call returns. A file of the user's own choice that is there already keeps
+//! its mode ([`replace_as_is`]): whoever may read it was decided by its owner.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -104,6 +105,43 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     sync_folder(path).map_err(failed)
 }
 
+/// As [`replace`], for a file that the user named: one that exists keeps its mode, and a new one is
+/// private. The owner's group is kept where the system allows it.
+pub fn replace_as_is(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let failed = FileError::io("write", path);
+    let draft = Draft::write(path, bytes)?;
+    keep_mode(path, &draft.0).map_err(&failed)?;
+    std::fs::rename(&draft.0, path).map_err(&failed)?;
+    sync_folder(path).map_err(failed)
+}
+
+/// Gives a new file the mode of the one that it is about to replace, if there is one.
+pub fn keep_mode(replaced: &Path, new: &Path) -> io::Result<()> {
+    let there = match std::fs::metadata(replaced) {
+        Ok(there) if there.is_file() => there,
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        // Before the mode: rights of a group are for the group that had them. Nobody but root may give a
+        // file to a group that they are not in; then the group gets no rights.
+        let same_group = std::fs::metadata(new)?.gid() == there.gid()
+            || std::os::unix::fs::chown(new, None, Some(there.gid())).is_ok();
+        let mut mode = there.permissions();
+        if !same_group {
+            use std::os::unix::fs::PermissionsExt as _;
+            mode.set_mode(mode.mode() & !0o070);
+        }
+        std::fs::set_permissions(new, mode)
+    }
+    #[cfg(not(unix))]
+    std::fs::set_permissions(new, there.permissions())
+}
+
 /// Waits for an exclusive lock on the file, released when dropped.
 pub fn lock(path: &Path) -> Result<File, FileError> {
     let failed = FileError::io("lock", path);
@@ -198,6 +236,27 @@ mod tests {
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         replace(&path, b"three").unwrap();
         assert_eq!(read(&path, 4), Err(FileError::TooLarge { path }));
+    }
+
+    #[test]
+    fn a_file_of_the_users_choice_keeps_its_mode_and_a_new_one_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("export.json");
+        replace_as_is(&path, b"one").unwrap();
+        assert_eq!(mode(&path), 0o600);
+        for kept in [0o644, 0o640, 0o600, 0o604] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(kept)).unwrap();
+            replace_as_is(&path, b"two").unwrap();
+            assert_eq!((mode(&path), std::fs::read(&path).unwrap()), (kept, b"two".to_vec()));
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        replace_as_is(&link, b"three").unwrap();
+        assert_eq!((mode(&path), std::fs::read(&path).unwrap()), (0o604, b"three".to_vec()));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
+        // A secret of the program's own is private whatever it was before.
+        replace(&path, b"secret").unwrap();
+        assert_eq!(mode(&path), 0o600);
     }
 
     #[test]

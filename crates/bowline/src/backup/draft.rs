@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use bowline_net::private_file;
+
 use super::BackupError;
 
 /// What a folder of a backup in the making has in it.
@@ -65,12 +67,15 @@ impl BackupDraft {
         self.folder.join("archive")
     }
 
-    /// Gives the archive its name, in one step. An existing file is replaced only if `force`.
+    /// Gives the archive its name, in one step. An existing file is replaced only if `force`, and its
+    /// mode is kept.
     pub(crate) fn publish(self, target: &Path, force: bool) -> Result<(), BackupError> {
         let failed = BackupError::io("write", target);
         let archive = self.archive();
         let linked = match force {
-            true => fs::rename(&archive, target),
+            // Whoever may read the old one was decided by its owner.
+            true => private_file::keep_mode(target, &archive)
+                .and_then(|()| fs::rename(&archive, target)),
             // A rename would replace a file that has appeared meanwhile.
             false => match fs::hard_link(&archive, target) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -170,11 +175,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("b.tar");
         fs::write(&target, "old").unwrap();
+        fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
         for (force, kept) in [(false, "old"), (true, "new")] {
             let draft = BackupDraft::begin(&target).unwrap();
             fs::write(draft.archive(), "new").unwrap();
             assert_eq!(draft.publish(&target, force).is_ok(), force);
             assert_eq!(fs::read_to_string(&target).unwrap(), kept);
+            assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o640, "it keeps its mode");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
     }

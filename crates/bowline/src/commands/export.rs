@@ -63,14 +63,14 @@ pub(super) async fn export(
         let export = exported["export_id"].as_str().unwrap_or_default();
         let path = format!("/v1/sbp/sessions/{id}/exports/{export}/bundle");
         let bundle = api.send(Method::GET, &path, None).await?;
-        write_private(file, &bundle)?;
+        write_bundle(file, &bundle)?;
         exported["file"] = json!(file);
     }
     Ok(exported)
 }
 
-/// Writes the bundle to a file that only its owner can read.
-fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+/// Writes the bundle to a file: one that is there keeps its mode, a new one only its owner can read.
+fn write_bundle(path: &Path, text: &str) -> Result<(), Failure> {
     let elsewhere = |error: String| Failure::new(error).hint("choose another place with --out");
     // Replacing a pipe or a terminal by a file would lose the output.
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
@@ -81,7 +81,7 @@ fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Err(elsewhere(format!("there is no folder {}", folder.display())));
     }
-    let written = private_file::replace(path, text.as_bytes());
+    let written = private_file::replace_as_is(path, text.as_bytes());
     written.map_err(|error| elsewhere(error.to_string()))
 }
 

@@ -374,6 +374,25 @@ async fn a_file_with_a_byte_order_mark_can_be_inspected_and_imported() {
 }
 
 #[tokio::test]
+async fn an_export_onto_a_file_keeps_its_mode_and_a_new_one_is_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    let source = session_of(&world.gateway.say(None, "echo 1").await);
+    let bundle = world.folder.path().join("trip.sbp.json");
+    let mode = || std::fs::metadata(&bundle).unwrap().permissions().mode() & 0o777;
+    let export = ["export", &source, "--out", bundle.to_str().unwrap()];
+    for expected in [0o600, 0o644, 0o640] {
+        if expected != 0o600 {
+            std::fs::write(&bundle, "old").unwrap();
+            std::fs::set_permissions(&bundle, std::fs::Permissions::from_mode(expected)).unwrap();
+        }
+        assert!(world.run(&world.gateway.url, &export).status.success());
+        assert_eq!(mode(), expected);
+        assert!(std::fs::read_to_string(&bundle).unwrap().contains("bundle_cid"));
+    }
+}
+
+#[tokio::test]
 async fn a_strangers_file_cannot_play_with_the_terminal() {
     let world = World::new();
     let url = &world.gateway.url;
