@@ -11,6 +11,7 @@ mod interference;
 mod pauses;
 mod peers;
 mod quiet;
+mod relays;
 mod sessions;
 mod wire;
 mod world;

@@ -7,6 +7,7 @@ mod files;
 mod fuzz;
 mod guesses;
 mod registration;
+mod relays;
 mod revocation;
 mod rotation;
 mod secrets;

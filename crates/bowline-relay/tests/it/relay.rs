@@ -12,6 +12,7 @@ mod peer;
 mod pings;
 mod revoked;
 mod server;
+mod several;
 mod stop;
 mod tls;
 mod tokens;

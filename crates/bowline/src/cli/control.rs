@@ -18,6 +18,7 @@ Examples:
   bowline control run --relay-url wss://relay.example.org/relay --issuer https://control.example.org
   bowline control user add alice
   bowline control daemon list --json
+  bowline control relay add eu-1 wss://eu-1.example.org/relay --region eu
   bowline control rotate")]
 pub(crate) struct ControlArgs {
     /// The control plane's data folder [default: `control` in bowline's data folder]
@@ -43,7 +44,8 @@ pub(crate) struct ControlServeArgs {
     /// [default: http://<listen>]
     #[arg(long, value_name = "URL")]
     pub(crate) issuer: Option<String>,
-    /// The relay's address, where daemons and clients connect
+    /// The relay's address, where daemons and clients connect while no relays are added with
+    /// `bowline control relay add`
     #[arg(long, value_name = "URL")]
     pub(crate) relay_url: url::Url,
     /// The relay's region, if it has one
@@ -72,6 +74,9 @@ pub(crate) enum ControlCommand {
     /// List or revoke daemons
     #[command(subcommand)]
     Daemon(DaemonCommand),
+    /// Add, list, drain or remove relays
+    #[command(subcommand)]
+    Relay(RelayCommand),
     /// Sign tokens with the next key; tokens already issued stay valid until they expire
     #[command(
         after_help = "Examples:\n  bowline control rotate\n  bowline control rotate --compromised"
@@ -123,4 +128,44 @@ pub(crate) enum DaemonCommand {
         after_help = "Example:\n  bowline control daemon revoke 7b1e4a52-0c1f-4a0e-9f0a-3d1c2b4a5e6f"
     )]
     Revoke { id: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RelayCommand {
+    /// Add a relay, or put a drained one back into service. With the first one, `--relay-url` of the
+    /// control plane counts only for daemons that registered before
+    #[command(after_help = "\
+Examples:
+  bowline control relay add eu-1 wss://eu-1.example.org/relay --region eu
+  bowline control relay add here ws://127.0.0.1:8090/relay")]
+    Add {
+        name: String,
+        /// Where daemons and clients connect: wss://HOST/relay
+        url: url::Url,
+        /// The relay's region. Daemons that prefer it get this relay, and their tokens name it
+        #[arg(long, value_name = "NAME")]
+        region: Option<String>,
+    },
+    /// List relays, and how many daemons each has
+    #[command(after_help = "Example:\n  bowline control relay list --json")]
+    List,
+    /// Give a relay no more daemons, and have it hand over those it has
+    #[command(after_help = "Example:\n  bowline control relay drain eu-1")]
+    Drain {
+        name: String,
+        /// Also if it is the last active relay: its daemons are then cut off
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove a relay that is drained, or has no daemons
+    #[command(after_help = "\
+Examples:
+  bowline control relay remove eu-1
+  bowline control relay remove eu-1 --force")]
+    Remove {
+        name: String,
+        /// Also while daemons use it
+        #[arg(long)]
+        force: bool,
+    },
 }

@@ -49,6 +49,9 @@ pub(crate) struct DaemonArgs {
     /// The daemon's name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Prefer a relay in this region, if the control plane has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
     /// The data folder, where the daemon's identity key and its paired devices are stored
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

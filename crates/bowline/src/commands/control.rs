@@ -2,6 +2,7 @@
 
 mod audit;
 mod daemon;
+mod relay;
 mod rotate;
 mod serve;
 mod user;
@@ -29,6 +30,7 @@ pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
         ControlCommand::Run(serve) => serve::run(*serve, data, args.json).await,
         ControlCommand::User(command) => user::run(&data, command, args.json),
         ControlCommand::Daemon(command) => daemon::run(&data, command, args.json),
+        ControlCommand::Relay(command) => relay::run(&data, command, args.json),
         ControlCommand::Rotate { compromised } => rotate::run(&data, compromised, args.json),
         ControlCommand::Audit { limit } => audit::run(&data, limit, args.json),
     }
@@ -105,9 +107,11 @@ pub(super) fn metrics_access(key_file: Option<&Path>) -> Result<MetricsAccess, F
 fn undone(error: registry::Error, data: &Path) -> Failure {
     use registry::Error;
     let kind = match &error {
-        Error::NoUser | Error::NoDaemon => FailureKind::NotFound,
-        Error::NameTaken => FailureKind::Refused,
-        Error::BadName => FailureKind::Usage,
+        Error::NoUser | Error::NoDaemon | Error::NoRelay => FailureKind::NotFound,
+        Error::NameTaken | Error::RelayTaken | Error::LastRelay | Error::RelayInUse(_) => {
+            FailureKind::Refused
+        }
+        Error::BadName | Error::BadRelayName | Error::BadRelayUrl => FailureKind::Usage,
         _ => FailureKind::Failed,
     };
     let failure = Failure::new(&error).kind(kind);
@@ -117,6 +121,18 @@ fn undone(error: registry::Error, data: &Path) -> Failure {
             .hint("choose another name, or make another key with `bowline control user key NAME`"),
         Error::BadName => failure.hint("for example: bowline control user add alice"),
         Error::NoDaemon => failure.hint("`bowline control daemon list` lists all daemons"),
+        Error::NoRelay => failure.hint("`bowline control relay list` lists all relays"),
+        Error::RelayTaken => failure
+            .hint("choose another name; to change a relay's address, drain and remove it first"),
+        Error::BadRelayName | Error::BadRelayUrl => {
+            failure.hint("for example: bowline control relay add eu-1 wss://eu-1.example.org/relay")
+        }
+        Error::LastRelay => {
+            failure.hint("add another with `bowline control relay add NAME URL`, or say --force")
+        }
+        Error::RelayInUse(_) => {
+            failure.hint("drain it first with `bowline control relay drain NAME`, or say --force")
+        }
         Error::Database(_) => failure.hint(format!("check the disk and {}", data.display())),
         _ => failure,
     }

@@ -42,6 +42,7 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     let server = TunnelServer::new(tunnels);
     let mut config = DaemonConfig::new(control, identity);
     config.name = args.name.clone();
+    config.region = args.region.clone();
     config.devices = Some(book);
     let mut daemon = RelayDaemon::start(config);
     let mut output = DaemonOutput { about, args: &args };

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bowline_client::relay::{ControlError, ControlPlane};
 use bowline_sbrp::api::{
     DaemonStatus, DaemonView, DeviceKey, OpenDeviceSession, OpenSession, Refusal, RefusalDetail,
-    Register, Registered, SessionOpened, SetDevices,
+    Register, Registered, RenewPresence, SessionOpened, SetDevices,
 };
 use bowline_sbrp::device_auth::{DeviceRequest, Unproven};
 use bowline_sbrp::id::{DaemonId, SessionId};
@@ -44,6 +44,14 @@ pub(crate) struct Control {
     pub(crate) broken: AtomicU16,
     /// Says this instead of the relay's address.
     pub(crate) relay_url: Mutex<Option<String>>,
+    /// A second relay, to which a daemon is sent that cannot reach the first.
+    pub(crate) second: Mutex<Option<Arc<Relay>>>,
+    /// Whether the daemons are at the second.
+    pub(crate) at_second: AtomicBool,
+    /// The epoch of presences; 0: it counts none.
+    pub(crate) epoch: AtomicU64,
+    /// The process that registered last.
+    process: Mutex<Option<String>>,
     /// Everything given out that must not be seen elsewhere.
     pub(crate) tokens: Mutex<Vec<String>>,
 }
@@ -66,6 +74,10 @@ impl Control {
             blind: AtomicBool::new(false),
             broken: AtomicU16::new(0),
             relay_url: Mutex::new(None),
+            second: Mutex::default(),
+            at_second: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            process: Mutex::default(),
             tokens: Mutex::default(),
         });
         let accepting = Arc::clone(&control);
@@ -120,9 +132,25 @@ impl Control {
                 let entry = daemons.entry(register.identity_public_key);
                 let id = entry.or_insert((id, register.name)).0.clone();
                 self.resumable.store(register.resumable == Some(true), Ordering::SeqCst);
+                *self.process.lock().unwrap() = register.process.id;
+                self.next_epoch();
                 (200, json(&self.registered(id)))
             }
             ("POST", ["api", "daemons", id, "presence"]) => {
+                let asked = RenewPresence::read(body).unwrap();
+                let counts = self.epoch.load(Ordering::SeqCst) > 0;
+                if counts && asked.process.id != *self.process.lock().unwrap() {
+                    return refuse(409, RefusalDetail::REPLACED);
+                }
+                if let Some(resumable) = asked.resumable {
+                    self.resumable.store(resumable, Ordering::SeqCst);
+                }
+                if asked.process.unreachable.contains(&self.relay_url())
+                    && self.second.lock().unwrap().is_some()
+                {
+                    self.at_second.fetch_xor(true, Ordering::SeqCst);
+                    self.next_epoch();
+                }
                 self.renewals.fetch_add(1, Ordering::SeqCst);
                 (200, json(&self.registered((*id).to_owned())))
             }
@@ -183,12 +211,25 @@ impl Control {
         let presence_token = format!("daemon:{daemon_id}:presence-{serial}:{resumable}");
         self.tokens.lock().unwrap().push(presence_token.clone());
         let expires_at = 1000 + self.token_life.load(Ordering::SeqCst);
-        let relay_url = self.relay_url();
-        Registered { daemon_id, presence_token, relay_url, issued_at: 1000, expires_at, epoch: 0 }
+        let (relay_url, epoch) = (self.relay_url(), self.epoch.load(Ordering::SeqCst));
+        Registered { daemon_id, presence_token, relay_url, issued_at: 1000, expires_at, epoch }
+    }
+
+    fn next_epoch(&self) {
+        let next = |epoch| if epoch == 0 { None } else { Some(epoch + 1) };
+        let _ = self.epoch.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+    }
+
+    /// The relay where the daemons are.
+    fn relay(&self) -> Arc<Relay> {
+        match &*self.second.lock().unwrap() {
+            Some(second) if self.at_second.load(Ordering::SeqCst) => Arc::clone(second),
+            _ => Arc::clone(&self.relay),
+        }
     }
 
     fn relay_url(&self) -> String {
-        self.relay_url.lock().unwrap().clone().unwrap_or_else(|| self.relay.url())
+        self.relay_url.lock().unwrap().clone().unwrap_or_else(|| self.relay().url())
     }
 
     fn views(&self) -> Vec<DaemonView> {
@@ -196,7 +237,7 @@ impl Control {
         let view = |(key, (id, name)): (&String, &(String, Option<String>))| DaemonView {
             id: id.clone(),
             identity_public_key: key.clone(),
-            status: match self.relay.is_online(id) {
+            status: match self.relay().is_online(id) {
                 _ if self.blind.load(Ordering::SeqCst) => DaemonStatus::Unknown,
                 true => DaemonStatus::Online,
                 false => DaemonStatus::Offline,

@@ -27,7 +27,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    async fn open(world: &World, forwarding: Forwarding) -> Self {
+    pub(super) async fn open(world: &World, forwarding: Forwarding) -> Self {
         Self::over(world.tunnel(), forwarding).await
     }
 
@@ -68,14 +68,14 @@ impl Port {
         TcpStream::connect(&self.address).await.unwrap()
     }
 
-    async fn told(&mut self, what: &str) {
+    pub(super) async fn told(&mut self, what: &str) {
         let looking = async { while self.events.recv().await.unwrap() != what {} };
         within(what, looking).await;
     }
 }
 
 /// Sends everything back as it comes, then ends.
-async fn echo() -> String {
+pub(super) async fn echo() -> String {
     serve(|mut tcp| async move {
         let (mut from, mut to) = tcp.split();
         tokio::io::copy(&mut from, &mut to).await?;
@@ -99,7 +99,7 @@ async fn serve<F: Future<Output = io::Result<()>> + Send>(
     address
 }
 
-async fn round_trip(tcp: &mut TcpStream, text: &[u8]) {
+pub(super) async fn round_trip(tcp: &mut TcpStream, text: &[u8]) {
     tcp.write_all(text).await.unwrap();
     let mut heard = vec![0; text.len()];
     within("the echo", tcp.read_exact(&mut heard)).await.unwrap();

@@ -124,6 +124,14 @@ impl Relay {
         }
     }
 
+    /// Every connection of that kind is closed with this code.
+    pub(crate) fn close(&self, role: Role, code: u16) {
+        let state = self.state.lock().unwrap();
+        for (_, out) in state.connections.values().filter(|(one, _)| *one == role) {
+            let _ = out.send(Out::Close(code));
+        }
+    }
+
     /// All connections break off, and nothing is remembered.
     pub(crate) fn restart(&self) {
         let mut state = self.state.lock().unwrap();

@@ -116,6 +116,22 @@ impl Issuer {
         self.publish_revoked(serde_json::to_vec(&revocation::RevocationList::of(&ids)).unwrap());
     }
 
+    /// Publishes which relays are drained.
+    pub(crate) fn drain(&self, relays: &[&str]) {
+        let list = revocation::RevocationList::default().with_draining(relays.iter().copied());
+        self.publish_revoked(serde_json::to_vec(&list).unwrap());
+    }
+
+    /// A daemon's token of this epoch.
+    pub(crate) fn daemon_of(&self, daemon: &str, epoch: u64) -> String {
+        self.signer("a").presence(&PresenceGrant { epoch, ..self.presence(daemon) })
+    }
+
+    /// A client's token for a presence of this epoch.
+    pub(crate) fn client_of(&self, daemon: &str, session: u64, epoch: u64) -> String {
+        self.signer("a").session(&SessionGrant { epoch, ..self.session(daemon, session) })
+    }
+
     /// Publishes that the tokens of this user issued up to then are no longer good.
     pub(crate) fn end_tokens(&self, user: &str, until: u64) {
         let list = revocation::RevocationList::default().with_users([(user, until)]);

@@ -41,7 +41,8 @@ fn list(daemons: &[DaemonRecord], json: bool) {
             json!({ "id": daemon.id, "owner": daemon.owner, "name": daemon.name,
                     "fingerprint": daemon.identity.fingerprint().to_string(),
                     "created_at": daemon.created_at, "presence_at": daemon.presence_at,
-                    "presence_until": daemon.presence_until, "revoked_at": daemon.revoked_at })
+                    "presence_until": daemon.presence_until, "revoked_at": daemon.revoked_at,
+                    "relay": daemon.relay.as_ref().map(|relay| &relay.name) })
         });
         return say!("{}", Value::Array(daemons.collect()));
     }
@@ -60,10 +61,11 @@ fn list(daemons: &[DaemonRecord], json: bool) {
                 daemon.id.clone(),
                 daemon.owner.clone(),
                 printable(name),
+                daemon.relay.as_ref().map_or("-".into(), |relay| relay.name.clone()),
                 when(daemon.presence_at),
                 state,
             ]
         })
         .collect();
-    show!("{}", table(["DAEMON", "OWNER", "NAME", "LAST PRESENCE", "STATE"], &rows));
+    show!("{}", table(["DAEMON", "OWNER", "NAME", "RELAY", "LAST PRESENCE", "STATE"], &rows));
 }
