@@ -18,7 +18,7 @@ const NOUNS: [(&str, &[&str]); 5] = [
     ("gateway", &["run"]),
     ("relay", &["run"]),
     ("daemon", &["run"]),
-    ("control", &["run", "user", "daemon", "rotate", "audit"]),
+    ("control", &["run", "user", "daemon", "relay", "rotate", "audit"]),
     ("daemons", &["list", "revoke", "rename"]),
 ];
 

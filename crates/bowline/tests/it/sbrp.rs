@@ -8,5 +8,6 @@ mod keys;
 mod losses;
 mod pairing;
 mod refusals;
+mod several_relays;
 mod tunnel;
 pub(crate) mod world;

@@ -158,7 +158,7 @@ impl World {
         let listen = format!("127.0.0.1:{}", free_port());
         let control = start_control(folder.path(), &listen, port, log);
         let url = control.line()["url"].as_str().unwrap().to_owned();
-        let relay = start_relay(port, &url, log);
+        let relay = start_relay(port, &url, &[], log);
         let mut world = Self { folder, control, relay, key: String::new(), url, port, log };
         let added = world.control(&["user", "add", "alice", "--json"]);
         let added: Value = serde_json::from_slice(&added.stdout).unwrap();
@@ -189,7 +189,13 @@ impl World {
 
     /// Starts the relay again, on the same port.
     pub(crate) fn restart_relay(&mut self) {
-        self.relay = start_relay(self.port, &self.url, self.log);
+        self.relay = start_relay(self.port, &self.url, &[], self.log);
+    }
+
+    /// Starts another relay with these flags; returns it with its port.
+    pub(crate) fn another_relay(&self, flags: &[&str]) -> (Program, u16) {
+        let port = free_port();
+        (start_relay(port, &self.url, flags, self.log), port)
     }
 
     /// The data folder of the daemon or client with this name.
@@ -278,10 +284,10 @@ fn start_control(folder: &Path, listen: &str, relay: u16, log: Option<&'static s
     Program::start(with_log(command, log))
 }
 
-fn start_relay(port: u16, issuer: &str, log: Option<&'static str>) -> Program {
+fn start_relay(port: u16, issuer: &str, flags: &[&str], log: Option<&'static str>) -> Program {
     let mut command = bowline();
     let listen = format!("127.0.0.1:{port}");
-    command.args(["relay", "run", "--json", "--listen", &listen, "--issuer", issuer]);
+    command.args(["relay", "run", "--json", "--listen", &listen, "--issuer", issuer]).args(flags);
     let relay = Program::start(with_log(command, log));
     assert_eq!(relay.line()["url"], format!("ws://{listen}/relay"));
     relay
