@@ -201,6 +201,51 @@ fn what_goes_wrong_is_said_with_a_way_out() {
 }
 
 #[test]
+fn relays_are_added_listed_drained_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let (_, talk) = says(data, &["relay", "add", "eu-1", "wss://eu-1.example/relay"]);
+    assert!(talk.contains("--name eu-1"), "{talk}");
+    let added =
+        json_of(data, &["relay", "add", "eu-2", "wss://eu-2.example/relay", "--region", "eu"]);
+    let expected = json!({ "name": "eu-2", "url": "wss://eu-2.example/relay", "region": "eu" });
+    assert_eq!(added, expected);
+    let (table, _) = says(data, &["relay", "list"]);
+    let words = |line: usize| -> Vec<String> {
+        table.lines().nth(line).unwrap().split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(words(0), ["RELAY", "ADDRESS", "REGION", "DAEMONS", "STATE"]);
+    assert_eq!(words(1), ["eu-1", "wss://eu-1.example/relay", "-", "0", "active"]);
+    assert_eq!(words(2), ["eu-2", "wss://eu-2.example/relay", "eu", "0", "active"]);
+    says(data, &["relay", "drain", "eu-1"]);
+    let list = json_of(data, &["relay", "list"]);
+    assert!(list[0]["drained_at"].is_u64() && list[1]["drained_at"].is_null(), "{list}");
+    says(data, &["relay", "remove", "eu-1"]);
+    assert_eq!(json_of(data, &["relay", "list"]).as_array().unwrap().len(), 1);
+    insta::assert_snapshot!(fails(data, &["relay", "drain", "eu-1"]), @r"
+    exit code 4
+    error: there is no such relay
+
+    hint: `bowline control relay list` lists all relays
+    ");
+    insta::assert_snapshot!(fails(data, &["relay", "add", "eu-2", "wss://x.example/relay"]), @r"
+    exit code 3
+    error: there is a relay of that name or address
+
+    hint: choose another name; to change a relay's address, drain and remove it first
+    ");
+    insta::assert_snapshot!(fails(data, &["relay", "add", "x", "ws://x.example/relay"]), @r"
+    exit code 2
+    error: a relay's address begins with wss://, or ws:// on this machine
+
+    hint: for example: bowline control relay add eu-1 wss://eu-1.example.org/relay
+    ");
+    let events = json_of(data, &["audit"]);
+    let events: Vec<_> = events.as_array().unwrap().iter().map(|row| &row["event"]).collect();
+    assert_eq!(events, ["relay_removed", "relay_draining", "relay_added", "relay_added"]);
+}
+
+#[test]
 fn a_server_that_is_told_to_stop_stops() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(folder.path());

@@ -86,6 +86,7 @@ fn sbrp_peer_01_a_revoked_device_is_cut_off_within_five_seconds() {
     assert_eq!(phone.ended().code(), Some(3), "{}", phone.said());
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(exchange(other, b"still").unwrap(), b"still", "the other device goes on");
+    assert_eq!(world.pairs(), 1, "and no session of the revoked one stays at the relay");
     // The control plane gives it no tokens any more either.
     let begun = Instant::now();
     loop {

@@ -198,6 +198,17 @@ impl World {
         (start_relay(port, &self.url, flags, self.log), port)
     }
 
+    /// How many sessions the relay has.
+    pub(crate) fn pairs(&self) -> u64 {
+        let mut stream = dial(SocketAddr::from(([127, 0, 0, 1], self.port)));
+        let request = "GET /metrics HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        let pairs = page.lines().filter(|line| line.starts_with("bowline_relay_pairs{"));
+        pairs.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    }
+
     /// The data folder of the daemon or client with this name.
     pub(crate) fn home(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
