@@ -19,16 +19,18 @@ mod keys;
 mod relays;
 mod retention;
 mod schema;
+mod terms;
 mod users;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use super::api_key::KeyHash;
 pub use audit::{AuditEvent, Record};
-pub use daemons::{DaemonRecord, Listed, NewDaemons, PresenceTerms, Renewed, SessionTerms};
+pub use daemons::{DaemonRecord, Listed};
 pub use file::{FILE, RegistryOpenError};
 pub use keys::{Replaced, Rotated, Signing};
 pub use relays::{AssignedRelay, Configured, RelayRecord};
+pub use terms::{NewDaemons, PresenceTerms, Renewed, SessionTerms};
 pub use users::{RevokedUser, User};
 
 /// An open connection to the registry.

@@ -3,12 +3,14 @@
 //! A relay that cannot be reached, or that sends the daemon away, is told to the control plane, which
 //! may name another one. That is tried at once.
 
+mod opening;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_sbrp::api::{DeviceKey, MOST_UNREACHABLE, Registered};
+use bowline_sbrp::api::DeviceKey;
 use bowline_sbrp::daemon::Daemon;
 use bowline_sbrp::id::DaemonId;
 use tokio::sync::{Notify, mpsc, watch};
@@ -17,14 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::device_keys::keep_told;
-use super::presence::{Presence, Registrar, keep_fresh, replace};
+use super::presence::{Presence, Registrar, keep_fresh};
 use super::sessions::DaemonSessions;
 use super::{DaemonClosed, DaemonConfig, DaemonEvent};
-use crate::relay::control_plane::ControlError;
 use crate::relay::random::{self, dice};
 use crate::relay::reasons::{LossReason, SessionEnd};
 use crate::relay::socket::RelaySocket;
-use crate::relay::{RECONNECT, REPLACED, RESTART, STEADY, address};
+use crate::relay::{RECONNECT, REPLACED, RESTART, STEADY};
 
 /// The daemon's task, before its id is known.
 pub(super) struct DaemonDriver {
@@ -100,9 +101,6 @@ async fn register(registrar: &Registrar, sink: &EventSink) -> Result<Presence, D
 
 /// How many failed status checks a replaced daemon tolerates before it reconnects anyway.
 const PATIENT_LOOKS: u32 = 20;
-
-/// How many other relays one attempt tries after the first.
-const MOST_MOVES: usize = 3;
 
 /// A registered daemon: connected, or about to reconnect.
 struct DaemonConnector {
@@ -262,137 +260,10 @@ impl DaemonConnector {
         self.sessions.forget(&SessionEnd::Left);
     }
 
-    fn cannot_reach_relay(&mut self) {
-        let relay = self.presence.borrow().registered.relay_url.clone();
-        if !self.unreachable.contains(&relay) {
-            self.unreachable.truncate(MOST_UNREACHABLE - 1);
-            self.unreachable.push(relay);
-        }
-    }
-
     /// Waits without a connection. `None` if stopped.
     async fn away(&mut self, time: Duration) -> Option<()> {
         let waiting = self.sessions.away(Instant::now() + time);
         self.sink.stop.run_until_cancelled(waiting).await
-    }
-
-    /// Connects, with a token that has not expired by our clock.
-    async fn open(&mut self) -> Result<Result<RelaySocket, LossReason>, DaemonClosed> {
-        let (over, resumable) = {
-            let presence = self.presence.borrow();
-            (presence.is_over(), presence.resumable && !self.outlived)
-        };
-        if self.outlived || over {
-            if let Err(reason) = self.new_token(resumable).await? {
-                return Ok(Err(reason));
-            }
-            self.outlived = false;
-        } else if !self.unreachable.is_empty()
-            && let Err(reason) = self.ask_for_another_relay().await?
-        {
-            return Ok(Err(reason));
-        }
-        let mut moves = 0;
-        loop {
-            let Registered { relay_url, presence_token, .. } =
-                self.presence.borrow().registered.clone();
-            let opening = RelaySocket::open(&relay_url, &presence_token);
-            let opened = self.sink.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
-            let reason = match opened {
-                Ok(socket) => {
-                    self.unreachable.clear();
-                    let relay = relay_url.parse().map(|url| address::host(&url));
-                    self.sink.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
-                    self.upgrade();
-                    return Ok(Ok(socket));
-                }
-                Err(reason) => reason,
-            };
-            match reason {
-                // The token may have been revoked, or the relay's keys changed.
-                LossReason::Refused(401 | 403) => {
-                    let renewed = self.new_token(resumable).await?;
-                    return Ok(Err(renewed.err().unwrap_or(reason)));
-                }
-                _ if is_fenced(&reason) || moves == MOST_MOVES => return Ok(Err(reason)),
-                _ => {}
-            }
-            moves += 1;
-            self.cannot_reach_relay();
-            match self.ask_for_another_relay().await? {
-                Ok(true) => {}
-                Ok(false) => return Ok(Err(reason)),
-                Err(reason) => return Ok(Err(reason)),
-            }
-        }
-    }
-
-    /// Tells the control plane which relays cannot be reached; returns whether it names another one.
-    /// If it cannot be asked, the last one is tried again.
-    async fn ask_for_another_relay(&mut self) -> Result<Result<bool, LossReason>, DaemonClosed> {
-        let last = self.presence.borrow().clone();
-        let asking = self.registrar.renew(&last, None, &self.unreachable);
-        match self.sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
-            Ok(renewed) => {
-                let relay = renewed.registered.relay_url.clone();
-                let is_another = relay != last.registered.relay_url;
-                // There is nothing else: next time, all but this one are worth another try.
-                if self.unreachable.contains(&relay) {
-                    self.unreachable = vec![relay];
-                }
-                replace(&self.presence, renewed);
-                Ok(Ok(is_another))
-            }
-            Err(error) if error.is_replaced() => Ok(Err(LossReason::Replaced)),
-            Err(error) if error.may_pass() => Ok(Ok(false)),
-            Err(error) => Err(DaemonClosed::Control(error)),
-        }
-    }
-
-    /// From now on there are sessions to resume: the next connection needs a token with the scope
-    /// `session:resume`.
-    fn upgrade(&mut self) {
-        if !self.resumable || self.presence.borrow().resumable {
-            return;
-        }
-        let (registrar, presence) = (self.registrar.clone(), self.presence.clone());
-        let upgrading = async move {
-            for attempt in 0.. {
-                let last = presence.borrow().clone();
-                match registrar.renew(&last, Some(true), &[]).await {
-                    Ok(made) => {
-                        replace(&presence, made);
-                        return;
-                    }
-                    Err(error) if !error.may_pass() => return,
-                    Err(_) => sleep(RECONNECT.delay(attempt, dice())).await,
-                }
-            }
-        };
-        self._upgrading = Some(AbortOnDropHandle::new(tokio::spawn(upgrading)));
-    }
-
-    /// Requests a token in place of one that is no longer good. A process that was outlived registers,
-    /// which takes its place back; any other renews.
-    async fn new_token(&self, resumable: bool) -> Result<Result<(), LossReason>, DaemonClosed> {
-        let last = self.presence.borrow().clone();
-        let asking = async {
-            match self.outlived || last.registered.epoch == 0 {
-                true => self.registrar.register(resumable).await,
-                false => self.registrar.renew(&last, Some(resumable), &self.unreachable).await,
-            }
-        };
-        match self.sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
-            Ok(presence) if presence.registered.daemon_id == self.id.as_str() => {
-                replace(&self.presence, presence);
-                Ok(Ok(()))
-            }
-            Err(error) if error.is_replaced() => Ok(Err(LossReason::Replaced)),
-            // A different id would be a different daemon: handshakes are bound to the id.
-            Ok(_) => Err(DaemonClosed::Control(ControlError::Unreadable)),
-            Err(error) if error.may_pass() => Ok(Err(LossReason::Control(error))),
-            Err(error) => Err(DaemonClosed::Control(error)),
-        }
     }
 
     /// Serves one connection until it ends.

@@ -10,7 +10,8 @@ use bowline_sbrp::device_auth::VerifiedRequest;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::audit::{self, AuditEvent};
-use super::daemons::{SessionTerms, own, session_terms};
+use super::daemons::{own, session_terms};
+use super::terms::SessionTerms;
 use super::users::{KeyOwner, caller};
 use super::{Error, KeyHash, Registry, Result};
 
