@@ -30,6 +30,8 @@ fmt:
 lint:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --package bowline-sbrp --all-targets --no-default-features --features rustcrypto -- -D warnings
+	$(CARGO) clippy --package bowline-client --all-targets --no-default-features --features surface -- -D warnings
+	$(CARGO) clippy --package bowline-client --all-targets --no-default-features --features relay -- -D warnings
 
 unit:
 	@mkdir -p target && rm -f target/not-run

@@ -21,15 +21,20 @@ mod blocking;
 mod client;
 mod control_plane;
 mod daemon;
+#[cfg(feature = "files")]
 mod device_file;
 mod devices;
+#[cfg(feature = "files")]
 mod identity_file;
+#[cfg(feature = "files")]
 mod known;
 mod liveness;
+mod pins;
 mod random;
 mod reasons;
 mod session;
 mod socket;
+mod tokens;
 pub mod tunnel;
 
 use std::time::Duration;
@@ -39,15 +44,18 @@ use bowline_net::backoff::Backoff;
 pub use client::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
 pub use control_plane::{ControlError, ControlPlane};
 pub use daemon::{DaemonClosed, DaemonConfig, DaemonEvent, RelayDaemon};
+#[cfg(feature = "files")]
 pub use device_file::{CODE_LIFE, DeviceFile, DeviceFileError, ListedDevice};
 pub use devices::{BookError, DeviceBook, MOST_PAIRED, PairError, PairedDevice, WaitingCode};
+#[cfg(feature = "files")]
 pub use identity_file::{IdentityError, load_or_create};
-pub use known::{
-    KnownDaemon, KnownDaemons, KnownError, KnownPairing, NewPairing, OtherDaemon, PendingPairing,
-};
+#[cfg(feature = "files")]
+pub use known::{KnownDaemon, KnownDaemons, KnownPairing, NewPairing, PendingPairing};
 pub use liveness::LivenessConfig;
+pub use pins::{KnownError, MemoryPins, OtherDaemon, PinStore};
 pub use reasons::{LossReason, SessionEnd};
 pub use session::{SendError, Session};
+pub use tokens::{PresenceTokens, SessionTokens};
 
 /// The back-off before a reconnect. A person waits at the other end: after an outage, nobody waits for much
 /// longer than this.

@@ -27,6 +27,7 @@ pub struct Register {
     /// Whether sessions can be resumed after the daemon's connection is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumable: Option<bool>,
+    /// The process that registers.
     #[serde(flatten)]
     pub process: DaemonProcess,
 }
@@ -52,6 +53,7 @@ pub struct RenewPresence {
     /// Whether sessions can be resumed from now on; as before if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumable: Option<bool>,
+    /// The process that asks.
     #[serde(flatten)]
     pub process: DaemonProcess,
 }
@@ -66,12 +68,15 @@ impl std::fmt::Debug for Register {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Registered {
+    /// The daemon's id.
     pub daemon_id: String,
+    /// The token for the daemon's own connection.
     pub presence_token: String,
     /// The relay URL that the daemon connects to: `wss://host/relay`.
     pub relay_url: String,
     /// When the token was issued and when it expires, in seconds since 1970.
     pub issued_at: u64,
+    /// When the token expires.
     pub expires_at: u64,
     /// The epoch of the presence, which the token names, too. 0: the control plane counts none.
     #[serde(default)]
@@ -88,9 +93,13 @@ impl std::fmt::Debug for Registered {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonView {
+    /// The daemon's id.
     pub id: String,
+    /// The daemon's id.
     pub identity_public_key: String,
+    /// Whether it is connected.
     pub status: DaemonStatus,
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -98,9 +107,13 @@ pub struct DaemonView {
 /// Whether a daemon is connected to the relay. Unknown when the relay cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum DaemonStatus {
+    /// Connected.
     Online,
+    /// Not connected.
     Offline,
+    /// The relay could not be asked.
     #[serde(other)]
     Unknown,
 }
@@ -108,12 +121,14 @@ pub enum DaemonStatus {
 /// The body of `PATCH /api/daemons/{id}`: what of the daemon is to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rename {
+    /// The new name.
     pub name: String,
 }
 
 /// The answer to `GET /status` at a relay. Any valid token for the daemon authorizes the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayStatus {
+    /// Whether the token's daemon is connected.
     pub daemon: DaemonStatus,
 }
 
@@ -122,6 +137,7 @@ pub struct RelayStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenSession {
+    /// The daemon to open a session with.
     pub daemon_id: String,
 }
 
@@ -131,6 +147,7 @@ pub struct OpenSession {
 pub struct SessionOpened {
     /// The relay URL that the client connects to: `wss://host/relay`.
     pub relay_url: String,
+    /// The token for one connection.
     pub token: String,
     /// The session id of the token, so that clients need not parse tokens.
     pub session_id: String,
@@ -148,9 +165,11 @@ impl std::fmt::Debug for SessionOpened {
 /// "…"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
+    /// What is wrong.
     pub error: RefusalDetail,
 }
 
+/// What a control plane says when it refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalDetail {
     /// A machine-readable code: `unauthorized`, `forbidden`, `not_found`, `invalid_request`,

@@ -26,13 +26,16 @@ use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
 use crate::time::Instant;
 
+/// What happens to a client.
 #[derive(Debug)]
 pub enum ClientInput {
     /// The program requests a session, or the back-off delay has passed.
     Connect,
     /// The relay accepted the connection with a token for this session.
     Opened {
+        /// The session of the token.
         session: SessionId,
+        /// A fresh key pair for the handshake.
         ephemeral: Ephemeral,
     },
     /// The relay could not be reached.
@@ -42,10 +45,14 @@ pub enum ClientInput {
     /// The connection of this session is lost. The event is ignored for any session but the current
     /// one.
     Lost {
+        /// The session of the token.
         session: SessionId,
     },
+    /// The program sends a message.
     Send(Plaintext),
+    /// The program closes the client.
     Close,
+    /// The time of [`Client::deadline`] has come.
     Tick,
 }
 
@@ -56,30 +63,40 @@ pub enum ClientAction {
     Connect,
     /// As `Connect`, after a back-off delay.
     ConnectLater,
+    /// Send this frame, as one message of the WebSocket.
     Send(Bytes),
     /// Also cancels a connection attempt in progress.
     CloseSocket,
     /// The daemon proved this identity: pin it (SBRP-CLIENT-01).
     Pin(VerifiedIdentity),
+    /// The handshake is done; a proof inside the session is bound to this.
     Established(ChannelBinding),
+    /// A message for the program.
     Deliver(Opened),
+    /// Tell the program.
     Show(Notice),
     /// A message was refused, or the session failed. If the session is over, `CloseSocket` follows
     /// (SBRP-SDK-01).
     Refused(SdkCode),
     /// Messages that were never sent, for the program to send again or to drop.
     Unsent(Vec<Plaintext>),
+    /// The client is over, until a person or the program acts.
     Failed(ClientFailure),
 }
 
 /// A state change to show to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
+    /// The daemon is disconnected; messages are queued.
     Paused,
+    /// The daemon is back and has not said yet whether it resumes the session.
     Pending,
+    /// The session goes on with the same keys.
     Resumed,
     /// The relay discarded a message that was in flight when the daemon disconnected.
     Discarded,
+    /// The relay sent this code.
     Told(Code),
 }
 
@@ -88,10 +105,13 @@ pub enum Notice {
 pub enum ClientFailure {
     /// Show both fingerprints; continue only if the user approves the new key (SBRP-CLIENT-02).
     KeyChanged(KeyChange),
+    /// The handshake failed.
     Sdk(SdkCode),
+    /// The relay refuses, and a new attempt would not help.
     Relay(Code),
 }
 
+/// A client of one daemon.
 #[derive(Debug)]
 pub struct Client {
     daemon: DaemonId,
@@ -100,10 +120,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// A client that is not connected yet.
     pub fn new(daemon: DaemonId, trust: Trust) -> Self {
         Self { daemon, trust, state: ClientState::Idle }
     }
 
+    /// What follows from an input. An input that does not fit the state changes nothing.
     pub fn handle(
         &mut self,
         event: ClientInput,

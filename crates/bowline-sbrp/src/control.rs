@@ -7,24 +7,43 @@
 
 /// A code that a relay sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ControlCode {
+    /// The token is not valid.
     Unauthorized,
+    /// The token is valid and does not permit this.
     Forbidden,
+    /// There is no such daemon.
     DaemonNotFound,
+    /// The daemon is not connected.
     DaemonOffline,
+    /// There is no such session.
     SessionNotFound,
+    /// The session is over.
     SessionExpired,
+    /// A message is not one frame.
     MalformedFrame,
+    /// A payload is longer than it may be.
     PayloadTooLarge,
+    /// A frame has an unknown type.
     InvalidFrameType,
+    /// A frame has a session id where it may not, or none where it must.
     InvalidSessionId,
+    /// A frame of a type that its sender may not send.
     DisallowedSender,
+    /// The relay failed.
     InternalError,
+    /// Too many messages or connections: they are delayed.
     RateLimited,
+    /// The receiver does not read fast enough.
     Backpressure,
+    /// To a client: its daemon is disconnected.
     SessionPaused,
+    /// To a client: its daemon goes on with the session.
     SessionResumed,
+    /// To a daemon: its client is gone.
     SessionEnded,
+    /// To a client: its daemon is back and has not said yet whether it resumes the session.
     SessionPending,
 }
 
@@ -40,7 +59,9 @@ pub enum Scope {
 /// The role of the endpoint of a relay's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// One session with one daemon.
     Client,
+    /// Many sessions.
     Daemon,
 }
 
@@ -53,6 +74,7 @@ enum After {
 }
 
 impl ControlCode {
+    /// All codes, in the order of their numbers.
     pub const ALL: [ControlCode; 18] = {
         use ControlCode::*;
         [
@@ -107,6 +129,7 @@ impl ControlCode {
         self.row().0
     }
 
+    /// The protocol's name.
     pub const fn name(self) -> &'static str {
         self.row().1
     }
@@ -116,6 +139,7 @@ impl ControlCode {
         matches!(self.row().2, After::Close)
     }
 
+    /// What it refers to.
     pub const fn scope(self) -> Scope {
         self.row().3
     }
@@ -133,11 +157,14 @@ impl ControlCode {
 /// A code as decoded from a frame. A newer relay may send unknown codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
+    /// A code of this version.
     Known(ControlCode),
+    /// The number of a code that this version does not know.
     Unknown(u16),
 }
 
 impl Code {
+    /// The code with this number.
     pub fn from_wire(number: u16) -> Self {
         ControlCode::ALL
             .into_iter()
@@ -145,6 +172,7 @@ impl Code {
             .map_or(Self::Unknown(number), Self::Known)
     }
 
+    /// The number on the wire.
     pub fn to_wire(self) -> u16 {
         match self {
             Self::Known(code) => code.to_wire(),
@@ -163,15 +191,22 @@ impl Code {
 
 /// A code that an endpoint reports to its own user. Never on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SdkCode {
+    /// The daemon shows another identity key than the pinned one. The client stops.
     IdentityKeyChanged,
+    /// The handshake is malformed or its signature does not hold. The session is closed.
     HandshakeFailed,
+    /// The handshake was not done in time. The session is closed.
     HandshakeTimeout,
+    /// A message was not sealed by the peer, or was changed. The session is closed.
     DecryptFailed,
+    /// A message was here before, or the numbers are used up. The message is rejected.
     SequenceError,
 }
 
 impl SdkCode {
+    /// All codes, in the order of their numbers.
     pub const ALL: [SdkCode; 5] = [
         SdkCode::IdentityKeyChanged,
         SdkCode::HandshakeFailed,
@@ -180,10 +215,12 @@ impl SdkCode {
         SdkCode::SequenceError,
     ];
 
+    /// The number that programs are told.
     pub const fn number(self) -> u16 {
         self.row().0
     }
 
+    /// The protocol's name.
     pub const fn name(self) -> &'static str {
         self.row().1
     }

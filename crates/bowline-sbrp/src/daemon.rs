@@ -28,38 +28,50 @@ use crate::impossible::Impossible;
 use crate::sealed::{Opened, Plaintext};
 use crate::time::Instant;
 
+/// What happens to a daemon.
 #[derive(Debug)]
 pub enum DaemonInput {
     /// The relay accepted the connection.
     Connected,
+    /// The connection to the relay is lost.
     Disconnected,
+    /// A frame from the relay.
     Frame(Frame),
     /// The program accepts an offered session.
     Answer {
+        /// The session.
         session: SessionId,
+        /// A fresh key pair for the handshake.
         ephemeral: Ephemeral,
     },
     /// The program sends a message.
     Send {
+        /// The session.
         session: SessionId,
+        /// The message.
         plaintext: Plaintext,
     },
     /// The program closes or refuses a session.
     Close {
+        /// The session.
         session: SessionId,
+        /// Why.
         reason: Reason,
     },
     /// The daemon stops: every session is closed with reason `shutdown` (SBRP-DAEMON-06).
     Stop,
+    /// The time of [`Daemon::deadline`] has come.
     Tick,
 }
 
 /// Actions must be executed in order.
 #[derive(Debug)]
 pub enum DaemonAction {
+    /// Send this frame, as one message of the WebSocket.
     Send(Bytes),
     /// A client requests a session: answer or close it before the handshake deadline.
     Offer(SessionId),
+    /// Tell the program of a session.
     Session(SessionId, Progress),
     /// The relay sent this control code about the connection.
     Told(Code),
@@ -68,10 +80,13 @@ pub enum DaemonAction {
 /// What the program is told about a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
+    /// The handshake is done; a proof inside the session is bound to this.
     Established(ChannelBinding),
+    /// A message for the program.
     Deliver(Opened),
     /// The connection is lost; the session waits for the reconnect.
     Suspended,
+    /// The connection is back, and the session goes on with the same keys.
     Resumed,
     /// A message was refused; the session continues (SBRP-SDK-01).
     Refused(SdkCode),
@@ -79,6 +94,7 @@ pub enum Progress {
     Ended(Option<SdkCode>),
 }
 
+/// A daemon and its sessions.
 #[derive(Debug)]
 pub struct Daemon {
     id: DaemonId,
@@ -113,6 +129,7 @@ impl Daemon {
         self
     }
 
+    /// What follows from an input. An input that does not fit the state changes nothing.
     pub fn handle(
         &mut self,
         input: DaemonInput,
@@ -226,6 +243,7 @@ impl Daemon {
         self.sessions.values().filter_map(DaemonSession::deadline).min()
     }
 
+    /// A session that is not over.
     pub fn session(&self, id: SessionId) -> Option<&DaemonSession> {
         self.sessions.get(&id)
     }

@@ -25,10 +25,13 @@ const SIGNED: &[u8] = b"sbrp-device-session-v1";
 /// A device's request for a session token, not verified yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeviceRequest {
+    /// The daemon to open a session with.
     pub daemon: DaemonId,
+    /// The device's key.
     pub key: IdentityKey,
     /// In seconds since 1970.
     pub signed_at: u64,
+    /// Over daemon and time.
     pub signature: [u8; 64],
 }
 
@@ -41,19 +44,24 @@ pub struct VerifiedRequest {
 
 /// Why a request proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unproven {
+    /// It was signed more than [`MAX_SKEW`] seconds before or after the time given.
     #[error("the request was signed more than {MAX_SKEW} s before or after this server's time")]
     ClockSkew,
+    /// The request's signature is wrong.
     #[error("the request's signature is wrong")]
     Signature,
 }
 
 impl DeviceRequest {
+    /// A request of this device. The time is in seconds since 1970.
     pub fn sign(device: &IdentitySecret, daemon: &DaemonId, signed_at: u64) -> Self {
         let signature = device.sign(&digest(daemon, signed_at));
         Self { daemon: daemon.clone(), key: device.public(), signed_at, signature }
     }
 
+    /// Checks time and signature; `now` is in seconds since 1970.
     pub fn verify(self, now: u64) -> Result<VerifiedRequest, Unproven> {
         if self.signed_at.abs_diff(now) > MAX_SKEW {
             return Err(Unproven::ClockSkew);
@@ -72,10 +80,12 @@ impl fmt::Debug for DeviceRequest {
 }
 
 impl VerifiedRequest {
+    /// The daemon to open a session with.
     pub fn daemon(&self) -> &DaemonId {
         &self.daemon
     }
 
+    /// The device that asks.
     pub fn device(&self) -> &IdentityKey {
         &self.device
     }

@@ -24,13 +24,45 @@ use crate::id::SessionId;
 /// A whole frame. Payloads are parsed, except those that are encrypted or part of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    HandshakeInit { session: SessionId, payload: Bytes },
-    HandshakeAccept { session: SessionId, payload: Bytes },
-    Data { session: SessionId, payload: Bytes },
-    Signal { session: SessionId, signal: Signal },
+    /// The client's half of the handshake.
+    HandshakeInit {
+        /// The session.
+        session: SessionId,
+        /// The client's ephemeral key.
+        payload: Bytes,
+    },
+    /// The daemon's half of the handshake.
+    HandshakeAccept {
+        /// The session.
+        session: SessionId,
+        /// The daemon's identity and ephemeral keys, and its signature.
+        payload: Bytes,
+    },
+    /// A sealed message.
+    Data {
+        /// The session.
+        session: SessionId,
+        /// Nonce, ciphertext and tag.
+        payload: Bytes,
+    },
+    /// A daemon's word about a session.
+    Signal {
+        /// The session.
+        session: SessionId,
+        /// What it says.
+        signal: Signal,
+    },
+    /// Asks for a Pong.
     Ping(PingPayload),
+    /// The answer to a Ping, with the same bytes.
     Pong(PingPayload),
-    Control { session: Option<SessionId>, control: Control },
+    /// A code of the relay.
+    Control {
+        /// The session that it is about; `None`: the connection.
+        session: Option<SessionId>,
+        /// The code, and perhaps a text.
+        control: Control,
+    },
 }
 
 impl Frame {

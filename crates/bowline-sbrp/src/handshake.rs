@@ -30,15 +30,21 @@ const ACCEPT_LEN: usize = 128;
 
 /// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandshakeError {
+    /// The handshake message does not have its fixed size.
     #[error("the handshake message does not have its fixed size")]
     Malformed,
+    /// The daemon shows another identity key than the pinned one.
     #[error("the daemon shows another identity key than the pinned one")]
     KeyChanged(KeyChange),
+    /// The daemon's identity key is not fit to vouch for anything.
     #[error("the daemon's identity key is not fit to vouch for anything")]
     UnfitIdentity,
+    /// The daemon's signature does not hold.
     #[error("the daemon's signature does not hold")]
     BadSignature,
+    /// The peer's ephemeral key leads to no secret.
     #[error("the peer's ephemeral key leads to no secret")]
     WeakEphemeral,
 }

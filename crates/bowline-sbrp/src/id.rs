@@ -21,6 +21,7 @@ impl SessionId {
         NonZeroU64::new(value).map(Self)
     }
 
+    /// The id in a frame's header.
     pub fn to_wire(self) -> u64 {
         self.0.get()
     }
@@ -59,10 +60,12 @@ impl FromStr for SessionId {
 pub struct DaemonId(String);
 
 impl DaemonId {
+    /// Any text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
+    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -20,16 +20,19 @@ pub struct IdentityKey(VerifyingKey);
 pub struct UnfitKey;
 
 impl IdentityKey {
+    /// Checks the bytes: canonical, and of full order.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, UnfitKey> {
         let key = VerifyingKey::from_bytes(bytes).map_err(|_| UnfitKey)?;
         let canonical = key.to_edwards().compress().to_bytes() == *bytes;
         if key.is_weak() || !canonical { Err(UnfitKey) } else { Ok(Self(key)) }
     }
 
+    /// The key as it is on the wire.
     pub fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
 
+    /// The hash that people compare.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.as_bytes())
     }
@@ -54,6 +57,7 @@ impl IdentitySecret {
         Self(SigningKey::from_bytes(seed))
     }
 
+    /// The public key.
     pub fn public(&self) -> IdentityKey {
         IdentityKey(self.0.verifying_key())
     }
@@ -80,10 +84,12 @@ impl Fingerprint {
         Self(Sha256::digest(key).into())
     }
 
+    /// From a hash that was made elsewhere.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
+    /// The hash.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -5,6 +5,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{event} means nothing to one that is {state}")]
 pub struct Impossible {
+    /// The state, in words.
     pub state: &'static str,
+    /// The event, in words.
     pub event: &'static str,
 }

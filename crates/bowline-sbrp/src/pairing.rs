@@ -38,6 +38,7 @@ impl PairingCode {
         Self(Zeroizing::new(bytes))
     }
 
+    /// The secret bytes.
     pub fn as_bytes(&self) -> &[u8; CODE_LEN] {
         &self.0
     }
@@ -59,8 +60,11 @@ impl fmt::Debug for PairingCode {
 /// What the text of a pairing says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairingText {
+    /// The one-time code.
     pub code: PairingCode,
+    /// The fingerprint of the daemon's key.
     pub fingerprint: Fingerprint,
+    /// The daemon's id.
     pub daemon: DaemonId,
     /// The control plane's URL, from which the device gets its relay tokens.
     pub control: String,
@@ -68,11 +72,15 @@ pub struct PairingText {
 
 /// The text is no pairing text, or of a newer version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadPairingText {
+    /// This is not a pairing text: it begins with `bowline-pair:`.
     #[error("this is not a pairing text: it begins with `bowline-pair:`")]
     NotOne,
+    /// The pairing text is incomplete or was changed.
     #[error("the pairing text is incomplete or was changed")]
     Damaged,
+    /// The pairing text is of a newer version.
     #[error("the pairing text is of a newer version")]
     Newer,
 }

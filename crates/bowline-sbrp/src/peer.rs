@@ -34,11 +34,15 @@ pub const LONGEST_NAME: usize = 64;
 pub enum Identification<'a> {
     /// No proof. A daemon accepts it only if it was configured so.
     Plain,
+    /// A device that is paired.
     Device(&'a IdentitySecret),
     /// A device that is not paired yet, and what its owner calls it.
     Pairing {
+        /// The device's key.
         device: &'a IdentitySecret,
+        /// The code that the daemon showed.
         code: &'a PairingCode,
+        /// What its owner calls the device.
         name: &'a str,
     },
 }
@@ -48,7 +52,9 @@ pub enum Identification<'a> {
 pub enum Claim {
     /// Nothing: a client without a proof.
     Plain,
+    /// A device key. Whether it is paired, the daemon knows.
     Device(ProvenDevice),
+    /// A device that wants to be paired.
     Pairing(PairingClaim),
 }
 
@@ -57,6 +63,7 @@ pub enum Claim {
 pub struct ProvenDevice(IdentityKey);
 
 impl ProvenDevice {
+    /// The key.
     pub fn key(&self) -> &IdentityKey {
         &self.0
     }
@@ -65,6 +72,7 @@ impl ProvenDevice {
 /// A device that wants to be paired. Whether it knows a code is asked with [`PairingClaim::knows`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct PairingClaim {
+    /// Its key.
     pub device: ProvenDevice,
     /// What its owner calls it.
     pub name: String,

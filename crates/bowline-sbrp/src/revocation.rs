@@ -44,6 +44,7 @@ struct UserEntry {
 }
 
 impl RevocationList {
+    /// The list of these daemons.
     pub fn of<'a>(daemons: impl IntoIterator<Item = &'a DaemonId>) -> Self {
         let daemons = daemons.into_iter().map(|daemon| text(DAEMON, daemon.as_str()));
         Self { daemons: daemons.collect(), ..Self::default() }
@@ -108,6 +109,7 @@ impl Revoked {
         !self.draining.is_empty() && self.draining.contains(&mark(RELAY, relay))
     }
 
+    /// Whether none was.
     pub fn is_empty(&self) -> bool {
         self.daemons.is_empty() && self.users.is_empty() && self.draining.is_empty()
     }

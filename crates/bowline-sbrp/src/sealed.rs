@@ -25,11 +25,14 @@ use crate::crypto::{NONCE_LEN, TAG_LEN};
 /// The direction of a message. Its number is the first word of the nonce (SBRP-CRYPTO-05).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
+    /// What the client seals.
     ClientToDaemon = 1,
+    /// What the daemon seals.
     DaemonToClient = 2,
 }
 
 impl Direction {
+    /// The other one.
     pub fn reverse(self) -> Self {
         match self {
             Self::ClientToDaemon => Self::DaemonToClient,
@@ -48,7 +51,9 @@ impl Direction {
 /// Both directions of a session, at one endpoint.
 #[derive(Debug)]
 pub struct Channel {
+    /// Encrypts what this end sends.
     pub sealer: Sealer,
+    /// Decrypts what the other end sent.
     pub opener: Opener,
 }
 

@@ -28,37 +28,54 @@ const EPOCH: &str = "epoch";
 
 /// The rule that a token breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenError {
+    /// The token is too long or not three readable parts.
     #[error("the token is too long or not three readable parts")]
     Malformed,
+    /// The token is of another type.
     #[error("the token is of another type")]
     Type,
+    /// The token names no key that is known here.
     #[error("the token names no key that is known here")]
     UnknownKey,
+    /// The token's signature does not hold.
     #[error("the token's signature does not hold")]
     Signature,
+    /// The token is not meant for a relay.
     #[error("the token is not meant for a relay")]
     Audience,
+    /// The token is from another issuer.
     #[error("the token is from another issuer")]
     Issuer,
+    /// The token does not say from when and until when it is good.
     #[error("the token does not say from when and until when it is good")]
     Times,
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
+    /// The token is of an unknown version.
     #[error("the token is of an unknown version")]
     Version,
+    /// The token's role is neither daemon nor client.
     #[error("the token's role is neither daemon nor client")]
     Role,
+    /// The token names no daemon.
     #[error("the token names no daemon")]
     Daemon,
+    /// The client's token names no user or no session.
     #[error("the client's token names no user or no session")]
     Client,
+    /// The token is for another region.
     #[error("the token is for another region")]
     Region,
+    /// The client's token is good for too long.
     #[error("the client's token is good for too long")]
     Lifetime,
+    /// The token's scopes are not a list of names.
     #[error("the token's scopes are not a list of names")]
     Scopes,
+    /// The token's limits are unusable.
     #[error("the token's limits are unusable")]
     Limits,
 }

@@ -69,19 +69,27 @@ impl fmt::Debug for TunnelId {
 
 /// The peer broke the rules, or a record was lost on the way. The sealed session is of no more use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TunnelFault {
+    /// A record cannot be read.
     #[error("a record cannot be read")]
     Malformed,
+    /// A record was lost on the way.
     #[error("a record was lost on the way")]
     Gap,
+    /// The positions of the two ends do not fit together.
     #[error("the positions of the two ends do not fit together")]
     Positions,
+    /// The peer does not acknowledge what it receives.
     #[error("the peer does not acknowledge what it receives")]
     Unacknowledged,
+    /// The peer sent more than it was allowed to.
     #[error("the peer sent more than it was allowed to")]
     Overrun,
+    /// A record is about a stream that was never opened.
     #[error("a record is about a stream that was never opened")]
     UnknownStream,
+    /// The peer opened a stream that it may not open.
     #[error("the peer opened a stream that it may not open")]
     Opened,
 }

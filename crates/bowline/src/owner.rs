@@ -175,6 +175,7 @@ impl From<ControlError> for Failure {
             ControlError::NeedsKey => "log in with `bowline login URL`",
             ControlError::Unreadable => "check its address: another kind of server answers there",
             ControlError::InsecureRelay => "the relay's operator has to enable TLS",
+            _ => "try again later",
         };
         let kind = match &error {
             ControlError::Insecure | ControlError::Key | ControlError::NeedsKey => {
@@ -184,7 +185,7 @@ impl From<ControlError> for Failure {
             | ControlError::Untrusted { .. }
             | ControlError::Unreadable => FailureKind::Unreachable,
             ControlError::Refused { status, .. } => FailureKind::of_status(*status),
-            ControlError::InsecureRelay | ControlError::ClockSkew { .. } => FailureKind::Refused,
+            _ => FailureKind::Refused,
         };
         // The message may contain text from the server: no control characters to the terminal.
         Failure::new(printable(&error.to_string())).hint(hint).kind(kind)
@@ -195,7 +196,7 @@ impl From<DaemonClosed> for Failure {
     fn from(closed: DaemonClosed) -> Self {
         match closed {
             DaemonClosed::Control(error) => error.into(),
-            stopped @ DaemonClosed::Stopped => Failure::new(stopped),
+            stopped => Failure::new(stopped),
         }
     }
 }
@@ -214,7 +215,7 @@ impl From<ClientClosed> for Failure {
             ClientClosed::Relay(code @ Code::Known(ControlCode::DaemonNotFound)) => {
                 lost(LossReason::Told(code))
             }
-            ClientClosed::Relay(_) | ClientClosed::Stopped => Failure::new(closed),
+            _ => Failure::new(closed),
         }
     }
 }
@@ -265,6 +266,7 @@ impl From<TunnelClosed> for Failure {
                 };
                 Failure::new(error).hint(hint).kind(FailureKind::Refused)
             }
+            other => Failure::new(other),
         }
     }
 }

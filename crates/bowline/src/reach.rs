@@ -149,6 +149,6 @@ pub(crate) fn words(notice: &TunnelNotice) -> Option<(&'static str, String)> {
             "cut off",
             format!("the daemon was restarted or away for too long: {count} connections"),
         ),
-        TunnelNotice::Connected(_) | TunnelNotice::Closed(_) => return None,
+        _ => return None,
     })
 }

@@ -26,34 +26,47 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::control_plane::{ControlError, ControlPlane};
-use super::known::{KnownDaemons, KnownError};
+use super::control_plane::ControlError;
 use super::liveness::LivenessConfig;
+use super::pins::{KnownError, PinStore};
 use super::reasons::{LossReason, sentence, told};
 use super::session::Session;
+use super::tokens::SessionTokens;
 use driver::ClientDriver;
 
-/// The daemon to connect to, by which name it is known, and the control plane.
+/// The daemon to connect to, by which name it is known, and where tokens come from.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
-    pub control: ControlPlane,
+    /// Gives a token for each session.
+    pub control: Arc<dyn SessionTokens>,
+    /// The daemon, by its id at the control plane.
     pub daemon: DaemonId,
     /// What the person calls the daemon: its pin belongs to this name.
     pub name: String,
-    pub known: KnownDaemons,
+    /// Keeps the pin.
+    pub known: Arc<dyn PinStore>,
+    /// When a silent relay is taken for lost.
     pub liveness: LivenessConfig,
     vouched: Option<Fingerprint>,
 }
 
 impl ClientConfig {
+    /// A daemon that is known to a person by this name, with the defaults.
     pub fn new(
-        control: ControlPlane,
+        control: impl SessionTokens + 'static,
         daemon: DaemonId,
         name: impl Into<String>,
-        known: KnownDaemons,
+        known: impl PinStore + 'static,
     ) -> Self {
-        let (name, liveness) = (name.into(), LivenessConfig::default());
-        Self { control, daemon, name, known, liveness, vouched: None }
+        Self {
+            control: Arc::new(control),
+            daemon,
+            name: name.into(),
+            known: Arc::new(known),
+            liveness: LivenessConfig::default(),
+            vouched: None,
+        }
     }
 
     /// A person vouches for the key with this fingerprint, and for no other. It replaces a pin, after a
@@ -67,9 +80,11 @@ impl ClientConfig {
 
 /// Events of a client.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ClientEvent {
     /// The handshake is done.
     Established {
+        /// The session.
         session: Session,
         /// The key that the daemon has proven.
         identity: Box<VerifiedIdentity>,
@@ -88,25 +103,36 @@ pub enum ClientEvent {
     /// (SBRP-CLIENT-08).
     NotPinned(KnownError),
     /// There is no session now; the next attempt begins after `retry_in`.
-    Lost { reason: LossReason, retry_in: Duration },
+    Lost {
+        /// Why it was lost.
+        reason: LossReason,
+        /// When the next attempt begins.
+        retry_in: Duration,
+    },
     /// The client stopped. This is the last event.
     Closed(ClientClosed),
 }
 
 /// Why a client stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientClosed {
     /// Show both fingerprints; [`ClientConfig::vouched_for`] accepts the new one.
     #[error("{}", sentence(SdkCode::IdentityKeyChanged))]
     KeyChanged(KeyChange),
+    /// The handshake failed.
     #[error("{}", sentence(*.0))]
     Handshake(SdkCode),
+    /// The relay refuses, and a new attempt would not help.
     #[error("the relay refuses: {}", told(*.0))]
     Relay(Code),
+    /// No token could be had.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The pin could not be looked up, or stands for another daemon.
     #[error(transparent)]
     Known(#[from] KnownError),
+    /// The client was closed.
     #[error("the client was closed")]
     Stopped,
 }

@@ -51,32 +51,76 @@ enum Credential {
 
 /// Why a request to the control plane failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ControlError {
+    /// The control plane's address must begin with https://, or be on this machine.
     #[error("the control plane's address must begin with https://, or be on this machine")]
     Insecure,
+    /// The key holds characters that an HTTP header cannot carry.
     #[error("the key holds characters that an HTTP header cannot carry")]
     Key,
+    /// It cannot be reached, or does not answer.
     #[error("the control plane at {host} {why}")]
-    Unreachable { host: String, why: &'static str },
+    Unreachable {
+        /// Its host and port.
+        host: String,
+        /// What happened.
+        why: &'static str,
+    },
+    /// Its certificate is not trusted.
     #[error("the certificate of the control plane at {host} is not trusted: {why}")]
-    Untrusted { host: String, why: String },
+    Untrusted {
+        /// Its host and port.
+        host: String,
+        /// What is wrong with the certificate.
+        why: String,
+    },
+    /// It refused the request.
     #[error("the control plane refused: {message}")]
-    Refused { status: u16, code: String, message: String },
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The code of the refusal; empty if there was none.
+        code: String,
+        /// A sentence for people.
+        message: String,
+    },
+    /// The clocks differ, and the control plane refuses its own time.
     #[error(
         "the clocks of the control plane and of this machine differ, and it refuses its own time"
     )]
-    ClockSkew { now: u64 },
+    ClockSkew {
+        /// The control plane's time, in seconds since 1970.
+        now: u64,
+    },
+    /// A paired device can only open sessions; this needs the owner's API key.
     #[error("a paired device can only open sessions; this needs the owner's API key")]
     NeedsKey,
+    /// The control plane's answer is not one of a control plane.
     #[error("the control plane's answer is not one of a control plane")]
     Unreadable,
+    /// The control plane names a relay at `ws://` that is not on this machine.
     #[error(
         "the control plane names a relay at ws://; that is allowed only if both are on this machine"
     )]
     InsecureRelay,
+    /// A source of tokens of the program's own failed: see [`ControlError::other`].
+    #[error("{message}")]
+    Other {
+        /// What happened.
+        message: String,
+        /// Whether the same request may succeed later.
+        may_pass: bool,
+    },
 }
 
 impl ControlError {
+    /// For [`SessionTokens`](super::SessionTokens) and [`PresenceTokens`](super::PresenceTokens) of a
+    /// program's own. `may_pass`: whether the same request may succeed later.
+    pub fn other(message: impl Into<String>, may_pass: bool) -> Self {
+        Self::Other { message: message.into(), may_pass }
+    }
+
     /// Whether the same request may succeed later.
     pub fn may_pass(&self) -> bool {
         match self {
@@ -84,6 +128,7 @@ impl ControlError {
             Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Unreadable => true,
             Self::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
             Self::ClockSkew { .. } => true,
+            Self::Other { may_pass, .. } => *may_pass,
             Self::Insecure | Self::Key | Self::NeedsKey | Self::InsecureRelay => false,
         }
     }

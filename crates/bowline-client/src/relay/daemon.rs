@@ -27,17 +27,21 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::control_plane::{ControlError, ControlPlane};
+use super::control_plane::ControlError;
 use super::devices::DeviceBook;
 use super::liveness::LivenessConfig;
 use super::reasons::LossReason;
 use super::session::Session;
+use super::tokens::PresenceTokens;
 use driver::DaemonDriver;
 
 /// The configuration of a daemon.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct DaemonConfig {
-    pub control: ControlPlane,
+    /// Gives the daemon its id and its tokens.
+    pub control: Arc<dyn PresenceTokens>,
+    /// The long-lived key that clients pin.
     pub identity: IdentitySecret,
     /// The display name of the daemon.
     pub name: Option<String>,
@@ -48,6 +52,7 @@ pub struct DaemonConfig {
     /// The session limit; further clients are refused without a reason that they could see. 96 by default:
     /// more than a program serves, so that it can tell the others why.
     pub most_sessions: usize,
+    /// When a silent relay is taken for lost.
     pub liveness: LivenessConfig,
     /// The devices that the control plane is to give tokens for this daemon to; `None`: those of its
     /// owner only.
@@ -57,9 +62,10 @@ pub struct DaemonConfig {
 }
 
 impl DaemonConfig {
-    pub fn new(control: ControlPlane, identity: IdentitySecret) -> Self {
+    /// A daemon with this identity and the defaults.
+    pub fn new(control: impl PresenceTokens + 'static, identity: IdentitySecret) -> Self {
         Self {
-            control,
+            control: Arc::new(control),
             identity,
             name: None,
             resumable: true,
@@ -74,18 +80,33 @@ impl DaemonConfig {
 
 /// Events of a daemon.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum DaemonEvent {
     /// The control plane registered the daemon with this id.
-    Registered { daemon: DaemonId },
+    Registered {
+        /// The id.
+        daemon: DaemonId,
+    },
     /// The relay accepted the connection.
-    Online { relay: String },
+    Online {
+        /// Host and port of the relay.
+        relay: String,
+    },
     /// A client completed the handshake.
     SessionOpened(Session),
     /// The connection is lost; the next attempt begins after `retry_in`. Sessions are paused.
-    Lost { reason: LossReason, retry_in: Duration },
+    Lost {
+        /// Why it was lost.
+        reason: LossReason,
+        /// When the next attempt begins.
+        retry_in: Duration,
+    },
     /// Another process with the same identity is connected, and the sessions ended. This daemon
     /// checks again after `look_in`, and reconnects when the other one has disconnected.
-    Replaced { look_in: Duration },
+    Replaced {
+        /// When it looks again.
+        look_in: Duration,
+    },
     /// The control plane does not know of the latest changes of the paired devices. It is told again.
     DevicesNotTold(ControlError),
     /// The daemon stopped. This is the last event.
@@ -94,9 +115,12 @@ pub enum DaemonEvent {
 
 /// Why a daemon stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DaemonClosed {
+    /// No token could be had.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The daemon was stopped.
     #[error("the daemon was stopped")]
     Stopped,
 }

@@ -45,8 +45,10 @@ pub struct DeviceFile {
 /// A device as the file lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedDevice {
+    /// Its id in the list.
     pub id: String,
     key: String,
+    /// What its owner calls it.
     pub name: String,
     /// The services that it may open; empty: all.
     pub services: Vec<String>,
@@ -56,17 +58,32 @@ pub struct ListedDevice {
 
 /// Why the file was not read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceFileError {
+    /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The file is not a list of devices, or was damaged.
     #[error("{} is no list of paired devices", path.display())]
-    Malformed { path: PathBuf },
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program changes the file for too long.
     #[error("another process has kept {} locked for {waited:?}", path.display())]
-    Locked { path: PathBuf, waited: Duration },
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// As many devices are paired as may be; how many.
     #[error("{0} devices are paired, and there may be no more")]
     TooManyDevices(usize),
+    /// As many codes wait as may; how many.
     #[error("{0} pairing codes are waiting to be used")]
     TooManyCodes(usize),
+    /// The operating system gives no random bytes.
     #[error("the operating system gives no random bytes")]
     NoEntropy,
 }

@@ -18,7 +18,9 @@ use tokio::sync::watch;
 /// A device that may use the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairedDevice {
+    /// Its id in the book.
     pub id: String,
+    /// The key that it proves itself with.
     pub key: IdentityKey,
     /// What its owner calls it.
     pub name: String,
@@ -27,6 +29,7 @@ pub struct PairedDevice {
 }
 
 impl PairedDevice {
+    /// Whether it may open this service.
     pub fn may_open(&self, service: &str) -> bool {
         self.services.is_empty() || self.services.iter().any(|one| one == service)
     }
@@ -40,6 +43,7 @@ pub const MOST_PAIRED: usize = MOST_DEVICES - MOST_CODES;
 /// A code that no device has used yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingCode {
+    /// The code.
     pub code: PairingCode,
     /// Seconds since 1970.
     pub expires_at: u64,
@@ -47,13 +51,21 @@ pub struct WaitingCode {
 
 /// Why a device was not paired.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PairError {
+    /// The pairing code is wrong, was used, or has expired.
     #[error("the pairing code is wrong, was used, or has expired")]
     BadCode,
+    /// Too many devices try to pair; wait a minute.
     #[error("too many devices try to pair; wait a minute")]
     TooMany,
+    /// As many devices are paired as there may be.
     #[error("{most} devices are paired, and there may be no more; revoke one that is not used")]
-    Full { most: usize },
+    Full {
+        /// How many there may be.
+        most: usize,
+    },
+    /// The book cannot be used.
     #[error(transparent)]
     Book(#[from] BookError),
 }

@@ -14,11 +14,18 @@ use zeroize::Zeroizing;
 
 /// Why no identity could be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IdentityError {
+    /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The file holds no identity, or was damaged.
     #[error("{} holds no identity", path.display())]
-    Malformed { path: PathBuf },
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system gives no random bytes.
     #[error("the operating system gives no random bytes")]
     NoEntropy,
 }

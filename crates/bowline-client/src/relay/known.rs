@@ -20,13 +20,15 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_net::private_file::{self, FileError};
+use bowline_net::private_file;
 use bowline_sbrp::handshake::{Trust, VerifiedIdentity};
 use bowline_sbrp::id::DaemonId;
-use bowline_sbrp::identity::{Fingerprint, IdentityKey, IdentitySecret};
+use bowline_sbrp::identity::{IdentityKey, IdentitySecret};
 use serde::{Deserialize, Serialize};
 use url::Url;
 use zeroize::Zeroizing;
+
+use super::pins::{KnownError, OtherDaemon, PinStore};
 
 /// The file of known daemons.
 #[derive(Debug, Clone)]
@@ -36,8 +38,11 @@ pub struct KnownDaemons {
 
 /// What is known of a daemon.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct KnownDaemon {
+    /// The daemon's id.
     pub daemon: DaemonId,
+    /// Its pinned key.
     pub key: IdentityKey,
     /// Set if this device is paired with it.
     pub pairing: Option<KnownPairing>,
@@ -45,6 +50,7 @@ pub struct KnownDaemon {
 
 /// How this device reaches a daemon that it is paired with.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct KnownPairing {
     /// The control plane that gives out the relay tokens.
     pub control: Url,
@@ -55,6 +61,7 @@ pub struct KnownPairing {
 /// A device's key for a daemon that it is being paired with.
 #[derive(Debug)]
 pub struct PendingPairing {
+    /// The seed of the device's key.
     pub seed: Zeroizing<[u8; 32]>,
     /// It was begun before, and interrupted.
     pub was_begun: bool,
@@ -63,50 +70,10 @@ pub struct PendingPairing {
 /// A device's key that is to be kept.
 #[derive(Debug)]
 pub struct NewPairing {
+    /// The control plane that gives out the relay tokens.
     pub control: Url,
+    /// The seed of the device's key.
     pub seed: Zeroizing<[u8; 32]>,
-}
-
-/// Why a daemon was not looked up or kept.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KnownError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error("{} is no list of known daemons", path.display())]
-    Malformed { path: PathBuf },
-    #[error("there is no file to keep known daemons in")]
-    NowhereToKeep,
-    #[error("the operating system gives no random bytes")]
-    NoEntropy,
-    /// The name stood for another daemon before.
-    #[error("the name stands for another daemon than before")]
-    OtherDaemon(OtherDaemon),
-}
-
-/// A name that stood for one daemon, and is said to stand for another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtherDaemon {
-    pub pinned: DaemonId,
-    pub pinned_key: Fingerprint,
-    pub offered: DaemonId,
-    /// `None` if the other one was not asked for its key.
-    pub offered_key: Option<Fingerprint>,
-}
-
-impl KnownError {
-    /// What the user can do about the error.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::File(error) => error.hint(),
-            Self::Malformed { path } => format!(
-                "restore {} from a backup; without it, pair again or compare fingerprints anew",
-                path.display()
-            ),
-            Self::NowhereToKeep => "name a folder for it with --data".into(),
-            Self::NoEntropy => "try again".into(),
-            Self::OtherDaemon(_) => "do not go on unless you know why".into(),
-        }
-    }
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -140,6 +107,7 @@ struct EarlierPins {
 }
 
 impl KnownDaemons {
+    /// In this file, which need not exist yet.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self { path: Some(path.into()) }
     }
@@ -162,69 +130,6 @@ impl KnownDaemons {
         let malformed = || KnownError::Malformed { path: path.clone() };
         let listed = read(path)?.names.remove(name);
         listed.map(|listed| listed.read().ok_or_else(malformed)).transpose()
-    }
-
-    /// The key that a name's daemon has to show. Fails if the name stood for another daemon. Reads a
-    /// file: not for async code.
-    pub fn trust(&self, name: &str, daemon: &DaemonId) -> Result<Trust, KnownError> {
-        match (self.look_up(name)?, &self.path) {
-            (Some(known), _) if known.daemon == *daemon => Ok(Trust::Key(known.key)),
-            (Some(known), _) => Err(KnownError::OtherDaemon(OtherDaemon {
-                pinned: known.daemon,
-                pinned_key: known.key.fingerprint(),
-                offered: daemon.clone(),
-                offered_key: None,
-            })),
-            (None, Some(path)) => {
-                Ok(earlier_pin(path, daemon)?.map_or(Trust::FirstUse, Trust::Key))
-            }
-            (None, None) => Ok(Trust::FirstUse),
-        }
-    }
-
-    /// Pins a verified key under a name; it is on disk when this returns. If another process pinned
-    /// another one meanwhile, that one counts, unless a person vouches for this one. Not for async code.
-    pub fn keep(
-        &self,
-        name: &str,
-        daemon: &DaemonId,
-        identity: &VerifiedIdentity,
-        is_vouched_for: bool,
-    ) -> Result<(), KnownError> {
-        self.change(|listed, path| {
-            let key = encode(identity.key().as_bytes());
-            let before = listed.names.get(name);
-            if before.is_some_and(|one| one.daemon == daemon.as_str() && one.key == key) {
-                return Ok(false);
-            }
-            if !is_vouched_for {
-                let pinned = match before {
-                    Some(one) => Some(
-                        one.read()
-                            .ok_or_else(|| KnownError::Malformed { path: path.to_owned() })?,
-                    ),
-                    None => None,
-                };
-                let (id, pinned) = match pinned {
-                    Some(pinned) => (pinned.daemon, Some(pinned.key)),
-                    None => (daemon.clone(), earlier_pin(path, daemon)?),
-                };
-                if let Some(pinned) = pinned.filter(|key| key != identity.key() || id != *daemon) {
-                    return Err(KnownError::OtherDaemon(OtherDaemon {
-                        pinned: id,
-                        pinned_key: pinned.fingerprint(),
-                        offered: daemon.clone(),
-                        offered_key: Some(identity.key().fingerprint()),
-                    }));
-                }
-            }
-            // A pairing is with one daemon.
-            let before = listed.names.remove(name).filter(|one| one.daemon == daemon.as_str());
-            let (daemon, pairing) =
-                (daemon.as_str().to_owned(), before.and_then(|one| one.pairing));
-            listed.names.insert(name.to_owned(), ListedDaemon { daemon, key, pairing });
-            Ok(true)
-        })
     }
 
     /// A new key of this device for a daemon that it is to be paired with, on disk before a code is used
@@ -295,6 +200,67 @@ impl KnownDaemons {
         }
         let json = serde_json::to_vec_pretty(&listed).expect("strings are JSON");
         Ok(private_file::replace(path, &Zeroizing::new(json))?)
+    }
+}
+
+impl PinStore for KnownDaemons {
+    fn trust(&self, name: &str, daemon: &DaemonId) -> Result<Trust, KnownError> {
+        match (self.look_up(name)?, &self.path) {
+            (Some(known), _) if known.daemon == *daemon => Ok(Trust::Key(known.key)),
+            (Some(known), _) => Err(KnownError::OtherDaemon(OtherDaemon {
+                pinned: known.daemon,
+                pinned_key: known.key.fingerprint(),
+                offered: daemon.clone(),
+                offered_key: None,
+            })),
+            (None, Some(path)) => {
+                Ok(earlier_pin(path, daemon)?.map_or(Trust::FirstUse, Trust::Key))
+            }
+            (None, None) => Ok(Trust::FirstUse),
+        }
+    }
+
+    fn keep(
+        &self,
+        name: &str,
+        daemon: &DaemonId,
+        identity: &VerifiedIdentity,
+        is_vouched_for: bool,
+    ) -> Result<(), KnownError> {
+        self.change(|listed, path| {
+            let key = encode(identity.key().as_bytes());
+            let before = listed.names.get(name);
+            if before.is_some_and(|one| one.daemon == daemon.as_str() && one.key == key) {
+                return Ok(false);
+            }
+            if !is_vouched_for {
+                let pinned = match before {
+                    Some(one) => Some(
+                        one.read()
+                            .ok_or_else(|| KnownError::Malformed { path: path.to_owned() })?,
+                    ),
+                    None => None,
+                };
+                let (id, pinned) = match pinned {
+                    Some(pinned) => (pinned.daemon, Some(pinned.key)),
+                    None => (daemon.clone(), earlier_pin(path, daemon)?),
+                };
+                if let Some(pinned) = pinned.filter(|key| key != identity.key() || id != *daemon) {
+                    return Err(KnownError::OtherDaemon(OtherDaemon {
+                        pinned: id,
+                        pinned_key: pinned.fingerprint(),
+                        offered: daemon.clone(),
+                        offered_key: Some(identity.key().fingerprint()),
+                    }));
+                }
+            }
+            // A pairing is with one daemon.
+            let before = listed.names.remove(name).filter(|one| one.daemon == daemon.as_str());
+            let (daemon, pairing) =
+                (daemon.as_str().to_owned(), before.and_then(|one| one.pairing));
+            listed.names.insert(name.to_owned(), ListedDaemon { daemon, key, pairing });
+            Ok(true)
+        })
     }
 }
 

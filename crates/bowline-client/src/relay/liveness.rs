@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 /// When silence triggers a ping, and when it ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LivenessConfig {
     /// How long nothing is received before a ping is sent; 15 s by default.
     pub ping_after: Duration,
@@ -14,9 +15,16 @@ pub struct LivenessConfig {
     pub silence: Duration,
 }
 
+impl LivenessConfig {
+    /// A ping after this long, and the end after that long.
+    pub const fn new(ping_after: Duration, silence: Duration) -> Self {
+        Self { ping_after, silence }
+    }
+}
+
 impl Default for LivenessConfig {
     fn default() -> Self {
-        Self { ping_after: Duration::from_secs(15), silence: Duration::from_secs(45) }
+        Self::new(Duration::from_secs(15), Duration::from_secs(45))
     }
 }
 

@@ -9,37 +9,54 @@ use super::control_plane::ControlError;
 /// Why a connection to the relay was lost. Depends on codes, never on a relay's text
 /// (SBRP-CLIENT-07).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LossReason {
+    /// No token could be had.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The relay cannot be reached.
     #[error("the relay cannot be reached: {0}")]
     Unreachable(String),
+    /// The relay refused the connection, with this HTTP status.
     #[error("the relay refused the connection (HTTP {0})")]
     Refused(u16),
+    /// The connection to the relay broke off.
     #[error("the connection to the relay broke off")]
     Broken,
+    /// The relay was silent for too long.
     #[error("the relay was silent for too long")]
     Silent,
+    /// The relay took nothing for too long.
     #[error("the relay took nothing for too long")]
     Stuck,
+    /// The relay closed the connection, with this WebSocket code.
     #[error("the relay closed the connection ({0})")]
     Closed(u16),
+    /// Another process with this daemon's identity has taken its place.
     #[error("another process with this daemon's identity has taken its place")]
     Replaced,
+    /// The relay sent what is no frame.
     #[error("the relay sent what is no frame: {0}")]
     Garbled(Violation),
+    /// The relay sent this code.
     #[error("the relay says: {}", told(*.0))]
     Told(Code),
+    /// A handshake or a message failed.
     #[error("{}", sentence(*.0))]
     Sdk(SdkCode),
+    /// The relay discarded a message while the daemon was away.
     #[error("the relay discarded a message while the daemon was away")]
     Discarded,
+    /// What came was not read for too long.
     #[error("what came was not read for too long")]
     Unread,
+    /// The other end broke the rules of a tunnel.
     #[error(transparent)]
     Tunnel(TunnelFault),
+    /// The session was closed here.
     #[error("the session was closed here")]
     Here,
+    /// The operating system gives no random bytes.
     #[error("the operating system gives no random bytes")]
     NoEntropy,
 }
@@ -58,11 +75,15 @@ impl LossReason {
 
 /// Why a session ended, as its handle reports it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SessionEnd {
+    /// The session was closed here.
     #[error("the session was closed here")]
     Here,
+    /// The other end left.
     #[error("the other end left")]
     Left,
+    /// The connection is lost, or something failed.
     #[error(transparent)]
     Lost(#[from] LossReason),
 }
@@ -86,6 +107,7 @@ pub(super) fn sentence(code: SdkCode) -> &'static str {
         SdkCode::HandshakeTimeout => "the daemon did not answer the handshake in time",
         SdkCode::DecryptFailed => "a message was changed on the way",
         SdkCode::SequenceError => "messages were lost or repeated on the way",
+        other => other.name(),
     }
 }
 

@@ -39,16 +39,21 @@ pub struct Session {
 
 /// Why a message was not accepted for sending.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError {
+    /// The message does not fit a frame; its length.
     #[error("a message of {0} bytes is longer than the {MAX_PLAINTEXT} that fit a frame")]
     TooLong(usize),
+    /// There is no room for more messages now.
     #[error("there is no room for more messages now")]
     Full,
+    /// The session is over.
     #[error(transparent)]
     Ended(#[from] SessionEnd),
 }
 
 impl Session {
+    /// Its id at the relay.
     pub fn id(&self) -> SessionId {
         self.id
     }

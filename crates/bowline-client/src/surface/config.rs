@@ -10,11 +10,13 @@ use url::Url;
 
 /// The gateway, the session, the credentials and the description of a surface.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct SurfaceConfig {
     /// The gateway's base address, such as `http://127.0.0.1:8080`. A path is kept as a prefix.
     pub gateway: Url,
     /// A socket file that leads to the gateway; the address then says only what to ask for there.
     pub socket: Option<PathBuf>,
+    /// The session to attach to.
     pub session_id: SessionId,
     /// The session token. Empty if `bearer` authorises the surface, or no token is required.
     pub session_token: String,
@@ -35,6 +37,24 @@ pub struct SurfaceConfig {
     pub backoff: Backoff,
 }
 
+impl SurfaceConfig {
+    /// A surface that replaces the attached one, and that nobody watches who approves tool calls.
+    pub fn new(gateway: Url, session_id: SessionId, session_token: impl Into<String>) -> Self {
+        Self {
+            gateway,
+            socket: None,
+            session_id,
+            session_token: session_token.into(),
+            bearer: None,
+            surface: SurfaceContext::default(),
+            join: false,
+            take_over: false,
+            approves: false,
+            backoff: Backoff::default(),
+        }
+    }
+}
+
 /// Without the tokens, and without the parts of the address that may hold one.
 impl fmt::Debug for SurfaceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,14 +69,18 @@ impl fmt::Debug for SurfaceConfig {
 
 /// Why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
+    /// The gateway's address must begin with http:// or https://.
     #[error("the gateway's address must begin with http:// or https://")]
     Scheme,
+    /// The address is not `https`, and not on this machine.
     #[error(
         "the gateway is on another machine, and without TLS the session's token and the key would be \
          readable on the way"
     )]
     Insecure,
+    /// The key holds characters that an HTTP header cannot carry.
     #[error("the key holds characters that an HTTP header cannot carry")]
     Bearer,
 }

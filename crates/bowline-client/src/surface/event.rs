@@ -10,10 +10,13 @@ use serde_json::Value;
 
 /// An event, delivered in order.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Event {
     /// The surface is attached; `pending` whole turns follow.
     Attached {
+        /// How many turns were missed and follow now.
         pending: u64,
+        /// The protocol level of the gateway.
         sbp_level: String,
         /// This surface was attached before: messages not yet accepted are sent again.
         reconnected: bool,
@@ -22,40 +25,85 @@ pub enum Event {
     Turn(TetherTurn),
     /// More text of a running turn. If `restarted`, discard the text so far: `text` is the whole
     /// text.
-    Chunk { turn_id: TurnId, text: String, restarted: bool },
+    Chunk {
+        /// The turn.
+        turn_id: TurnId,
+        /// The next part of it.
+        text: String,
+        /// The text begins anew: what came before is void.
+        restarted: bool,
+    },
     /// All chunks of a turn were delivered.
     Complete(TurnComplete),
     /// A user message from another surface, or over HTTP. Only if this surface joined, or another
     /// one did.
     /// `author`: the name of who said it, if it was not the session's user.
-    Asked { turn_id: TurnId, content: String, surface_id: Option<String>, author: Option<String> },
+    Asked {
+        /// The turn.
+        turn_id: TurnId,
+        /// What was said.
+        content: String,
+        /// The surface that it came from, if it says so.
+        surface_id: Option<String>,
+        /// The user who said it, if there are several.
+        author: Option<String>,
+    },
     /// The attached surfaces. Only for a surface that joined.
     Surfaces(Vec<AttachedSurface>),
     /// The gateway stored a message and will answer it.
-    Accepted { client_turn_id: String, turn_id: TurnId },
+    Accepted {
+        /// The id that the message was sent with.
+        client_turn_id: String,
+        /// The turn that it became.
+        turn_id: TurnId,
+    },
     /// A message was refused, or its turn failed. It is not resent.
     Failed {
+        /// The id that the message was sent with.
         client_turn_id: Option<String>,
+        /// The turn, if it began.
         turn_id: Option<TurnId>,
+        /// The error code.
         code: String,
+        /// A sentence for people.
         message: String,
     },
     /// A call of a tool that the surface declared. Answer it with
     /// [`Surface::answer`](super::Surface::answer). Delivered once, however often the gateway sends
     /// it. `timeout`: how long the gateway waits for the result, if it says.
-    ToolCall { call_id: String, tool: String, input: Value, timeout: Option<Duration> },
+    ToolCall {
+        /// To answer with.
+        call_id: String,
+        /// The name of the tool.
+        tool: String,
+        /// Its arguments.
+        input: Value,
+        /// How long the gateway waits for the answer.
+        timeout: Option<Duration>,
+    },
     /// A tool call waits for approval; decide with [`Surface::decide`](super::Surface::decide).
     ApprovalAsked(Box<Approval>),
     /// The approval is no longer pending.
-    Resolved { approval_id: ApprovalId, state: ApprovalState },
+    Resolved {
+        /// The approval.
+        approval_id: ApprovalId,
+        /// How it was decided.
+        state: ApprovalState,
+    },
     /// The connection failed; the next attempt begins after `retry_in`.
-    Lost { why: String, retry_in: Duration },
+    Lost {
+        /// What happened.
+        why: String,
+        /// When the next attempt begins.
+        retry_in: Duration,
+    },
     /// The surface is closed and does not reconnect. The last event.
     Closed(CloseReason),
 }
 
 /// Why a surface does not reconnect.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// The token or the key is wrong (4003, or HTTP 401 or 403).
     Forbidden,
@@ -64,9 +112,17 @@ pub enum CloseReason {
     /// Another surface replaced this one (4009). Reconnecting would replace that one in turn (G6).
     Replaced,
     /// The session was handed off to another agent, as a new session.
-    HandedOff { session: String, agent: String },
+    HandedOff {
+        /// The session that goes on.
+        session: String,
+        /// The agent that it was handed to.
+        agent: String,
+    },
     /// The gateway reported a protocol error (1003).
-    Protocol { detail: String },
+    Protocol {
+        /// What is wrong.
+        detail: String,
+    },
     /// The program called `detach`, or dropped the handle.
     Detached,
 }

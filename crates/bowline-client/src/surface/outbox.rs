@@ -11,15 +11,21 @@ use serde_json::Value;
 
 /// Why a command was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
+    /// The surface is closed.
     #[error("the surface is closed")]
     Closed,
+    /// As many messages wait as may.
     #[error("{MOST} messages already wait for the gateway")]
     Full,
+    /// The message is longer than 1 MiB.
     #[error("the message is longer than 1 MiB")]
     TooLong,
+    /// A client turn id is 1 to 128 bytes.
     #[error("a client turn id is 1 to 128 bytes")]
     BadId,
+    /// The surface is not attached at the moment.
     #[error("the surface is not attached at the moment")]
     NotAttached,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_client::surface::{CloseReason, Event, Refused, Surface, SurfaceConfig};
+use bowline_client::surface::{CloseReason, Event, Refused, Surface};
 use bowline_net::backoff::Backoff;
 use bowline_sbp::error::Close;
 use bowline_sbp::frame::ServerFrame;
@@ -78,7 +78,8 @@ async fn a_gateway_that_is_not_there_is_tried_again() {
     let port = TcpSocket::new_v4().unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gateway = format!("http://{}", port.local_addr().unwrap()).parse().unwrap();
-    let config = SurfaceConfig { gateway, ..Gateway::start().await.config() };
+    let mut config = Gateway::start().await.config();
+    config.gateway = gateway;
     let mut surface = Surface::connect(config).unwrap();
     for _ in 0..3 {
         assert_eq!(why(&mut surface).await, "connection refused");
@@ -104,8 +105,9 @@ async fn https_to_a_gateway_without_tls_is_a_sentence_not_a_panic() {
 async fn a_detach_interrupts_the_wait_for_the_next_attempt() {
     let gateway = Gateway::start().await;
     let forever = Duration::from_secs(1 << 40);
-    let backoff = Backoff { start: forever, cap: forever };
-    let surface = Surface::connect(SurfaceConfig { backoff, ..gateway.config() }).unwrap();
+    let mut config = gateway.config();
+    config.backoff = Backoff { start: forever, cap: forever };
+    let surface = Surface::connect(config).unwrap();
     drop(gateway.attach().await);
     let rest = within("the detach", surface.detach()).await;
     assert_eq!(rest.last(), Some(&Event::Closed(CloseReason::Detached)));

@@ -42,18 +42,11 @@ impl Gateway {
 
     pub(crate) fn config(&self) -> SurfaceConfig {
         let gateway = format!("http://{}", self.listener.local_addr().unwrap());
-        SurfaceConfig {
-            gateway: gateway.parse().unwrap(),
-            socket: None,
-            session_id: SESSION,
-            session_token: TOKEN.into(),
-            bearer: Some("gateway-key".into()),
-            surface: Default::default(),
-            join: false,
-            take_over: false,
-            approves: true,
-            backoff: Backoff { start: Duration::from_millis(1), cap: Duration::from_millis(1) },
-        }
+        let mut config = SurfaceConfig::new(gateway.parse().unwrap(), SESSION, TOKEN);
+        config.bearer = Some("gateway-key".into());
+        config.approves = true;
+        config.backoff = Backoff { start: Duration::from_millis(1), cap: Duration::from_millis(1) };
+        config
     }
 
     pub(crate) fn surface(&self) -> Surface {

@@ -191,6 +191,7 @@ pub(crate) fn reason(error: TokenError) -> &'static str {
         TokenError::Lifetime => "lifetime",
         TokenError::Scopes => "scopes",
         TokenError::Limits => "limits",
+        _ => "other",
     }
 }
 

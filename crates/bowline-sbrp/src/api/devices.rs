@@ -25,6 +25,7 @@ const LATEST: u64 = 253_402_300_799;
 /// The body of `PUT /api/daemons/{id}/devices`. It replaces all devices of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetDevices {
+    /// All of them: the set replaces the one before.
     pub devices: Vec<DeviceEntry>,
 }
 
@@ -42,7 +43,9 @@ pub struct DeviceEntry {
 /// A validated [`DeviceEntry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceKey {
+    /// The device's key.
     pub key: IdentityKey,
+    /// Until when it gets tokens, in seconds since 1970; `None`: until it is removed.
     pub expires_at: Option<u64>,
 }
 
@@ -50,7 +53,9 @@ pub struct DeviceKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenDeviceSession {
+    /// The daemon to open a session with.
     pub daemon_id: String,
+    /// Who asks, and the proof.
     pub device: DeviceSignature,
 }
 

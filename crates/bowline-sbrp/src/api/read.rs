@@ -31,33 +31,48 @@ const LONGEST_KEY: usize = 256;
 
 /// Why a body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadBody {
+    /// The body is not a JSON object, or nests too deep.
     #[error("the body is not a JSON object, or nests too deep")]
     NotAnObject,
+    /// A field of the body is missing or of the wrong type.
     #[error("a field of the body is missing or of the wrong type")]
     Fields,
+    /// `apiKey` is empty or too long.
     #[error("`apiKey` is empty or too long")]
     ApiKey,
+    /// `identityPublicKey` is not 32 bytes in base64url.
     #[error("`identityPublicKey` is not 32 bytes in base64url")]
     KeySpelling,
+    /// `identityPublicKey` is not a canonical Ed25519 key of full order.
     #[error("`identityPublicKey` is not a canonical Ed25519 key of full order")]
     UnfitKey,
+    /// `name` is empty, too long, or holds control characters.
     #[error("`name` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
     Name,
+    /// `process` is empty, too long, or holds control characters.
     #[error("`process` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
     Process,
+    /// `region` is empty, too long, or holds control characters.
     #[error("`region` must have 1 to {LONGEST_NAME} characters, none of them a control character")]
     Region,
+    /// More than [`MOST_UNREACHABLE`] relays are named, or one that is no URL.
     #[error("`unreachable` names more than {MOST_UNREACHABLE} relays, or one that is no URL")]
     Unreachable,
+    /// `daemonId` is empty or too long.
     #[error("`daemonId` is empty or too long")]
     DaemonId,
+    /// `publicKey` is not a canonical Ed25519 key of full order, 32 bytes in base64url.
     #[error("`publicKey` is not a canonical Ed25519 key of full order, 32 bytes in base64url")]
     DeviceKey,
+    /// `expiresAt` is not a time in seconds since 1970.
     #[error("`expiresAt` is not a time in seconds since 1970")]
     ExpiresAt,
+    /// There are more than [`MOST_DEVICES`] devices.
     #[error("a daemon may have {MOST_DEVICES} devices; remove some that are not used")]
     TooManyDevices,
+    /// `signature` is not 64 bytes in base64url without padding.
     #[error("`signature` is not 64 bytes in base64url without padding")]
     Signature,
 }
@@ -65,10 +80,15 @@ pub enum BadBody {
 /// A validated [`Register`].
 #[derive(Clone)]
 pub struct Registration {
+    /// The API key, if it is in the body.
     pub api_key: Option<String>,
+    /// The daemon's identity key.
     pub identity: IdentityKey,
+    /// The display name.
     pub name: Option<String>,
+    /// Whether the token is to have the scope `session:resume`.
     pub resumable: Option<bool>,
+    /// The process that registers.
     pub process: DaemonProcess,
 }
 

@@ -12,6 +12,7 @@ use crate::impossible::Impossible;
 use crate::sealed::{Channel, Plaintext, SealError, UnsealError};
 use crate::time::Instant;
 
+/// One session at the daemon.
 #[derive(Debug)]
 pub struct DaemonSession(SessionState);
 
@@ -28,27 +29,39 @@ enum SessionState {
     Closed,
 }
 
+/// What happens to a session.
 #[derive(Debug)]
 pub enum SessionInput {
+    /// The program accepts it.
     Answer {
+        /// A fresh key pair for the handshake.
         ephemeral: Ephemeral,
     },
+    /// The payload of a Data frame.
     Data(Bytes),
+    /// The program sends a message.
     Send(Plaintext),
     /// The program closes the session.
     Close(Reason),
     /// The relay reports that the client disconnected (SBRP-DAEMON-03).
     Ended,
+    /// The connection to the relay is lost.
     Disconnected {
+        /// Whether the session waits for the next connection.
         resumable: bool,
     },
+    /// The relay accepted the next connection.
     Connected,
+    /// The deadline may have come.
     Tick,
 }
 
+/// What is to be done for a session.
 #[derive(Debug)]
 pub enum SessionAction {
+    /// Send this frame.
     Send(Bytes),
+    /// Tell the program.
     Tell(Progress),
 }
 
@@ -160,6 +173,7 @@ impl DaemonSession {
         matches!(self.0, SessionState::Closed)
     }
 
+    /// Whether messages can be sent.
     pub fn is_active(&self) -> bool {
         matches!(self.0, SessionState::Active(_))
     }

@@ -3,7 +3,9 @@
 use crate::control::{ControlCode, Role};
 use crate::id::SessionId;
 
+/// The length of a frame's header.
 pub const HEADER_LEN: usize = 13;
+/// The longest payload.
 pub const MAX_PAYLOAD: usize = 65_536;
 /// The longest message, header included: the size limit for a WebSocket reader.
 pub const MAX_FRAME: usize = HEADER_LEN + MAX_PAYLOAD;
@@ -11,12 +13,19 @@ pub const MAX_FRAME: usize = HEADER_LEN + MAX_PAYLOAD;
 /// The frame types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrameType {
+    /// The client's half of the handshake.
     HandshakeInit = 0x01,
+    /// The daemon's half.
     HandshakeAccept = 0x02,
+    /// A sealed message.
     Data = 0x03,
+    /// A daemon's word about a session.
     Signal = 0x04,
+    /// Asks for a Pong.
     Ping = 0x10,
+    /// The answer, with the same bytes.
     Pong = 0x11,
+    /// A code of the relay.
     Control = 0x20,
 }
 
@@ -66,15 +75,21 @@ impl FrameType {
 
 /// The rule that a message breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Violation {
+    /// The message is not exactly one well-formed frame.
     #[error("the message is not exactly one well-formed frame")]
     MalformedFrame,
+    /// The payload is longer than its frame may carry.
     #[error("the payload is longer than its frame may carry")]
     PayloadTooLarge,
+    /// No frame has this type.
     #[error("no frame has this type")]
     InvalidFrameType,
+    /// The session id is missing, or stands where there is none.
     #[error("the session id is missing, or stands where there is none")]
     InvalidSessionId,
+    /// This sender may not send this frame.
     #[error("this sender may not send this frame")]
     DisallowedSender(Option<SessionId>),
 }
@@ -95,8 +110,11 @@ impl Violation {
 /// A header as read from the wire. Only its length is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    /// The type, as it is on the wire.
     pub kind: u8,
+    /// The length of the payload.
     pub length: u32,
+    /// `None`: the connection (zero on the wire).
     pub session: Option<SessionId>,
 }
 

@@ -14,9 +14,19 @@ use crate::id::SessionId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inbound {
     /// Forward to the other endpoint, unchanged.
-    Forward { session: SessionId, message: Bytes },
+    Forward {
+        /// The session.
+        session: SessionId,
+        /// The whole frame, unchanged.
+        message: Bytes,
+    },
     /// For the relay: the daemon signals that a session is ready or closed.
-    Signal { session: SessionId, signal: Signal },
+    Signal {
+        /// The session.
+        session: SessionId,
+        /// What the daemon says of it.
+        signal: Signal,
+    },
     /// Answer with a pong of the same bytes (SBRP-RELAY-14).
     Ping(PingPayload),
     /// Only a keepalive.
@@ -27,7 +37,10 @@ pub enum Inbound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderVerdict {
     /// Forward to the other endpoint, unchanged.
-    Forward { session: SessionId },
+    Forward {
+        /// The session.
+        session: SessionId,
+    },
     /// For the relay itself: read it with [`Inbound::read`].
     Relay,
 }

@@ -11,6 +11,7 @@ pub struct Signal {
     reason: Reason,
 }
 
+/// What a signal says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalKind {
     /// The daemon still has the session's keys and counters: resume.
@@ -22,10 +23,15 @@ pub enum SignalKind {
 /// Why a daemon closes a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
+    /// No reason.
     None = 0x00,
+    /// The keys or counters of the session are lost.
     StateLost = 0x01,
+    /// The daemon stops.
     Shutdown = 0x02,
+    /// The daemon does not permit the session.
     Policy = 0x03,
+    /// Something failed.
     Error = 0x04,
 }
 
@@ -33,14 +39,17 @@ impl Signal {
     /// Ready carries no reason (SBRP-DAEMON-06).
     pub const READY: Signal = Signal { kind: SignalKind::Ready, reason: Reason::None };
 
+    /// The session is over.
     pub const fn close(reason: Reason) -> Self {
         Self { kind: SignalKind::Close, reason }
     }
 
+    /// What it says.
     pub fn kind(self) -> SignalKind {
         self.kind
     }
 
+    /// Why.
     pub fn reason(self) -> Reason {
         self.reason
     }
@@ -85,6 +94,7 @@ impl PingPayload {
         Some(Self { bytes, length: payload.len() as u8 })
     }
 
+    /// The bytes, at most eight.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
@@ -97,11 +107,13 @@ impl PingPayload {
 /// A relay's control message. The text is for people and decides nothing (SBRP-CLIENT-07).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
+    /// The code, by which everything is decided.
     pub code: Code,
     text: String,
 }
 
 impl Control {
+    /// A code without text.
     pub fn new(code: ControlCode) -> Self {
         Self { code: Code::Known(code), text: String::new() }
     }
@@ -113,6 +125,7 @@ impl Control {
         Self { code: Code::Known(code), text: text.to_owned() }
     }
 
+    /// The text, for people; empty in production.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -27,6 +27,7 @@ pub enum Trust {
 pub struct VerifiedIdentity(IdentityKey);
 
 impl VerifiedIdentity {
+    /// The key.
     pub fn key(&self) -> &IdentityKey {
         &self.0
     }
@@ -35,15 +36,21 @@ impl VerifiedIdentity {
 /// The daemon presented another key than the one that is pinned or vouched for (SBRP-CLIENT-02).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChange {
+    /// The key that was expected.
     pub pinned: Fingerprint,
+    /// The key that was shown.
     pub offered: Fingerprint,
 }
 
 /// The result of a completed handshake.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Established {
+    /// The daemon's key, to be pinned.
     pub identity: VerifiedIdentity,
+    /// Encrypts and decrypts the session's messages.
     pub channel: Channel,
+    /// What a proof inside the session is bound to.
     pub binding: ChannelBinding,
 }
 

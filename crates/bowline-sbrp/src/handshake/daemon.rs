@@ -12,9 +12,13 @@ use crate::sealed::{Channel, Direction};
 
 /// The daemon's result of a handshake: send the frame, keep the channel.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct HandshakeAnswer {
+    /// The frame to send.
     pub accept: Frame,
+    /// Encrypts and decrypts the session's messages.
     pub channel: Channel,
+    /// What a proof inside the session is bound to.
     pub binding: ChannelBinding,
 }
 

@@ -22,54 +22,70 @@ pub struct Pair {
     state: PairState,
 }
 
+/// Where a pair is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairState {
     /// Frames are forwarded in both directions.
     Paired,
     /// The daemon is disconnected.
     Paused {
+        /// When the session is given up.
         grace_ends: Instant,
     },
     /// The daemon reconnected and has not signalled yet whether it can resume the session.
     Pending {
+        /// When the session is given up.
         grace_ends: Instant,
     },
+    /// Over.
     Closed,
 }
 
+/// What happens to a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairInput {
+    /// The daemon's connection is gone.
     DaemonLost,
+    /// The daemon is connected again.
     DaemonReturned {
+        /// Whether its token permits to resume sessions.
         resumable: bool,
     },
     /// `Signal(ready)`.
     DaemonReady,
     /// `Signal(close)`, with any reason.
     DaemonClosed,
+    /// The client's connection is gone.
     ClientGone,
     /// The relay ends the session: it is too old, or its user's sessions were ended.
     Over,
+    /// The deadline may have come.
     Tick,
 }
 
+/// What is to be done for a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairAction {
+    /// Send this code to the client.
     TellClient(ControlCode),
+    /// Send this code to the daemon.
     TellDaemon(ControlCode),
     /// Close the client's connection after this code.
     CloseClient(ControlCode),
 }
 
 impl Pair {
+    /// A client with a daemon that is connected.
     pub fn new(grace: Duration) -> Self {
         Self { grace, state: PairState::Paired }
     }
 
+    /// Where it is.
     pub fn state(&self) -> PairState {
         self.state
     }
 
+    /// What follows from an input.
     pub fn handle(
         &mut self,
         input: PairInput,

@@ -21,47 +21,69 @@ use crate::id::SessionId;
 use crate::impossible::Impossible;
 use crate::time::Instant;
 
+/// What happens to the connections of one daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableInput {
     /// A daemon's connection was authenticated; `max_sessions` limits its sessions, and `epoch`
     /// says which of its presences this is.
     DaemonArrived {
+        /// Whose connection.
         connection: ConnectionId,
+        /// The epoch of its presence; the newest counts.
         epoch: u64,
+        /// Whether its token permits to resume sessions.
         resumable: bool,
+        /// The most sessions at once.
         max_sessions: u64,
     },
+    /// The daemon's connection is gone.
     DaemonLeft {
+        /// Whose connection.
         connection: ConnectionId,
     },
     /// A client's connection was authenticated; its token names the session, and the least epoch of
     /// its daemon's presence.
     ClientArrived {
+        /// Whose connection.
         connection: ConnectionId,
+        /// The session.
         session: SessionId,
+        /// The least epoch of its daemon's presence.
         epoch: u64,
     },
     /// A client's connection was authenticated, but the relay refuses it.
     ClientRefused {
+        /// Whose connection.
         connection: ConnectionId,
+        /// The session.
         session: SessionId,
+        /// Why.
         refusal: ClientRefusal,
     },
+    /// A client's connection is gone.
     ClientLeft {
+        /// Whose connection.
         connection: ConnectionId,
+        /// The session.
         session: SessionId,
     },
+    /// The daemon sent a signal.
     Signalled {
+        /// Whose connection.
         connection: ConnectionId,
+        /// The session.
         session: SessionId,
+        /// What it said.
         signal: Signal,
     },
     /// The daemon was revoked: all its connections are closed.
     Revoked,
     /// The relay ends this session.
     Over {
+        /// The session.
         session: SessionId,
     },
+    /// The deadline may have come.
     Tick,
 }
 
@@ -71,17 +93,27 @@ pub enum TableAction {
     /// Sets a client's route and sends it the control code. Both must be applied atomically: no
     /// frame may be queued for the client, or read from it, between the two.
     Reroute {
+        /// Whose connection.
         connection: ConnectionId,
+        /// Where its frames go from now on.
         route: ClientRoute,
+        /// A code to send with it.
         tell: Option<(ControlCode, SessionId)>,
     },
+    /// Send a control code.
     Tell {
+        /// Whose connection.
         connection: ConnectionId,
+        /// The code.
         code: ControlCode,
+        /// The session that it is about; `None`: the connection.
         session: Option<SessionId>,
     },
+    /// Close a connection.
     Close {
+        /// Whose connection.
         connection: ConnectionId,
+        /// Why.
         reason: CloseReason,
     },
 }
@@ -104,6 +136,7 @@ pub enum CloseReason {
     Replaced,
 }
 
+/// All pairs of one daemon.
 #[derive(Debug)]
 pub struct PairTable {
     grace: Duration,
@@ -123,10 +156,12 @@ struct PairedClient {
 }
 
 impl PairTable {
+    /// A client with a daemon that is connected.
     pub fn new(grace: Duration) -> Self {
         Self { grace, daemon: None, epoch: 0, max_sessions: 0, pairs: BTreeMap::new() }
     }
 
+    /// What follows from an input.
     pub fn handle(
         &mut self,
         input: TableInput,

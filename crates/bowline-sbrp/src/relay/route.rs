@@ -128,6 +128,7 @@ pub struct RouteCache<T> {
 impl<T> RouteCache<T> {
     const TIDY_AT_LEAST: usize = 64;
 
+    /// What was found for this session before.
     #[inline]
     pub fn find(&self, session: SessionId) -> Option<&T> {
         self.receivers.get(&session)
@@ -142,6 +143,7 @@ impl<T> RouteCache<T> {
         self.receivers.insert(session, to);
     }
 
+    /// The next look-up asks again.
     pub fn forget(&mut self, session: SessionId) {
         self.receivers.remove(&session);
     }

@@ -13,20 +13,27 @@ use crate::crypto::AeadKey;
 pub struct Opened {
     /// Its sequence number; a gap means that messages were dropped on the way.
     pub seq: u64,
+    /// What it says.
     pub plaintext: Plaintext,
 }
 
 /// Why a message was not opened. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UnsealError {
+    /// The message is shorter than a nonce and a tag.
     #[error("the message is shorter than a nonce and a tag")]
     Malformed,
+    /// The message was sealed for the other direction.
     #[error("the message was sealed for the other direction")]
     WrongDirection,
+    /// The message has a number that nobody may send.
     #[error("the message has a number that nobody may send")]
     Unsendable,
+    /// The message was here before, or is too old to tell.
     #[error("the message was here before, or is too old to tell")]
     Replayed,
+    /// The message was not sealed by the peer, or was changed.
     #[error("the message was not sealed by the peer, or was changed")]
     Forged,
 }

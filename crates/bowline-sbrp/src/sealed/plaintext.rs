@@ -11,6 +11,7 @@ use bytes::Bytes;
 pub struct Plaintext(Bytes);
 
 impl Plaintext {
+    /// The bytes.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }

@@ -14,9 +14,12 @@ pub const MAX_PLAINTEXT: usize = MAX_PAYLOAD - NONCE_LEN - TAG_LEN;
 
 /// Why a message was not sealed. The counter is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SealError {
+    /// The message does not fit a frame; its length.
     #[error("a message of {0} bytes does not fit a frame")]
     TooLong(usize),
+    /// The session has used up its sequence numbers and needs a new handshake.
     #[error("the session has used up its sequence numbers and needs a new handshake")]
     Exhausted,
 }

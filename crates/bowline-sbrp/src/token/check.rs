@@ -28,12 +28,16 @@ pub struct Relay {
 /// The verified identity and role of a connection. Routing depends on this alone (SBRP-RELAY-01).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
+    /// A daemon.
     Daemon(DaemonPass),
+    /// A client.
     Client(ClientPass),
 }
 
+/// What a daemon's token permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonPass {
+    /// The daemon.
     pub daemon: DaemonId,
     /// The user who owns the daemon, from our own claim `own`; control planes of others name none.
     pub owner: Option<String>,
@@ -42,6 +46,7 @@ pub struct DaemonPass {
     pub epoch: u64,
     /// When the token was issued and when it expires, in seconds since 1970.
     pub issued_at: u64,
+    /// When the token expires, in seconds since 1970.
     pub expires_at: u64,
     /// Whether sessions can be resumed after the daemon's connection is lost.
     pub resumable: bool,
@@ -49,10 +54,14 @@ pub struct DaemonPass {
     pub concurrent_sessions: Option<NonZeroU64>,
 }
 
+/// What a client's token permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPass {
+    /// The daemon that it may reach.
     pub daemon: DaemonId,
+    /// Who it was issued to.
     pub user: String,
+    /// The one session that it is for.
     pub session: SessionId,
     /// The least epoch of a presence that the client may be paired with; see [`DaemonPass::epoch`].
     pub epoch: u64,

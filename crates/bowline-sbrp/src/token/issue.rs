@@ -18,6 +18,7 @@ use crate::identity::{IdentityKey, IdentitySecret};
 /// The content of a presence token, with which a daemon connects to a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresenceGrant {
+    /// The daemon.
     pub daemon: DaemonId,
     /// The user who owns the daemon: what a relay needs to know to end the user's presences.
     pub owner: Option<String>,
@@ -25,25 +26,64 @@ pub struct PresenceGrant {
     pub epoch: u64,
     /// Whether sessions can be resumed after the daemon's connection is lost.
     pub resumable: bool,
+    /// The region of relays that it is for; `None`: those without one.
     pub region: Option<String>,
+    /// The most sessions at once; `None`: the relay decides.
     pub concurrent_sessions: Option<NonZeroU64>,
     /// Seconds since 1970.
     pub issued_at: u64,
+    /// When it expires.
     pub expires_at: u64,
 }
 
 /// The content of a session token, with which a client opens one session with one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionGrant {
+    /// The daemon to reach.
     pub daemon: DaemonId,
+    /// Who it is issued to.
     pub user: String,
+    /// The session.
     pub session: SessionId,
     /// The epoch of the presence that the client is to be paired with, or a later one. 0: any.
     pub epoch: u64,
+    /// The region of relays that it is for; `None`: those without one.
     pub region: Option<String>,
     /// Seconds since 1970.
     pub issued_at: u64,
+    /// When it expires.
     pub expires_at: u64,
+}
+
+impl PresenceGrant {
+    /// For a daemon that may resume its sessions, at any relay without a region. The times are in
+    /// seconds since 1970.
+    pub fn new(daemon: DaemonId, issued_at: u64, expires_at: u64) -> Self {
+        Self {
+            daemon,
+            owner: None,
+            epoch: 0,
+            resumable: true,
+            region: None,
+            concurrent_sessions: None,
+            issued_at,
+            expires_at,
+        }
+    }
+}
+
+impl SessionGrant {
+    /// For one session of this user. At most 300 s long; the times are in seconds since 1970.
+    pub fn new(
+        daemon: DaemonId,
+        user: impl Into<String>,
+        session: SessionId,
+        issued_at: u64,
+        expires_at: u64,
+    ) -> Self {
+        let (user, epoch, region) = (user.into(), 0, None);
+        Self { daemon, user, session, epoch, region, issued_at, expires_at }
+    }
 }
 
 /// One of the control plane's signing keys.
@@ -96,6 +136,7 @@ impl TokenSigner {
         }
     }
 
+    /// A daemon's token.
     pub fn presence(&self, presence: &PresenceGrant) -> String {
         let daemon = presence.daemon.as_str();
         self.sign(&Claims {
@@ -118,6 +159,7 @@ impl TokenSigner {
         })
     }
 
+    /// A client's token.
     pub fn session(&self, session: &SessionGrant) -> String {
         self.sign(&Claims {
             iss: &self.issuer,

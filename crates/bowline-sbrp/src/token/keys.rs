@@ -18,13 +18,18 @@ pub struct KeySet(HashMap<String, DecodingKey>);
 
 /// Why a JWKS is refused. The caller keeps its current keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeySetError {
+    /// The key set is not a JWKS document.
     #[error("the key set is not a JWKS document")]
     Malformed,
+    /// The key set holds an Ed25519 key that is unusable or weak.
     #[error("the key set holds an Ed25519 key that is unusable or weak")]
     UnfitKey,
+    /// Two keys of the set have the same id.
     #[error("two keys of the set have the same id")]
     DuplicateId,
+    /// The key set holds no key that signs tokens.
     #[error("the key set holds no key that signs tokens")]
     Empty,
 }
@@ -62,10 +67,12 @@ impl KeySet {
         if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(Self(keys)) }
     }
 
+    /// How many keys there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

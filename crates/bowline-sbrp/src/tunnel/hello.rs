@@ -23,19 +23,24 @@ const PROOF_AT: usize = MAGIC.len() + 2 + 16 + 1 + 8;
 /// What a client says first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
+    /// The tunnel that begins or goes on.
     pub tunnel: TunnelId,
     /// The client knows this tunnel and has received so many records in it; `None`: it is new.
     pub resume: Option<u64>,
+    /// Who the client has proved to be.
     pub claim: Claim,
 }
 
 /// Why a client's first message is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HelloFault {
+    /// It is no hello.
     #[error("it is no hello")]
     Malformed,
+    /// The client speaks no version that is spoken here.
     #[error("the client speaks no version that is spoken here")]
     Version,
+    /// The proof does not hold.
     #[error("the proof does not hold")]
     Proof,
 }
@@ -86,6 +91,7 @@ impl Hello {
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HelloReply {
+    /// The client is let in.
     Welcome(Welcome),
     /// The client's device is not paired, or was revoked; or it gave no proof and needs one.
     NotPaired,
@@ -121,6 +127,7 @@ const BUSY: u8 = 0x04;
 const FAILED: u8 = 0x05;
 
 impl HelloReply {
+    /// The bytes to send.
     pub fn message(&self) -> Vec<u8> {
         let mut message = [MAGIC.as_slice(), &[VERSION]].concat();
         let welcome = match self {

@@ -44,6 +44,7 @@ pub enum TunnelEvent {
     Closed,
 }
 
+/// One end of a tunnel.
 #[derive(Debug)]
 pub struct Tunnel {
     side: TunnelSide,
@@ -98,6 +99,7 @@ impl Tunnel {
         self.positions.received()
     }
 
+    /// How many streams there are.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -121,6 +123,7 @@ impl Tunnel {
         })
     }
 
+    /// Whether there is something to send.
     pub fn has_message(&self) -> bool {
         self.positions.has_more() || self.closing == Closing::Soon
     }
@@ -133,10 +136,12 @@ impl Tunnel {
         }
     }
 
+    /// Whether the close was sent.
     pub fn has_said_close(&self) -> bool {
         self.closing == Closing::Said
     }
 
+    /// Whether the other end has closed the tunnel.
     pub fn peer_has_closed(&self) -> bool {
         self.peer_closed
     }
@@ -175,6 +180,7 @@ impl Tunnel {
         Some(stream)
     }
 
+    /// Takes received bytes out of a stream.
     pub fn read(&mut self, id: StreamId, most: usize) -> ReadOutcome {
         let Some(stream) = self.streams.get_mut(&id) else {
             return ReadOutcome::Reset(ResetReason::TunnelLost);

@@ -26,14 +26,19 @@ pub struct StreamId(pub u32);
 /// Why both directions of a stream are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResetReason {
+    /// The other end closed the connection.
     #[error("the other end closed the connection")]
     Cancelled,
+    /// The daemon does not offer this service.
     #[error("the daemon does not offer this service")]
     NotOffered,
+    /// This device may not use this service.
     #[error("this device may not use this service")]
     NotPermitted,
+    /// The target cannot be reached from the daemon.
     #[error("the target cannot be reached from the daemon")]
     Unreachable,
+    /// There are as many connections as there may be.
     #[error("there are as many connections as there may be")]
     TooMany,
     /// Never sent: the tunnel itself is gone.
@@ -64,13 +69,42 @@ impl ResetReason {
     }
 }
 
+/// One record inside a sealed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    Open { stream: StreamId, service: String },
-    Data { stream: StreamId, bytes: Bytes },
-    Credit { stream: StreamId, bytes: u32 },
-    End { stream: StreamId },
-    Reset { stream: StreamId, reason: ResetReason },
+    /// Opens a stream to a service.
+    Open {
+        /// The stream, which must be new.
+        stream: StreamId,
+        /// The name of the service.
+        service: String,
+    },
+    /// Bytes of a stream.
+    Data {
+        /// The stream.
+        stream: StreamId,
+        /// The next bytes.
+        bytes: Bytes,
+    },
+    /// The receiver may be sent more.
+    Credit {
+        /// The stream.
+        stream: StreamId,
+        /// How many bytes more.
+        bytes: u32,
+    },
+    /// This direction of a stream is complete.
+    End {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// Both directions of a stream are over.
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// Why.
+        reason: ResetReason,
+    },
 }
 
 /// A message as it was received.

@@ -24,17 +24,20 @@ pub enum ReadOutcome {
     Blocked,
     /// The peer sent everything that it had to send.
     End,
+    /// The other end, or the loss of the tunnel, ended it.
     Reset(ResetReason),
 }
 
 /// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
+    /// So many bytes were taken.
     Wrote(usize),
     /// Wait for credit or room.
     Blocked,
     /// This end said that it has nothing more to send.
     Ended,
+    /// The stream is over.
     Reset(ResetReason),
 }
 

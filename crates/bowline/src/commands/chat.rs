@@ -60,24 +60,19 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let tools = ChatTools::here(args.no_tools, args.read_folder.as_ref(), args.allow_run)?;
     let first = input::given(&args).await?;
     let session = session::open(&api, &args).await?;
-    let surface = Surface::connect(SurfaceConfig {
-        gateway: api.url.clone(),
-        socket: api.via().map(|via| via.socket().to_owned()),
-        session_id: session.id,
-        session_token: session.token,
-        bearer: api.key().map(str::to_owned),
-        surface: SurfaceContext {
-            mcp_tools: tools.declared(),
-            surface_id: who::this_terminal(),
-            ..context(args.device)
-        },
-        join: true,
-        take_over: args.take_over,
-        // With one message and nothing to read, nobody can say yes.
-        approves: first.is_none(),
-        backoff: Default::default(),
-    })
-    .map_err(Failure::new)?;
+    let mut config = SurfaceConfig::new(api.url.clone(), session.id, session.token);
+    config.socket = api.via().map(|via| via.socket().to_owned());
+    config.bearer = api.key().map(str::to_owned);
+    config.surface = SurfaceContext {
+        mcp_tools: tools.declared(),
+        surface_id: who::this_terminal(),
+        ..context(args.device)
+    };
+    config.join = true;
+    config.take_over = args.take_over;
+    // With one message and nothing to read, nobody can say yes.
+    config.approves = first.is_none();
+    let surface = Surface::connect(config).map_err(Failure::new)?;
     let (tell, done) = mpsc::channel(CALLS);
     let signals = StopSignals::install()?;
     let mut input = if first.is_some() { Input::None } else { Input::open(&args)? };
@@ -359,22 +354,16 @@ impl Chat {
                 self.called(call_id, tool, input, timeout);
             }
             Event::ApprovalAsked(approval) => self.approve(&approval),
-            Event::Resolved { approval_id, .. } => {
-                if self.questions.answered_elsewhere(approval_id) {
-                    self.view.note("that question is already decided or expired; press Enter");
-                }
+            Event::Resolved { approval_id, .. }
+                if self.questions.answered_elsewhere(approval_id) =>
+            {
+                self.view.note("that question is already decided or expired; press Enter");
             }
             Event::Surfaces(list) => self.attached = list,
             Event::Closed(reason) => return ChatStep::Closed(reason),
             Event::Attached { reconnected: true, .. } => self.questions.reconnected(),
-            Event::Attached { .. }
-            | Event::Accepted { .. }
-            | Event::Failed { .. }
-            | Event::Turn(_)
-            | Event::Chunk { .. }
-            | Event::Complete(_)
-            | Event::Asked { .. }
-            | Event::Lost { .. } => {}
+            // The others are only shown.
+            _ => {}
         }
         ChatStep::Stay
     }
@@ -399,6 +388,6 @@ fn closed(reason: &CloseReason, flags: &str) -> Failure {
         CloseReason::Protocol { .. } => {
             failure.hint("gateway and chat may be of different versions")
         }
-        CloseReason::Detached => failure,
+        _ => failure,
     }
 }

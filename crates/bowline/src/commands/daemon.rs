@@ -110,7 +110,7 @@ impl DaemonOutput<'_> {
             DaemonEvent::DevicesNotTold(error) => {
                 self.tell("warning", &[("why", error)]);
             }
-            DaemonEvent::SessionOpened(_) | DaemonEvent::Closed(_) => {}
+            _ => {}
         }
         Ok(())
     }

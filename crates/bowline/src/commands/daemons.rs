@@ -63,7 +63,7 @@ fn list(daemons: &[DaemonView], json: bool) {
         let status = match daemon.status {
             DaemonStatus::Online => "online",
             DaemonStatus::Offline => "offline",
-            DaemonStatus::Unknown => "unknown",
+            _ => "unknown",
         };
         [
             printable(&daemon.id),

@@ -250,6 +250,7 @@ impl<'a> ClientConnection<'a> {
             // The daemon would see a gap at the next message: start a new session at once.
             Notice::Discarded => return Err(LossReason::Discarded.into()),
             Notice::Told(code) => return Ok(Some(LossReason::Told(code))),
+            _ => return Ok(None),
         };
         self.driver.tell(event).await;
         Ok(None)

@@ -14,7 +14,7 @@ use super::connection::{ClientConnection, ClientDisconnect, STOPPED};
 use super::{ClientClosed, ClientConfig, ClientEvent};
 use crate::relay::blocking::blocking;
 use crate::relay::control_plane::ControlError;
-use crate::relay::known::KnownError;
+use crate::relay::pins::KnownError;
 use crate::relay::random::dice;
 use crate::relay::reasons::LossReason;
 use crate::relay::socket::RelaySocket;

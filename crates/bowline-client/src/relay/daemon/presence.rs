@@ -26,8 +26,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::relay::RECONNECT;
-use crate::relay::control_plane::{ControlError, ControlPlane};
+use crate::relay::control_plane::ControlError;
 use crate::relay::random::dice;
+use crate::relay::tokens::PresenceTokens;
 
 /// A registration and when it arrived. `Debug` shows no token.
 #[derive(Debug, Clone)]
@@ -61,7 +62,7 @@ impl Presence {
 /// The daemon's registration data for the control plane.
 #[derive(Debug, Clone)]
 pub(super) struct Registrar {
-    pub(super) control: ControlPlane,
+    pub(super) control: Arc<dyn PresenceTokens>,
     pub(super) key: IdentityKey,
     pub(super) name: Option<String>,
     /// The random name of this process.
@@ -72,7 +73,7 @@ pub(super) struct Registrar {
 impl Registrar {
     pub(super) async fn register(&self, resumable: bool) -> Result<Presence, ControlError> {
         let (name, process) = (self.name.as_deref(), self.process(&[]));
-        let made = self.control.register_process(&self.key, name, resumable, process).await?;
+        let made = self.control.register(&self.key, name, resumable, process).await?;
         Ok(Presence::new(made, resumable))
     }
 
@@ -90,7 +91,7 @@ impl Registrar {
         }
         let daemon = DaemonId::new(last.registered.daemon_id.as_str());
         let asked = RenewPresence { resumable, process: self.process(unreachable) };
-        Ok(Presence::new(self.control.renew_process(&daemon, &asked).await?, scope))
+        Ok(Presence::new(self.control.renew(&daemon, &asked).await?, scope))
     }
 
     fn process(&self, unreachable: &[String]) -> DaemonProcess {
@@ -100,11 +101,10 @@ impl Registrar {
 
     /// Whether the relay has a connection of this daemon; `None` if that is unknown.
     pub(super) async fn is_online(&self, daemon: &DaemonId) -> Option<bool> {
-        let daemons = self.control.daemons().await.ok()?;
-        match daemons.iter().find(|one| one.id == daemon.as_str())?.status {
+        match self.control.status(daemon).await {
             DaemonStatus::Online => Some(true),
             DaemonStatus::Offline => Some(false),
-            DaemonStatus::Unknown => None,
+            _ => None,
         }
     }
 }

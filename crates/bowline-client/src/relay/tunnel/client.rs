@@ -26,7 +26,7 @@ use super::core::TunnelCore;
 use super::greet::{GreetError, hear};
 use super::stream::TunnelStream;
 use crate::relay::client::{ClientClosed, ClientConfig, ClientEvent, RelayClient};
-use crate::relay::known::KnownError;
+use crate::relay::pins::KnownError;
 use crate::relay::random;
 use crate::relay::reasons::LossReason;
 use crate::relay::session::{SendError, Session};
@@ -39,7 +39,14 @@ pub enum DeviceIdentity {
     /// As a device that was paired.
     Device(Arc<IdentitySecret>),
     /// As a device that is paired by this. Later sessions need no code.
-    Pairing { device: Arc<IdentitySecret>, code: PairingCode, name: String },
+    Pairing {
+        /// The device's key, made for this daemon.
+        device: Arc<IdentitySecret>,
+        /// The code that the daemon showed.
+        code: PairingCode,
+        /// What its owner calls the device.
+        name: String,
+    },
 }
 
 impl DeviceIdentity {
@@ -54,6 +61,7 @@ impl DeviceIdentity {
 
 /// What happens to a tunnel.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum TunnelNotice {
     /// The daemon let this client in.
     Connected(Connected),
@@ -69,7 +77,12 @@ pub enum TunnelNotice {
     /// session follows, and another attempt.
     Refused(GreetError),
     /// There is no session now; the next attempt begins after `retry_in`. Streams wait.
-    Lost { reason: LossReason, retry_in: Duration },
+    Lost {
+        /// Why it was lost.
+        reason: LossReason,
+        /// When the next attempt begins.
+        retry_in: Duration,
+    },
     /// The daemon no longer had the tunnel, or was away for too long: this many streams were cut off.
     StreamsLost(usize),
     /// The tunnel is over. This is the last event.
@@ -78,7 +91,9 @@ pub enum TunnelNotice {
 
 /// A session of a tunnel.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Connected {
+    /// The session.
     pub session: SessionId,
     /// The key that the daemon has proven.
     pub identity: VerifiedIdentity,
@@ -96,20 +111,27 @@ pub struct Connected {
 
 /// Why a tunnel is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TunnelClosed {
+    /// The client stopped.
     #[error(transparent)]
     Client(#[from] ClientClosed),
+    /// The daemon does not let this client in.
     #[error(transparent)]
     Greet(#[from] GreetError),
 }
 
 /// Why a stream was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenStreamError {
+    /// There is no connection to the daemon.
     #[error("there is no connection to the daemon")]
     NotConnected,
+    /// There are as many connections through this tunnel as there may be.
     #[error("there are as many connections through this tunnel as there may be")]
     TooMany,
+    /// The name of the service is empty or too long.
     #[error("the name of the service is empty or too long")]
     Service,
 }
@@ -186,6 +208,7 @@ impl TunnelClient {
         Self { opener: TunnelOpener { tunnel, hurry }, notices, stop, task }
     }
 
+    /// Opens streams; it can be cloned and given away.
     pub fn opener(&self) -> TunnelOpener {
         self.opener.clone()
     }

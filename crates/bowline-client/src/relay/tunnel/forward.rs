@@ -20,6 +20,7 @@ use super::splice::{copy_both, reset, splice};
 
 /// Limits of the forwarded connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Forwarding {
     /// How long a connection waits for a session before it is reset; 45 s by default, longer than the
     /// longest pause between two attempts to reconnect.
@@ -143,9 +144,12 @@ pub async fn forward_stdio(opener: &TunnelOpener, service: &str) -> Result<(), F
 
 /// Why a connection was not forwarded to its end.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ForwardError {
+    /// No stream was opened.
     #[error(transparent)]
     Open(#[from] OpenStreamError),
+    /// The connection or the stream was cut off.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -10,15 +10,21 @@ use crate::relay::session::{SendError, Session, Unpaused};
 
 /// Why a session did not become part of a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GreetError {
+    /// The daemon refused, and says why.
     #[error("{}", refusal(.0))]
     Refused(HelloReply),
+    /// The other end does not say what it should.
     #[error("the other end does not say what it should")]
     Garbled,
+    /// The other end says nothing.
     #[error("the other end says nothing")]
     Silent,
+    /// The daemon was away before the tunnel began.
     #[error("the daemon was away before the tunnel began")]
     Interrupted,
+    /// The session ended first.
     #[error(transparent)]
     Ended(#[from] SessionEnd),
 }

@@ -7,6 +7,7 @@ use crate::relay::devices::PairedDevice;
 /// A device or a stranger, as a service is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelPeer {
+    /// A paired device.
     Device(Arc<PairedDevice>),
     /// A client without a proof, which the configuration allows.
     Plain,
@@ -20,6 +21,7 @@ impl TunnelPeer {
         }
     }
 
+    /// Whether it may open this service.
     pub fn may_open(&self, service: &str) -> bool {
         match self {
             Self::Device(device) => device.may_open(service),

@@ -16,18 +16,23 @@ pub struct Pings(TunnelStream, u64);
 
 /// Why a round trip was not measured.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PingError {
+    /// No stream was opened.
     #[error(transparent)]
     Open(#[from] OpenStreamError),
+    /// The stream was cut off.
     #[error("the daemon does not answer: {0}")]
     Stream(#[from] io::Error),
 }
 
 impl Pings {
+    /// Opens the stream that they go through.
     pub async fn open(opener: &TunnelOpener) -> Result<Self, OpenStreamError> {
         Ok(Self(opener.open(PING, PATIENCE).await?, 0))
     }
 
+    /// The time of one round trip.
     pub async fn once(&mut self) -> Result<Duration, PingError> {
         let Self(stream, count) = self;
         let message = count.to_be_bytes();

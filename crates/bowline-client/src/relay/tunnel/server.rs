@@ -29,8 +29,11 @@ use crate::relay::session::Session;
 
 /// The configuration of a daemon's tunnels.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct TunnelServerConfig {
+    /// Which devices are paired.
     pub book: Arc<dyn DeviceBook>,
+    /// What they may open.
     pub services: Arc<dyn Services>,
     /// What clients are told that the daemon is called.
     pub name: String,
@@ -50,6 +53,7 @@ pub struct TunnelServerConfig {
 }
 
 impl TunnelServerConfig {
+    /// A tunnel without streams.
     pub fn new(book: Arc<dyn DeviceBook>, services: Arc<dyn Services>) -> Self {
         Self {
             book,
@@ -80,6 +84,7 @@ pub struct TunnelServer {
 }
 
 impl TunnelServer {
+    /// A tunnel without streams.
     pub fn new(config: TunnelServerConfig) -> Self {
         let tunnels = Tunnels::new(config.keep, config.linger, config.budget.clone());
         let places = Arc::new(Semaphore::new(config.most_sessions));

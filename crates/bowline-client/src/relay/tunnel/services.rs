@@ -29,6 +29,7 @@ pub trait Services: Send + Sync + fmt::Debug {
     /// The names of all of them.
     fn names(&self) -> Vec<String>;
 
+    /// Whether there is one with this name.
     fn offers(&self, service: &str) -> bool {
         self.names().iter().any(|name| name == service)
     }

@@ -15,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::core::TunnelCore;
 
+/// One stream of a tunnel: bytes both ways, in order, over as many sessions as it takes. Dropping
+/// it before both directions have ended resets it.
 #[derive(Debug)]
 pub struct TunnelStream {
     core: Option<Arc<TunnelCore>>,

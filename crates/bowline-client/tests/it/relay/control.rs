@@ -180,12 +180,12 @@ impl Control {
         let now = local.saturating_add_signed(self.ahead.load(Ordering::SeqCst));
         let asked = match asked.verify(now) {
             Ok(asked) => asked,
-            Err(Unproven::Signature) => return refuse(401, RefusalDetail::UNKNOWN_DEVICE),
             Err(Unproven::ClockSkew) => {
                 let (code, message) = (RefusalDetail::CLOCK_SKEW.into(), "too late".into());
                 let error = RefusalDetail { code, message, now: Some(now) };
                 return (401, json(&Refusal { error }));
             }
+            Err(_) => return refuse(401, RefusalDetail::UNKNOWN_DEVICE),
         };
         let (devices, daemon) = (self.devices.lock().unwrap(), asked.daemon().as_str());
         let known = devices.get(daemon).is_some_and(|devices| {

@@ -56,6 +56,7 @@ impl Port {
                         TunnelNotice::StreamsLost(_) => "streams lost",
                         TunnelNotice::NotPinned(_) => "not pinned",
                         TunnelNotice::Closed(_) => "closed",
+                        _ => "other",
                     });
                 }
             };
@@ -335,8 +336,9 @@ async fn a_target_that_resets_is_felt_at_the_other_end_and_the_other_way_round()
 async fn a_connection_without_a_session_waits_for_its_time_and_is_reset() {
     let world = World::start().await;
     world.daemon().await.stop().await;
-    let patience = Duration::from_millis(100);
-    let port = Port::open(&world, Forwarding { patience, ..Forwarding::default() }).await;
+    let mut forwarding = Forwarding::default();
+    forwarding.patience = Duration::from_millis(100);
+    let port = Port::open(&world, forwarding).await;
     assert_reset(&mut port.connect().await).await;
     assert!(!port._task.is_finished(), "the port stays open");
 }
@@ -389,7 +391,9 @@ async fn a_service_whose_first_words_were_lost_in_a_pause_is_asked_for_again() {
 async fn a_connection_past_the_limit_is_held_and_said_to_be() {
     let world = World::start().await;
     let _daemon = world.serving(Some(echo().await)).await;
-    let mut port = Port::open(&world, Forwarding { most: 2, ..Forwarding::default() }).await;
+    let mut forwarding = Forwarding::default();
+    forwarding.most = 2;
+    let mut port = Port::open(&world, forwarding).await;
     let (mut first, mut second) = (port.connect().await, port.connect().await);
     round_trip(&mut first, b"first").await;
     round_trip(&mut second, b"second").await;

@@ -124,8 +124,7 @@ async fn sbrp_client_06_a_handshake_that_is_not_answered_ends_after_its_time() {
 #[tokio::test]
 async fn an_idle_connection_is_pinged_and_kept() {
     let world = World::start().await;
-    let watch =
-        LivenessConfig { ping_after: Duration::from_millis(10), ..LivenessConfig::default() };
+    let watch = LivenessConfig::new(Duration::from_millis(10), Duration::from_secs(45));
     let _daemon = world.daemon().await;
     let mut config = world.client_config();
     config.liveness = watch;
@@ -138,10 +137,7 @@ async fn an_idle_connection_is_pinged_and_kept() {
 #[tokio::test]
 async fn a_relay_that_falls_silent_is_taken_for_lost_at_both_ends() {
     let world = World::start().await;
-    let watch = LivenessConfig {
-        ping_after: Duration::from_millis(50),
-        silence: Duration::from_millis(300),
-    };
+    let watch = LivenessConfig::new(Duration::from_millis(50), Duration::from_millis(300));
     let mut config = world.daemon_config();
     config.liveness = watch;
     let mut daemon = world.daemon_with(config).await;

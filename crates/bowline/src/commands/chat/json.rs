@@ -38,5 +38,6 @@ pub(super) fn as_json(event: &Event) -> Value {
             "event": "lost", "why": why, "retry_in_ms": retry_in.as_millis() as u64,
         }),
         Event::Closed(reason) => json!({ "event": "closed", "why": reason.to_string() }),
+        _ => json!({ "event": "other" }),
     }
 }

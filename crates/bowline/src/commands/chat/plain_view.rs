@@ -96,11 +96,7 @@ impl PlainView {
                 let who = author.as_deref().or(surface_id.as_deref()).unwrap_or("someone");
                 self.note(&format!("{} asks: {}", printable(who), printable(content.trim_end())));
             }
-            Event::Accepted { .. }
-            | Event::Surfaces(_)
-            | Event::ApprovalAsked(_)
-            | Event::Resolved { .. }
-            | Event::Closed(_) => {}
+            _ => {}
         }
     }
 

@@ -185,10 +185,7 @@ impl TerminalView {
                 self.note(&format!("the agent calls {tool} {}", shortened(&input.to_string())));
             }
             Event::Surfaces(list) => self.surfaces(list),
-            Event::Asked { .. }
-            | Event::ApprovalAsked(_)
-            | Event::Resolved { .. }
-            | Event::Closed(_) => {}
+            _ => {}
         }
         self.draw();
     }

@@ -201,7 +201,7 @@ impl Run {
                 self.devices.set_pairing_text(None);
                 self.tell.send_replace(LinkState::Closed { why });
             }
-            DaemonEvent::SessionOpened(_) | DaemonEvent::DevicesNotTold(_) => {}
+            _ => {}
         }
     }
 }

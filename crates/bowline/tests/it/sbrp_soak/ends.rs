@@ -21,7 +21,7 @@ use crate::process::DEADLINE;
 
 /// Shorter than by default, so that a silence is noticed while it lasts.
 const LIVENESS: LivenessConfig =
-    LivenessConfig { ping_after: Duration::from_secs(1), silence: Duration::from_secs(5) };
+    LivenessConfig::new(Duration::from_secs(1), Duration::from_secs(5));
 
 /// A daemon or client in its own runtime, in place of a process.
 pub(crate) struct Process {

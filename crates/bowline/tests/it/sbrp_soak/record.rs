@@ -151,8 +151,8 @@ pub(crate) async fn talk(
                     let head = [id, said, heard].map(u64::to_be_bytes).concat();
                     match session.try_send([head, vec![0x55; filler]].concat()) {
                         Ok(()) => said += 1,
-                        Err(SendError::Full | SendError::Ended(_)) => break,
                         Err(SendError::TooLong(_)) => unreachable!("short enough"),
+                        Err(_) => break,
                     }
                 }
                 pause = Duration::from_millis(10 + dice.below(50) as u64);
