@@ -1,5 +1,6 @@
 //! `bowline`: the only binary. Parses the command line, runs the command and prints its error.
 
+mod allocator;
 mod api;
 mod authorities;
 mod backup;
@@ -30,11 +31,6 @@ use crate::cli::{Cli, Command, GatewayCommand};
 use crate::failure::Failure;
 use crate::secrets::SESSION_TOKEN;
 use crate::terminal::note;
-
-/// Memory of a turn is allocated on one thread and freed on another, many times a second. Measured,
-/// the system's allocator costs 10 to 20 % of the turns per second.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let spelled = spelling::modern(std::env::args_os().collect());

@@ -1,9 +1,11 @@
-//! The relay's memory for ten thousand idle clients that have sent a frame before.
+//! The relay's memory for idle clients that have sent a frame before: ten thousand of a hundred
+//! daemons, and 4,000 that have a daemon each; and what of it is left after these have gone.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::issuer::{self, Issuer};
 use super::server::MeasuredServer;
@@ -13,6 +15,10 @@ use crate::report::Report;
 const DAEMONS: u64 = 100;
 /// Clients per daemon.
 const CLIENTS: u64 = 100;
+/// Daemons with one client each.
+const PAIRS: u64 = 4_000;
+/// A relay returns freed memory to the system every few seconds.
+const RETURN_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     report.doing("memory of idle pairs");
@@ -30,6 +36,48 @@ pub(super) fn measure(issuer: &Issuer, report: &mut Report) -> Result<()> {
     let daemons = held(&relay, "bowline_relay_connections{role=\"daemon\"}")?;
     report.figure("idle_pair_kib", grown / pairs / 1024.0);
     report.figure("connections_held", clients + daemons);
+    drop((open, relay));
+    whole_pairs(issuer, report)
+}
+
+/// A pair of one daemon and one client, each with a connection of its own.
+fn whole_pairs(issuer: &Issuer, report: &mut Report) -> Result<()> {
+    report.doing("memory of daemons with one client each");
+    let relay = MeasuredServer::relay(issuer)?;
+    let mut open = Vec::new();
+    connect_all(&relay, issuer, PAIRS, 1, &mut Vec::new())?;
+    until_gone(&relay)?;
+    let before = relay.process.memory()?;
+    for daemon in 0..PAIRS {
+        connect_all(&relay, issuer, daemon, 1, &mut open)?;
+    }
+    let pairs = held(&relay, "bowline_relay_pairs{state=\"paired\"}")?;
+    let kib_a_pair = |memory: f64| (memory - before) / pairs / 1024.0;
+    report.figure("relay_pair_kib", kib_a_pair(relay.process.memory()?));
+    drop(open);
+    until_gone(&relay)?;
+    let (gone, mut least) = (Instant::now(), f64::INFINITY);
+    while gone.elapsed() < RETURN_PATIENCE {
+        least = relay.process.memory()?.min(least);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    report.figure("relay_pair_left_kib", kib_a_pair(least));
+    Ok(())
+}
+
+/// Waits until the relay has forgotten all who disconnected.
+fn until_gone(relay: &MeasuredServer) -> Result<()> {
+    let begun = Instant::now();
+    for name in
+        ["bowline_relay_connections{role=\"daemon\"}", "bowline_relay_connections{role=\"client\"}"]
+    {
+        while held(relay, name)? > 0.0 {
+            if begun.elapsed() > Duration::from_secs(30) {
+                bail!("the relay still has connections that were closed");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
     Ok(())
 }
 

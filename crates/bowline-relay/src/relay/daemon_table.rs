@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -81,6 +81,7 @@ impl DaemonTable {
         let known = shard.get(slot.daemon()).is_some_and(|known| Arc::ptr_eq(known, slot));
         if known && slot.retire_if_empty() {
             shard.remove(slot.daemon());
+            give_up_room(&mut shard);
         }
     }
 
@@ -165,6 +166,13 @@ impl DaemonTable {
     }
 }
 
+/// Shrinks a map that is much larger than what is left in it. A map does not do so by itself.
+fn give_up_room<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len() * 2);
+    }
+}
+
 /// A user's permit for one session; released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct UserPermit {
@@ -186,6 +194,7 @@ impl Drop for UserPermit {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
+                give_up_room(&mut users);
             }
         }
     }
@@ -209,6 +218,21 @@ mod tests {
         drop(first);
         assert!(daemons.permit("ann", 2).is_some());
         assert_eq!(daemons.users.lock().unwrap().len(), 1, "bob is forgotten");
+    }
+
+    #[test]
+    fn a_table_gives_up_the_room_of_those_who_left() {
+        let daemons = Arc::new(DaemonTable::new(Duration::ZERO));
+        let mut permits: Vec<_> =
+            (0..1000).filter_map(|user| daemons.permit(&user.to_string(), 1)).collect();
+        let most = daemons.users.lock().unwrap().capacity();
+        permits.truncate(10);
+        let (left, room) = {
+            let users = daemons.users.lock().unwrap();
+            (users.len(), users.capacity())
+        };
+        assert_eq!((permits.len(), left), (10, 10));
+        assert!(room < most / 4, "{room} of {most}");
     }
 
     #[test]

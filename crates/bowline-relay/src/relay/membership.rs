@@ -141,10 +141,13 @@ pub(crate) async fn serve(
         // The connection was lost before the upgrade.
         None => membership.leave(&shared),
         Some((stream, read_ahead)) => {
+            let queue = Arc::clone(&membership.queue);
             let connection = Connection::new(stream, &read_ahead, membership, Arc::clone(&shared));
             drop(read_ahead);
             // Boxed, so that the state of the upgrade is freed before the connection is served.
             Box::pin(connection.run()).await;
+            // A daemon's route cache may keep the queue: what nobody writes any more is freed now.
+            queue.lock().take(&mut Vec::new());
         }
     }
     shared.meters.disconnected(role);

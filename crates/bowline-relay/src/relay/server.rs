@@ -153,6 +153,17 @@ impl BoundRelay {
         move |daemon| daemons.is_online(daemon)
     }
 
+    /// A function that tells how many WebSocket connections are open, for as long as the relay runs.
+    pub fn open_connections(&self) -> impl Fn() -> usize + Send + Sync + use<> {
+        let connections = self.shared.connections.clone();
+        move || connections.len()
+    }
+
+    /// How long a session is kept for a daemon that has disconnected.
+    pub fn grace(&self) -> std::time::Duration {
+        self.shared.config.grace
+    }
+
     /// Serves until `stop` resolves, then closes all connections with 1012 (service restart), so
     /// that they reconnect, and returns when they have closed, or after `limits.drain`.
     pub async fn run(self, stop: impl Future) {

@@ -18,7 +18,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{note, say};
-use crate::{logging, paths};
+use crate::{allocator, logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
     descriptors::raise();
@@ -143,10 +143,12 @@ fn greet(bound: &BoundRelay, announce: bool) {
 /// Serves until a signal, then shuts down gracefully.
 async fn run_until_told(bound: BoundRelay, mut signals: StopSignals) -> Result<ExitCode, Failure> {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let returning_memory = allocator::return_freed(bound.open_connections(), bound.grace());
     let running = bound.run(stopped);
     tokio::pin!(running);
     tokio::select! {
         () = &mut running => return Ok(ExitCode::SUCCESS),
+        () = returning_memory => {}
         () = signals.stop() => {}
     }
     tracing::info!("stopping; connections are told to reconnect; Ctrl-C again stops at once");

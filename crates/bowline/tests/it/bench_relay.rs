@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::not_run::not_run;
 use crate::process::bowline;
 
 #[test]
@@ -39,6 +40,28 @@ fn a_gateway_through_a_relay_is_measured_beside_itself() {
     }
     assert!(report["figures"]["turn_via_relay_added_ms_p50"].is_f64(), "{report}");
     assert!(report["figures"]["resume_ms_p50"].as_f64().unwrap() > 0.0, "{report}");
+}
+
+/// 4,000 daemons with a client each, in a relay that is a process of its own.
+#[test]
+fn g11_a_relays_memory_is_bounded_and_returns_after_its_pairs_left() {
+    let files = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = files.lines().find(|line| line.starts_with("Max open files"));
+    let most = files.and_then(|line| line.split_whitespace().nth(4)?.parse::<u64>().ok());
+    if most.is_none_or(|most| most < 11_000) {
+        return not_run("memory of 4,000 pairs: it needs Linux and 11,000 open files");
+    }
+    let output = bowline()
+        .args(["bench", "relay", "--json", "--only", "idle"])
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let figure = |name: &str| report["figures"][name].as_f64().unwrap();
+    assert!(figure("relay_pair_kib") <= 14.0, "{report}");
+    // 1.7 and more if nothing asks the allocator to return it.
+    assert!(figure("relay_pair_left_kib") <= 1.0, "{report}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What an idle pair costs (G11). In a process of its own, where nothing else takes memory.
+//! What an idle pair costs, and what stays of clients that left (G11). In processes of their own, where
+//! nothing else takes memory.
 
 use std::process::Command;
 
@@ -13,12 +14,47 @@ const CLIENTS: u64 = 100;
 
 #[test]
 fn g11_an_idle_pair_takes_at_most_16_kib() {
+    alone("measured_alone", "bytes a pair");
+}
+
+#[test]
+fn g11_what_waited_for_clients_that_left_is_freed() {
+    alone("left_alone", "bytes a client that left");
+}
+
+/// Runs a test of this file in a process of its own.
+fn alone(name: &str, says: &str) {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "relay::memory::measured_alone", "--ignored", "--nocapture"])
+        .args(["--exact", &format!("relay::memory::{name}"), "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && said.contains("bytes a pair"), "{said}");
+    assert!(child.status.success() && said.contains(says), "{said}");
+}
+
+/// Fewer than the daemon's connection removes from its cache of routes by itself.
+const UNREAD: u64 = 12;
+
+#[tokio::test]
+#[ignore = "run by the test above"]
+async fn left_alone() {
+    let server = start().await;
+    connect_all(&server, "warm", 1, &mut Vec::new()).await;
+    let mut daemon = raw(&server, &server.issuer.daemon("d")).await;
+    let before = resident();
+    for session in 1..=UNREAD {
+        let client = raw(&server, &server.issuer.client("d", session)).await;
+        let frame = masked(&data(session, vec![7; 32 << 10]).encode());
+        // The client reads nothing; the relay closes it when its queue is full.
+        while server.metric("bowline_relay_queued_bytes").await < Some(512 << 10) {
+            daemon.write_all(&frame).await.unwrap();
+        }
+        drop(client);
+        server.until_metric("bowline_relay_connections{role=\"client\"}", 0).await;
+    }
+    let each = resident().saturating_sub(before) / UNREAD;
+    println!("{each} bytes a client that left");
+    assert!(each < 128 << 10, "{each} bytes a client that left");
 }
 
 #[tokio::test]
@@ -45,10 +81,7 @@ async fn connect_all(server: &Server, name: &str, clients: u64, open: &mut Vec<T
     for session in 1..=clients {
         let mut client = raw(server, &server.issuer.client(name, session)).await;
         let message = data(session, vec![7; 1000]).encode();
-        let mut frame = vec![0x82, 0x80 | 126];
-        frame.extend((message.len() as u16).to_be_bytes());
-        frame.extend([0; 4]);
-        frame.extend(&message);
+        let frame = masked(&message);
         let mut heard = vec![0; 4 + message.len()];
         client.write_all(&frame).await.unwrap();
         daemon.read_exact(&mut heard).await.unwrap();
@@ -57,6 +90,15 @@ async fn connect_all(server: &Server, name: &str, clients: u64, open: &mut Vec<T
         open.push(client);
     }
     open.push(daemon);
+}
+
+/// A message as a frame of a client, with a mask of zeros.
+fn masked(message: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x82, 0x80 | 126];
+    frame.extend((message.len() as u16).to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend(message);
+    frame
 }
 
 fn resident() -> u64 {
