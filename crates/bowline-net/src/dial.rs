@@ -61,7 +61,7 @@ async fn dial_by(
     let host = url.host_str().map(bare).ok_or(DialError::NoHost)?;
     let port = url.port_or_known_default().ok_or(DialError::NoHost)?;
     let stream = match proxy {
-        None => MaybeTls::Plain(tcp(host, port).await.map_err(DialError::Server)?),
+        None => MaybeTls::Plain(watched(host, port).await.map_err(DialError::Server)?),
         Some(proxy) => {
             let target = authority(url).ok_or(DialError::NoHost)?;
             let tunnel = timeout(PROXY_PATIENCE, through(proxy, &target, &tls)).await;
@@ -91,7 +91,7 @@ async fn through(
     let unreachable = |why| DialError::ProxyUnreachable { proxy: address.clone(), why };
     let host = proxy.uri().host().map(bare).unwrap_or_default();
     let port = proxy.uri().port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    let stream = tcp(host, port).await.map_err(unreachable)?;
+    let stream = watched(host, port).await.map_err(unreachable)?;
     let mut stream = match is_tls {
         true => secured(stream, host, tls).await.map_err(unreachable)?,
         false => MaybeTls::Plain(stream),
@@ -145,6 +145,13 @@ fn status(head: &[u8]) -> Option<u16> {
 }
 
 /// Tries the addresses of a host one after the other.
+/// A TCP connection that shows its progress while it is slow.
+async fn watched(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = tcp(host, port).await?;
+    progress::show(&stream);
+    Ok(stream)
+}
+
 /// A TCP connection without a proxy, for targets that a person named: the first address that answers.
 pub async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
@@ -154,7 +161,6 @@ pub async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         match socket.connect(address).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                progress::show(&stream);
                 return Ok(stream);
             }
             Err(error) => failed = error,
