@@ -1,7 +1,7 @@
 //! Which certificates of other servers are trusted: those of this system's store, and those of a
 //! private authority that the operator names (`--ca-file`).
 //!
-//! Apart, so that HTTP requests ([`crate::outbound`]) and WebSockets ([`crate::dial`]) trust the same.
+//! Apart, so that HTTP requests (`outbound`) and WebSockets (`dial`) trust the same.
 //! The list is one for the process, as the system's store is: it is added to once, before the first
 //! connection.
 

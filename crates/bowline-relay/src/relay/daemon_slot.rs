@@ -30,7 +30,7 @@ pub(crate) struct DaemonSlot {
 #[derive(Debug)]
 struct SlotState {
     table: PairTable,
-    members: HashMap<ConnectionId, Member>,
+    members: HashMap<ConnectionId, SlotMember>,
     /// Since when the daemon is to be at another relay.
     handed_over: Option<Instant>,
     /// A task already waits for the next deadline.
@@ -41,7 +41,7 @@ struct SlotState {
 
 /// A connection of the slot.
 #[derive(Debug)]
-struct Member {
+struct SlotMember {
     queue: Arc<OutboundQueue>,
     grant: Grant,
     /// The session of a client.
@@ -120,7 +120,7 @@ impl DaemonSlot {
             return Err(Retired);
         }
         let connection = queue.connection;
-        state.members.insert(connection, Member::new(queue, grant, None));
+        state.members.insert(connection, SlotMember::new(queue, grant, None));
         state.handed_over = None;
         let input = TableInput::DaemonArrived { connection, epoch, resumable, max_sessions };
         state.handle(input, meters);
@@ -140,7 +140,7 @@ impl DaemonSlot {
             return Err(Retired);
         }
         let connection = queue.connection;
-        state.members.insert(connection, Member::new(queue, grant, Some(session)));
+        state.members.insert(connection, SlotMember::new(queue, grant, Some(session)));
         let input = match refusal {
             None => TableInput::ClientArrived { connection, session, epoch },
             Some(refusal) => TableInput::ClientRefused { connection, session, refusal },
@@ -176,7 +176,7 @@ impl DaemonSlot {
         let mut state = self.lock();
         state.end_sessions(|grant| grant.is_ended(revoked), meters);
         let daemons = state.members.values().filter(|member| member.session.is_none());
-        for Member { queue, .. } in daemons.filter(|member| member.grant.is_ended(revoked)) {
+        for SlotMember { queue, .. } in daemons.filter(|member| member.grant.is_ended(revoked)) {
             // Told once: a queue that is being closed stays here until its connection has left.
             if queue.is_open() {
                 queue.tell(ControlCode::Unauthorized, None);
@@ -194,7 +194,7 @@ impl DaemonSlot {
         match (state.handed_over, daemon) {
             (None, Some(daemon)) if may_close => {
                 state.handed_over = Some(now);
-                if let Some(Member { queue, .. }) = state.members.get(&daemon) {
+                if let Some(SlotMember { queue, .. }) = state.members.get(&daemon) {
                     queue.close(CloseCause::Restart);
                 }
                 true
@@ -272,7 +272,7 @@ impl DaemonSlot {
 
     /// Closes all connections of the slot.
     pub(crate) fn close_all(&self, cause: CloseCause) {
-        for Member { queue, .. } in self.lock().members.values() {
+        for SlotMember { queue, .. } in self.lock().members.values() {
             queue.close(cause);
         }
     }
@@ -287,7 +287,7 @@ impl DaemonSlot {
                 PairState::Closed => {}
             }
         }
-        for Member { queue, .. } in state.members.values() {
+        for SlotMember { queue, .. } in state.members.values() {
             let (frames, bytes) = queue.depth();
             gauges.queued_frames += frames;
             gauges.queued_bytes += bytes;
@@ -295,7 +295,7 @@ impl DaemonSlot {
     }
 }
 
-impl Member {
+impl SlotMember {
     fn new(queue: &Arc<OutboundQueue>, grant: &Grant, session: Option<SessionId>) -> Self {
         Self { queue: Arc::clone(queue), grant: grant.clone(), session }
     }
@@ -328,7 +328,7 @@ impl SlotState {
             let (TableAction::Reroute { connection, .. }
             | TableAction::Tell { connection, .. }
             | TableAction::Close { connection, .. }) = action;
-            let Some(Member { queue, .. }) = self.members.get(&connection) else { continue };
+            let Some(SlotMember { queue, .. }) = self.members.get(&connection) else { continue };
             match action {
                 TableAction::Reroute { route, tell, .. } => {
                     let daemon = route.daemon().and_then(|daemon| self.members.get(&daemon));
