@@ -8,6 +8,7 @@
 mod maybe_tls;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,18 +156,25 @@ async fn watched(host: &str, port: u16) -> io::Result<TcpStream> {
 /// A TCP connection without a proxy, for targets that a person named: the first address that answers.
 pub async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    for address in lookup_host((host, port)).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        loopback::without_pacing(&socket, address.ip());
-        match socket.connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => failed = error,
+    let mut addresses = lookup_host((host, port)).await?.peekable();
+    while let Some(address) = addresses.next() {
+        // A black hole at one address leaves time for the next one.
+        let patience = if addresses.peek().is_some() { ADDRESS_PATIENCE } else { Duration::MAX };
+        match timeout(patience, tcp_to(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(_) => failed = io::ErrorKind::TimedOut.into(),
         }
     }
     Err(failed)
+}
+
+async fn tcp_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    loopback::without_pacing(&socket, address.ip());
+    let stream = socket.connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
@@ -176,7 +184,9 @@ async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<MaybeTls<S>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connector = TlsConnector::from(tls().map_err(io::Error::other)?);
-    Ok(MaybeTls::Tls(Box::new(connector.connect(name, stream).await?)))
+    let mut stream = connector.connect(name, stream).await?;
+    stream.get_mut().1.set_buffer_limit(Some(progress::TLS_BUFFER));
+    Ok(MaybeTls::Tls(Box::new(stream)))
 }
 
 /// An IPv6 address without its brackets.
@@ -219,6 +229,8 @@ fn remedy(status: u16) -> &'static str {
     }
 }
 
+/// How long one address of a host may take before the next one is tried.
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
 /// The deadline of a proxy, for TCP, TLS and its answer together.
 const PROXY_PATIENCE: Duration = Duration::from_secs(8);
 /// The longest head of a proxy's answer, in bytes.

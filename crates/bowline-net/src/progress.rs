@@ -17,6 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[cfg(target_os = "linux")]
 const UNSENT: u32 = 32 << 10;
 
+/// How much TLS may hold back of what was written, in bytes: deadlines above it see no progress while
+/// that is sent.
+pub(crate) const TLS_BUFFER: usize = 16 << 10;
+
 /// Has a TCP socket show progress while it sends slowly. Failure is ignored: it then shows less of it.
 pub fn show<'s>(socket: impl Into<SockRef<'s>>) {
     #[cfg(target_os = "linux")]

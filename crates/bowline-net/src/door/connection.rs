@@ -62,7 +62,9 @@ pub(super) async fn secured(socket: TcpStream, state: &DoorState) -> Option<Stre
     let Some(certificate) = &state.certificate else { return Some(Stream::Plain(socket)) };
     let accepting = certificate.acceptor().accept(socket);
     let accepted = tokio::time::timeout(state.limits.header_timeout, accepting).await;
-    Some(Stream::Tls(Box::new(accepted.ok()?.ok()?)))
+    let mut stream = accepted.ok()?.ok()?;
+    stream.get_mut().1.set_buffer_limit(Some(progress::TLS_BUFFER));
+    Some(Stream::Tls(Box::new(stream)))
 }
 
 /// Serves a connection to its end.

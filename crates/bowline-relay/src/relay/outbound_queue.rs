@@ -6,12 +6,14 @@
 //! all sessions.
 //!
 //! Invariants
-//! - Only the relay's own messages can exceed the limits on queued and unwritten data.
+//! - Only the relay's own messages, and bursts for a receiver that takes as much in a moment, can exceed the
+//!   limits on queued and unwritten data.
 //! - A closed queue accepts no more messages, and its senders see that it is closed.
 //! - No lock of another queue is taken while one is held.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use bowline_sbrp::control::{ControlCode, Role};
 use bowline_sbrp::frame::Frame;
@@ -37,6 +39,12 @@ pub(crate) struct QueueLimits {
     pub(crate) frames: usize,
     pub(crate) bytes: usize,
 }
+
+/// How much more than its limits a queue may hold for a receiver that has just taken as much: a burst of a
+/// distant sender, which is under way when the receiver pauses.
+const BURST: usize = 5;
+/// The time in which it has to have taken as much.
+const BURST_TIME: Duration = Duration::from_millis(250);
 
 /// The relay's own messages that may be queued beyond the limit.
 const OWN_MESSAGES: usize = 256;
@@ -69,6 +77,7 @@ pub(crate) struct QueueState {
     frames: usize,
     /// Frames and bytes taken by the writer that may not be written yet.
     under_way: (usize, usize),
+    taken: RecentlyTaken,
     /// The socket blocked at the last write.
     blocked: bool,
     open: bool,
@@ -104,6 +113,7 @@ impl OutboundQueue {
                 bytes: Vec::new(),
                 frames: 0,
                 under_way: (0, 0),
+                taken: RecentlyTaken::default(),
                 blocked: false,
                 open: true,
                 cause: None,
@@ -125,8 +135,10 @@ impl OutboundQueue {
     pub(crate) fn push(&self, state: &mut QueueState, message: Masked<'_>) -> Pushed {
         let (frames, bytes) = state.under_way;
         let needs = encode::head_len(message.len()) + message.len();
-        let full = state.frames + frames >= self.limits.frames
-            || state.bytes.len() + bytes + needs > self.limits.bytes;
+        let QueueLimits { frames: most_frames, bytes: most_bytes } = self.limits;
+        let full = (state.frames + frames >= most_frames
+            || state.bytes.len() + bytes + needs > most_bytes)
+            && !state.may_burst(self.limits, needs);
         // An empty queue accepts one message, however small the limits are.
         if full && state.frames + frames > 0 {
             // A daemon must not wait for one slow client, because all its other clients would wait,
@@ -211,7 +223,45 @@ impl OutboundQueue {
     }
 }
 
+/// How many bytes the receiver took in the last period, and in the present one.
+#[derive(Debug, Clone, Copy, Default)]
+struct RecentlyTaken {
+    since: Option<Instant>,
+    before: usize,
+    now: usize,
+}
+
+impl RecentlyTaken {
+    fn add(&mut self, bytes: usize, now: Instant) {
+        self.turn(now);
+        self.now += bytes;
+    }
+
+    fn turn(&mut self, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        let periods = now.duration_since(since).as_millis() / BURST_TIME.as_millis();
+        if periods > 0 {
+            self.before = if periods == 1 { self.now } else { 0 };
+            (self.now, self.since) = (0, Some(now));
+        }
+    }
+
+    fn bytes(&mut self, now: Instant) -> usize {
+        self.turn(now);
+        self.before.max(self.now)
+    }
+}
+
 impl QueueState {
+    /// Whether a message may be queued although the queue is full, because the receiver takes much: as much
+    /// as it took within `BURST_TIME`, and at most `BURST` times the limits. Looked at only when it is full.
+    #[cold]
+    fn may_burst(&mut self, limits: QueueLimits, needs: usize) -> bool {
+        let (frames, bytes) = self.under_way;
+        let taken = self.taken.bytes(Instant::now()).min(BURST * limits.bytes);
+        self.bytes.len() + bytes + needs <= taken && self.frames + frames < BURST * limits.frames
+    }
+
     /// Whether the queue accepts messages from this connection. A daemon accepts every message that
     /// its clients' routes lead to it; a client accepts only the daemon of its route.
     pub(crate) fn takes_from(&self, sender: ConnectionId, receiver: Role) -> bool {
@@ -276,6 +326,9 @@ impl QueueState {
     /// Swaps the queued bytes for an empty buffer; false if there are none. Bytes taken earlier
     /// have been written.
     pub(crate) fn take(&mut self, buffer: &mut Vec<u8>) -> bool {
+        if self.under_way.1 > 0 {
+            self.taken.add(self.under_way.1, Instant::now());
+        }
         self.under_way = (self.frames, self.bytes.len());
         self.frames = 0;
         std::mem::swap(&mut self.bytes, buffer);
@@ -301,6 +354,7 @@ impl QueueState {
             false => self.drained(),
         };
         self.blocked = true;
+        self.taken.add(self.under_way.1.saturating_sub(left), Instant::now());
         self.under_way.1 = left;
         waiting
     }

@@ -136,6 +136,11 @@ impl Tunnel {
         }
     }
 
+    /// Whether a writer that was refused waits for what is unacknowledged, and not for credit.
+    pub fn is_window_full(&self) -> bool {
+        self.positions.is_full()
+    }
+
     /// Whether the close was sent.
     pub fn has_said_close(&self) -> bool {
         self.closing == Closing::Said
@@ -186,12 +191,14 @@ impl Tunnel {
             return ReadOutcome::Reset(ResetReason::TunnelLost);
         };
         let outcome = stream.read(most);
-        let before = stream.window();
-        let spare = SHARED_WINDOW.saturating_sub(self.grown).min(self.budget.left());
-        if let Some(bytes) = stream.grant(spare) {
-            let grown = stream.window() - before;
-            self.grown += grown;
-            self.budget.take(grown);
+        let window = stream.window();
+        let grows = stream.wants_to_grow()
+            && SHARED_WINDOW - self.grown >= window
+            && self.budget.take(window);
+        if grows {
+            self.grown += window;
+        }
+        if let Some(bytes) = stream.grant(grows) {
             self.send(&Record::Credit { stream: id, bytes });
         }
         outcome
@@ -352,7 +359,7 @@ impl Tunnel {
                     return Err(TunnelFault::Opened);
                 }
                 self.last = stream.0;
-                if self.streams.len() >= MOST_STREAMS || !self.budget.take(FIRST_CREDIT) {
+                if !self.has_place() || !self.budget.take(FIRST_CREDIT) {
                     self.send(&Record::Reset { stream, reason: ResetReason::TooMany });
                     return Ok(vec![]);
                 }
@@ -385,6 +392,14 @@ impl Tunnel {
                 None => Ok(vec![]),
             },
         }
+    }
+
+    /// Whether the client may have one more stream. Streams that are over do not count, because the client
+    /// does not count them: their programs may only be about to drop them.
+    fn has_place(&self) -> bool {
+        let open = || self.streams.values().filter(|stream| !stream.is_over()).count();
+        self.streams.len() < MOST_STREAMS
+            || (self.streams.len() < 2 * MOST_STREAMS && open() < MOST_STREAMS)
     }
 
     /// A stream that was opened; `None` if it is over here, and the peer did not know yet.

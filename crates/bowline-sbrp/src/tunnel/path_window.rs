@@ -9,9 +9,13 @@
 //! trip, and as much again that may stand in a queue, within [`QUEUED`]. So a window that limits the rate
 //! grows with each round trip, until the path does.
 //!
+//! The shortest round trip may become longer: another route, or somebody else's queue. When it was not
+//! seen for [`AGED`], nothing is queued for a round trip, and the next one counts as the shortest. Without
+//! that pause the queue would be taken for the path, and feed itself.
+//!
 //! Invariants
 //! - The window is between [`LEAST_WINDOW`] and [`MOST_WINDOW`].
-//! - It shrinks only by samples that it limited: who sends little learns nothing about the path.
+//! - Samples shrink it only if it limited them: who sends little learns nothing about the path.
 
 use std::time::Duration;
 
@@ -28,12 +32,16 @@ const QUEUED: usize = 512 << 10;
 const PAUSE: Duration = Duration::from_millis(5);
 /// A round trip counts as at most this much: a longer one has waited in a queue.
 const LONGEST: Duration = Duration::from_secs(1);
+/// How long the shortest round trip counts when it is not seen again.
+const AGED: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(super) struct PathWindow {
     window: usize,
-    /// The shortest round trip of this session.
-    round_trip: Option<Duration>,
+    /// The shortest round trip, and when it was seen last, or nearly.
+    round_trip: Option<(Duration, Instant)>,
+    /// How many round trips are waited for without a queue: the first drains it, the second is measured.
+    draining: u8,
     /// Bytes per second.
     rate: f64,
     /// What was acknowledged in this session, by weight.
@@ -54,7 +62,14 @@ struct TimedRecord {
 
 impl PathWindow {
     pub(super) fn new() -> Self {
-        Self { window: LEAST_WINDOW, round_trip: None, rate: 0.0, delivered: 0, timed: None }
+        Self {
+            window: LEAST_WINDOW,
+            round_trip: None,
+            draining: 0,
+            rate: 0.0,
+            delivered: 0,
+            timed: None,
+        }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -84,8 +99,7 @@ impl PathWindow {
         self.delivered += weight as u64;
         let Some(timed) = self.timed.take_if(|timed| timed.number < acked) else { return };
         let took = (now - timed.sent_at).max(Duration::from_micros(1));
-        let round_trip = self.round_trip.map_or(took, |shortest| shortest.min(took));
-        self.round_trip = Some(round_trip);
+        let round_trip = self.shortest(took, timed.limited, now);
         let sample = (self.delivered - timed.delivered) as f64 / took.as_secs_f64();
         if sample > self.rate {
             self.rate = sample;
@@ -95,9 +109,37 @@ impl PathWindow {
         }
         let held = (self.rate * round_trip.min(LONGEST).as_secs_f64()) as usize;
         let queued = held.max((self.rate * PAUSE.as_secs_f64()) as usize).min(QUEUED);
-        let wanted = held + queued;
+        let wanted = if self.draining > 0 { held } else { held + queued };
         let most = self.window.saturating_add(spare).min(MOST_WINDOW);
         self.window = wanted.clamp(LEAST_WINDOW, most.max(LEAST_WINDOW));
+    }
+}
+
+impl PathWindow {
+    /// The shortest round trip, after another one that was `limited` by the window or not: then it may hold
+    /// the pause before an acknowledgement, and says nothing when it is long.
+    fn shortest(&mut self, took: Duration, limited: bool, now: Instant) -> Duration {
+        let (shortest, seen) = self.round_trip.unwrap_or((took, now));
+        let measured = match (took <= shortest + shortest / 4, limited) {
+            (true, _) => {
+                self.draining = 0;
+                (took.min(shortest), now)
+            }
+            (false, false) => (shortest, seen),
+            (false, true) if self.draining == 1 => {
+                self.draining = 0;
+                (took, now)
+            }
+            (false, true) => {
+                self.draining = match self.draining {
+                    0 if now - seen > AGED => 2,
+                    waiting => waiting.saturating_sub(1),
+                };
+                (shortest, seen)
+            }
+        };
+        self.round_trip = Some(measured);
+        measured.0
     }
 }
 
@@ -149,6 +191,27 @@ mod tests {
         let mut path = PathWindow::new();
         let window = fill(&mut path, 900_000_000, Duration::from_micros(200), 30);
         assert!((QUEUED..2 * QUEUED).contains(&window), "{window}");
+    }
+
+    #[test]
+    fn a_path_that_became_longer_is_measured_anew_and_a_queue_is_not_taken_for_it() {
+        let mut path = PathWindow::new();
+        fill(&mut path, 10_000_000, Duration::from_millis(40), 20);
+        let near = path.size();
+        // Six times as far from now on: with the old round trip the window would hold a third of it.
+        let far = fill(&mut path, 10_000_000, Duration::from_millis(240), 300);
+        assert!(far > 2_400_000 && far <= 2_400_000 + 2 * QUEUED, "{near} then {far}");
+        // For minutes on end, the queue that the window itself makes does not let it grow.
+        let later = fill(&mut path, 10_000_000, Duration::from_millis(240), 2000);
+        assert!(later <= 2_400_000 + 2 * QUEUED, "{later}");
+        for rate in [30_000, 150_000, 2_000_000] {
+            let mut path = PathWindow::new();
+            let start = Instant::now();
+            path.sent(0, start);
+            path.acknowledged(1, 4096, 0, start + Duration::from_millis(60));
+            let window = fill(&mut path, rate, Duration::from_millis(60), 5000);
+            assert!(window <= LEAST_WINDOW.max(rate * 60 / 1000 * 3), "{window} at {rate}");
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use super::path_window::{LEAST_WINDOW, MOST_WINDOW, PathWindow};
 use super::record::{MOST_DATA, Message};
 use crate::time::Instant;
 
-/// How much more than data may be unacknowledged when a stream is opened.
-const OPEN_WINDOW: usize = 2 << 20;
+/// How much may be unacknowledged when a stream is opened: more than data may take, so that a stream can be
+/// opened and others ended while data waits.
+const OPEN_WINDOW: usize = MOST_WINDOW + (2 << 20);
 /// How much may be unacknowledged when a record comes. Records beside data are sent whatever the window
 /// says, mostly because the peer asked for them: without this bound a peer could make them pile up.
 pub(super) const MOST_UNACKED: usize = 2 * MOST_WINDOW;
@@ -44,6 +45,10 @@ pub(super) struct Positions {
     /// Send an acknowledgement in any case.
     probe: bool,
     path: PathWindow,
+    /// The weight of what went into this session and is not acknowledged.
+    under_way: usize,
+    /// The number of the first record that was made in this session.
+    made_here: u64,
     /// How much of the window beyond the least was taken out of the budget.
     paid: usize,
 }
@@ -60,6 +65,8 @@ impl Default for Positions {
             unsaid: 0,
             probe: false,
             path: PathWindow::new(),
+            under_way: 0,
+            made_here: 0,
             paid: 0,
         }
     }
@@ -81,14 +88,17 @@ impl Positions {
         (self.path.size() / 4).min(MOST_DATA)
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        !self.has_room()
+    }
+
     fn has_room(&self) -> bool {
         self.weight < self.path.size()
     }
 
-    /// Whether a stream may be opened. More than data may take, so that a stream can be opened and
-    /// others ended while data waits.
+    /// Whether a stream may be opened.
     pub(super) fn has_room_to_open(&self) -> bool {
-        self.weight < self.path.size() + OPEN_WINDOW
+        self.weight < OPEN_WINDOW
     }
 
     /// The peer acknowledges nothing, and makes this end send more and more. A peer that acknowledges
@@ -110,14 +120,26 @@ impl Positions {
         }
         let at = usize::try_from(self.next - self.acked).ok()?;
         let message = self.unacked.get(at)?.clone();
+        if !self.may_send_next() {
+            self.path.was_full();
+            return None;
+        }
         self.path.sent(self.next, now);
+        self.under_way += weight(&message);
         self.next += 1;
         self.sent = self.sent.max(self.next);
         Some(message)
     }
 
     pub(super) fn has_more(&self) -> bool {
-        self.probe || self.unsaid >= ACK_AFTER || self.next < self.number()
+        let has_next = self.next < self.number() && self.may_send_next();
+        self.probe || self.unsaid >= ACK_AFTER || has_next
+    }
+
+    /// What is sent again after a loss may be far more than the new session can take at once. What was
+    /// made in this session is within the window, or has to be sent whatever it says.
+    fn may_send_next(&self) -> bool {
+        self.next >= self.made_here || self.under_way < self.path.size()
     }
 
     pub(super) fn owes_ack(&self) -> bool {
@@ -193,6 +215,7 @@ impl Positions {
         self.forget(received);
         // Another session may go another way.
         self.path = PathWindow::new();
+        (self.under_way, self.made_here) = (0, self.number());
         self.settle(budget);
         self.next = received;
         // The peer was told how many were received.
@@ -206,15 +229,21 @@ impl Positions {
         while self.acked < received
             && let Some(message) = self.unacked.pop_front()
         {
+            let weight = weight(&message);
+            if self.acked < self.next {
+                self.under_way = self.under_way.saturating_sub(weight);
+            }
             self.acked += 1;
-            self.weight -= weight(&message);
+            self.weight -= weight;
         }
         before - self.weight
     }
 
-    /// Pays for a window that has grown, or gets back what is not needed any more.
+    /// Pays for a window that has grown, or gets back what is not needed any more. What is kept stays paid
+    /// for when the window has shrunk.
     fn settle(&mut self, budget: &mut BudgetShare) {
-        let needed = self.path.size() - LEAST_WINDOW;
+        let kept = self.weight.saturating_sub(LEAST_WINDOW).min(self.paid);
+        let needed = (self.path.size() - LEAST_WINDOW).max(kept);
         if needed > self.paid && !budget.take(needed - self.paid) {
             self.path.shrink_to(LEAST_WINDOW + self.paid);
             return;

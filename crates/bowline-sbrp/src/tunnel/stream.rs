@@ -155,13 +155,18 @@ impl StreamState {
         ReadOutcome::Bytes(bytes)
     }
 
-    /// How much credit to grant now, if any; the window may grow by at most `spare`. It grows when a
-    /// whole window was read and nothing is left: the reader waits for the sender.
-    pub(super) fn grant(&mut self, spare: usize) -> Option<u32> {
-        let grows = self.unread.is_empty()
+    /// Whether the window should double: a whole one was read and nothing is left, so the reader waits for
+    /// the sender.
+    pub(super) fn wants_to_grow(&self) -> bool {
+        self.unread.is_empty()
             && self.read_at_this_size >= self.window
             && self.window < LARGEST_WINDOW
-            && spare >= self.window;
+            && !self.peer_ended
+            && self.reset.is_none()
+    }
+
+    /// How much credit to grant now, if any; `grows` says that the window doubles.
+    pub(super) fn grant(&mut self, grows: bool) -> Option<u32> {
         if self.peer_ended || self.reset.is_some() || !(grows || self.read >= self.window / 2) {
             return None;
         }

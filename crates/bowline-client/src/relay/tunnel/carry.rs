@@ -62,12 +62,18 @@ pub(super) async fn carry(
                         Some(Incoming::Resumed) => core.acknowledge(),
                         None => return ended(session.end.borrow().clone()),
                     }
+                    if core.has_message(carrier) {
+                        // An acknowledgement, or data of this end: it does not wait until all is read.
+                        break;
+                    }
                     match session.inbox.try_recv() {
                         Ok(more) => incoming = Some(more),
-                        Err(_) => break,
+                        Err(_) => {
+                            core.drained();
+                            break;
+                        }
                     }
                 }
-                core.drained();
             }
             place = session.outgoing.reserve(), if is_full => drop(place),
             () = core.message_ready(carrier), if !is_full => {}

@@ -171,8 +171,11 @@ impl TunnelOpener {
             if tunnel.borrow().is_none() {
                 self.hurry.notify_one();
             }
-            let core = match timeout_at(until, tunnel.wait_for(Option::is_some)).await {
+            // Each attempt that fails is followed by a pause, which is shortened in its turn.
+            let look_at = until.min(Instant::now() + HURRY_EVERY);
+            let core = match timeout_at(look_at, tunnel.wait_for(Option::is_some)).await {
                 Ok(Ok(core)) => core.clone().ok_or(OpenStreamError::NotConnected)?,
+                Err(_) if Instant::now() < until => continue,
                 Ok(Err(_)) | Err(_) => return Err(OpenStreamError::NotConnected),
             };
             if let Some(stream) = core.open(service) {
@@ -421,6 +424,8 @@ async fn ended(carrying: &mut Option<Carrying>) {
 
 const NOTICES: usize = 64;
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How often somebody who waits for a session says so.
+const HURRY_EVERY: Duration = Duration::from_secs(1);
 /// How long a new stream waits before it looks again whether there is room for it.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// How long the goodbye may take.

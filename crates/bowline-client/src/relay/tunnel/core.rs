@@ -3,7 +3,7 @@
 //! Streams and the task that carries messages share it by a lock that is held for a few instructions.
 //! Wakers are called after the lock is released.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -30,6 +30,10 @@ pub(super) struct TunnelCore {
 struct CoreState {
     tunnel: Tunnel,
     waiting: HashMap<StreamId, StreamWakers>,
+    /// Streams whose writers wait for what is unacknowledged, in the order in which they began to.
+    line: VecDeque<StreamId>,
+    /// The stream that wrote last while others waited: it lets them go first.
+    wrote: Option<StreamId>,
     /// Where opened streams go, at the daemon. Bounded by the tunnel's limit of streams.
     accepted: Option<mpsc::UnboundedSender<Accepted>>,
     /// The session that carries the tunnel now.
@@ -62,9 +66,9 @@ impl TunnelCore {
     }
 
     fn new(tunnel: Tunnel, accepted: Option<mpsc::UnboundedSender<Accepted>>) -> Arc<Self> {
-        let waiting = HashMap::new();
+        let (waiting, line, wrote) = (HashMap::new(), VecDeque::new(), None);
         let (carrier, messages) = (Carrier::default(), Arc::default());
-        let state = CoreState { tunnel, waiting, accepted, carrier, messages };
+        let state = CoreState { tunnel, waiting, line, wrote, accepted, carrier, messages };
         Arc::new(Self { state: Mutex::new(state), emptied: Notify::new() })
     }
 
@@ -113,12 +117,30 @@ impl TunnelCore {
         bytes: &[u8],
         cx: &mut Context<'_>,
     ) -> Poll<WriteOutcome> {
-        self.change(|state| match state.tunnel.write(id, bytes) {
-            WriteOutcome::Blocked => {
-                state.waiting.entry(id).or_default().writer = Some(cx.waker().clone());
-                Poll::Pending
+        self.change(|state| {
+            let others_wait = state.line.iter().any(|waiting| *waiting != id);
+            if others_wait && state.wrote.take_if(|wrote| *wrote == id).is_some() {
+                // They were woken; this one comes after them, however much it has to write.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
-            outcome => Poll::Ready(outcome),
+            match state.tunnel.write(id, bytes) {
+                WriteOutcome::Blocked => {
+                    match state.tunnel.is_window_full() {
+                        true if !state.line.contains(&id) => state.line.push_back(id),
+                        true => {}
+                        // It waits for credit.
+                        false => state.line.retain(|waiting| *waiting != id),
+                    }
+                    state.waiting.entry(id).or_default().writer = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+                outcome => {
+                    state.line.retain(|waiting| *waiting != id);
+                    state.wrote = Some(id);
+                    Poll::Ready(outcome)
+                }
+            }
         })
     }
 
@@ -149,6 +171,7 @@ impl TunnelCore {
         let is_last = self.change(|state| {
             state.tunnel.forget(id);
             state.waiting.remove(&id);
+            state.line.retain(|waiting| *waiting != id);
             state.tunnel.streams() == 0
         });
         if is_last {
@@ -312,8 +335,10 @@ impl CoreState {
             // No stream is opened any more.
             TunnelEvent::Closed => self.accepted = None,
             TunnelEvent::Room => {
-                let writers = self.waiting.values_mut().filter_map(|one| one.writer.take());
-                woken.extend(writers);
+                for id in &self.line {
+                    let writer = self.waiting.get_mut(id).and_then(|one| one.writer.take());
+                    woken.extend(writer);
+                }
             }
         }
     }

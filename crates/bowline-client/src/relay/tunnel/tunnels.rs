@@ -45,6 +45,8 @@ struct TunnelTable {
 #[derive(Debug)]
 struct Served {
     peer: TunnelPeer,
+    /// What the tunnels of its device may hold in memory together.
+    budget: TunnelBudget,
     core: Arc<TunnelCore>,
     /// Cancelled when a newer session takes the tunnel over.
     session: CancellationToken,
@@ -58,7 +60,7 @@ struct Served {
 
 impl Served {
     fn begin(peer: TunnelPeer, services: Arc<dyn Services>, budget: TunnelBudget) -> Self {
-        let (core, streams) = TunnelCore::daemon(budget);
+        let (core, streams) = TunnelCore::daemon(budget.clone());
         let done = CancellationToken::new();
         let accepting = accept(Arc::clone(&core), streams, services, peer.clone());
         let guard = done.clone().drop_guard();
@@ -67,7 +69,7 @@ impl Served {
             accepting.await;
         });
         let (session, _accepting) = (CancellationToken::new(), AbortOnDropHandle::new(accepting));
-        Self { peer, core, session, idle_since: None, done, _accepting }
+        Self { peer, budget, core, session, idle_since: None, done, _accepting }
     }
 }
 
@@ -112,7 +114,8 @@ impl Tunnels {
         if !table.makes_room_for(key.0) {
             return None;
         }
-        let served = Served::begin(peer.clone(), Arc::clone(services), self.budget.clone());
+        let budget = table.budget_of(key.0).unwrap_or_else(|| self.budget.for_one_device());
+        let served = Served::begin(peer.clone(), Arc::clone(services), budget);
         let (carrier, _) = served.core.take_over();
         let held = self.held(key, &served);
         table.open.insert(key, served);
@@ -166,6 +169,12 @@ impl Tunnels {
 }
 
 impl TunnelTable {
+    /// The budget that the device's other tunnels have.
+    fn budget_of(&self, owner: Option<[u8; 32]>) -> Option<TunnelBudget> {
+        let mut all = self.open.values().chain(&self.closed);
+        all.find(|served| served.peer.key() == owner).map(|served| served.budget.clone())
+    }
+
     /// Whether a device may have one more tunnel. If there are as many as there may be, one without a
     /// session is given up for it: the device's own, or another's that has no streams. A program that
     /// runs often and leaves a tunnel behind each time is not locked out by them.

@@ -124,3 +124,33 @@ fn sbrp_relay_08_who_waits_for_a_receiver_is_woken_when_its_socket_blocks() {
     assert_eq!(queue.lock().set_blocked(8).len(), 0, "nothing changed since");
     assert_eq!(push(&queue, &[7; 20]), Pushed::TooSlow);
 }
+
+#[test]
+fn sbrp_relay_08_who_takes_much_may_fall_behind_by_as_much_for_a_moment() {
+    let queue = queue(Role::Client, 1000, 1000);
+    let mut writing = Vec::new();
+    // It takes 3 KB.
+    for _ in 0..3 {
+        assert_eq!(push(&queue, &[7; 900]), Pushed::Queued);
+        assert!(queue.lock().take(&mut writing));
+        writing.clear();
+        assert!(!queue.lock().take(&mut writing), "all is written");
+    }
+    // Then nothing: as much may wait for it, and no more.
+    assert_eq!(queue.lock().set_blocked(0).len(), 0);
+    for _ in 0..3 {
+        assert_eq!(push(&queue, &[7; 850]), Pushed::Queued);
+    }
+    assert_eq!(push(&queue, &[7; 850]), Pushed::TooSlow);
+}
+
+#[test]
+fn what_was_taken_is_forgotten_after_a_while() {
+    let (start, mut taken) = (Instant::now(), RecentlyTaken::default());
+    taken.add(700, start);
+    assert_eq!(taken.bytes(start + BURST_TIME / 2), 700);
+    assert_eq!(taken.bytes(start + BURST_TIME), 700, "of the period before");
+    taken.add(100, start + BURST_TIME);
+    assert_eq!(taken.bytes(start + 2 * BURST_TIME), 100);
+    assert_eq!(taken.bytes(start + 5 * BURST_TIME), 0);
+}
