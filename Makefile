@@ -32,6 +32,7 @@ lint:
 	$(CARGO) clippy --package bowline-sbrp --all-targets --no-default-features --features rustcrypto -- -D warnings
 	$(CARGO) clippy --package bowline-client --all-targets --no-default-features --features surface -- -D warnings
 	$(CARGO) clippy --package bowline-client --all-targets --no-default-features --features relay -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package bowline-sbrp --package bowline-client
 
 unit:
 	@mkdir -p target && rm -f target/not-run

@@ -16,6 +16,7 @@ impl AeadKey {
     }
 
     /// Encrypts in place and returns the tag. The caller never uses a nonce twice.
+    #[inline]
     pub(crate) fn seal(&self, nonce: [u8; NONCE_LEN], text: &mut [u8]) -> [u8; TAG_LEN] {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = self
@@ -26,6 +27,7 @@ impl AeadKey {
     }
 
     /// Decrypts into `plaintext`, which is as long as `text`.
+    #[inline]
     pub(crate) fn open(
         &self,
         nonce: [u8; NONCE_LEN],

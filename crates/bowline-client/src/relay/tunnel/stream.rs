@@ -47,7 +47,7 @@ impl TunnelStream {
     }
 
     /// Ends both directions and says why.
-    pub(super) fn refuse(self, reason: ResetReason) {
+    pub fn refuse(self, reason: ResetReason) {
         if let Some(core) = &self.core {
             core.reset(self.id, reason);
         }
