@@ -19,8 +19,6 @@
 #[cfg(feature = "aws-lc")]
 mod aws_lc;
 #[cfg(all(feature = "rustcrypto", any(test, not(feature = "aws-lc"))))]
-mod poly1305;
-#[cfg(all(feature = "rustcrypto", any(test, not(feature = "aws-lc"))))]
 mod rustcrypto;
 
 #[cfg(feature = "aws-lc")]
