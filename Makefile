@@ -65,9 +65,10 @@ fuzz: ## Random bytes at all that reads what strangers send, FUZZ_SECONDS each (
 	        -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -print_funcs=0 -verbosity=0) || exit 1; \
 	done
 
-autobahn: ## The Autobahn WebSocket suite against the gateway (needs Python 2.7)
+autobahn: ## The Autobahn WebSocket suite against the gateway and the relay (needs Python 2.7)
 	$(CARGO) build --package bowline
-	tools/autobahn target/autobahn target/debug/bowline
+	tools/autobahn gateway target/autobahn target/debug/bowline
+	tools/autobahn relay target/autobahn target/debug/bowline
 
 deny: ## Licences, bans and sources (needs cargo-deny; advisories need network)
 	$(CARGO) deny check licenses bans sources

@@ -49,6 +49,11 @@ impl Connection {
         if written.is_err() {
             return;
         }
+        if matches!(end, ConnectionEnd::Refused { .. }) {
+            // What a peer says after it broke a rule is not looked at (7.1.7), and it may have said
+            // its close already, in the frame that broke the rule: the server closes first (7.1.1).
+            let _ = self.stream.shutdown().await;
+        }
         if !matches!(end, ConnectionEnd::Closed(_)) {
             self.await_answer().await;
         }

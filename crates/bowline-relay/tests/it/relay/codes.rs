@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::issuer::sid;
 use super::peer::{Peer, data};
-use super::server::{PATIENCE, Server, raw as socket, start};
+use super::server::{PATIENCE, Server, raw as socket, start, start_with};
 
 /// A message with any header.
 fn raw(kind: u8, length: u32, session: u64, payload: &[u8]) -> Vec<u8> {
@@ -174,11 +174,12 @@ async fn a_message_in_parts_goes_on_as_one() {
     client.expect_quiet().await;
 }
 
-/// What is no WebSocket traffic is no frame either: told, closed, and only that connection.
+/// What is no WebSocket traffic is no frame either: told, closed, and only that connection. The relay
+/// closes its side at once: a peer that broke a rule with its close frame sends no other.
 #[tokio::test]
 async fn broken_websocket_frames_are_malformed_frames() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let server = start().await;
+    let server = start_with(|config| config.limits.farewell = 60 * PATIENCE).await;
     let (mut daemon, _client) = pair(&server).await;
     for (session, bytes) in (100..).zip([
         &[0x82, 0x01, 0x00][..],
@@ -199,6 +200,8 @@ async fn broken_websocket_frames_are_malformed_frames() {
         let reading = client.read_exact(&mut heard);
         tokio::time::timeout(PATIENCE, reading).await.expect("an answer").unwrap();
         assert_eq!(heard, expected, "{bytes:02x?}");
+        let ended = tokio::time::timeout(PATIENCE, client.read(&mut heard)).await;
+        assert_eq!(ended.expect("the relay closes first").unwrap(), 0, "{bytes:02x?}");
         daemon.expect_code(SessionEnded, session).await;
     }
     daemon.expect_quiet().await;

@@ -1,6 +1,6 @@
 """The Autobahn fuzzing client against a gateway's surface socket.
 
-usage: python2.7 tools/websocket-fuzz.py BOWLINE FOLDER [CASE ...]
+usage: python2.7 tools/autobahn-gateway.py BOWLINE FOLDER [CASE ...]
 
 Starts BOWLINE on a fresh data folder, runs the cases (all by default), leaves the reports in
 FOLDER and ends with 1 if any case failed. It needs the package autobahntestsuite, which exists
