@@ -21,6 +21,7 @@ mod record;
 #[path = "../it/sbrp/world.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod relay_world;
+#[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod seed;
 mod stops;
 mod surface;

@@ -47,6 +47,15 @@ impl Dice {
         Self(self.next())
     }
 
+    /// The seed of such a chance, for another process.
+    pub(crate) fn fork_seed(&mut self) -> u64 {
+        self.next()
+    }
+
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// Something to echo, of 1 to `most` words, with characters of every length.
     pub(crate) fn words(&mut self, most: usize) -> String {
         const WORDS: [&str; 8] = ["rope", "knot", "é", "海の", "🪢", "hull", "–", "tide"];

@@ -9,8 +9,8 @@
 //! - when all have disconnected, the relay has no pair, connection or session left.
 //!
 //! Short by default. With `BOWLINE_SOAK=1`, 1,500 connections are cut, and daemons, clients or the relay
-//! are ended 500 times. Each end is a runtime of its own in this process, thrown away with all that runs in
-//! it. Each test prints its seed and the command that runs it again.
+//! are ended 500 times. The relay and each end are processes of their own, and are ended with `kill -9`
+//! (the relay half of the time with SIGTERM). Each test prints its seed and the command that runs it again.
 
 mod ends;
 mod fire;

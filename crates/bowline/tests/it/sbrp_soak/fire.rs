@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::ends::{Identity, Process, client, daemon};
 use super::plant::Plant;
 use super::proxy::{Break, Who};
-use super::record::{NEWS, Record};
+use super::record::{NEWS, Records};
 use super::seed::{Dice, is_soak, scale};
 
 /// What is killed, with weights per thousand.
@@ -36,7 +35,7 @@ enum Kill {
 
 struct Fleet {
     plant: Plant,
-    record: Arc<Record>,
+    records: Arc<Records>,
     dice: Dice,
     identities: Vec<Identity>,
     daemons: Vec<Process>,
@@ -64,7 +63,7 @@ async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
         *done.entry(kill).or_default() += 1;
         if done.values().sum::<u64>() % 100 == 0 {
             println!("{:?} after {:?}", done, begun.elapsed());
-            fleet.record.assert_right();
+            fleet.records.assert_right();
         }
     }
     let fire = begun.elapsed();
@@ -80,10 +79,10 @@ async fn g10_soak_kills_of_daemons_clients_and_relay_lose_nothing_silently() {
     let relay_blows = blows(&[Kill::Relay, Kill::RelayGently]) * daemons as u64;
     assert!(replaced <= 2 * (daemon_blows + relay_blows), "two daemons fight: {replaced}");
     let longest = fleet.longest_return;
-    let record = Arc::clone(&fleet.record);
+    let records = Arc::clone(&fleet.records);
     fleet.leave().await;
-    println!("{}\nthe relay was away for {longest:?} at most", record.summary());
-    record.assert_right();
+    println!("{}\nthe relay was away for {longest:?} at most", records.summary());
+    records.assert_right();
 }
 
 /// `kills` kills in random order, at least one of each kind.
@@ -102,23 +101,23 @@ impl Fleet {
     async fn start(mut dice: Dice, daemons: usize, clients: usize) -> Self {
         // A short grace period, so that some sessions expire.
         let plant = Plant::start(Duration::from_secs(3)).await;
-        let record = Arc::<Record>::default();
+        let records = Arc::<Records>::default();
         let mut identities = Vec::new();
         for number in 0..daemons {
             identities.push(Identity::register(&plant.plane, number as u8).await);
         }
         let running: Vec<_> =
-            identities.iter().map(|one| daemon(&plant.plane, one, &record, dice.fork())).collect();
+            identities.iter().map(|one| daemon(&plant, one, &records, &mut dice)).collect();
         plant.until_metric("bowline_relay_connections{role=\"daemon\"}", daemons as u64).await;
         let clients = (0..daemons * clients)
             .map(|n| {
                 let of = n % daemons;
-                (of, client(&plant.plane, &identities[of], &record, dice.fork()))
+                (of, client(&plant, &identities[of], &records, &mut dice))
             })
             .collect();
         Self {
             plant,
-            record,
+            records,
             dice,
             twins: running.iter().map(|_| None).collect(),
             daemons: running,
@@ -137,15 +136,13 @@ impl Fleet {
             Kill::ClientConnection => self.cut(Who::Client, how).await,
             Kill::Daemon => {
                 let of = dice.below(self.daemons.len());
-                let again =
-                    daemon(&self.plant.plane, &self.identities[of], &self.record, dice.fork());
+                let again = daemon(&self.plant, &self.identities[of], &self.records, dice);
                 std::mem::replace(&mut self.daemons[of], again).kill();
             }
             Kill::Client => {
                 let place = dice.below(self.clients.len());
                 let of = self.clients[place].0;
-                let again =
-                    client(&self.plant.plane, &self.identities[of], &self.record, dice.fork());
+                let again = client(&self.plant, &self.identities[of], &self.records, dice);
                 std::mem::replace(&mut self.clients[place].1, again).kill();
             }
             Kill::Twin => {
@@ -154,7 +151,7 @@ impl Fleet {
                     Some(twin) => twin.kill(),
                     None => {
                         let identity = &self.identities[of];
-                        let twin = daemon(&self.plant.plane, identity, &self.record, dice.fork());
+                        let twin = daemon(&self.plant, identity, &self.records, dice);
                         self.twins[of] = Some(twin);
                     }
                 }
@@ -164,7 +161,7 @@ impl Fleet {
                 let begun = Instant::now();
                 match kill {
                     Kill::Relay => self.plant.kill_relay(),
-                    _ => self.plant.stop_relay().await,
+                    _ => self.plant.stop_relay(),
                 }
                 let pause = Duration::from_millis(self.dice.below(500) as u64);
                 tokio::time::sleep(pause).await;
@@ -187,12 +184,12 @@ impl Fleet {
     async fn all_talk(&self, when: &str) {
         let begun = Instant::now();
         let patience = Duration::from_secs(if is_soak() { 120 } else { 90 });
-        let confirmed = |(_, process): &(usize, Process)| process.progress.confirmed.load(Relaxed);
+        let confirmed = |(_, process): &(usize, Process)| process.record().confirmed;
         let before: Vec<_> = self.clients.iter().map(confirmed).collect();
         for (place, (client, before)) in self.clients.iter().zip(before).enumerate() {
             while confirmed(client) < before + NEWS {
                 assert!(begun.elapsed() < patience, "client {place} does not talk {when}");
-                self.record.assert_right();
+                self.records.assert_right();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -218,8 +215,8 @@ impl Fleet {
         plant.until_metric("bowline_relay_connections{role=\"client\"}", 0).await;
         for daemon in daemons.into_iter().chain(twins.into_iter().flatten()) {
             let begun = Instant::now();
-            while daemon.progress.open.load(Relaxed) > 0 {
-                let open = daemon.progress.open.load(Relaxed);
+            while daemon.record().open > 0 {
+                let open = daemon.record().open;
                 assert!(begun.elapsed() < Duration::from_secs(30), "{open} sessions are left");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

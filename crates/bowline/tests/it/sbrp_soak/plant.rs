@@ -1,5 +1,4 @@
-//! A control plane and a relay that can be killed: each relay has its own tokio runtime, which is
-//! dropped with all its tasks to simulate kill -9.
+//! A control plane, and a relay that can be killed: it is a process of its own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,40 +6,26 @@ use std::time::{Duration, Instant};
 
 use bowline_client::relay::ControlPlane;
 use bowline_net::DoorConfig;
-use bowline_net::DoorError;
 use bowline_net::rate::Rate;
 use bowline_relay::control::registry::Registry;
 use bowline_relay::control::{self, Control};
-use bowline_relay::relay::{Relay, RelayConfig, RelayStartError};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::proxy::Proxy;
-use crate::process::DEADLINE;
-use crate::sbrp::world::free_port;
+use crate::process::{DEADLINE, bowline};
+use crate::sbrp::world::{Program, free_port};
 
 pub(crate) struct Plant {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) plane: ControlPlane,
-    relay: Option<Running>,
+    pub(crate) issuer: String,
+    /// The API key of the only user.
+    pub(crate) key: String,
+    relay: Option<Program>,
     address: SocketAddr,
-    issuer: String,
     grace: Duration,
     _folder: TempDir,
-}
-
-struct Running {
-    runtime: Runtime,
-    stop: oneshot::Sender<()>,
-    run: JoinHandle<()>,
-}
-
-/// A runtime with one worker thread, in place of a process.
-pub(crate) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 impl Plant {
@@ -61,48 +46,34 @@ impl Plant {
         tokio::spawn(control.serve(door, CancellationToken::new()));
         let key = Registry::open_existing(folder.path()).unwrap().add_user("alice", now()).unwrap();
         let plane = ControlPlane::new(issuer.parse().unwrap(), key.reveal()).unwrap();
-        let mut plant = Self { proxy, plane, relay: None, address, issuer, grace, _folder: folder };
+        let key = key.reveal().to_owned();
+        let mut plant =
+            Self { proxy, plane, issuer, key, relay: None, address, grace, _folder: folder };
         plant.start_relay().await;
         plant
     }
 
     pub(crate) async fn start_relay(&mut self) {
-        let begun = Instant::now();
-        let runtime = runtime();
-        let bound = loop {
-            let config = RelayConfig {
-                listen: self.address,
-                issuer: self.issuer.clone(),
-                grace: self.grace,
-                ..RelayConfig::default()
-            };
-            match runtime.spawn(Relay::bind(config)).await.unwrap() {
-                Ok(bound) => break bound,
-                // The one before is about to be gone.
-                Err(RelayStartError::Door(DoorError::AddressInUse { .. }))
-                    if begun.elapsed() < DEADLINE =>
-                {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        };
-        let (stop, stopped) = oneshot::channel();
-        let run = runtime.spawn(bound.run(stopped));
-        self.relay = Some(Running { runtime, stop, run });
+        let mut command = bowline();
+        command.args(["relay", "run", "--json", "--listen", &self.address.to_string()]);
+        command.args(["--issuer", &self.issuer, "--grace", &format!("{}s", self.grace.as_secs())]);
+        self.relay = Some(tokio::task::block_in_place(|| {
+            let relay = Program::start(command);
+            relay.line();
+            relay
+        }));
     }
 
-    /// Simulates kill -9.
+    /// kill -9.
     pub(crate) fn kill_relay(&mut self) {
-        self.relay.take().unwrap().runtime.shutdown_background();
+        self.relay.take().unwrap().kill();
     }
 
-    /// Simulates SIGTERM.
-    pub(crate) async fn stop_relay(&mut self) {
-        let Running { runtime, stop, run } = self.relay.take().unwrap();
-        stop.send(()).unwrap();
-        tokio::time::timeout(DEADLINE, run).await.expect("it stops in time").unwrap();
-        runtime.shutdown_background();
+    /// SIGTERM, and waits until it has ended.
+    pub(crate) fn stop_relay(&mut self) {
+        let mut relay = self.relay.take().unwrap();
+        relay.terminate();
+        assert!(tokio::task::block_in_place(|| relay.ended()).success());
     }
 
     /// The sum of all metrics whose line begins with `name`.
@@ -122,14 +93,6 @@ impl Plant {
             }
             assert!(begun.elapsed() < DEADLINE, "{name} is {seen} and never {is}");
             tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-impl Drop for Plant {
-    fn drop(&mut self) {
-        if let Some(relay) = self.relay.take() {
-            relay.runtime.shutdown_background();
         }
     }
 }

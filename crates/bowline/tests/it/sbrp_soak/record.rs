@@ -1,11 +1,12 @@
-//! Records what both ends of every session sent and received, and every violation found.
+//! What one end of sessions sent and received, and every violation it found. An end is a process: it prints its
+//! record whenever that changed, and the test reads it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bowline_client::relay::{LossReason, SendError, Session, SessionEnd};
+use serde::{Deserialize, Serialize};
 
 use super::seed::Dice;
 
@@ -18,73 +19,96 @@ const AHEAD: u64 = 24;
 /// them.
 pub(crate) const NEWS: u64 = 2 * AHEAD;
 
-#[derive(Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    pub(crate) sessions: AtomicU64,
-    pub(crate) heard: AtomicU64,
+    /// How often the daemon came online, or the client got a session.
+    pub(crate) arrivals: u64,
+    /// Messages that the peer confirmed, over all sessions.
+    pub(crate) confirmed: u64,
+    /// Sessions that have not ended.
+    pub(crate) open: u64,
+    sessions: u64,
+    heard: u64,
     /// Messages sent but not confirmed when their session ended with a reason.
-    pub(crate) unconfirmed: AtomicU64,
-    ends: Mutex<BTreeMap<String, u64>>,
-    /// Why a connection was lost or not made, and the longest wait that followed.
-    losses: Mutex<BTreeMap<String, (u64, Duration)>>,
-    wrong: Mutex<Vec<String>>,
+    unconfirmed: u64,
+    ends: BTreeMap<String, u64>,
+    /// Why a connection was lost or not made, and the longest wait that followed, in ms.
+    losses: BTreeMap<String, (u64, u64)>,
+    wrong: Vec<String>,
 }
 
 impl Record {
-    pub(crate) fn wrong(&self, what: String) {
-        self.wrong.lock().unwrap().push(what);
+    pub(crate) fn wrong(&mut self, what: String) {
+        self.wrong.push(what);
     }
 
-    pub(crate) fn assert_right(&self) {
-        let wrong = self.wrong.lock().unwrap();
-        assert!(wrong.is_empty(), "{} things are wrong: {:#?}", wrong.len(), &wrong[..]);
-    }
-
-    pub(crate) fn summary(&self) -> String {
-        let ends = self.ends.lock().unwrap();
-        let ends: Vec<_> =
-            ends.iter().map(|(why, count)| format!("    {count:5}  {why}")).collect();
-        let losses = self.losses.lock().unwrap();
-        let losses: Vec<_> = losses
-            .iter()
-            .map(|(why, (count, wait))| format!("    {count:5}  {why} (waits up to {wait:?})"))
-            .collect();
-        format!(
-            "{} ends of sessions, {} messages heard, {} unconfirmed at a visible end\n{}\n\
-             connections lost or not made\n{}",
-            self.sessions.load(Relaxed),
-            self.heard.load(Relaxed),
-            self.unconfirmed.load(Relaxed),
-            ends.join("\n"),
-            losses.join("\n")
-        )
-    }
-
-    pub(crate) fn lost(&self, side: &str, reason: &LossReason, wait: Duration) {
-        let mut losses = self.losses.lock().unwrap();
-        let (count, longest) = losses.entry(format!("{side}: {reason}")).or_default();
+    pub(crate) fn lost(&mut self, side: &str, reason: &LossReason, wait: Duration) {
+        let (count, longest) = self.losses.entry(format!("{side}: {reason}")).or_default();
         *count += 1;
-        *longest = wait.max(*longest);
+        *longest = (*longest).max(wait.as_millis() as u64);
     }
 
-    fn ended(&self, side: &str, end: Option<SessionEnd>, unconfirmed: u64) {
-        self.unconfirmed.fetch_add(unconfirmed, Relaxed);
+    fn ended(&mut self, side: &str, end: Option<SessionEnd>, unconfirmed: u64) {
+        self.unconfirmed += unconfirmed;
         match end {
-            Some(end) => {
-                *self.ends.lock().unwrap().entry(format!("{side}: {end}")).or_default() += 1;
-            }
+            Some(end) => *self.ends.entry(format!("{side}: {end}")).or_default() += 1,
             None => self.wrong(format!("{side}: a session ended and did not say why")),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sessions += other.sessions;
+        self.heard += other.heard;
+        self.unconfirmed += other.unconfirmed;
+        for (why, count) in &other.ends {
+            *self.ends.entry(why.clone()).or_default() += count;
+        }
+        for (why, (more, wait)) in &other.losses {
+            let (count, longest) = self.losses.entry(why.clone()).or_default();
+            (*count, *longest) = (*count + more, (*longest).max(*wait));
         }
     }
 }
 
-/// The progress of one end, over all its sessions.
+/// A record that tasks of one end share, or the copy of it in the test.
+pub(crate) type SharedRecord = Arc<Mutex<Record>>;
+
+/// The records of all ends, also of those that were killed.
 #[derive(Default)]
-pub(crate) struct Progress {
-    /// Messages that the peer confirmed.
-    pub(crate) confirmed: AtomicU64,
-    /// Sessions that have not ended.
-    pub(crate) open: AtomicUsize,
+pub(crate) struct Records(Mutex<Vec<SharedRecord>>);
+
+impl Records {
+    /// The record of a new end.
+    pub(crate) fn begin(&self) -> SharedRecord {
+        let record = SharedRecord::default();
+        self.0.lock().unwrap().push(Arc::clone(&record));
+        record
+    }
+
+    pub(crate) fn assert_right(&self) {
+        let records = self.0.lock().unwrap();
+        let wrong: Vec<_> =
+            records.iter().flat_map(|record| record.lock().unwrap().wrong.clone()).collect();
+        assert!(wrong.is_empty(), "{} things are wrong: {wrong:#?}", wrong.len());
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let mut sum = Record::default();
+        self.0.lock().unwrap().iter().for_each(|record| sum.add(&record.lock().unwrap()));
+        let Record { sessions, heard, unconfirmed, ends, losses, .. } = sum;
+        let ends: Vec<_> =
+            ends.iter().map(|(why, count)| format!("    {count:5}  {why}")).collect();
+        let losses: Vec<_> = losses
+            .iter()
+            .map(|(why, (count, wait))| format!("    {count:5}  {why} (waits up to {wait} ms)"))
+            .collect();
+        format!(
+            "{sessions} ends of sessions, {heard} messages heard, {unconfirmed} unconfirmed at a visible end\n{}\n\
+             connections lost or not made\n{}",
+            ends.join("\n"),
+            losses.join("\n")
+        )
+    }
 }
 
 /// Sends and receives numbered messages until the session ends; each also confirms what was
@@ -92,12 +116,12 @@ pub(crate) struct Progress {
 pub(crate) async fn talk(
     side: &'static str,
     mut session: Session,
-    record: Arc<Record>,
-    progress: Arc<Progress>,
+    record: SharedRecord,
     mut dice: Dice,
 ) {
-    record.sessions.fetch_add(1, Relaxed);
-    progress.open.fetch_add(1, Relaxed);
+    let record = || record.lock().unwrap();
+    record().sessions += 1;
+    record().open += 1;
     let id = session.id().to_wire();
     let (mut said, mut confirmed, mut heard) = (0, 0, 0);
     let mut moved = Instant::now();
@@ -115,18 +139,18 @@ pub(crate) async fn talk(
                 };
                 if number(0) != id || number(1) != heard {
                     let (of, came) = (number(0) == id, number(1));
-                    record.wrong(format!("{side}: {came} came in place of {heard}, own: {of}"));
+                    record().wrong(format!("{side}: {came} came in place of {heard}, own: {of}"));
                     break;
                 }
                 if number(2) < confirmed || number(2) > said {
                     let told = number(2);
-                    record.wrong(format!("{side}: {told} confirmed of {confirmed}..={said}"));
+                    record().wrong(format!("{side}: {told} confirmed of {confirmed}..={said}"));
                     break;
                 }
                 heard += 1;
-                record.heard.fetch_add(1, Relaxed);
+                record().heard += 1;
                 if number(2) > confirmed {
-                    progress.confirmed.fetch_add(number(2) - confirmed, Relaxed);
+                    record().confirmed += number(2) - confirmed;
                     confirmed = number(2);
                     moved = Instant::now();
                 }
@@ -135,7 +159,7 @@ pub(crate) async fn talk(
                 if said == confirmed {
                     moved = Instant::now();
                 } else if moved.elapsed() > STALL {
-                    record.wrong(format!(
+                    record().wrong(format!(
                         "{side}: {confirmed} of {said} confirmed, {heard} heard, and no end for {STALL:?}"
                     ));
                     break;
@@ -160,7 +184,7 @@ pub(crate) async fn talk(
         }
     }
     if !broken {
-        record.ended(side, session.end(), said - confirmed);
+        record().ended(side, session.end(), said - confirmed);
     }
-    progress.open.fetch_sub(1, Relaxed);
+    record().open -= 1;
 }
