@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::bench::{Answer, Bench, DEADLINE, Session, answer, hello, some_of, until_closed, user};
@@ -264,6 +264,28 @@ async fn g12_a_client_that_pipelines_and_never_reads_is_let_go() {
     tokio::time::timeout(DEADLINE, asking).await.expect("it was never let go");
     // The one place there is free again.
     assert_eq!(bench.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn g11_one_address_has_so_many_connections_to_a_gateway_and_no_more() {
+    let bench = Bench::with(|config| config.limits.connections_per_address = 2).await;
+    let connect = async || {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        socket.connect(bench.gateway.address()).await.unwrap()
+    };
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect().await;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let answer = tokio::time::timeout(DEADLINE, stream.read_u8()).await.unwrap();
+        assert_eq!(answer.unwrap(), b'H');
+        open.push(stream);
+    }
+    let mut third = connect().await;
+    let read = tokio::time::timeout(DEADLINE, third.read(&mut [0; 16])).await.expect("closed");
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    assert_eq!(bench.get("/healthz").await.status, 200, "others are served");
 }
 
 #[tokio::test]

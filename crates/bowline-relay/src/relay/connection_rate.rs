@@ -1,4 +1,8 @@
 //! The rate limits for new connections, overall and for each address (SBRP-RELAY-07).
+//!
+//! Invariant: connections with a refused token have limits of their own, so that they cost those with a
+//! valid one nothing. Many callers may share one address, and whoever wants to lock them out would only
+//! have to show wrong tokens there.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -14,13 +18,36 @@ const ADDRESSES: usize = 65_536;
 
 #[derive(Debug)]
 pub(crate) struct ConnectionRate {
-    all: Mutex<Bucket>,
-    each: Option<Throttle<IpAddr>>,
+    valid: Limits,
+    refused: Limits,
 }
 
 impl ConnectionRate {
     /// `all` and `each` are connections per second; 0 for no limit.
     pub(crate) fn new(all: u32, each: u32, now: Instant) -> Self {
+        Self { valid: Limits::new(all, each, now), refused: Limits::new(all, each, now) }
+    }
+
+    /// Whether one more connection with a valid token from this address is accepted. Connections from
+    /// loopback count against the overall limit only.
+    pub(crate) fn admit(&self, from: IpAddr, now: Instant) -> bool {
+        self.valid.take(from, now)
+    }
+
+    /// Counts a refused token; whether it is told why.
+    pub(crate) fn refused(&self, from: IpAddr, now: Instant) -> bool {
+        self.refused.take(from, now)
+    }
+}
+
+#[derive(Debug)]
+struct Limits {
+    all: Mutex<Bucket>,
+    each: Option<Throttle<IpAddr>>,
+}
+
+impl Limits {
+    fn new(all: u32, each: u32, now: Instant) -> Self {
         let each = Rate::per_second(each);
         Self {
             all: Mutex::new(Bucket::new(Rate::per_second(all), now)),
@@ -28,9 +55,7 @@ impl ConnectionRate {
         }
     }
 
-    /// Whether one more connection from this address is accepted. Connections from loopback count
-    /// against the overall limit only.
-    pub(crate) fn admit(&self, from: IpAddr, now: Instant) -> bool {
+    fn take(&self, from: IpAddr, now: Instant) -> bool {
         let own = match &self.each {
             Some(each) if !is_loopback(from) => each.take(network(from), now).is_ok(),
             _ => true,
@@ -56,6 +81,14 @@ mod tests {
         assert!(!connection_rate.admit(address(1), now), "its own limit");
         assert!(connection_rate.admit(address(2), now), "another's is untouched");
         assert!(connection_rate.admit(address(1), now + Duration::from_millis(600)), "it refills");
+    }
+
+    #[test]
+    fn g11_no_number_of_refused_tokens_counts_against_a_valid_one() {
+        let (connection_rate, now) = (ConnectionRate::new(10, 5, Instant::now()), Instant::now());
+        let told = (0..1000).filter(|_| connection_rate.refused(address(1), now)).count();
+        assert_eq!(told, 5, "further ones are turned away");
+        assert!(connection_rate.admit(address(1), now));
     }
 
     #[test]

@@ -72,18 +72,18 @@ pub(crate) async fn answer(
 
 /// Verifies the token, answers the upgrade, and starts the connection.
 async fn connect(shared: Arc<Shared>, peer: Peer, mut request: Request<Incoming>) -> HttpResponse {
-    if !shared.connection_rate.admit(peer.address, Instant::now()) {
-        shared.meters.turned_away();
-        let why = "too many new connections; come again in a moment";
-        let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why);
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        return answer;
-    }
     let token = bearer(&request).or_else(|| in_query(&request));
+    // Before anything is counted: those who share an address with a guesser are not turned away for it.
     let admission = match judge(&shared, token).await {
         Ok(admission) => admission,
-        Err(refusal) => return refusal,
+        Err(refusal) => {
+            let is_told = shared.connection_rate.refused(peer.address, Instant::now());
+            return if is_told { refusal } else { turned_away(&shared) };
+        }
     };
+    if !shared.connection_rate.admit(peer.address, Instant::now()) {
+        return turned_away(&shared);
+    }
     if let Admission::Daemon(pass) = &admission
         && let Some(refusal) = elsewhere(&shared, pass)
     {
@@ -137,6 +137,14 @@ fn elsewhere(shared: &Shared, pass: &DaemonPass) -> Option<HttpResponse> {
 /// Seconds since 1970.
 fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn turned_away(shared: &Shared) -> HttpResponse {
+    shared.meters.turned_away();
+    let why = "too many new connections; come again in a moment";
+    let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
 }
 
 /// Reports whether the token's daemon is connected.

@@ -7,7 +7,7 @@ use bowline_relay::control::{Control, ControlConfig};
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::control::bench::{Bench, DEADLINE, ISSUER, RELAY, identity};
 
@@ -89,6 +89,48 @@ async fn g11_more_connections_than_places_wait() {
     }
     drop(first);
     assert!(rest(second).await.contains("200 OK"));
+}
+
+/// A connection from this address of this machine.
+async fn connect_from(from: &str, bench: &Bench) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+    let address = bench.url.trim_start_matches("http://").parse().unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+#[tokio::test]
+async fn g11_one_address_has_so_many_connections_to_a_control_plane_and_no_more() {
+    let bench = Bench::with(|config| config.limits.connections_per_address = 2).await;
+    let ask = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect_from("127.0.0.2", &bench).await;
+        stream.write_all(ask).await.unwrap();
+        let answer = tokio::time::timeout(DEADLINE, stream.read_u8()).await.unwrap();
+        assert_eq!(answer.unwrap(), b'H');
+        open.push(stream);
+    }
+    let mut third = connect_from("127.0.0.2", &bench).await;
+    let read = tokio::time::timeout(DEADLINE, third.read(&mut [0; 16])).await.expect("closed");
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    assert_eq!(bench.get("/healthz", None).await.status, 200, "others are served");
+}
+
+#[tokio::test]
+async fn g12_a_client_that_asks_a_control_plane_and_never_reads_is_let_go() {
+    let bench = Bench::with(|config| {
+        config.limits.connections = 1;
+        config.limits.write_timeout = Duration::from_millis(300);
+        config.limits.header_timeout = Duration::from_secs(3600);
+    })
+    .await;
+    let mut deaf = connect_from("127.0.0.1", &bench).await;
+    let ask = "GET /.well-known/jwks.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000);
+    let asking = async { while deaf.write_all(ask.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(DEADLINE, asking).await.expect("it was never let go");
+    assert_eq!(bench.get("/healthz", None).await.status, 200, "the one place there is free again");
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use bowline_sbrp::control::ControlCode::*;
 use bowline_sbrp::frame::Frame;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::peer::data;
-use super::server::{PATIENCE, start, start_with, until};
+use super::server::{PATIENCE, Server, start, start_with, until};
 
 #[tokio::test]
 async fn sbrp_relay_08_a_client_that_does_not_read_is_closed_and_others_go_on() {
@@ -168,6 +168,74 @@ async fn sbrp_relay_07_too_many_connections_are_turned_away() {
     assert!(statuses.contains(&429), "{statuses:?}");
     assert_eq!(server.get("/healthz", None).await.0, 200, "only connections count");
     until("room again", || async { server.get("/relay", None).await.0 == 401 }).await;
+}
+
+#[tokio::test]
+async fn g11_wrong_tokens_never_lock_out_a_right_one_of_the_same_address() {
+    let server = start_with(|config| {
+        config.behind_proxy = vec!["127.0.0.0/8".parse().unwrap()];
+        config.limits.rate_connections_ip = 5;
+        config.limits.rate_connections = 20;
+    })
+    .await;
+    until("ready", || async { server.get("/readyz", None).await.0 == 200 }).await;
+    // All of them through one proxy that names one client address.
+    let ask = async |token: &str| {
+        let request = reqwest::Client::new().get(format!("http://{}/relay", server.address));
+        let request = request.header("x-forwarded-for", "203.0.113.9").bearer_auth(token);
+        request.timeout(PATIENCE).send().await.unwrap().status().as_u16()
+    };
+    let mut statuses = Vec::new();
+    for _ in 0..100 {
+        statuses.push(ask("a.b.c").await);
+    }
+    assert!(statuses.contains(&401) && statuses.contains(&429), "{statuses:?}");
+    // No WebSocket is asked for: that is said after the token was accepted.
+    assert_eq!(ask(&server.issuer.daemon("d")).await, 426);
+}
+
+/// A connection from this address of this machine.
+async fn connect_from(from: &str, server: &Server) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+    socket.connect(server.address).await.unwrap()
+}
+
+#[tokio::test]
+async fn g11_one_address_has_so_many_connections_to_a_relay_and_no_more() {
+    let server = start_with(|config| config.limits.connections_per_address = 2).await;
+    let ask = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect_from("127.0.0.2", &server).await;
+        stream.write_all(ask).await.unwrap();
+        let answer = tokio::time::timeout(PATIENCE, stream.read_u8()).await.unwrap();
+        assert_eq!(answer.unwrap(), b'H');
+        open.push(stream);
+    }
+    let mut third = connect_from("127.0.0.2", &server).await;
+    let read = tokio::time::timeout(PATIENCE, third.read(&mut [0; 16])).await.expect("closed");
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    let mut other = connect_from("127.0.0.3", &server).await;
+    other.write_all(ask).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, other.read_u8()).await.unwrap().unwrap(), b'H');
+}
+
+#[tokio::test]
+async fn g12_a_client_that_asks_a_relay_and_never_reads_is_let_go() {
+    let server = start_with(|config| {
+        config.limits.connections = 1;
+        config.limits.write_timeout = Duration::from_millis(300);
+        config.limits.header_timeout = Duration::from_secs(3600);
+    })
+    .await;
+    let mut deaf = connect_from("127.0.0.1", &server).await;
+    // Answers that are more than all buffers on the way take; it goes on asking until it is let go.
+    let ask = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000);
+    let asking = async { while deaf.write_all(ask.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, asking).await.expect("it was never let go");
+    assert_eq!(server.get("/healthz", None).await.0, 200, "the one place there is free again");
 }
 
 #[tokio::test]
