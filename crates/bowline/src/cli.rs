@@ -57,6 +57,9 @@ impl Cli {
             }
             Command::Config(ConfigArgs { command: ConfigCommand::Show { settings, .. } })
             | Command::Doctor(DoctorArgs { settings, .. }) => settings.config.as_deref(),
+            Command::Relay(relay::RelayCommand::Run(args)) => args.config.as_deref(),
+            Command::Control(args) => args.config.as_deref(),
+            Command::Daemon(relay_ends::DaemonCommand::Run(args)) => args.config.as_deref(),
             _ => None,
         }
     }
@@ -459,8 +462,14 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print every setting, its value, and where it comes from; secrets are masked
-    #[command(after_help = "Example:\n  BOWLINE_LIMITS_DRAIN=5s bowline config show")]
+    #[command(after_help = "\
+Examples:
+  BOWLINE_LIMITS_DRAIN=5s bowline config show
+  bowline config show relay_server")]
     Show {
+        /// Only this section, or this setting
+        #[arg(value_name = "SECTION")]
+        section: Option<String>,
         #[command(flatten)]
         settings: SettingArgs,
         /// Print JSON

@@ -5,12 +5,14 @@
 //! `BOWLINE_LIMITS_DRAIN` can be mapped to `limits.drain` without a special separator.
 
 mod file;
+mod flags;
 mod key;
 mod known;
 mod layers;
 mod mistake;
 mod origin;
 mod secret;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,8 +24,10 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use url::Url;
 
+use self::flags::Flag;
 use self::layers::Layers;
 use self::origin::Origin;
+pub(crate) use self::servers::{ControlSettings, DaemonSettings, RelayServerSettings};
 use crate::cli::SettingArgs;
 use crate::failure::Failure;
 use crate::paths;
@@ -34,6 +38,9 @@ pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     pub(crate) log: LogSettings,
     pub(crate) relay: RelaySettings,
+    pub(crate) relay_server: RelayServerSettings,
+    pub(crate) control: ControlSettings,
+    pub(crate) daemon: DaemonSettings,
     pub(crate) gateway: Config,
     merged: Table,
     origins: Origins,
@@ -76,18 +83,23 @@ pub(crate) enum LogFormat {
 
 impl Settings {
     pub(crate) fn load(args: &SettingArgs) -> Result<Self, Failure> {
-        let environment = std::env::vars().collect();
-        Self::layered(args, &environment)
+        Self::of(args.config.as_deref(), args.flags())
     }
 
-    fn layered(
-        args: &SettingArgs,
+    /// The settings of a command with flags of its own.
+    pub(crate) fn of(config: Option<&Path>, flags: Vec<Flag>) -> Result<Self, Failure> {
+        Self::from_layers(config, &std::env::vars().collect(), flags)
+    }
+
+    fn from_layers(
+        config: Option<&Path>,
         environment: &BTreeMap<String, String>,
+        flags: Vec<Flag>,
     ) -> Result<Self, Failure> {
         let mut layers = Layers::new();
-        layers.file(args, environment)?;
+        layers.file(config, environment)?;
         layers.environment(environment)?;
-        layers.flags(args);
+        layers.flags(flags);
         layers.finish()
     }
 
@@ -99,6 +111,11 @@ impl Settings {
             .into_iter()
             .map(|(key, value)| (key.clone(), secret::masked(&key, value), origin(&key)))
             .collect()
+    }
+
+    /// Whether a flag set this key.
+    pub(crate) fn is_flag(&self, key: &str) -> bool {
+        matches!(self.origins.get(key), Some(Origin::Flag(_)))
     }
 
     /// Whether no layer sets this key.
@@ -156,12 +173,27 @@ pub(crate) fn ca_files(config: Option<&Path>) -> Vec<PathBuf> {
         .unwrap_or_default()
 }
 
+/// Only the control plane's data folder, for commands that administer it.
+pub(crate) fn control_data(flag: Option<PathBuf>, config: Option<&Path>) -> PathBuf {
+    let set = || layers::one(config, &std::env::vars().collect(), "control.data")?.try_into().ok();
+    flag.or_else(set).unwrap_or_else(|| paths::data().join("control"))
+}
+
 /// The key of [`ca_files`].
 const CA_FILE: &str = "ca_file";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Settings {
+        fn layered(
+            args: &SettingArgs,
+            environment: &BTreeMap<String, String>,
+        ) -> Result<Self, Failure> {
+            Self::from_layers(args.config.as_deref(), environment, args.flags())
+        }
+    }
 
     fn environment(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -383,6 +415,70 @@ mod tests {
         };
         assert_eq!(listen(&[]), "127.0.0.1:1");
         assert_eq!(listen(&[("BOWLINE_LISTEN", ":2")]), "0.0.0.0:2");
+    }
+
+    #[test]
+    fn servers_of_a_relay_take_their_sections_like_the_gateway() {
+        let (_folder, args) = file(
+            "[relay_server]\nlisten = 'localhost:1'\nissuer = 'https://c.example/'\ngrace = '3s'\n\
+             limits.rate_frames = 7\n[relay_server.tls]\ncert = 'c'\nkey = 'k'\n\
+             [control]\nlisten = ':2'\nrelay_url = 'wss://u:hunter22@r.example/relay'\n\
+             behind_proxy = ['10.0.0.5']\n\
+             [daemon]\ntcp = ['ssh=127.0.0.1:22']\nname = 'home'\n",
+        );
+        let env = environment(&[
+            ("BOWLINE_RELAY_SERVER_GRACE", "4s"),
+            ("BOWLINE_RELAY_SERVER_LIMITS_QUEUE_FRAMES", "9"),
+            ("BOWLINE_CONTROL_PRESENCE_MINUTES", "5"),
+            ("BOWLINE_DAEMON_TCP", "web=127.0.0.1:80, 127.0.0.1:22"),
+            // Not settings: a control plane and a key.
+            ("BOWLINE_CONTROL", "https://x"),
+            ("BOWLINE_CONTROL_KEY", "y"),
+        ]);
+        let flag = |key: &str, value: &str| Flag {
+            key: key.into(),
+            flag: "--grace",
+            value: Some(Value::String(value.into())),
+        };
+        let flags = vec![flag("relay_server.grace", "5s")];
+        let settings = Settings::from_layers(args.config.as_deref(), &env, flags).unwrap();
+        let RelayServerSettings { relay, has_issuer, around } = &settings.relay_server;
+        assert_eq!((relay.listen.to_string().as_str(), *has_issuer), ("127.0.0.1:1", true));
+        assert_eq!((relay.grace.as_secs(), relay.limits.rate_frames), (5, 7));
+        assert_eq!((relay.limits.queue_frames, around.with_control), (9, false));
+        assert!(relay.tls.is_some());
+        assert_eq!(settings.control.listen.to_string(), "0.0.0.0:2");
+        assert_eq!(settings.control.presence_minutes, 5);
+        assert_eq!(settings.daemon.tcp, ["web=127.0.0.1:80", "127.0.0.1:22"]);
+        assert_eq!(settings.daemon.name.as_deref(), Some("home"));
+        assert!(settings.is_flag("relay_server.grace") && !settings.is_flag("relay_server.listen"));
+        let shown = format!("{:?}", settings.show());
+        assert!(!shown.contains("hunter22") && shown.contains("r.example"), "{shown}");
+    }
+
+    #[test]
+    fn a_mistake_in_a_servers_section_is_named_like_the_gateways() {
+        insta::assert_snapshot!(fails("[relay_server]\nisuer = 'https://c.example'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `relay_server.isuer` is not a setting
+
+        hint: did you mean `relay_server.issuer`? for example:
+
+          [relay_server]
+          issuer = "https://control.example.org"
+        "#);
+        insta::assert_snapshot!(fails("[control.tls]\ncert = 'x'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `control.tls.cert` is wrong: `control.tls.key` has to be set, too
+
+        hint: for example:
+
+          [control.tls]
+          cert = "/etc/bowline/cert.pem"
+        "#);
+        insta::assert_snapshot!(fails("", &[("BOWLINE_DAEMON_ALLOW_UNPAIRED", "maybe")]), @r"
+        error: the environment variable BOWLINE_DAEMON_ALLOW_UNPAIRED: `daemon.allow_unpaired` is wrong: it has to be true or false
+
+        hint: for example: BOWLINE_DAEMON_ALLOW_UNPAIRED=false
+        ");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bowline_net::tls::Tls;
-use bowline_net::{DoorLimits, duration, peer};
+use bowline_net::{DoorLimits, duration, listen, peer};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,7 @@ use crate::MetricsAccess;
 #[serde(default, deny_unknown_fields)]
 pub struct RelayConfig {
     /// The address to listen on. Anything but loopback needs `tls`, `behind_proxy` or `insecure`.
+    #[serde(deserialize_with = "listen::deserialize")]
     pub listen: SocketAddr,
     /// The control plane whose tokens are accepted: the `iss` of its tokens, and the base URL of
     /// its key set (`<issuer>/.well-known/jwks.json`). `https`, or `http` on this machine.

@@ -24,6 +24,9 @@ pub(crate) struct ControlArgs {
     /// The control plane's data folder [default: `control` in bowline's data folder]
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
+    /// The configuration file; its section is [control], and flags win
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON; the server prints one line of it when it is ready
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -38,8 +41,9 @@ Examples:
   bowline control run --relay-url ws://127.0.0.1:7001/relay --listen localhost:7000 --data ./control")]
 pub(crate) struct ControlServeArgs {
     /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000", value_parser = listen::parse)]
-    pub(crate) listen: SocketAddr,
+    /// [default: 127.0.0.1:7000]
+    #[arg(long, value_name = "ADDR", value_parser = listen::parse)]
+    pub(crate) listen: Option<SocketAddr>,
     /// The issuer in tokens: this control plane's address as relays reach it
     /// [default: http://<listen>]
     #[arg(long, value_name = "URL")]
@@ -47,14 +51,13 @@ pub(crate) struct ControlServeArgs {
     /// The relay's address, where daemons and clients connect while no relays are added with
     /// `bowline control relay add`
     #[arg(long, value_name = "URL")]
-    pub(crate) relay_url: url::Url,
+    pub(crate) relay_url: Option<url::Url>,
     /// The relay's region, if it has one
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,
-    /// How many minutes a daemon's presence token is valid
-    #[arg(long, value_name = "MINUTES", default_value_t = 60,
-          value_parser = clap::value_parser!(u64).range(1..=1440))]
-    pub(crate) presence_minutes: u64,
+    /// How many minutes a daemon's presence token is valid [default: 60]
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub(crate) presence_minutes: Option<u64>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
     #[command(flatten)]

@@ -32,20 +32,24 @@ Examples:
   bowline relay run --listen 10.0.0.5:8090 --issuer https://control.example \\
       --behind-proxy 10.0.0.4")]
 pub(crate) struct RelayArgs {
+    /// The configuration file; its section is [relay_server], and flags win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8090", value_parser = listen::parse)]
-    pub(crate) listen: SocketAddr,
+    /// [default: 127.0.0.1:8090]
+    #[arg(long, value_name = "ADDR", value_parser = listen::parse)]
+    pub(crate) listen: Option<SocketAddr>,
     /// The control plane whose tokens are accepted: https, or http on this machine
-    #[arg(long, value_name = "URL", required_unless_present = "with_control")]
+    #[arg(long, value_name = "URL")]
     pub(crate) issuer: Option<String>,
     /// Also run the control plane, at the same address
     #[arg(long, conflicts_with = "issuer")]
     pub(crate) with_control: bool,
     /// The control plane's data folder [default: `control` in bowline's data folder]
-    #[arg(long, value_name = "DIR", requires = "with_control")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// The public address of relay and control plane [default: the address it listens on]
-    #[arg(long, value_name = "URL", requires = "with_control")]
+    #[arg(long, value_name = "URL")]
     pub(crate) url: Option<url::Url>,
     /// The relay's name in `bowline control relay list`, by which it learns that it is drained
     #[arg(long, value_name = "NAME")]
@@ -60,39 +64,39 @@ pub(crate) struct RelayArgs {
     /// A file with a key; who shows it may read /metrics from other machines, too
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_key_file: Option<PathBuf>,
-    /// How long a session stays paused for a disconnected daemon to reconnect
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) grace: Duration,
-    /// How long cached signing keys are used while the control plane cannot be reached
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration::parse)]
-    pub(crate) keys_stale: Duration,
-    /// How often to ask the control plane which daemons and users were revoked
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) revoked_every: Duration,
+    /// How long a session stays paused for a disconnected daemon to reconnect [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// How long cached signing keys are used while the control plane cannot be reached [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) keys_stale: Option<Duration>,
+    /// How often to ask the control plane which daemons and users were revoked [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) revoked_every: Option<Duration>,
     /// How old a session may become before its client has to open a new one with a new token; 0s for
-    /// no limit
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
-    pub(crate) session_age: Duration,
-    /// The maximum number of open connections
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) connections: usize,
-    /// Messages per second from one connection; more are delayed; 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
-    pub(crate) rate_frames: u32,
-    /// New connections per second; more are refused; 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = 5_000)]
-    pub(crate) rate_connections: u32,
+    /// no limit [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) session_age: Option<Duration>,
+    /// The maximum number of open connections [default: 100000]
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<u64>,
+    /// Messages per second from one connection; more are delayed; 0 for no limit [default: 50000]
+    #[arg(long, value_name = "N")]
+    pub(crate) rate_frames: Option<u32>,
+    /// New connections per second; more are refused; 0 for no limit [default: 5000]
+    #[arg(long, value_name = "N")]
+    pub(crate) rate_connections: Option<u32>,
     /// The maximum number of open connections from one address; 0 for no limit, as needed behind a
-    /// proxy without --behind-proxy
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub(crate) connections_per_address: usize,
+    /// proxy without --behind-proxy [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub(crate) connections_per_address: Option<u64>,
     /// New connections per second from one address; 0 for no limit, as needed behind a proxy
-    /// without --behind-proxy
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub(crate) rate_connections_ip: u32,
-    /// How long a connection may be idle before it is pinged
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration::parse)]
-    pub(crate) ping_every: Duration,
+    /// without --behind-proxy [default: 50]
+    #[arg(long, value_name = "N")]
+    pub(crate) rate_connections_ip: Option<u32>,
+    /// How long a connection may be idle before it is pinged [default: 20s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ping_every: Option<Duration>,
     /// Print one line of JSON when ready
     #[arg(long)]
     pub(crate) json: bool,

@@ -36,6 +36,9 @@ Examples:
   bowline daemon run --tcp 127.0.0.1:22 --name home
   bowline daemon run --tcp ssh=127.0.0.1:22 --tcp web=127.0.0.1:8080")]
 pub(crate) struct DaemonArgs {
+    /// The configuration file; its section is [daemon], and flags win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
     /// An address that devices may connect to, with a name if there are several; repeatable. Without
@@ -169,7 +172,7 @@ pub(crate) const TCP: &str = "tcp";
 
 /// Parses `NAME=HOST:PORT` or `HOST:PORT`. The host name is resolved when a connection is made, not
 /// here.
-fn target(text: &str) -> Result<(String, String), String> {
+pub(crate) fn target(text: &str) -> Result<(String, String), String> {
     let (name, address) = text.split_once('=').unwrap_or((TCP, text));
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.len() > 32 || !name.bytes().all(is_name) || name == PING {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use bowline_net::peer;
-use bowline_net::tls::Tls;
 use clap::Args;
 use ipnet::IpNet;
 
@@ -15,12 +14,6 @@ pub(crate) struct TlsArgs {
     /// The certificate's key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-}
-
-impl TlsArgs {
-    pub(crate) fn files(self) -> Option<Tls> {
-        self.tls_cert.zip(self.tls_key).map(|(cert, key)| Tls::new(cert, key))
-    }
 }
 
 /// A server's other ways to listen where other machines can reach it.

@@ -17,6 +17,7 @@ use bowline_relay::control::registry::{self, Registry, RegistryOpenError};
 
 use crate::cli::control::{ControlArgs, ControlCommand};
 use crate::failure::{Failure, FailureKind};
+use crate::settings::{self, Settings};
 use crate::shell::quote_path;
 use crate::terminal::utc;
 use crate::{paths, secrets};
@@ -25,9 +26,13 @@ use crate::{paths, secrets};
 const SHORTEST_METRICS_KEY: usize = 20;
 
 pub(crate) async fn run(args: ControlArgs) -> Result<ExitCode, Failure> {
-    let data = args.data.unwrap_or_else(|| paths::data().join("control"));
+    let config = args.config.as_deref();
+    let data = settings::control_data(args.data.clone(), config);
     match args.command {
-        ControlCommand::Run(serve) => serve::run(*serve, data, args.json).await,
+        ControlCommand::Run(serve) => {
+            let flags = serve.flags(args.data.as_deref());
+            serve::run(Settings::of(config, flags)?, data, args.json).await
+        }
         ControlCommand::User(command) => user::run(&data, command, args.json),
         ControlCommand::Daemon(command) => daemon::run(&data, command, args.json),
         ControlCommand::Relay(command) => relay::run(&data, command, args.json),

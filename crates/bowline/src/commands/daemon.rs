@@ -8,19 +8,19 @@ use bowline_client::relay::{DaemonConfig, DaemonEvent, DeviceFile, RelayDaemon, 
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::cli::SettingArgs;
-use crate::cli::relay_ends::{DaemonArgs, TCP};
+use crate::cli::relay_ends::{ControlArgs, DaemonArgs, TCP, target};
 use crate::failure::{Failure, FailureKind};
 use crate::paired::RunningDaemon;
-use crate::settings::Settings;
+use crate::settings::{DaemonSettings, Settings};
 use crate::signals::StopSignals;
 use crate::terminal::{note, printable, say};
 use crate::{logging, owner};
 
 pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     bowline_net::descriptors::raise();
-    let log = Settings::load(&SettingArgs::default())?.log_or("warn");
-    logging::start(&log).map_err(Failure::new)?;
+    let settings = Settings::of(args.config.as_deref(), args.flags())?;
+    let args = configured(args, &settings.daemon)?;
+    logging::start(&settings.log_or("warn")).map_err(Failure::new)?;
     let data = args.data.as_deref();
     let control = owner::control_plane(&args.control, data)?;
     let path = owner::identity(data);
@@ -68,6 +68,23 @@ pub(crate) async fn run(args: DaemonArgs) -> Result<ExitCode, Failure> {
     }
     daemon.stop().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The arguments with what file and environment say where no flag does.
+fn configured(args: DaemonArgs, settings: &DaemonSettings) -> Result<DaemonArgs, Failure> {
+    let DaemonSettings { control, key_file, tcp, allow_unpaired, name, region, data } =
+        settings.clone();
+    let tcp = tcp.iter().map(|one| target(one).map_err(|why| (one, why)));
+    let tcp = tcp.collect::<Result<_, _>>().map_err(|(one, why)| {
+        Failure::new(format!("`{}` in daemon.tcp is not a target", printable(one)))
+            .hint(why)
+            .kind(FailureKind::Usage)
+    })?;
+    // A key in the environment is nearer than a file that the configuration names.
+    let has_key = std::env::var_os("BOWLINE_CONTROL_KEY").is_some_and(|key| !key.is_empty());
+    let key_file = key_file.filter(|_| args.control.key_file.is_some() || !has_key);
+    let control = ControlArgs { control: args.control.control.clone().or(control), key_file };
+    Ok(DaemonArgs { control, tcp, allow_unpaired, name, region, data, ..args })
 }
 
 fn targets(tcp: &[(String, String)]) -> Result<TcpTargets, Failure> {

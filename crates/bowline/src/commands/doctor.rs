@@ -77,7 +77,7 @@ async fn findings(settings: &Settings) -> Vec<Finding> {
     findings.extend(upstreams::findings(settings, running.as_ref()).await);
     findings.push(machine::address(settings, running.as_ref()).await);
     findings.extend(secret_files::findings(settings));
-    findings.extend(relay::findings(&settings.data).await);
+    findings.extend(relay::findings(settings).await);
     findings.extend([machine::clock(), machine::open_files()]);
     findings
 }

@@ -6,30 +6,27 @@ use std::sync::Arc;
 
 use bowline_net::{descriptors, listen};
 use bowline_relay::control::{Control, ControlConfig};
-use bowline_relay::relay::config::{KeyConfig, RelayLimits};
-use bowline_relay::relay::{BoundRelay, Relay, RelayConfig};
+use bowline_relay::relay::{BoundRelay, Relay};
 use serde_json::json;
 use url::Url;
 
 use super::control::{data_flag, metrics_access, not_started};
-use crate::cli::SettingArgs;
 use crate::cli::relay::RelayArgs;
 use crate::failure::{Failure, FailureKind};
-use crate::settings::Settings;
+use crate::settings::{RelayServerSettings, Settings};
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{note, say};
 use crate::{allocator, logging, paths};
 
 pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
     descriptors::raise();
-    logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
+    let settings = Settings::of(args.config.as_deref(), args.flags())?;
+    logging::start(&settings.log).map_err(Failure::new)?;
     let announce = args.json;
-    let local = args.with_control.then(|| LocalControl {
-        data: args.data.clone().unwrap_or_else(|| paths::data().join("control")),
-        url: args.url.clone(),
-        region: args.region.clone(),
-    });
-    let bound = Relay::bind(config(args)?).await?;
+    let local = local_control(&settings, &args)?;
+    let RelayServerSettings { mut relay, around, .. } = settings.relay_server;
+    relay.metrics = metrics_access(around.metrics_key_file.as_deref())?;
+    let bound = Relay::bind(relay).await?;
     let signals = StopSignals::install()?;
     let bound = match local {
         Some(local) => local.open(bound, announce)?,
@@ -39,6 +36,34 @@ pub(crate) async fn run(args: RelayArgs) -> Result<ExitCode, Failure> {
         }
     };
     run_until_told(bound, signals).await
+}
+
+/// The control plane to run beside the relay, or `None` if its tokens come from an issuer elsewhere.
+fn local_control(settings: &Settings, args: &RelayArgs) -> Result<Option<LocalControl>, Failure> {
+    let RelayServerSettings { around, relay, has_issuer } = &settings.relay_server;
+    let wrong =
+        |what: &str, hint: &str| Err(Failure::new(what).hint(hint).kind(FailureKind::Usage));
+    match (around.with_control, *has_issuer) {
+        (false, false) => wrong(
+            "the relay has no control plane whose tokens it accepts",
+            "run one with it (--with-control), or name one: --issuer https://control.example, or `issuer` \
+             in [relay_server]",
+        ),
+        (false, true) if args.data.is_some() || args.url.is_some() => wrong(
+            "--data and --url are for a control plane in the same process",
+            "add --with-control",
+        ),
+        (false, true) => Ok(None),
+        (true, true) if !settings.is_flag("relay_server.with_control") => wrong(
+            "[relay_server] has both `with_control` and `issuer`",
+            "leave one of them out: tokens are accepted of one control plane",
+        ),
+        (true, _) => Ok(Some(LocalControl {
+            data: settings.control.data.clone().unwrap_or_else(|| paths::data().join("control")),
+            url: around.url.clone(),
+            region: relay.region.clone(),
+        })),
+    }
 }
 
 /// A control plane in the same process, at the same address.
@@ -98,37 +123,6 @@ fn relay_url(url: &Url) -> Result<Url, Failure> {
     // As text, since `Url::set_scheme` may refuse to change from http to ws.
     let text = url.as_str().trim_end_matches('/').replacen("http", "ws", 1);
     format!("{text}/relay").parse().map_err(|_| wrong())
-}
-
-/// The relay's configuration from the arguments.
-fn config(args: RelayArgs) -> Result<RelayConfig, Failure> {
-    Ok(RelayConfig {
-        listen: args.listen,
-        // A placeholder with --with-control: replaced by the control plane's own issuer.
-        issuer: args.issuer.unwrap_or_else(|| "http://localhost".into()),
-        name: args.name,
-        region: args.region,
-        tls: args.tls.files(),
-        insecure: args.path.insecure,
-        behind_proxy: args.path.behind_proxy,
-        metrics: metrics_access(args.metrics_key_file.as_deref())?,
-        grace: args.grace,
-        keys: KeyConfig {
-            stale_for: args.keys_stale,
-            revoked_every: args.revoked_every,
-            ..KeyConfig::default()
-        },
-        limits: RelayLimits {
-            connections: args.connections,
-            connections_per_address: args.connections_per_address,
-            rate_frames: args.rate_frames,
-            rate_connections: args.rate_connections,
-            rate_connections_ip: args.rate_connections_ip,
-            ping_every: args.ping_every,
-            session_age: args.session_age,
-            ..RelayLimits::default()
-        },
-    })
 }
 
 fn greet(bound: &BoundRelay, announce: bool) {

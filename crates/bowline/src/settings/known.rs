@@ -5,12 +5,12 @@ use bowline_gateway::config::{Config, Price, Upstream};
 use toml::{Table, Value};
 
 use super::key::{insert, joined, leaves, split, variable};
-use super::{CA_FILE, LogSettings};
+use super::{CA_FILE, ControlSettings, DaemonSettings, LogSettings, RelayServerSettings};
 use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 47] = [
+const EXAMPLES: [(&str, &str); 71] = [
     (CA_FILE, r#"["/etc/bowline/ca.pem"]"#),
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
     ("auth.api_keys", r#"["sha256:…"]"#),
@@ -57,6 +57,30 @@ const EXAMPLES: [(&str, &str); 47] = [
     ("relay.url", r#""https://relay.example.org""#),
     ("relay.name", r#""home""#),
     ("relay.key_file", r#""/etc/bowline/relay.key""#),
+    ("relay_server.issuer", r#""https://control.example.org""#),
+    ("relay_server.url", r#""https://relay.example.org""#),
+    ("relay_server.name", r#""fra-1""#),
+    ("relay_server.region", r#""eu""#),
+    ("relay_server.tls.cert", r#""/etc/bowline/cert.pem""#),
+    ("relay_server.tls.key", r#""/etc/bowline/key.pem""#),
+    ("relay_server.tls.reload_every", r#""10s""#),
+    ("relay_server.behind_proxy", r#"["10.0.0.0/8"]"#),
+    ("relay_server.metrics_key_file", r#""/etc/bowline/metrics.key""#),
+    ("control.data", r#""/var/lib/bowline/control""#),
+    ("control.issuer", r#""https://control.example.org""#),
+    ("control.relay_url", r#""wss://relay.example.org/relay""#),
+    ("control.region", r#""eu""#),
+    ("control.tls.cert", r#""/etc/bowline/cert.pem""#),
+    ("control.tls.key", r#""/etc/bowline/key.pem""#),
+    ("control.tls.reload_every", r#""10s""#),
+    ("control.behind_proxy", r#"["10.0.0.0/8"]"#),
+    ("control.metrics_key_file", r#""/etc/bowline/metrics.key""#),
+    ("daemon.control", r#""https://control.example.org""#),
+    ("daemon.key_file", r#""/etc/bowline/relay.key""#),
+    ("daemon.tcp", r#"["ssh=127.0.0.1:22"]"#),
+    ("daemon.name", r#""home""#),
+    ("daemon.region", r#""eu""#),
+    ("daemon.data", r#""/var/lib/bowline""#),
     ("log.level", r#""info""#),
 ];
 
@@ -68,6 +92,13 @@ pub(super) fn defaults() -> Table {
         "log".into(),
         Value::try_from(LogSettings::default()).expect("the defaults are TOML"),
     );
+    for (section, values) in [
+        ("relay_server", RelayServerSettings::defaults()),
+        ("control", Table::try_from(ControlSettings::default())),
+        ("daemon", Table::try_from(DaemonSettings::default())),
+    ] {
+        table.insert(section.into(), Value::Table(values.expect("the defaults are TOML")));
+    }
     table
 }
 
@@ -214,13 +245,12 @@ mod tests {
     #[test]
     fn every_example_is_a_setting_that_can_be_used() {
         let known = KnownSettings::new();
+        let others = ["data", "log", "relay", "relay_server", "control", "daemon", CA_FILE];
         for (key, _) in EXAMPLES {
             let mut table = defaults();
-            table.remove("data");
-            table.remove("log");
-            table.remove("relay");
+            others.iter().for_each(|other| drop(table.remove(*other)));
             // These sections are not the gateway's.
-            if key.starts_with("log.") || key.starts_with("relay.") || key == CA_FILE {
+            if others.contains(&key.split('.').next().expect("there is always one")) {
                 continue;
             }
             let section = key.split('.').next().expect("there is always one");

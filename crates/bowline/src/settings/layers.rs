@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use bowline_gateway::config::Config;
 use toml::{Table, Value};
 
+use super::flags::Flag;
 use super::key::{insert, split, variable};
 use super::known::{KnownSettings, defaults};
 use super::origin::Origin;
 use super::secret::is_secret;
+use super::servers::{ControlSettings, DaemonSettings, RelayServerSettings};
 use super::{CA_FILE, LogSettings, RelaySettings, Settings, file, mistake};
-use crate::cli::SettingArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::paths;
 use crate::terminal::note;
@@ -41,10 +42,10 @@ impl Layers {
 
     pub(super) fn file(
         &mut self,
-        args: &SettingArgs,
+        config: Option<&Path>,
         environment: &BTreeMap<String, String>,
     ) -> Result<(), Failure> {
-        let named = named_file(args.config.as_deref(), environment);
+        let named = named_file(config, environment);
         let path = named.clone().unwrap_or_else(paths::config);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -92,35 +93,10 @@ impl Layers {
         Ok(())
     }
 
-    pub(super) fn flags(&mut self, args: &SettingArgs) {
-        let path = |path: &PathBuf| Value::String(path.display().to_string());
-        let text = |text: &String| Value::String(text.clone());
-        let networks = |all: &[ipnet::IpNet]| {
-            Value::Array(all.iter().map(|one| Value::String(one.to_string())).collect())
-        };
-        let flags = [
-            ("data", "--data", args.data.as_ref().map(path)),
-            ("listen", "--listen", args.listen.map(|listen| Value::String(listen.to_string()))),
-            ("tls.cert", "--tls-cert", args.tls.tls_cert.as_ref().map(path)),
-            ("tls.key", "--tls-key", args.tls.tls_key.as_ref().map(path)),
-            ("upstream.default.url", "--upstream", args.upstream.as_ref().map(text)),
-            (
-                "upstream.default.key_env",
-                "--upstream-key-env",
-                args.upstream_key_env.as_ref().map(text),
-            ),
-            ("default_model", "--model", args.model.as_ref().map(text)),
-            (
-                "behind_proxy",
-                "--behind-proxy",
-                Some(networks(&args.behind_proxy)).filter(|_| !args.behind_proxy.is_empty()),
-            ),
-            ("relay.url", "--relay", args.relay.as_ref().map(|url| Value::String(url.to_string()))),
-            ("insecure", "--insecure", args.insecure.then_some(Value::Boolean(true))),
-        ];
-        for (key, flag, value) in flags {
+    pub(super) fn flags(&mut self, flags: Vec<Flag>) {
+        for Flag { key, flag, value } in flags {
             if let Some(value) = value {
-                self.set.insert(key.to_owned(), (value, Origin::Flag(flag)));
+                self.set.insert(key, (value, Origin::Flag(flag)));
             }
         }
     }
@@ -139,12 +115,13 @@ impl Layers {
 
     pub(super) fn finish(self) -> Result<Settings, Failure> {
         let merged = self.merged(|_| true);
-        let (data, log, relay, gateway) = match read(merged.clone()) {
-            Ok(read) => read,
-            Err(error) => return Err(self.blamed(&error)),
-        };
+        let Sections { data, log, relay, relay_server, control, daemon, gateway } =
+            match read(merged.clone()) {
+                Ok(read) => read,
+                Err(error) => return Err(self.blamed(&error)),
+            };
         let origins = self.set.into_iter().map(|(key, (_, origin))| (key, origin)).collect();
-        Ok(Settings { data, log, relay, gateway, merged, origins })
+        Ok(Settings { data, log, relay, relay_server, control, daemon, gateway, merged, origins })
     }
 
     /// The defaults with those of the set values whose keys are wanted.
@@ -170,7 +147,7 @@ impl Layers {
                 let why = alone.err().unwrap_or(whole);
                 let why = match is_secret(key) {
                     true => "its value cannot be used".to_owned(),
-                    false => mistake::sentence(section, why.message()),
+                    false => mistake::sentence(parent(key), why.message()),
                 };
                 return mistake::wrong(&self.known, key, origin, &why);
             }
@@ -179,6 +156,11 @@ impl Layers {
             .hint("`bowline config show` names where each one comes from")
             .kind(FailureKind::Usage)
     }
+}
+
+/// The table that a setting is in.
+fn parent(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(table, _)| table)
 }
 
 /// The file that was named, by flag or variable.
@@ -206,18 +188,37 @@ pub(super) fn one(
     mistake::wrong_type(&value, example).is_none().then_some(value)
 }
 
-type Read = (PathBuf, LogSettings, RelaySettings, Config);
+/// What was merged, by whom it is for.
+struct Sections {
+    data: PathBuf,
+    log: LogSettings,
+    relay: RelaySettings,
+    relay_server: RelayServerSettings,
+    control: ControlSettings,
+    daemon: DaemonSettings,
+    gateway: Config,
+}
 
-fn read(mut table: Table) -> Result<Read, toml::de::Error> {
+fn read(mut table: Table) -> Result<Sections, toml::de::Error> {
     let data = match table.remove("data") {
         Some(Value::String(path)) => PathBuf::from(path),
         _ => paths::data(),
     };
-    let mut section = |name| table.remove(name).unwrap_or_else(|| Value::Table(Table::new()));
-    let (log, relay) = (section("log"), section("relay"));
     // Used by every command, not by the gateway alone.
     let _: Vec<PathBuf> = table.remove(CA_FILE).map_or(Ok(Vec::new()), Value::try_into)?;
-    Ok((data, log.try_into()?, relay.try_into()?, Value::Table(table).try_into()?))
+    let mut section = |name| match table.remove(name) {
+        Some(Value::Table(section)) => section,
+        _ => Table::new(),
+    };
+    Ok(Sections {
+        data,
+        log: Value::Table(section("log")).try_into()?,
+        relay: Value::Table(section("relay")).try_into()?,
+        relay_server: RelayServerSettings::read(section("relay_server"))?,
+        control: Value::Table(section("control")).try_into()?,
+        daemon: Value::Table(section("daemon")).try_into()?,
+        gateway: Value::Table(table).try_into()?,
+    })
 }
 
 /// A variable's text as a value of the example's type.

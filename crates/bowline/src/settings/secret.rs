@@ -6,7 +6,7 @@ use super::key::split;
 
 /// Whether the value may be a secret, or contain one.
 pub(super) fn is_secret(key: &str) -> bool {
-    key == "auth.api_keys" || key.ends_with(".url") || is_of_mcp_server(key)
+    key == "auth.api_keys" || is_address(key) || is_of_mcp_server(key)
 }
 
 /// Whether the key is an environment variable or header of an MCP server.
@@ -14,6 +14,12 @@ fn is_of_mcp_server(key: &str) -> bool {
     let parts = split(key);
     let kind = parts.get(3).map(String::as_str);
     key.starts_with("mcp.servers.") && matches!(kind, Some("env" | "headers"))
+}
+
+/// Whether the value is a URL, which may hold a password.
+fn is_address(key: &str) -> bool {
+    [".url", ".relay_url", ".issuer"].iter().any(|name| key.ends_with(name))
+        || key == "daemon.control"
 }
 
 /// The value with what is secret in it replaced.
@@ -26,7 +32,7 @@ pub(super) fn masked(key: &str, value: Value) -> Value {
         Value::String(text) if is_of_mcp_server(key) && !text.starts_with("env:") => {
             Value::String("***".into())
         }
-        Value::String(text) if key.ends_with(".url") => Value::String(without_password(&text)),
+        Value::String(text) if is_address(key) => Value::String(without_password(&text)),
         value => value,
     }
 }

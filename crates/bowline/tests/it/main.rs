@@ -33,6 +33,7 @@ mod roaming_cli;
 mod rooms;
 mod sbrp;
 mod sbrp_soak;
+mod server_settings;
 mod sessions_cli;
 mod signed_cli;
 mod terminal;

@@ -10,41 +10,48 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{data_flag, metrics_access, not_started};
-use crate::cli::SettingArgs;
-use crate::cli::control::ControlServeArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
 use crate::terminal::{note, say};
 use crate::{logging, paths};
 
 pub(super) async fn run(
-    args: ControlServeArgs,
+    settings: Settings,
     data: PathBuf,
     json: bool,
 ) -> Result<ExitCode, Failure> {
     descriptors::raise();
-    logging::start(&Settings::load(&SettingArgs::default())?.log).map_err(Failure::new)?;
-    let metrics = metrics_access(args.metrics_key_file.as_deref())?;
+    logging::start(&settings.log).map_err(Failure::new)?;
+    let settings = settings.control;
+    let relay_url = settings.relay_url.ok_or_else(|| {
+        Failure::new("the control plane does not know its relay")
+            .hint(
+                "name the address where daemons and clients connect: --relay-url \
+                 wss://relay.example.org/relay, or `relay_url` in [control]",
+            )
+            .kind(FailureKind::Usage)
+    })?;
+    let metrics = metrics_access(settings.metrics_key_file.as_deref())?;
     let place = DoorConfig {
-        address: args.listen,
-        tls: args.tls.files(),
-        behind_proxy: args.path.behind_proxy,
-        insecure: args.path.insecure,
+        address: settings.listen,
+        tls: settings.tls,
+        behind_proxy: settings.behind_proxy,
+        insecure: settings.insecure,
     };
     let door = control::open_door(place, &ControlLimits::default())
         .await
         .map_err(|error| not_started(error, &data))?;
     let scheme = if door.is_tls() { "https" } else { "http" };
-    if door.address().ip().is_unspecified() && args.issuer.is_none() {
+    if door.address().ip().is_unspecified() && settings.issuer.is_none() {
         note!("warning: relays on other machines need the public address: add --issuer https://…");
     }
     let url = format!("{scheme}://{}", listen::from_here(door.address()));
-    let mut config =
-        ControlConfig::new(&data, args.issuer.as_deref().unwrap_or(&url), args.relay_url);
-    config.region = args.region;
+    let issuer = settings.issuer.as_deref().unwrap_or(&url);
+    let mut config = ControlConfig::new(&data, issuer, relay_url);
+    config.region = settings.region;
     config.metrics = metrics;
-    config.presence_ttl = Duration::from_secs(args.presence_minutes * 60);
+    config.presence_ttl = Duration::from_secs(settings.presence_minutes.saturating_mul(60));
     let (issuer, relay_url) = (config.issuer.clone(), config.relay_url.clone());
     let control = Control::open(config).map_err(|error| not_started(error, &data))?;
 

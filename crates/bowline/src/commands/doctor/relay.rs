@@ -1,5 +1,5 @@
 //! What daemons, clients and a control plane keep on this machine, and the control plane that
-//! `BOWLINE_CONTROL` names.
+//! `BOWLINE_CONTROL` or `daemon.control` names.
 
 use std::path::Path;
 
@@ -9,24 +9,34 @@ use bowline_relay::control::registry::Registry;
 use super::{Finding, shown};
 use crate::cli::relay_ends::ControlArgs;
 use crate::owner;
+use crate::settings::{DaemonSettings, Settings};
 
-pub(super) async fn findings(data: &Path) -> Vec<Finding> {
+pub(super) async fn findings(settings: &Settings) -> Vec<Finding> {
+    let data = settings.data.as_path();
     let mut findings = Vec::new();
-    findings.extend(control_plane(data).await);
+    findings.extend(control_plane(data, &settings.daemon).await);
     findings.extend(identity(data));
     findings.extend(known(data));
-    findings.extend(registry(data));
+    let folder = settings.control.data.clone().unwrap_or_else(|| data.join("control"));
+    findings.extend(registry(&folder));
     findings
 }
 
 /// Does the control plane answer, and accept the key?
-async fn control_plane(data: &Path) -> Option<Finding> {
+async fn control_plane(data: &Path, settings: &DaemonSettings) -> Option<Finding> {
     let check = "control plane";
-    let address = std::env::var("BOWLINE_CONTROL").ok().filter(|address| !address.is_empty())?;
-    let Ok(url) = address.parse() else {
-        return Some(Finding::fail(check, "BOWLINE_CONTROL is not an address like https://host"));
+    let address = std::env::var("BOWLINE_CONTROL").ok().filter(|address| !address.is_empty());
+    let url = match address.map(|address| address.parse()) {
+        Some(Ok(url)) => url,
+        Some(Err(_)) => {
+            let why = "BOWLINE_CONTROL is not an address like https://host";
+            return Some(Finding::fail(check, why));
+        }
+        None => settings.control.clone()?,
     };
-    let args = ControlArgs { control: Some(url), key_file: None };
+    let has_key = std::env::var_os("BOWLINE_CONTROL_KEY").is_some_and(|key| !key.is_empty());
+    let key_file = settings.key_file.clone().filter(|_| !has_key);
+    let args = ControlArgs { control: Some(url), key_file };
     let control = match owner::control_plane(&args, Some(data)) {
         Ok(control) => control,
         Err(failure) => return Some(Finding::warn(check, failure.what())),
@@ -63,12 +73,12 @@ fn known(data: &Path) -> Option<Finding> {
 }
 
 /// The registry of a control plane on this machine.
-fn registry(data: &Path) -> Option<Finding> {
-    let (check, folder) = ("control data", data.join("control"));
-    folder.exists().then(|| match Registry::open_existing(&folder) {
+fn registry(folder: &Path) -> Option<Finding> {
+    let check = "control data";
+    folder.exists().then(|| match Registry::open_existing(folder) {
         Ok(mut registry) => match (registry.check(), registry.users()) {
             (Ok(()), Ok(users)) => {
-                Finding::ok(check, format!("{} opens; users: {}", shown(&folder), users.len()))
+                Finding::ok(check, format!("{} opens; users: {}", shown(folder), users.len()))
             }
             (Err(error), _) | (_, Err(error)) => Finding::fail(check, error.to_string()),
         },
