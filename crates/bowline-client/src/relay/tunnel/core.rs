@@ -392,6 +392,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn writers_that_wait_for_the_window_take_turns() {
+        let core = TunnelCore::client();
+        let (carrier, _) = core.take_over();
+        let mut streams: Vec<_> = (0..3).map(|_| core.open("tcp").unwrap()).collect();
+        for (number, id) in (1..=3u32).enumerate() {
+            let head = [&[0x12][..], &(number as u64).to_be_bytes(), &id.to_be_bytes()].concat();
+            let credit = [&head[..], &(4u32 << 20).to_be_bytes()].concat();
+            core.receive(carrier, &credit.into()).unwrap();
+        }
+        let mut writing = tokio::task::JoinSet::new();
+        for mut stream in streams.drain(..) {
+            writing.spawn(async move { stream.write_all(&vec![7; 1 << 20]).await });
+        }
+        // A slow path: one acknowledgement for a record or two at a time.
+        let mut records = [0; 4];
+        let (mut sent, mut acked) = (0u64, 0);
+        for _ in 0..150 {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            while let Some(message) = core.next_message(carrier) {
+                if message[0] == 0x11 {
+                    records[usize::from(message[12])] += 1;
+                }
+                sent += u64::from(message[0] < 0x20);
+            }
+            acked = (acked + 1).min(sent);
+            let ack = [&[0x20][..], &acked.to_be_bytes(), &3u64.to_be_bytes()].concat();
+            core.receive(carrier, &ack.into()).unwrap();
+        }
+        let [_, counts @ ..] = records;
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        // The first to come filled the first window.
+        assert!(*least > 20 && most - least <= 6, "{counts:?}");
+    }
+
+    #[tokio::test]
     async fn an_older_session_takes_no_wake_up_from_the_newer_one() {
         let core = TunnelCore::client();
         let (older, _) = core.take_over();

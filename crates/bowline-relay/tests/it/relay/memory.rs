@@ -2,6 +2,7 @@
 //! nothing else takes memory.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -52,9 +53,14 @@ async fn left_alone() {
         drop(client);
         server.until_metric("bowline_relay_connections{role=\"client\"}", 0).await;
     }
-    let each = resident().saturating_sub(before) / UNREAD;
-    println!("{each} bytes a client that left");
-    assert!(each < 128 << 10, "{each} bytes a client that left");
+    // A connection that is not counted any more may still be about to free its queue.
+    let each = || resident().saturating_sub(before) / UNREAD;
+    let until = Instant::now() + Duration::from_secs(10);
+    while each() >= 128 << 10 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("{} bytes a client that left", each());
+    assert!(each() < 128 << 10, "{} bytes a client that left", each());
 }
 
 #[tokio::test]

@@ -552,3 +552,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_sent_again_keeps_to_the_window_of_the_new_session() {
+    let mut client = Tunnel::new(TunnelSide::Client);
+    let id = client.open("tcp").unwrap();
+    client.receive(&Record::Credit { stream: id, bytes: 8 << 20 }.message(0), now()).unwrap();
+    // A fast path: the window has grown when the session is lost.
+    let start = now();
+    let (mut sent, mut number) = (0, 0);
+    for round in 0..40 {
+        while let WriteOutcome::Wrote(count) = client.write(id, &[7; 60_000]) {
+            sent += count;
+        }
+        let at = start + std::time::Duration::from_millis(100 * round);
+        number += std::iter::from_fn(|| client.next_message(at)).count() as u64;
+        if sent > 3 << 20 {
+            break;
+        }
+        let ack = Message::ack(number, 1);
+        client.receive(&ack, at + std::time::Duration::from_millis(100)).unwrap();
+    }
+    let kept = client.positions.number() - client.positions.acked();
+    assert!(kept > 20, "{kept} records are not acknowledged");
+    let received = client.positions.acked();
+    client.resume(received).unwrap();
+    let again: Vec<_> = std::iter::from_fn(|| client.next_message(now())).collect();
+    let bytes: usize = again.iter().map(Bytes::len).sum();
+    assert!((LEAST_WINDOW..2 * LEAST_WINDOW).contains(&bytes), "{bytes} bytes at once");
+    // The rest follows as it is acknowledged, and then what is new.
+    let mut has = received + again.len() as u64;
+    for _ in 0..200 {
+        client.receive(&Message::ack(has, 1), now()).unwrap();
+        has += std::iter::from_fn(|| client.next_message(now())).count() as u64;
+    }
+    assert_eq!(has, number, "all of them, each once");
+    assert_eq!(client.write(id, b"x"), WriteOutcome::Wrote(1));
+    assert!(client.next_message(now()).is_some());
+}
+
+#[test]
+fn a_stream_that_is_over_takes_no_place_at_the_daemon() {
+    let mut daemon = Tunnel::new(TunnelSide::Daemon);
+    let mut number = 0;
+    let mut receive = |record: &Record| {
+        number += 1;
+        daemon.receive(&record.message(number - 1), now()).unwrap()
+    };
+    let open = |stream| Record::Open { stream: StreamId(stream), service: "x".into() };
+    for stream in 1..=MOST_STREAMS as u32 {
+        assert_eq!(receive(&open(stream)).len(), 1);
+    }
+    assert_eq!(receive(&open(300)), vec![], "one more is refused");
+    // The client dropped one, and opens another at once. The program there has not noticed yet.
+    receive(&Record::Reset { stream: StreamId(1), reason: ResetReason::Cancelled });
+    assert_eq!(receive(&open(301)).len(), 1);
+    assert_eq!(receive(&open(302)), vec![]);
+}

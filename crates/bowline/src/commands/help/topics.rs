@@ -50,6 +50,7 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("guarantees", "guarantees.md", "what is promised, and the tests that show it"),
     topic!("local-key", "local-key.md", "the key in the data folder, and what it opens"),
     topic!("mcp-guide", "mcp.md", "MCP servers for agents, and the gateway for MCP hosts"),
+    topic!("libraries", "libraries.md", "the protocol and its clients, for programs of your own"),
     topic!("memory", "memory.md", "what agents keep beyond a session"),
     topic!("performance", "performance.md", "how fast, beside what, and how to measure it"),
     topic!("relay-guide", "relay.md", "a machine at home, reached through a relay"),
