@@ -35,6 +35,9 @@ pub enum LossReason {
     /// Another process with this daemon's identity has taken its place.
     #[error("another process with this daemon's identity has taken its place")]
     Replaced,
+    /// The control plane assigned the daemon to another relay.
+    #[error("the control plane assigned the daemon to another relay")]
+    Moved,
     /// The relay sent what is no frame.
     #[error("the relay sent what is no frame: {0}")]
     Garbled(Violation),

@@ -1,11 +1,11 @@
 //! Keeps a daemon connected: registers, connects, and waits between attempts.
 //!
 //! A relay that cannot be reached, or that sends the daemon away, is told to the control plane, which
-//! may name another one. That is tried at once.
+//! may name another one. That is tried at once. If its answer is lost, it may send clients elsewhere
+//! already: once online, the daemon asks again until it knows where it belongs.
 
 mod opening;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,13 +13,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bowline_sbrp::api::DeviceKey;
 use bowline_sbrp::daemon::Daemon;
 use bowline_sbrp::id::DaemonId;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::device_keys::keep_told;
-use super::presence::{Presence, Registrar, keep_fresh};
+use super::presence::{Assignment, Presence, Registrar, keep_fresh, outdated};
 use super::sessions::DaemonSessions;
 use super::{DaemonClosed, DaemonConfig, DaemonEvent};
 use crate::relay::random::{self, dice};
@@ -112,14 +112,17 @@ struct DaemonConnector {
     presence: watch::Sender<Presence>,
     /// Another process was connected as this daemon: the sessions at the relay belong to that one.
     outlived: bool,
-    /// Notified when the control plane says that another process has taken this one's place.
-    replaced: Arc<Notify>,
+    /// Whether the control plane says that another process has taken this one's place.
+    replaced: watch::Sender<bool>,
     /// Relays that could not be reached, or sent the daemon away, since it was online last.
     unreachable: Vec<String>,
+    /// The last request for another relay was not answered: the daemon may be assigned to one that it
+    /// does not know.
+    unanswered: bool,
     sink: EventSink,
     _keeping: AbortOnDropHandle<()>,
     _telling: Option<AbortOnDropHandle<()>>,
-    _upgrading: Option<AbortOnDropHandle<()>>,
+    _renewing: Option<AbortOnDropHandle<()>>,
 }
 
 /// How a connection ended.
@@ -138,8 +141,8 @@ impl DaemonConnector {
         let id = DaemonId::new(presence.registered.daemon_id.clone());
         sink.tell(DaemonEvent::Registered { daemon: id.clone() });
         let presence = watch::Sender::new(presence);
-        let replaced = Arc::<Notify>::default();
-        let keeping = keep_fresh(registrar.clone(), presence.clone(), Arc::clone(&replaced));
+        let replaced = watch::Sender::new(false);
+        let keeping = keep_fresh(registrar.clone(), presence.clone(), replaced.clone());
         let DaemonConfig {
             identity,
             resumable,
@@ -176,10 +179,11 @@ impl DaemonConnector {
             outlived: false,
             replaced,
             unreachable: Vec::new(),
+            unanswered: false,
             sink,
             _keeping: AbortOnDropHandle::new(tokio::spawn(keeping)),
             _telling: telling,
-            _upgrading: None,
+            _renewing: None,
         }
     }
 
@@ -191,10 +195,12 @@ impl DaemonConnector {
                 Err(closed) => return self.close(closed),
             };
             let reason = match opened {
-                Ok(socket) => {
+                Ok((socket, assignment)) => {
                     let since = Instant::now();
-                    let ending = self.serve(socket).await;
-                    if since.elapsed() >= STEADY {
+                    let ending = self.serve(socket, &assignment).await;
+                    // A move is no failure.
+                    let is_move = matches!(ending, DaemonDisconnect::Lost(LossReason::Moved));
+                    if since.elapsed() >= STEADY || is_move {
                         attempt = 0;
                     }
                     match ending {
@@ -267,19 +273,22 @@ impl DaemonConnector {
     }
 
     /// Serves one connection until it ends.
-    async fn serve(&mut self, mut socket: RelaySocket) -> DaemonDisconnect {
-        let serving = self.sessions.serve(&mut socket, &self.sink.stop);
-        let served = tokio::select! {
-            served = serving => served,
-            () = self.replaced.notified() => Err(LossReason::Replaced),
-        };
-        match served {
+    async fn serve(
+        &mut self,
+        mut socket: RelaySocket,
+        assignment: &Assignment,
+    ) -> DaemonDisconnect {
+        let outdated = outdated(&self.presence, &self.replaced, assignment);
+        match self.sessions.serve(&mut socket, &self.sink.stop, outdated).await {
             Ok(()) => {
                 socket.close().await;
                 DaemonDisconnect::Stopped
             }
             Err(reason) => {
-                socket.abandon();
+                match reason {
+                    LossReason::Moved => socket.close().await,
+                    _ => socket.abandon(),
+                }
                 self.sessions.connection_lost();
                 DaemonDisconnect::Lost(reason)
             }

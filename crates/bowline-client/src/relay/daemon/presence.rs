@@ -14,6 +14,9 @@
 //! A token's age is counted from its arrival, on this machine's monotonic clock: the wall clocks of
 //! daemon and control plane need not agree. A connection outlives its token, so a failed renewal
 //! costs nothing until the next reconnect; it is retried until it succeeds.
+//!
+//! A connection does not outlive its assignment: clients are sent to the relay that the control plane
+//! named last, and for that epoch. Whatever brings another assignment, the connection follows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +25,13 @@ use bowline_sbrp::api::{DaemonProcess, DaemonStatus, Registered, RenewPresence};
 use bowline_sbrp::id::DaemonId;
 use bowline_sbrp::identity::IdentityKey;
 use bowline_sbrp::renewal;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::relay::RECONNECT;
 use crate::relay::control_plane::ControlError;
 use crate::relay::random::dice;
+use crate::relay::reasons::LossReason;
 use crate::relay::tokens::PresenceTokens;
 
 /// A registration and when it arrived. `Debug` shows no token.
@@ -44,6 +48,10 @@ impl Presence {
         Self { registered, resumable, came: Instant::now() }
     }
 
+    pub(super) fn assignment(&self) -> Assignment {
+        Assignment { relay_url: self.registered.relay_url.clone(), epoch: self.registered.epoch }
+    }
+
     fn renew_at(&self) -> Instant {
         let seconds = renewal::renew_at(0, self.life());
         self.came + Duration::from_secs(seconds).max(SOONEST)
@@ -57,6 +65,13 @@ impl Presence {
         // Capped at one year, so that sums of instants cannot overflow.
         self.registered.expires_at.saturating_sub(self.registered.issued_at).min(31_536_000)
     }
+}
+
+/// Where clients are sent, and the epoch for which: a connection with another one gets none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Assignment {
+    relay_url: String,
+    epoch: u64,
 }
 
 /// The daemon's registration data for the control plane.
@@ -120,20 +135,56 @@ pub(super) fn replace(presence: &watch::Sender<Presence>, new: Presence) {
     });
 }
 
-/// Renews the token until this task is aborted. Notifies `replaced` when another process has taken
-/// the daemon's place.
+/// Notes that the control plane refused this presence because another process has taken its place;
+/// returns whether that counts. It does not if there is another presence by now.
+pub(super) fn note_replaced(
+    presence: &watch::Sender<Presence>,
+    refused: &Presence,
+    replaced: &watch::Sender<bool>,
+) -> bool {
+    let mut counts = false;
+    // Under the lock of the presence, and without a change of it.
+    presence.send_if_modified(|present| {
+        counts = present.came == refused.came;
+        if counts {
+            replaced.send_replace(true);
+        }
+        false
+    });
+    counts
+}
+
+/// Waits until a connection that was opened with this assignment gets no more clients; returns why.
+pub(super) async fn outdated(
+    presence: &watch::Sender<Presence>,
+    replaced: &watch::Sender<bool>,
+    opened: &Assignment,
+) -> LossReason {
+    let (mut presence, mut replaced) = (presence.subscribe(), replaced.subscribe());
+    tokio::select! {
+        _ = replaced.wait_for(|replaced| *replaced) => LossReason::Replaced,
+        _ = presence.wait_for(|presence| presence.assignment() != *opened) => LossReason::Moved,
+    }
+}
+
+/// Renews the token until this task is aborted, but not while another process has the daemon's place,
+/// which `replaced` says: until this one registers anew, it would only be refused.
 pub(super) async fn keep_fresh(
     registrar: Registrar,
     presence: watch::Sender<Presence>,
-    replaced: Arc<Notify>,
+    replaced: watch::Sender<bool>,
 ) {
+    let mut allowed = replaced.subscribe();
     loop {
+        if allowed.wait_for(|replaced| !replaced).await.is_err() {
+            return;
+        }
         let due = presence.borrow().renew_at();
         sleep_until(due).await;
         let mut attempt = 0;
         loop {
             // A new registration may have replaced the token meanwhile.
-            if presence.borrow().renew_at() > Instant::now() {
+            if presence.borrow().renew_at() > Instant::now() || *replaced.borrow() {
                 break;
             }
             let last = presence.borrow().clone();
@@ -144,12 +195,14 @@ pub(super) async fn keep_fresh(
                     let resumable = presence.borrow().resumable;
                     replace(&presence, Presence { resumable, ..renewed });
                 }
+                Err(error) if error.is_replaced() => {
+                    if note_replaced(&presence, &last, &replaced) {
+                        tracing::warn!(%error, "presence not renewed");
+                    }
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "presence not renewed");
-                    if error.is_replaced() {
-                        // Only of interest to a connection that there is now.
-                        replaced.notify_waiters();
-                    }
                     sleep(RECONNECT.delay(attempt, dice())).await;
                     attempt = attempt.saturating_add(1);
                 }
@@ -163,6 +216,13 @@ const SOONEST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use bowline_sbrp::api::RefusalDetail;
+    use bowline_sbrp::identity::IdentitySecret;
+    use tokio_util::task::AbortOnDropHandle;
+
     use super::*;
 
     fn registered(issued_at: u64, expires_at: u64) -> Registered {
@@ -184,6 +244,59 @@ mod tests {
         assert_eq!(presence.borrow().registered.epoch, 7);
         replace(&presence, of(8));
         assert_eq!(presence.borrow().registered.epoch, 8);
+    }
+
+    /// Refuses every renewal, because another process has registered.
+    #[derive(Debug, Default)]
+    struct Refusing(AtomicUsize);
+
+    #[async_trait]
+    impl PresenceTokens for Refusing {
+        async fn register(
+            &self,
+            _: &IdentityKey,
+            _: Option<&str>,
+            _: bool,
+            _: DaemonProcess,
+        ) -> Result<Registered, ControlError> {
+            Ok(registered(0, 60))
+        }
+
+        async fn renew(&self, _: &DaemonId, _: &RenewPresence) -> Result<Registered, ControlError> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            let (code, message) = (RefusalDetail::REPLACED.into(), String::new());
+            Err(ControlError::Refused { status: 409, code, message })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sbrp_daemon_07_a_replaced_process_asks_once_until_it_has_registered_anew() {
+        let control = Arc::<Refusing>::default();
+        let registrar = Registrar {
+            control: control.clone(),
+            key: IdentitySecret::from_seed(&[1; 32]).public(),
+            name: None,
+            process: None,
+            region: None,
+        };
+        let presence = watch::Sender::new(Presence::new(registered(0, 60), true));
+        let replaced = watch::Sender::new(false);
+        let first = presence.borrow().clone();
+        let keeping = keep_fresh(registrar, presence.clone(), replaced.clone());
+        let _keeping = AbortOnDropHandle::new(tokio::spawn(keeping));
+        for asked in 1..=2 {
+            sleep(Duration::from_secs(3600)).await;
+            assert_eq!(control.0.load(Ordering::SeqCst), asked);
+            let opened = presence.borrow().assignment();
+            assert_eq!(outdated(&presence, &replaced, &opened).await, LossReason::Replaced);
+            replace(&presence, Presence::new(registered(0, 60), true));
+            replaced.send_replace(false);
+        }
+        assert!(
+            !note_replaced(&presence, &first, &replaced),
+            "a late refusal of an older presence"
+        );
+        assert!(!*replaced.borrow());
     }
 
     #[tokio::test(start_paused = true)]

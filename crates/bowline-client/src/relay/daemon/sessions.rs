@@ -8,6 +8,7 @@
 //! - No session blocks another: a session whose message cannot be delivered is ended.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
 
 use bowline_sbrp::control::SdkCode;
 use bowline_sbrp::daemon::{Daemon, DaemonAction, DaemonInput, Progress};
@@ -76,12 +77,15 @@ impl DaemonSessions {
         }
     }
 
-    /// Serves one connection until it ends. Returns `Ok` only when the daemon is stopped.
+    /// Serves one connection until it ends, or `outdated` says why it is of no more use. Returns `Ok`
+    /// only when the daemon is stopped.
     pub(super) async fn serve(
         &mut self,
         socket: &mut RelaySocket,
         stop: &CancellationToken,
+        outdated: impl Future<Output = LossReason>,
     ) -> Result<(), LossReason> {
+        let mut outdated = pin!(outdated);
         let outbox = socket.outbox();
         let mut liveness = Liveness::new(self.liveness, now());
         self.handle(DaemonInput::Connected, socket).await?;
@@ -117,11 +121,30 @@ impl DaemonSessions {
                     }
                     self.handle(DaemonInput::Tick, socket).await?;
                 }
+                reason = &mut outdated => {
+                    if reason == LossReason::Moved {
+                        self.end_all(&reason, socket).await?;
+                    }
+                    return Err(reason);
+                }
                 () = stop.cancelled() => {
                     return self.handle(DaemonInput::Stop, socket).await;
                 }
             }
         }
+    }
+
+    /// Ends every session at both ends, so that clients do not wait for a daemon that goes elsewhere:
+    /// another relay could not resume them.
+    async fn end_all(
+        &mut self,
+        reason: &LossReason,
+        socket: &RelaySocket,
+    ) -> Result<(), LossReason> {
+        for feed in std::mem::take(&mut self.feeds).into_values() {
+            feed.end(SessionEnd::Lost(reason.clone()));
+        }
+        self.handle(DaemonInput::Stop, socket).await
     }
 
     /// Passes an event to the state machine, executes its actions, and passes on the events that

@@ -48,6 +48,8 @@ pub(crate) struct Control {
     pub(crate) second: Mutex<Option<Arc<Relay>>>,
     /// Whether the daemons are at the second.
     pub(crate) at_second: AtomicBool,
+    /// Requests for another relay are carried out, and their answers are lost.
+    pub(crate) loses_moves: AtomicBool,
     /// The epoch of presences; 0: it counts none.
     pub(crate) epoch: AtomicU64,
     /// The process that registered last.
@@ -76,6 +78,7 @@ impl Control {
             relay_url: Mutex::new(None),
             second: Mutex::default(),
             at_second: AtomicBool::new(false),
+            loses_moves: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             process: Mutex::default(),
             tokens: Mutex::default(),
@@ -99,6 +102,14 @@ impl Control {
     async fn serve(self: Arc<Self>, mut stream: TcpStream) {
         let Some((head, body)) = request(&mut stream).await else { return };
         let (status, json) = self.answer(&head, &body);
+        let asks_to_move = || {
+            let asked = RenewPresence::read(&body);
+            head.contains("/presence ")
+                && asked.is_ok_and(|asked| !asked.process.unreachable.is_empty())
+        };
+        if self.loses_moves.load(Ordering::SeqCst) && asks_to_move() {
+            return;
+        }
         let answer = format!(
             "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\n\
              content-length: {}\r\n\r\n{json}",
@@ -215,7 +226,7 @@ impl Control {
         Registered { daemon_id, presence_token, relay_url, issued_at: 1000, expires_at, epoch }
     }
 
-    fn next_epoch(&self) {
+    pub(crate) fn next_epoch(&self) {
         let next = |epoch| if epoch == 0 { None } else { Some(epoch + 1) };
         let _ = self.epoch.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }

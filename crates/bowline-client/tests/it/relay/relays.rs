@@ -7,6 +7,7 @@ use std::time::Duration;
 use bowline_client::relay::tunnel::Forwarding;
 use bowline_client::relay::{DaemonEvent, LossReason};
 use bowline_sbrp::control::Role;
+use bowline_sbrp::frame::{Reason, Signal};
 
 use super::forwarding::{Port, echo, round_trip};
 use super::wire::Relay;
@@ -57,6 +58,53 @@ async fn a_daemon_that_is_sent_away_asks_for_another_relay_before_it_comes_back(
     assert_eq!(world.relay.daemons_seen.load(Ordering::SeqCst), seen, "it did not try again");
     world.relay.close(Role::Client, 1012);
     round_trip(&mut tcp, b"after").await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_was_moved_without_learning_it_follows_within_seconds() {
+    let (world, second) = two_relays().await;
+    let _daemon = world.serving(Some(echo().await)).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    round_trip(&mut tcp, b"before").await;
+    world.control.loses_moves.store(true, Ordering::SeqCst);
+    let seen = world.relay.daemons_seen.load(Ordering::SeqCst);
+    world.relay.no_daemons.store(true, Ordering::SeqCst);
+    world.relay.restart();
+    until("the move", || world.control.at_second.load(Ordering::SeqCst)).await;
+    world.relay.no_daemons.store(false, Ordering::SeqCst);
+    // It goes back to where it was, because it has heard of nothing else.
+    until("the daemon at the first relay", || {
+        world.relay.daemons_seen.load(Ordering::SeqCst) > seen
+    })
+    .await;
+    // Its token is good for an hour.
+    until("the daemon at the other relay", || second.is_online(FIRST)).await;
+    until("nobody at the first relay", || !world.relay.is_online(FIRST)).await;
+    round_trip(&mut tcp, b"after").await;
+}
+
+#[tokio::test]
+async fn a_daemon_whose_assignment_changes_takes_its_clients_along_at_once() {
+    let (world, second) = two_relays().await;
+    // Nobody waits for the end of the grace.
+    world.relay.set_grace(Duration::from_secs(3600));
+    world.control.token_life.store(1, Ordering::SeqCst);
+    let _daemon = world.serving(Some(echo().await)).await;
+    let port = Port::open(&world, Forwarding::default()).await;
+    let mut tcp = port.connect().await;
+    round_trip(&mut tcp, b"before").await;
+    world.control.at_second.store(true, Ordering::SeqCst);
+    world.control.next_epoch();
+    until("the daemon at the other relay", || second.is_online(FIRST)).await;
+    until("nobody at the first relay", || !world.relay.is_online(FIRST)).await;
+    assert_eq!(*world.relay.signals.lock().unwrap(), [Signal::close(Reason::Shutdown)]);
+    round_trip(&mut tcp, b"after").await;
+    // The same relay and another epoch: clients of the new one would not be paired with the old one.
+    let seen = second.daemons_seen.load(Ordering::SeqCst);
+    world.control.next_epoch();
+    until("another connection", || second.daemons_seen.load(Ordering::SeqCst) > seen).await;
+    round_trip(&mut tcp, b"again").await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use super::{DaemonConnector, is_fenced};
 use crate::relay::RECONNECT;
 use crate::relay::address;
 use crate::relay::control_plane::ControlError;
-use crate::relay::daemon::presence::replace;
+use crate::relay::daemon::presence::{Assignment, note_replaced, replace};
 use crate::relay::daemon::{DaemonClosed, DaemonEvent};
 use crate::relay::random::dice;
 use crate::relay::reasons::LossReason;
@@ -19,7 +19,12 @@ const MOST_MOVES: usize = 3;
 
 impl DaemonConnector {
     /// Connects, with a token that has not expired by our clock.
-    pub(super) async fn open(&mut self) -> Result<Result<RelaySocket, LossReason>, DaemonClosed> {
+    pub(super) async fn open(
+        &mut self,
+    ) -> Result<Result<(RelaySocket, Assignment), LossReason>, DaemonClosed> {
+        if *self.replaced.borrow() && !self.outlived {
+            return Ok(Err(LossReason::Replaced));
+        }
         let (over, resumable) = {
             let presence = self.presence.borrow();
             (presence.is_over(), presence.resumable && !self.outlived)
@@ -36,8 +41,9 @@ impl DaemonConnector {
         }
         let mut moves = 0;
         loop {
-            let Registered { relay_url, presence_token, .. } =
-                self.presence.borrow().registered.clone();
+            let last = self.presence.borrow().clone();
+            let assignment = last.assignment();
+            let Registered { relay_url, presence_token, .. } = last.registered;
             let opening = RelaySocket::open(&relay_url, &presence_token);
             let opened = self.sink.unless_stopped(opening).await.ok_or(DaemonClosed::Stopped)?;
             let reason = match opened {
@@ -45,8 +51,8 @@ impl DaemonConnector {
                     self.unreachable.clear();
                     let relay = relay_url.parse().map(|url| address::host(&url));
                     self.sink.tell(DaemonEvent::Online { relay: relay.unwrap_or(relay_url) });
-                    self.upgrade();
-                    return Ok(Ok(socket));
+                    self.renew_now();
+                    return Ok(Ok((socket, assignment)));
                 }
                 Err(reason) => reason,
             };
@@ -83,27 +89,40 @@ impl DaemonConnector {
                     self.unreachable = vec![relay];
                 }
                 replace(&self.presence, renewed);
+                self.unanswered = false;
                 Ok(Ok(is_another))
             }
             Err(error) if error.is_replaced() => Ok(Err(LossReason::Replaced)),
-            Err(error) if error.may_pass() => Ok(Ok(false)),
+            Err(error) if error.may_pass() => {
+                self.unanswered = true;
+                Ok(Ok(false))
+            }
             Err(error) => Err(DaemonClosed::Control(error)),
         }
     }
 
-    /// From now on there are sessions to resume: the next connection needs a token with the scope
-    /// `session:resume`.
-    fn upgrade(&mut self) {
-        if !self.resumable || self.presence.borrow().resumable {
+    /// Renews the token of a daemon that has just connected, if that cannot wait: from now on there are
+    /// sessions to resume, for which the next connection needs a token with the scope `session:resume`;
+    /// or it may be assigned to another relay than this one.
+    fn renew_now(&mut self) {
+        let upgrades = self.resumable && !self.presence.borrow().resumable;
+        let unanswered = std::mem::take(&mut self.unanswered);
+        if !upgrades && !unanswered {
             return;
         }
-        let (registrar, presence) = (self.registrar.clone(), self.presence.clone());
-        let upgrading = async move {
+        let scope = upgrades.then_some(true);
+        let (registrar, presence, replaced) =
+            (self.registrar.clone(), self.presence.clone(), self.replaced.clone());
+        let renewing = async move {
             for attempt in 0.. {
                 let last = presence.borrow().clone();
-                match registrar.renew(&last, Some(true), &[]).await {
+                match registrar.renew(&last, scope, &[]).await {
                     Ok(made) => {
                         replace(&presence, made);
+                        return;
+                    }
+                    Err(error) if error.is_replaced() => {
+                        note_replaced(&presence, &last, &replaced);
                         return;
                     }
                     Err(error) if !error.may_pass() => return,
@@ -111,12 +130,12 @@ impl DaemonConnector {
                 }
             }
         };
-        self._upgrading = Some(AbortOnDropHandle::new(tokio::spawn(upgrading)));
+        self._renewing = Some(AbortOnDropHandle::new(tokio::spawn(renewing)));
     }
 
     /// Requests a token in place of one that is no longer good. A process that was outlived registers,
     /// which takes its place back; any other renews.
-    async fn new_token(&self, resumable: bool) -> Result<Result<(), LossReason>, DaemonClosed> {
+    async fn new_token(&mut self, resumable: bool) -> Result<Result<(), LossReason>, DaemonClosed> {
         let last = self.presence.borrow().clone();
         let asking = async {
             match self.outlived || last.registered.epoch == 0 {
@@ -127,6 +146,8 @@ impl DaemonConnector {
         match self.sink.unless_stopped(asking).await.ok_or(DaemonClosed::Stopped)? {
             Ok(presence) if presence.registered.daemon_id == self.id.as_str() => {
                 replace(&self.presence, presence);
+                self.replaced.send_replace(false);
+                self.unanswered = false;
                 Ok(Ok(()))
             }
             Err(error) if error.is_replaced() => Ok(Err(LossReason::Replaced)),
