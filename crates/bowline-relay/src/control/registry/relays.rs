@@ -1,8 +1,9 @@
 //! The relays, and which of them each daemon is assigned to.
 //!
 //! Without rows there is one relay, which the control plane is configured with. A daemon keeps its
-//! relay until it registers anew after the relay was drained, or says that it cannot reach it.
-//! Clients are sent to the daemon's relay, whatever its state: that is where the daemon is.
+//! relay until it says that it cannot reach it, the relay is removed, or it registers anew after the
+//! relay was drained or took it in from another region. Clients are sent to the daemon's relay,
+//! whatever its state: that is where the daemon is.
 //!
 //! Invariant: a daemon that moves to another relay gets a greater epoch in the same transaction, so
 //! that no relay pairs a client of the new epoch with what the daemon left behind elsewhere.
@@ -68,21 +69,22 @@ impl Registry {
             let other = "SELECT EXISTS (SELECT 1 FROM relays
                          WHERE url = ?1 AND name != ?2 AND removed_at IS NULL)";
             let other: bool = tx.query_row(other, [url, name], |row| row.get(0))?;
+            let insert = "INSERT INTO relays (name, url, region, added_at) VALUES (?1, ?2, ?3, ?4)";
             match known {
                 _ if other => return Err(Error::RelayTaken),
                 None => {
-                    tx.execute(
-                        "INSERT INTO relays (name, url, region, added_at) VALUES (?1, ?2, ?3, ?4)",
-                        params![name, url, region, now],
-                    )?;
+                    tx.execute(insert, params![name, url, region, now])?;
                 }
                 // Its daemons are at the old address.
                 Some((_, old, true, false)) if old != url => return Err(Error::RelayTaken),
                 Some((_, _, false, _)) => return Err(Error::RelayTaken),
-                Some((number, old, true, _)) => {
-                    if old != url {
-                        tx.execute("UPDATE daemons SET relay = NULL WHERE relay = ?1", [number])?;
-                    }
+                // Those that have not left yet are still found there. No name that is given has a '~'.
+                Some((number, old, true, true)) if old != url => {
+                    let keep = "UPDATE relays SET name = name || '~' || number WHERE number = ?1";
+                    tx.execute(keep, [number])?;
+                    tx.execute(insert, params![name, url, region, now])?;
+                }
+                Some((number, _, true, _)) => {
                     tx.execute(
                         "UPDATE relays SET url = ?2, region = ?3, added_at = ?4, drained_at = NULL,
                                            removed_at = NULL WHERE number = ?1",
@@ -119,7 +121,8 @@ impl Registry {
     }
 
     /// Removes a relay. An active one with daemons is removed only with `force`. While its process
-    /// goes on, it hands its daemons over as if it were drained.
+    /// goes on, it hands its daemons over as if it were drained; those that it keeps leave with their
+    /// next token.
     pub fn remove_relay(&mut self, name: &str, force: bool, now: u64) -> Result<RelayRecord> {
         self.change(|tx| {
             let relay = found(tx, name, now)?;
@@ -203,23 +206,25 @@ pub(super) fn assign(
     configured: &Configured,
     now: u64,
 ) -> Result<bool> {
-    let one = "SELECT d.relay, d.region, r.url, r.number IS NOT NULL AND r.drained_at IS NULL
-               FROM daemons d LEFT JOIN relays r ON r.number = d.relay WHERE d.id = ?1";
-    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-    let (current, region, url, is_active): (Option<i64>, Option<String>, Option<String>, bool) =
-        tx.prepare_cached(one)?.query_row([daemon], read)?;
+    let Current { number: current, url, region: of, is_active, is_removed, prefers } =
+        current(tx, daemon)?;
     let url = url.as_deref().unwrap_or(&configured.url);
+    let region = prefers.as_deref().or(configured.region.as_deref());
     let cannot = process.unreachable.iter().any(|unreachable| unreachable == url);
     let may_stay = match asks {
         Asks::Begins => is_active,
         // One that does not say which process it is cannot ask for another relay, either: when it was
         // sent away, it connects to what its next token names.
-        Asks::GoesOn => is_active || process.id.is_some() || current.is_none(),
+        Asks::GoesOn => is_active || process.id.is_some() && !is_removed || current.is_none(),
     };
-    if may_stay && !cannot {
+    let must_leave = !may_stay || cannot;
+    // Its region was away for a while. A process that begins has no connection to lose; without a name
+    // it may also be one that goes on.
+    let begins = asks == Asks::Begins && process.id.is_some();
+    let may_return = begins && region.is_some() && of.as_deref() != region;
+    if !must_leave && !may_return {
         return Ok(false);
     }
-    let region = region.as_deref().or(configured.region.as_deref());
     let Some(chosen) = choose(tx, region, &process.unreachable, now)? else {
         // There are no relays but the configured one, or none that takes new daemons. One that is
         // there already may stay, unless it was sent away.
@@ -230,8 +235,9 @@ pub(super) fn assign(
         }
         return Ok(false);
     };
-    // Nothing else can be reached, either: it stays where it is.
-    if current == Some(chosen.number) || chosen.is_unreachable && is_active {
+    // Nothing else can be reached, either, or nothing in its region: it stays where it is.
+    let is_no_better = chosen.is_unreachable && is_active || chosen.is_elsewhere && !must_leave;
+    if current == Some(chosen.number) || is_no_better {
         return Ok(false);
     }
     tx.prepare_cached("UPDATE daemons SET relay = ?2 WHERE id = ?1")?
@@ -246,10 +252,39 @@ pub struct Configured {
     pub region: Option<String>,
 }
 
+/// A daemon's relay as it is now, and the region that the daemon prefers.
+struct Current {
+    number: Option<i64>,
+    url: Option<String>,
+    region: Option<String>,
+    is_active: bool,
+    is_removed: bool,
+    prefers: Option<String>,
+}
+
+fn current(tx: &Transaction<'_>, daemon: &str) -> Result<Current> {
+    let one = "SELECT r.number, r.url, r.region, r.number IS NOT NULL AND r.drained_at IS NULL,
+                      r.removed_at IS NOT NULL, d.region
+               FROM daemons d LEFT JOIN relays r ON r.number = d.relay WHERE d.id = ?1";
+    let read = |row: &Row<'_>| {
+        Ok(Current {
+            number: row.get(0)?,
+            url: row.get(1)?,
+            region: row.get(2)?,
+            is_active: row.get(3)?,
+            is_removed: row.get(4)?,
+            prefers: row.get(5)?,
+        })
+    };
+    Ok(tx.prepare_cached(one)?.query_row([daemon], read)?)
+}
+
 struct Choice {
     number: i64,
     url: String,
     is_unreachable: bool,
+    /// Not in the preferred region.
+    is_elsewhere: bool,
 }
 
 /// The active relay for a daemon: one that it can reach, in its region, with the fewest daemons.
@@ -271,10 +306,10 @@ fn choose(
         let (number, url): (i64, String) = (row.get(0)?, row.get(1)?);
         let of: Option<String> = row.get(2)?;
         let is_unreachable = unreachable.contains(&url);
-        let elsewhere = region.is_some() && of.as_deref() != region;
-        let rank = (is_unreachable, elsewhere, row.get(3)?, number);
+        let is_elsewhere = region.is_some() && of.as_deref() != region;
+        let rank = (is_unreachable, is_elsewhere, row.get(3)?, number);
         if best.as_ref().is_none_or(|(other, _)| rank < *other) {
-            best = Some((rank, Choice { number, url, is_unreachable }));
+            best = Some((rank, Choice { number, url, is_unreachable, is_elsewhere }));
         }
     }
     Ok(best.map(|(_, choice)| choice))

@@ -53,10 +53,13 @@ pub(super) fn compact(tx: &Transaction<'_>, now: u64, most: u32) -> Result<()> {
     for key in numbers("SELECT number FROM api_keys WHERE revoked_at < ?1 LIMIT ?2")? {
         tx.execute("DELETE FROM api_keys WHERE number = ?1", [key])?;
     }
-    let removed = "SELECT number FROM relays WHERE removed_at < ?1";
+    // Daemons leave a removed relay with their next token. One that cannot is still found there.
+    let removed = "SELECT number FROM relays r WHERE removed_at < ?1 AND NOT EXISTS (
+                       SELECT 1 FROM daemons d WHERE d.relay = r.number
+                       AND d.presence_until > ?2 AND d.revoked_at IS NULL)";
     let removed = tx
         .prepare_cached(removed)?
-        .query_map([now.saturating_sub(RELAY_KEPT)], |row| row.get(0))?
+        .query_map((now.saturating_sub(RELAY_KEPT), now), |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
     for relay in removed {
         tx.execute("UPDATE daemons SET relay = NULL WHERE relay = ?1", [relay])?;

@@ -156,6 +156,67 @@ fn a_region_is_preferred_and_not_insisted_on() {
 }
 
 #[test]
+fn a_daemon_that_had_to_leave_its_region_is_back_when_it_starts_again() {
+    let mut bench = Bench::with(&["eu-1/eu", "us-1/us", "us-2/us"]);
+    let in_eu = |id: &str, unreachable: &[&str]| DaemonProcess {
+        region: Some("eu".into()),
+        unreachable: unreachable.iter().map(|name| at(name)).collect(),
+        ..process(id)
+    };
+    let made = bench.register(1, in_eu("p", &[])).unwrap();
+    assert_eq!(place(&made), Some(at("eu-1")));
+    let far = bench.renew(&made.daemon, in_eu("p", &["eu-1"])).unwrap();
+    assert_eq!(place(&far), Some(at("us-1")));
+    // While it goes on, it stays: a move would cost its clients their sessions.
+    let renewed = bench.renew(&made.daemon, in_eu("p", &[])).unwrap();
+    assert_eq!((place(&renewed), renewed.epoch), (Some(at("us-1")), far.epoch));
+    // It cannot be back as long as nothing in its region can be reached, or is active; and another
+    // relay that is no nearer is no reason to move.
+    let stays = bench.register(1, in_eu("q", &["eu-1"])).unwrap();
+    assert_eq!(place(&stays), Some(at("us-1")));
+    bench.registry.drain_relay("eu-1", false, NOW).unwrap();
+    assert_eq!(place(&bench.register(1, in_eu("r", &[])).unwrap()), Some(at("us-1")));
+    bench.registry.add_relay("eu-1", &url("eu-1"), Some("eu"), NOW).unwrap();
+    // One that does not say which process it is may be connected.
+    let unnamed = DaemonProcess { id: None, ..in_eu("", &[]) };
+    assert_eq!(place(&bench.register(1, unnamed).unwrap()), Some(at("us-1")));
+    let back = bench.register(1, in_eu("s", &[])).unwrap();
+    assert_eq!(place(&back), Some(at("eu-1")));
+    assert!(back.epoch > far.epoch);
+    assert_eq!(bench.client(&made.daemon), (Some(at("eu-1")), back.epoch));
+}
+
+#[test]
+fn clients_find_the_daemons_of_a_removed_relay_until_those_have_left() {
+    let mut bench = Bench::with(&["a"]);
+    let made = bench.register(1, process("p")).unwrap();
+    bench.registry.remove_relay("a", true, NOW).unwrap();
+    let late = NOW + RELAY_KEPT + 1;
+    // There is nowhere to go: it stays, for as long as it renews its token.
+    bench.now = late - 60;
+    let stays = bench.renew(&made.daemon, process("p")).unwrap();
+    assert_eq!((place(&stays), stays.epoch), (Some(at("a")), made.epoch));
+    bench.registry.rotate(late).unwrap();
+    assert_eq!(bench.client(&made.daemon), (Some(at("a")), made.epoch));
+    // Nor does the same name at another address change where it is.
+    bench.registry.add_relay("a", &url("b"), None, late).unwrap();
+    assert!(!bench.registry.draining(late).unwrap().contains(&"a".to_owned()));
+    assert_eq!(bench.client(&made.daemon), (Some(at("a")), made.epoch));
+    let names: Vec<_> = bench.registry.relays(late).unwrap().into_iter().map(|r| r.name).collect();
+    assert_eq!(names, ["a"]);
+    // It leaves with its next token.
+    bench.now = late;
+    let moved = bench.renew(&made.daemon, process("p")).unwrap();
+    assert_eq!(place(&moved), Some(at("b")));
+    assert!(moved.epoch > made.epoch);
+    assert_eq!(bench.client(&made.daemon), (Some(at("b")), moved.epoch));
+    bench.registry.rotate(late).unwrap();
+    let rows = "SELECT count(*) FROM relays";
+    let rows: u32 = bench.registry.conn.query_row(rows, [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 1, "nothing of it is kept for ever");
+}
+
+#[test]
 fn a_process_that_was_replaced_gets_no_more_tokens() {
     let mut bench = Bench::with(&["a", "b"]);
     let old = bench.register(1, process("old")).unwrap();
