@@ -12,6 +12,7 @@ mod error;
 pub mod failpoint;
 mod memory;
 mod pin;
+mod replica;
 mod roaming;
 mod search;
 mod secret;
@@ -32,6 +33,7 @@ pub use entry::Entry;
 pub use error::{Error, OpenError};
 pub use memory::{Memory, MemoryKind, MemoryOwner, NewMemory, TurnMemories};
 pub use pin::ToolPin;
+pub use replica::ReplicaLease;
 pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,

@@ -62,9 +62,9 @@ use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
     Entry, Error, Export, Family, Hit, Leases, Log, Memories, Memory, MemoryOwner, NewExport,
-    NewFork, NewImport, NewMemory, OpenError, Packed, Page, Result, Roaming, Search, Secrets,
-    Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories,
-    Upkeep, Usage, User, UserKey, Users,
+    NewFork, NewImport, NewMemory, OpenError, Packed, Page, ReplicaLease, Result, Roaming, Search,
+    Secrets, Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin,
+    TurnMemories, Upkeep, Usage, User, UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -271,8 +271,25 @@ impl Leases for Sqlite {
         self.writer.run(move |conn| leases::register(conn, me)).await
     }
 
+    async fn renew(&self, me: ReplicaId) -> Result<bool> {
+        self.readers.ask(move |conn| leases::is_alive(conn, me)).await
+    }
+
+    async fn replicas(&self) -> Result<Vec<ReplicaLease>> {
+        self.readers.ask(leases::living).await
+    }
+
+    async fn declare_dead(&self, _: ReplicaId, _: Timestamp) -> Result<bool> {
+        // No lease here ever expires.
+        Ok(false)
+    }
+
     async fn retire(&self, replica: ReplicaId) -> Result<()> {
         self.writer.run(move |conn| leases::retire(conn, replica)).await
+    }
+
+    async fn owner(&self, id: SessionId) -> Result<Option<ReplicaId>> {
+        self.readers.ask(move |conn| leases::owner(conn, id)).await
     }
 
     async fn release(&self, me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> Result<()> {

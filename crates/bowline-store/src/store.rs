@@ -22,8 +22,8 @@ use jiff::Timestamp;
 
 use crate::{
     Arrival, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Edge, Entry, Export, Family, Hit,
-    Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page, Result, Session,
-    SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories, User, UserKey,
+    Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page, ReplicaLease,
+    Result, Session, SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories, User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -66,11 +66,24 @@ pub trait Sessions: Send + Sync {
 /// Replicas, and the leases that they hold on sessions.
 #[async_trait::async_trait]
 pub trait Leases: Send + Sync {
-    /// Registers a replica: it may commit from now on.
+    /// Registers a replica: it may commit from now on, as long as it is not declared dead.
     async fn register(&self, me: ReplicaId) -> Result<()>;
+
+    /// Extends the lease of a replica. False: it was declared dead, and stays so.
+    async fn renew(&self, me: ReplicaId) -> Result<bool>;
+
+    /// The replicas that are not dead, with their leases by the clock of the database.
+    async fn replicas(&self) -> Result<Vec<ReplicaLease>>;
+
+    /// Declares a replica dead, if its lease has expired and still ends at `seen`: its later commits are
+    /// fenced, and other replicas may take its sessions. Returns whether it was declared dead.
+    async fn declare_dead(&self, replica: ReplicaId, seen: Timestamp) -> Result<bool>;
 
     /// Retires a replica: its later commits are fenced, and other replicas may take its leases.
     async fn retire(&self, replica: ReplicaId) -> Result<()>;
+
+    /// The live replica that owns a session, if any.
+    async fn owner(&self, id: SessionId) -> Result<Option<ReplicaId>>;
 
     /// Releases leases.
     async fn release(&self, me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> Result<()>;

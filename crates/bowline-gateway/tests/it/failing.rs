@@ -22,9 +22,9 @@ use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
     Entry, Error, Export, Family, Hit, Leases, Log, Memories, Memory, MemoryOwner, NewExport,
-    NewFork, NewImport, NewMemory, Packed, Page, Result, Roaming, Search, Secrets, Session,
-    Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories, Upkeep,
-    Usage, User, UserKey, Users,
+    NewFork, NewImport, NewMemory, Packed, Page, ReplicaLease, Result, Roaming, Search, Secrets,
+    Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories,
+    Upkeep, Usage, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -131,6 +131,10 @@ macro_rules! fails_when_told {
 fails_when_told! {
     Leases {
         register(me: ReplicaId) -> ();
+        renew(me: ReplicaId) -> bool;
+        replicas() -> Vec<ReplicaLease>;
+        declare_dead(replica: ReplicaId, seen: Timestamp) -> bool;
+        owner(id: SessionId) -> Option<ReplicaId>;
         retire(replica: ReplicaId) -> ();
         release(me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> ();
         unfinished(me: ReplicaId) -> Vec<(SessionId, u64)>;

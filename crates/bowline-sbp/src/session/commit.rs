@@ -162,6 +162,9 @@ pub struct Loaded {
     pub head: Head,
     pub fence: Fence,
     pub version: u64,
+    /// The replica that holds the lease, if it is alive.
+    #[serde(default)]
+    pub owner: Option<ReplicaId>,
     /// In the order of their `place`.
     pub turns: Vec<TurnRow>,
     pub attachments: Vec<AttachmentRow>,

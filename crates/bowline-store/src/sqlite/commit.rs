@@ -8,7 +8,7 @@ use bowline_sbp::media::references;
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{
     AskedRow, AttachmentRow, Commit, CommitError, DeviceRow, GrantRow, Head, IdempotencyKey,
-    Placed, ReplicaId, TurnRow, Write,
+    Placed, TurnRow, Write,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::load::AboutApproval;
 use super::rows::{self, Key, kind_number, millis, place};
 use super::sessions::{self, Known};
-use super::{blobs, handoff, usage};
+use super::{blobs, handoff, leases, usage};
 use crate::{Error, NewEntry, Result, failpoint};
 
 /// The result of a commit, unless the database itself failed.
@@ -37,7 +37,7 @@ pub(super) fn commit(conn: &Connection, commit: &Commit) -> Result<Verdict> {
             }
             found.key
         }
-        (Some(new), None) if is_alive(conn, commit.lease.owner)? => {
+        (Some(new), None) if leases::is_alive(conn, commit.lease.owner)? => {
             if is_key_taken(conn, commit)? {
                 return Ok(Err(CommitError::KeyTaken));
             }
@@ -106,11 +106,6 @@ fn lookup(conn: &Connection, commit: &Commit) -> Result<Option<Found>> {
         })
     });
     Ok(found.optional()?)
-}
-
-fn is_alive(conn: &Connection, replica: ReplicaId) -> Result<bool> {
-    let mut statement = conn.prepare_cached("SELECT 1 FROM replicas WHERE id = ?1 AND NOT dead")?;
-    Ok(statement.exists([replica.0.as_bytes()])?)
 }
 
 /// Whether the commit accepts a turn under an idempotency key that another turn holds, unless the

@@ -6,10 +6,11 @@
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Fence, ReplicaId};
 use jiff::Timestamp;
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use uuid::Uuid;
 
 use super::rows::millis;
-use crate::Result;
+use crate::{ReplicaLease, Result};
 
 /// The folder was just locked: deletes the replicas and attachments of earlier processes.
 pub(super) fn take_folder(tx: &Transaction<'_>, at: Timestamp) -> rusqlite::Result<()> {
@@ -31,6 +32,33 @@ pub(super) fn register(conn: &Connection, me: ReplicaId) -> Result<()> {
     )?
     .execute([me.0.as_bytes()])?;
     Ok(())
+}
+
+/// Whether a replica may commit.
+pub(super) fn is_alive(conn: &Connection, replica: ReplicaId) -> Result<bool> {
+    let mut statement = conn.prepare_cached("SELECT 1 FROM replicas WHERE id = ?1 AND NOT dead")?;
+    Ok(statement.exists([replica.0.as_bytes()])?)
+}
+
+/// The replicas that may commit.
+pub(super) fn living(conn: &Connection) -> Result<Vec<ReplicaLease>> {
+    let mut statement =
+        conn.prepare_cached("SELECT id FROM replicas WHERE NOT dead ORDER BY id")?;
+    let found = statement.query_map([], |row| {
+        let id = ReplicaId(Uuid::from_bytes(row.get(0)?));
+        Ok(ReplicaLease { id, expires_at: None, has_expired: false })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// The live replica that owns a session.
+pub(super) fn owner(conn: &Connection, session: SessionId) -> Result<Option<ReplicaId>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT r.id FROM sessions s JOIN replicas r ON r.id = s.owner AND NOT r.dead
+         WHERE s.id = ?1",
+    )?;
+    let found = statement.query_row([session.as_bytes()], |row| row.get(0)).optional()?;
+    Ok(found.map(|id| ReplicaId(Uuid::from_bytes(id))))
 }
 
 /// Retires a replica: its later commits are fenced.

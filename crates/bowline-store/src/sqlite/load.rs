@@ -15,15 +15,17 @@ use crate::Result;
 
 pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
     let Some((key, session)) = rows::session(conn, id)? else { return Ok(None) };
-    let (fence, version, turns_accepted, tokens, spent_usd) = conn
+    let (fence, version, turns_accepted, tokens, spent_usd, owner) = conn
         .prepare_cached(
-            "SELECT fence, version, turns_accepted, prompt_tokens, completion_tokens, spent_usd
+            "SELECT fence, version, turns_accepted, prompt_tokens, completion_tokens, spent_usd,
+                    (SELECT id FROM replicas WHERE id = owner AND NOT dead)
              FROM sessions WHERE key = ?1",
         )?
         .query_row([key], |row| {
             let number = |at| row.get::<_, i64>(at).map(|number| number as u64);
             let tokens = Tokens { prompt: number(3)?, completion: number(4)? };
-            Ok((number(0)?, number(1)?, number(2)?, tokens, row.get(5)?))
+            let owner = row.get::<_, Option<_>>(6)?.map(|id| ReplicaId(Uuid::from_bytes(id)));
+            Ok((number(0)?, number(1)?, number(2)?, tokens, row.get(5)?, owner))
         })?;
     let handed_to = session.handed_to.map(|to| agent_of(conn, to).map(|agent| (to, agent)));
     let head = Head {
@@ -49,6 +51,7 @@ pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
         head,
         fence,
         version,
+        owner,
         turns: turns(conn, key)?,
         attachments: attachments(conn, key)?,
         devices: devices(conn, key)?,

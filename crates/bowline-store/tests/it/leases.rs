@@ -2,11 +2,12 @@
 //!
 //! Commits are made by hand here, since an actor never makes an invalid one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Lease, Loaded, Placed, Write};
-use bowline_store::{Commit, CommitError, ReplicaId};
+use bowline_store::{Commit, CommitError, ReplicaId, ReplicaLease};
 use uuid::Uuid;
 
 use crate::backends::backends;
@@ -28,6 +29,9 @@ backends! {
     g19_a_late_copy_of_an_earlier_commit_is_refused
     g19_a_session_that_is_gone_is_not_written
     g19_a_session_is_made_by_somebody_alive
+    g19_everybody_learns_who_owns_a_session
+    g19_a_replica_renews_its_lease_until_it_is_dead
+    g19_a_replica_whose_lease_has_not_expired_is_not_declared_dead
     sbp_l2_13_unfinished_turns_are_taken_over_and_counted
 }
 
@@ -77,6 +81,47 @@ async fn owned(store: &S, owner: ReplicaId) -> Loaded {
     let id = made(store).await.id;
     store.commit(take(&load(store, id).await, owner, "first")).await.unwrap();
     load(store, id).await
+}
+
+async fn g19_everybody_learns_who_owns_a_session(store: S) {
+    let (me, heir) = (replica(&store).await, replica(&store).await);
+    let loaded = owned(&store, me).await;
+    let owner = async || {
+        let (owner, loaded) =
+            (store.owner(loaded.id).await.unwrap(), load(&store, loaded.id).await);
+        assert_eq!(owner, loaded.owner);
+        owner
+    };
+    assert_eq!(owner().await, Some(me));
+    store.release(me, vec![(loaded.id, loaded.fence)]).await.unwrap();
+    assert_eq!(owner().await, None);
+    store.commit(take(&loaded, heir, "second")).await.unwrap();
+    assert_eq!(owner().await, Some(heir));
+    store.retire(heir).await.unwrap();
+    assert_eq!(owner().await, None, "the dead own nothing");
+}
+
+async fn g19_a_replica_renews_its_lease_until_it_is_dead(store: S) {
+    let (me, other) = (replica(&store).await, replica(&store).await);
+    assert!(store.renew(me).await.unwrap() && store.renew(other).await.unwrap());
+    let living =
+        |replicas: Vec<ReplicaLease>| replicas.iter().map(|lease| lease.id).collect::<HashSet<_>>();
+    let alive = living(store.replicas().await.unwrap());
+    assert!(alive.contains(&me) && alive.contains(&other));
+    store.retire(other).await.unwrap();
+    assert!(store.renew(me).await.unwrap() && !store.renew(other).await.unwrap());
+    let alive = living(store.replicas().await.unwrap());
+    assert!(alive.contains(&me) && !alive.contains(&other));
+    assert!(!store.renew(ReplicaId(Uuid::new_v4())).await.unwrap(), "it never registered");
+}
+
+async fn g19_a_replica_whose_lease_has_not_expired_is_not_declared_dead(store: S) {
+    let me = replica(&store).await;
+    let lease = store.replicas().await.unwrap().into_iter().find(|lease| lease.id == me).unwrap();
+    assert!(!lease.has_expired);
+    let seen = lease.expires_at.unwrap_or(at());
+    assert!(!store.declare_dead(me, seen).await.unwrap());
+    assert!(store.renew(me).await.unwrap());
 }
 
 /// Checks that the commit is fenced and the session unchanged.
@@ -214,6 +259,7 @@ async fn g19_the_same_commit_again_is_applied_once(store: S) {
     assert_eq!(store.commit(commit.clone()).await, Ok(()));
     store.retire(me).await.unwrap();
     assert_eq!(store.commit(commit).await, Ok(()));
+    let stored = Loaded { owner: None, ..stored };
     assert_eq!((load(&store, id).await, texts(&store, id).await), (stored, vec!["once".into()]));
 
     let mut live = Live::making(&store, new_session()).await;

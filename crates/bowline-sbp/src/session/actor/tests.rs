@@ -21,6 +21,7 @@ fn me() -> ReplicaId {
 
 fn loaded(turns: Vec<TurnRow>) -> Loaded {
     Loaded {
+        owner: None,
         id: SessionId(Uuid::nil()),
         user: crate::access::OWNER,
         agent_id: AgentId::fallback(),

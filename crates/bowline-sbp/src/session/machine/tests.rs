@@ -160,6 +160,7 @@ fn refused() -> RoundEnd {
 
 fn loaded() -> Loaded {
     Loaded {
+        owner: None,
         id: SessionId(Uuid::nil()),
         user: crate::access::OWNER,
         agent_id: AgentId::fallback(),

@@ -104,6 +104,7 @@ impl Store {
             asked.approval.state == ApprovalState::Pending || unfinished(asked.approval.turn_id)
         };
         Some(Loaded {
+            owner: None,
             id: session_id(),
             user: OWNER,
             agent_id: AgentId::fallback(),

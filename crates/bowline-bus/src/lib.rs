@@ -1,0 +1,14 @@
+//! Messages between the replicas of one installation.
+//!
+//! A bus carries bytes to the inbox of a replica and knows nothing of sessions. It may lose, repeat and
+//! delay messages, and it loses what is older than a minute; it never alters them. So a lost message
+//! costs time, never data: who waits sends again, or looks into the store.
+//!
+//! Invariant: messages of one [`Bus::send`] after another to one replica, in one lane, arrive in that
+//! order, except where some are missing or repeated.
+
+mod bus;
+mod memory;
+
+pub use bus::{Bus, BusError, Health, Inbox, Lane};
+pub use memory::Memory;
