@@ -6,8 +6,8 @@ use bowline_checker::{Ask, Outcome};
 use serde_json::{Value, json};
 
 use crate::process::DEADLINE;
+use crate::reach::Session;
 use crate::record::Record;
-use crate::world::Session;
 
 /// How the answer is to come.
 #[derive(Debug, Clone, Copy, PartialEq)]

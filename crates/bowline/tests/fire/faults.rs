@@ -7,8 +7,9 @@ use bowline_checker::{Anomaly, Kind, Loss};
 
 use crate::caller::{Caller, Way};
 use crate::proxy::{self, Loses};
+use crate::reach::Session;
 use crate::surface::{Surface, Taste};
-use crate::world::{Session, World};
+use crate::world::World;
 
 async fn say(caller: &Caller, session: &Session, count: usize) {
     for _ in 0..count {

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::caller::{Caller, Way};
+use crate::reach::{Reach, Session};
 use crate::record::Record;
 use crate::seed::Dice;
 use crate::surface::{Broken, Seen, Surface, Taste};
-use crate::world::{Session, World};
 
 /// Sessions that came to be under load.
 pub(crate) type Opened = Arc<Mutex<Vec<Session>>>;
@@ -28,14 +28,14 @@ impl Load {
     }
 
     /// A program that asks one thing after the other, each of up to `most` words.
-    pub(crate) fn asks(&mut self, world: &World, session: &Session, dice: Dice, most: usize) {
+    pub(crate) fn asks(&mut self, world: &Reach, session: &Session, dice: Dice, most: usize) {
         let task = asks(world.caller(), session.clone(), dice, most, self.stop.subscribe());
         self.tasks.push(tokio::spawn(task));
     }
 
     /// A program that opens a session, asks one thing more in it, and opens the next. Gives those
     /// that it was told of.
-    pub(crate) fn opens(&mut self, world: &World, dice: Dice) -> Opened {
+    pub(crate) fn opens(&mut self, world: &Reach, dice: Dice) -> Opened {
         let opened = Opened::default();
         let task = opens(world.caller(), dice, Arc::clone(&opened), self.stop.subscribe());
         self.tasks.push(tokio::spawn(task));
@@ -43,7 +43,7 @@ impl Load {
     }
 
     /// A person whose phone comes and goes, and who says something now and then.
-    pub(crate) fn roams(&mut self, world: &World, session: &Session, dice: Dice) {
+    pub(crate) fn roams(&mut self, world: &Reach, session: &Session, dice: Dice) {
         let roaming = Roaming {
             address: world.address.clone(),
             session: session.clone(),

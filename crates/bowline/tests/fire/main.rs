@@ -17,6 +17,7 @@ mod mid_sentence;
 mod process;
 mod proxy;
 mod races;
+mod reach;
 mod record;
 #[path = "../it/sbrp/world.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]

@@ -5,7 +5,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message as Packet;
 
-use crate::world::Session;
+use crate::reach::Session;
 
 /// Which turns are lost: the first one of a connection is 1.
 pub(crate) type Loses = fn(usize) -> bool;

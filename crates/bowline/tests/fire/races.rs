@@ -6,10 +6,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::load::Load;
+use crate::reach::Session;
 use crate::record::Record;
 use crate::seed::{Dice, scale};
 use crate::surface::{Broken, Seen, Surface, Taste};
-use crate::world::{Session, World};
+use crate::world::World;
 
 /// So many surfaces want the session at once.
 const RIVALS: usize = 4;

@@ -8,10 +8,11 @@ use tokio::task::JoinSet;
 
 use crate::load::Load;
 use crate::process::DEADLINE;
+use crate::reach::Session;
 use crate::record::Record;
 use crate::seed::{Dice, scale};
 use crate::surface::{Broken, Surface, Taste};
-use crate::world::{Session, World};
+use crate::world::World;
 
 /// G16.
 const LONGEST_STOP: Duration = Duration::from_secs(30);

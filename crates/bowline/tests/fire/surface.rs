@@ -10,8 +10,8 @@ use tokio_tungstenite::tungstenite::Message as Packet;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::process::DEADLINE;
+use crate::reach::Session;
 use crate::record::Record;
-use crate::world::Session;
 
 /// How live turns shall come.
 #[derive(Debug, Clone, Copy, PartialEq)]
