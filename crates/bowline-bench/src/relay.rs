@@ -10,6 +10,7 @@ mod delay;
 mod ends;
 mod forward;
 mod handshakes;
+mod hops;
 mod issuer;
 mod nginx;
 mod path;
@@ -34,6 +35,7 @@ use crate::report::Report;
 use crate::rounds::{middle, ratio};
 
 pub use self::forward::serve as forward;
+pub use self::hops::{Hop, serve as hop};
 
 /// Rounds; in each, every server is measured once.
 const ROUNDS: usize = 5;

@@ -595,7 +595,7 @@ Examples:
         /// How many seconds each server is under load, in total
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Run only these parts: frames, latency, idle, handshakes, seal, reach
+        /// Run only these parts: frames, latency, idle, handshakes, seal, reach, tunnel
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         /// Print JSON
@@ -608,6 +608,12 @@ Examples:
         /// The address to forward connections to
         #[arg(long)]
         to: SocketAddr,
+        /// Seal what is forwarded, and open what comes back
+        #[arg(long, conflicts_with = "open")]
+        seal: bool,
+        /// Open what is forwarded, and seal what comes back
+        #[arg(long)]
+        open: bool,
     },
     /// The mock model server that the other benchmarks use
     #[command(hide = true)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::ends::Tunnelled;
+use super::hops::Hops;
 use super::server::MeasuredServer;
 use super::ssh::Ssh;
 use super::{ROUNDS, delay};
@@ -22,23 +23,30 @@ pub(super) fn measure(length: Duration, report: &mut Report) -> Result<()> {
     report.doing("a tunnel");
     let tunnel = Tunnelled::start(Ok)?;
     let forwarder = MeasuredServer::forwarder_anywhere()?;
+    let hops = Hops::start()?;
     let ssh = Ssh::start()?;
     if ssh.is_none() {
         report.note("warning: no sshd here, so nothing is compared with ssh");
     }
-    let round = length / (3 * ROUNDS as u32);
-    let (mut ours, mut tcp, mut by_ssh) = (Vec::new(), Vec::new(), Vec::new());
+    let round = length / (4 * ROUNDS as u32);
+    let (mut ours, mut tcp, mut least, mut by_ssh) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         ours.push(both_ways(tunnel.port, &tunnel.behind, round)?);
         tcp.push(both_ways(forwarder.address, &forwarder.behind, round)?);
+        least.push(both_ways(hops.port, &hops.behind, round)?);
         if let Some(ssh) = &ssh {
             by_ssh.push(both_ways(ssh.port, &ssh.behind, round)?);
         }
     }
     report.ratio("tunnel_vs_tcp", ratio(&ours, &tcp));
+    // What the cipher and the hops leave of the forwarder's bytes, and what the tunnel makes of that.
+    report.ratio("hops_vs_tcp", ratio(&least, &tcp));
+    report.ratio("tunnel_vs_hops", ratio(&ours, &least));
     report.ratio_if("tunnel_vs_ssh", ssh.is_some().then(|| ratio(&ours, &by_ssh)));
     report.figure("tunnel_mb_per_s", middle(&mut ours));
     report.figure("tunnel_tcp_mb_per_s", middle(&mut tcp));
+    report.figure("tunnel_hops_mb_per_s", middle(&mut least));
     if ssh.is_some() {
         report.figure("tunnel_ssh_mb_per_s", middle(&mut by_ssh));
     }

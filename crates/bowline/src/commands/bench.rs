@@ -59,7 +59,13 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             })?;
             json
         }
-        BenchCommand::Forward { to } => {
+        BenchCommand::Forward { to, seal, open } if seal || open => {
+            let hop = if seal { relay::Hop::Seal } else { relay::Hop::Open };
+            let served = tokio::task::spawn_blocking(move || relay::hop(to, hop, ready)).await;
+            served.map_err(anyhow::Error::from).flatten().map_err(failed)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        BenchCommand::Forward { to, .. } => {
             relay::forward(to, ready).await.map_err(failed)?;
             return Ok(ExitCode::SUCCESS);
         }

@@ -82,6 +82,9 @@ fn a_tunnel_is_measured_beside_a_forwarder_and_from_far_away() {
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["ratios"]["tunnel_vs_tcp"].as_f64().unwrap() > 0.0, "{report}");
+    for least in ["hops_vs_tcp", "tunnel_vs_hops"] {
+        assert!(report["ratios"][least].as_f64().unwrap() > 0.0, "{report}");
+    }
     let ssh = &report["ratios"]["tunnel_vs_ssh"];
     assert!(ssh.is_null() || ssh.as_f64().unwrap() > 0.0, "{report}");
     assert!(report["figures"]["tunnel_100ms_mb_per_s"].as_f64().unwrap() > 0.0, "{report}");
