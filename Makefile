@@ -77,8 +77,9 @@ clean: ## Remove everything that was built
 	$(CARGO) clean
 
 # What the tests need beside Rust: real clients and servers for Python and Node.js, curl for the README, strace
-# for bad disks, iproute2 for bad networks.
+# for bad disks, iproute2 for bad networks, PostgreSQL and Redis.
 tools: $(PYTHON_ENV)/.ready $(NODE_ENV)/.ready
+	@tools/servers
 
 $(PYTHON_ENV)/.ready: tools/python-env $(CLIENTS)/requirements.txt
 	tools/python-env $(PYTHON_ENV) $(CLIENTS)/requirements.txt

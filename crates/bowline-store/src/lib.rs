@@ -12,6 +12,7 @@ mod error;
 pub mod failpoint;
 mod memory;
 mod pin;
+pub mod postgres;
 mod replica;
 mod roaming;
 mod search;

@@ -14,6 +14,15 @@ macro_rules! backends {
                 super::$promise(Arc::new(Sqlite::open(folder.path()).unwrap())).await;
             })*
         }
+
+        mod postgres_keeps {
+            use std::sync::Arc;
+
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(Arc::new($crate::postgres_server::fresh().await)).await;
+            })*
+        }
     };
 }
 

@@ -1,0 +1,29 @@
+//! What was done, and by whom.
+
+#![allow(clippy::wildcard_imports, unused_imports, unused_variables)]
+use super::Postgres;
+use crate::*;
+use bowline_sbp::access::*;
+use bowline_sbp::approval::Approval;
+use bowline_sbp::blob::*;
+use bowline_sbp::budget::*;
+use bowline_sbp::cid::Cid;
+use bowline_sbp::context::SessionLog;
+use bowline_sbp::delivery::Logged;
+use bowline_sbp::id::*;
+use bowline_sbp::session::{AttachmentRow, Fence, KnownKey};
+use jiff::Timestamp;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Not built yet.
+#[async_trait::async_trait]
+impl Audit for Postgres {
+    async fn record(&self, entries: Vec<AuditEntry>) -> Result<()> {
+        Err(Error::Unavailable("not built yet".into()))
+    }
+    fn record_later(&self, entries: Vec<AuditEntry>) {}
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
+        Err(Error::Unavailable("not built yet".into()))
+    }
+}

@@ -1,0 +1,245 @@
+//! Where the database is, and how a connection to it is made and set up.
+//!
+//! The URL may hold a password: it is never shown, neither by `Debug` nor in an error.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error;
+use super::tls::{self, Check};
+use crate::OpenError;
+
+/// How long a connection may take to be made.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+/// Connections of the pool, if the configuration does not say.
+const CONNECTIONS: usize = 8;
+/// The schema, if the URL does not say.
+const SCHEMA: &str = "public";
+
+/// Where the database is, and how it is used.
+#[derive(Clone)]
+pub struct PostgresConfig {
+    config: Config,
+    tls: MakeRustlsConnect,
+    schema: String,
+    /// How many connections there are at most, beside that of commits and that of the replica's lease.
+    pub connections: usize,
+}
+
+impl PostgresConfig {
+    /// Reads `postgres://user:password@host:port/database?option=value&…`, with the options of libpq that
+    /// are known here (`sslmode`, `sslrootcert`, `connect_timeout`, …) and `schema`: the schema for the
+    /// tables, which is made if it is missing (default `public`).
+    pub fn new(url: &str) -> Result<Self, OpenError> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(unusable("it does not begin with postgres://".into()));
+        }
+        let Options { url, mode, roots, schema } = Options::split(url)?;
+        let mut config = Config::from_str(&url).map_err(|error| unusable(error.to_string()))?;
+        let (encrypt, check) = match mode.as_deref() {
+            Some("disable") => (SslMode::Disable, Check::Nothing),
+            // `allow` tries without first: nobody is harmed by encryption.
+            None | Some("allow" | "prefer") => (SslMode::Prefer, Check::Nothing),
+            Some("require") => (SslMode::Require, Check::Nothing),
+            Some("verify-ca") => (SslMode::Require, Check::Authority),
+            Some("verify-full") => (SslMode::Require, Check::Host),
+            Some(_) => {
+                return Err(unusable(
+                    "sslmode is disable, prefer, require, verify-ca or verify-full".into(),
+                ));
+            }
+        };
+        config
+            .ssl_mode(encrypt)
+            .application_name("bowline")
+            .keepalives(true)
+            .keepalives_idle(Duration::from_secs(5))
+            .keepalives_interval(Duration::from_secs(2))
+            .keepalives_retries(3)
+            .tcp_user_timeout(Duration::from_secs(10));
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT);
+        }
+        let tls = tls::connector(check, roots.as_deref()).map_err(unusable)?;
+        let schema = schema.unwrap_or_else(|| SCHEMA.to_owned());
+        Ok(Self { config, tls, schema, connections: CONNECTIONS })
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The database as a person may see it: without user and password.
+    pub(super) fn name(&self) -> String {
+        let host = match self.config.get_hosts().first() {
+            Some(Host::Tcp(host)) => host.clone(),
+            #[cfg(unix)]
+            Some(Host::Unix(folder)) => folder.display().to_string(),
+            None => "localhost".to_owned(),
+        };
+        let port = self.config.get_ports().first().map(|port| format!(":{port}"));
+        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
+        format!("postgres://{host}{}/{database}", port.unwrap_or_default())
+    }
+
+    /// Makes a connection, and the task that drives it on this runtime.
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(Client, tokio::task::JoinHandle<()>), tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(self.tls.clone()).await?;
+        let task = tokio::spawn(async move {
+            if let Err(lost) = connection.await {
+                tracing::debug!(reason = error::text_of(&lost), "a database connection ended");
+            }
+        });
+        client.batch_execute(&self.settings()).await?;
+        Ok((client, task))
+    }
+
+    /// What every connection is set to. Not as start options: poolers refuse those.
+    fn settings(&self) -> String {
+        format!(
+            "SET search_path TO \"{}\";
+             SET client_min_messages TO warning;
+             SET default_transaction_isolation TO 'read committed';
+             -- A client that was stopped within a transaction holds no lock for longer.
+             SET idle_in_transaction_session_timeout TO '5s';
+             SET statement_timeout TO '30s';
+             SET lock_timeout TO '10s';
+             SET jit TO off;
+             -- What is acknowledged is on disk, and on the standby if there is a synchronous one (G4).
+             SELECT set_config('synchronous_commit', 'on', false)
+             WHERE current_setting('synchronous_commit') <> 'remote_apply'",
+            self.schema
+        )
+    }
+}
+
+impl fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("database", &self.name())
+            .field("schema", &self.schema)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A URL without the options that are read here.
+#[derive(Default)]
+struct Options {
+    url: String,
+    mode: Option<String>,
+    roots: Option<PathBuf>,
+    schema: Option<String>,
+}
+
+impl Options {
+    fn split(url: &str) -> Result<Self, OpenError> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut found = Self { url: base.to_owned(), ..Self::default() };
+        let mut separator = '?';
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match name {
+                "sslmode" => found.mode = Some(decoded(value)),
+                // As in libpq: the authorities that the system trusts.
+                "sslrootcert" if value == "system" => found.roots = None,
+                "sslrootcert" => found.roots = Some(decoded(value).into()),
+                "schema" => found.schema = Some(schema_name(decoded(value))?),
+                _ => {
+                    found.url.push(separator);
+                    found.url.push_str(option);
+                    separator = '&';
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn unusable(reason: String) -> OpenError {
+    OpenError::Database(format!("its URL cannot be used: {reason}"))
+}
+
+/// A name that needs no quoting rules: it becomes part of statements.
+fn schema_name(name: String) -> Result<String, OpenError> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let is_name = !name.is_empty() && name.len() <= 63 && name.chars().all(fits);
+    if is_name && !name.starts_with("pg_") {
+        return Ok(name);
+    }
+    Err(unusable(
+        "a schema's name is 1 to 63 small letters, digits and underscores, and not one of PostgreSQL's".into(),
+    ))
+}
+
+/// A percent-encoded value.
+fn decoded(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = match (first, tail) {
+            (b'%', [high, low, ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                digit(high).zip(digit(low)).map(|(high, low)| (high * 16 + low) as u8)
+            }
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_shown_nowhere() {
+        let url = "postgres://me:hunter2@db.example:5433/bowline?schema=one&connect_timeout=3";
+        let config = PostgresConfig::new(url).unwrap();
+        assert_eq!(config.name(), "postgres://db.example:5433/bowline");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        for url in [
+            "postgres://me:hunter2@db.example:port/bowline",
+            "postgres://me:hunter2@db.example/bowline?hunter=2",
+            "postgres://me:hunter2@db.example/bowline?sslmode=hunter2",
+            "mysql://me:hunter2@db.example/bowline",
+        ] {
+            let error = PostgresConfig::new(url).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn options_of_libpq_are_understood() {
+        let mode = |options: &str| {
+            let config = PostgresConfig::new(&format!("postgres://db/bowline?{options}")).unwrap();
+            config.config.get_ssl_mode()
+        };
+        assert_eq!(mode(""), SslMode::Prefer);
+        assert_eq!(mode("sslmode=disable"), SslMode::Disable);
+        assert_eq!(mode("sslmode=require&application_name=x"), SslMode::Require);
+        assert_eq!(mode("sslmode=verify-full&sslrootcert=system"), SslMode::Require);
+        let missing = "postgres://db/bowline?sslmode=verify-ca&sslrootcert=%2Fno%2Fsuch.pem";
+        let error = PostgresConfig::new(missing).unwrap_err().to_string();
+        assert!(error.contains("/no/such.pem"), "{error}");
+    }
+
+    #[test]
+    fn a_schema_is_a_plain_name() {
+        let schema = |name: &str| PostgresConfig::new(&format!("postgres://db/b?schema={name}"));
+        assert_eq!(schema("bow_1").unwrap().schema(), "bow_1");
+        for name in ["", "a%22b", "A", "pg_catalog", "a;b"] {
+            assert!(schema(name).is_err(), "{name}");
+        }
+    }
+}

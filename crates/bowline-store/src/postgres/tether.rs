@@ -1,0 +1,28 @@
+//! The entries to be delivered.
+
+#![allow(clippy::wildcard_imports, unused_imports, unused_variables)]
+use super::Postgres;
+use crate::*;
+use bowline_sbp::access::*;
+use bowline_sbp::approval::Approval;
+use bowline_sbp::blob::*;
+use bowline_sbp::budget::*;
+use bowline_sbp::cid::Cid;
+use bowline_sbp::context::SessionLog;
+use bowline_sbp::delivery::Logged;
+use bowline_sbp::id::*;
+use bowline_sbp::session::{AttachmentRow, Fence, KnownKey};
+use jiff::Timestamp;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Not built yet.
+#[async_trait::async_trait]
+impl Tether for Postgres {
+    async fn shown_after(&self, id: SessionId, after: Seq, questions: bool) -> Result<Vec<Logged>> {
+        Err(Error::Unavailable("not built yet".into()))
+    }
+    async fn arrival(&self, id: SessionId, device: Option<String>) -> Result<Option<Arrival>> {
+        Err(Error::Unavailable("not built yet".into()))
+    }
+}
