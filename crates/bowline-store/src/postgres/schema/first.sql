@@ -326,12 +326,12 @@ CREATE TABLE memories (
     agent_id            text COLLATE "C" NOT NULL,
     kind                text COLLATE "C" NOT NULL,
     text                text NOT NULL,
+    -- sha256(convert_to(text, 'UTF8')): the text itself may be longer than an index takes.
+    text_hash           bytea NOT NULL,
     session_id          uuid,
     created_at          bigint NOT NULL
 );
--- Not of the text itself, which may be longer than an index takes.
-CREATE UNIQUE INDEX memories_agent
-    ON memories (user_id, agent_id, kind, sha256(convert_to(text, 'UTF8')));
+CREATE UNIQUE INDEX memories_agent ON memories (user_id, agent_id, kind, text_hash);
 
 -- What was used on a UTC day, counted from 1970: by a user in all, and by each key. Each process has rows of
 -- its own, so that the commits of one do not wait for those of another.
