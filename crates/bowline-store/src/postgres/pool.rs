@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -30,6 +31,12 @@ const MOST_TRIES: u32 = 8;
 
 /// Values for the parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// What an operation does on a connection. It owns its share of that, and does not borrow it: a future
+/// that borrows for any lifetime cannot be shown to be `Send`.
+pub(super) trait Answer<T>: Future<Output = Attempt<T>> + Send {}
+
+impl<T, F: Future<Output = Attempt<T>> + Send> Answer<T> for F {}
 
 /// The connections of a store, but for those of commits and of the replica's lease.
 #[derive(Debug, Clone)]
@@ -57,34 +64,34 @@ impl Pool {
     }
 
     /// Runs one statement, or several that need not agree with each other.
-    pub(super) async fn read<T>(
+    pub(super) async fn read<T, F: Answer<T>>(
         &self,
-        operation: impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         self.run(None, operation).await
     }
 
     /// Runs reads that see one state of the database.
-    pub(super) async fn snapshot<T>(
+    pub(super) async fn snapshot<T, F: Answer<T>>(
         &self,
-        operation: impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         self.run(Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), operation).await
     }
 
     /// Runs one transaction. If it conflicts with another one it is run again, so the operation must only
     /// change the database.
-    pub(super) async fn write<T>(
+    pub(super) async fn write<T, F: Answer<T>>(
         &self,
-        operation: impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         self.run(Some("BEGIN"), operation).await
     }
 
     /// The same, with the reason why nothing was stored, or why that is unknown.
-    pub(super) async fn transaction<T>(
+    pub(super) async fn transaction<T, F: Answer<T>>(
         &self,
-        operation: impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
         self.try_often(Some("BEGIN"), operation).await
     }
@@ -93,18 +100,18 @@ impl Pool {
         self.0.close();
     }
 
-    async fn run<T>(
+    async fn run<T, F: Answer<T>>(
         &self,
         begin: Option<&str>,
-        operation: impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         self.try_often(begin, operation).await.map_err(Error::from)
     }
 
-    async fn try_often<T>(
+    async fn try_often<T, F: Answer<T>>(
         &self,
         begin: Option<&str>,
-        operation: impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
         let mut tries = 1;
         loop {
@@ -119,15 +126,16 @@ impl Pool {
         }
     }
 
-    async fn attempt<T>(
+    async fn attempt<T, F: Answer<T>>(
         &self,
         begin: Option<&str>,
-        operation: &impl AsyncFn(&Connection) -> Attempt<T>,
+        operation: &impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
-        let connection = Connection::from(self.0.get().await?);
-        let Some(begin) = begin else { return operation(&connection).await };
+        let connection = Arc::new(Connection::from(self.0.get().await?));
+        let Some(begin) = begin else { return operation(connection).await };
         // Polled in this order, so both are sent before the first one is answered.
-        let (begun, done) = tokio::join!(biased; connection.begin(begin), operation(&connection));
+        let (begun, done) =
+            tokio::join!(biased; connection.begin(begin), operation(Arc::clone(&connection)));
         begun?;
         match done {
             Ok(value) => connection.commit().await.map(|()| value),
