@@ -5,12 +5,14 @@
 //! and named in the terms of the domain: a call that returns `Ok` is durable, one that returns an
 //! error has stored nothing, except where the error says that the outcome is unknown.
 
+mod about;
 mod audit;
 mod entry;
 mod error;
 #[doc(hidden)]
 pub mod failpoint;
 mod memory;
+mod naming;
 mod pin;
 pub mod postgres;
 mod replica;
@@ -18,6 +20,7 @@ mod roaming;
 mod search;
 mod secret;
 mod session;
+mod size;
 pub mod sqlite;
 mod store;
 mod usage;

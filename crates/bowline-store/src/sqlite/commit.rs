@@ -14,11 +14,12 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 
-use super::load::AboutApproval;
 use super::rows::{self, Key, kind_number, millis, place};
 use super::sessions::{self, Known};
 use super::{blobs, handoff, leases, usage};
-use crate::{Error, NewEntry, Result, failpoint};
+use crate::about::AboutApproval;
+use crate::size::{added_text, whole};
+use crate::{Error, Result, failpoint};
 
 /// The result of a commit, unless the database itself failed.
 type Verdict = Result<(), CommitError>;
@@ -183,26 +184,9 @@ fn write_head(conn: &Connection, key: Key, commit: &Commit) -> Result<()> {
         spent_usd,
         titles.given.as_deref(),
         titles.automatic.as_deref(),
-        usage::whole(added_text(&commit.writes)),
+        whole(added_text(&commit.writes)),
     ])?;
     Ok(())
-}
-
-/// The bytes of the messages that these writes add to a session. [`append`] counts their blobs.
-fn added_text(writes: &[Write]) -> u64 {
-    let added = |write: &Write| match write {
-        Write::Append { entries, .. } => {
-            let texts = entries.iter().map(|placed| text_bytes(&placed.entry));
-            texts.fold(0, u64::saturating_add)
-        }
-        _ => 0,
-    };
-    writes.iter().map(added).fold(0, u64::saturating_add)
-}
-
-/// The bytes of an entry's message, without its blobs.
-pub(super) fn text_bytes(entry: &NewEntry) -> u64 {
-    entry.message.as_json().len() as u64
 }
 
 /// Counts the blobs that the entry at this place uses and no earlier entry of its session does. Not by

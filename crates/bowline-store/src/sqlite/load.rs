@@ -1,17 +1,17 @@
 //! Loads a session for its next owner, in one transaction.
 
-use bowline_sbp::approval::{Approval, ApprovalState, DefinitionChange};
-use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId, UserId};
+use bowline_sbp::approval::{Approval, ApprovalState};
+use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 use bowline_sbp::session::{
     AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, KnownKey, Loaded,
     ReplicaId, TokenHash, Tokens, TurnRow,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::rows::{self, Key, corrupt, timestamp};
 use crate::Result;
+use crate::about::AboutApproval;
 
 pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
     let Some((key, session)) = rows::session(conn, id)? else { return Ok(None) };
@@ -155,29 +155,6 @@ fn asked(conn: &Connection, key: Key, session: SessionId) -> Result<Vec<AskedRow
     Ok(found)
 }
 
-/// The parts of an approval that nothing is looked up by, stored as JSON.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct AboutApproval {
-    device: Option<String>,
-    changed: Option<DefinitionChange>,
-    second_person: bool,
-    asked_by: Option<UserId>,
-    asked_with: Option<String>,
-}
-
-impl AboutApproval {
-    pub(super) fn of(approval: &Approval) -> Self {
-        Self {
-            device: approval.device.clone(),
-            changed: approval.changed.clone(),
-            second_person: approval.second_person,
-            asked_by: approval.asked_by,
-            asked_with: approval.asked_with.clone(),
-        }
-    }
-}
-
 /// What was allowed for good in a session.
 fn grants(conn: &Connection, key: Key) -> Result<Vec<GrantRow>> {
     let mut statement = conn.prepare_cached(
@@ -221,24 +198,22 @@ fn approval_of(row: &Row<'_>, session_id: SessionId) -> Result<Approval> {
         .map_err(|_| unreadable())?;
     let decision: Option<String> = row.get(8)?;
     let decision = decision.map(|text| serde_json::from_str(&text)).transpose();
-    Ok(Approval {
-        approval_id: ApprovalId::from_bytes(row.get(0)?),
-        session_id,
-        turn_id: TurnId::from_bytes(row.get(1)?),
-        tool_name: row.get(2)?,
-        tool_input: serde_json::from_str(row.get_ref(3)?.as_str().unwrap_or_default())
-            .map_err(|_| unreadable())?,
+    let approval = Approval {
         state: ApprovalState::named(row.get_ref(4)?.as_str().unwrap_or_default())
             .ok_or_else(unreadable)?,
-        created_at: timestamp(row.get(5)?)?,
         expires_at: timestamp(row.get(6)?)?,
-        device: about.device,
-        changed: about.changed,
-        second_person: about.second_person,
-        asked_by: about.asked_by,
-        asked_with: about.asked_with,
         decision: decision.map_err(|_| unreadable())?,
-    })
+        ..Approval::new(
+            ApprovalId::from_bytes(row.get(0)?),
+            session_id,
+            TurnId::from_bytes(row.get(1)?),
+            row.get(2)?,
+            serde_json::from_str(row.get_ref(3)?.as_str().unwrap_or_default())
+                .map_err(|_| unreadable())?,
+            timestamp(row.get(5)?)?,
+        )
+    };
+    Ok(about.complete(approval))
 }
 
 /// What is stored for an idempotency key, and the session it belongs to (G3).

@@ -8,8 +8,9 @@ use bowline_sbp::session::Placed;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::commit;
 use super::rows::{Key, millis};
-use super::{commit, usage};
+use crate::size::{text_bytes, whole};
 use crate::{EntryKind, Error, Imported, NewEntry, Result, Snapshot, SnapshotKind};
 
 /// Lives within one transaction, between reading the session's row and writing it.
@@ -37,7 +38,7 @@ impl LogEnd {
     fn pass(&mut self, entry: &NewEntry) {
         self.last_seq += 1;
         self.cost_usd += entry.cost_usd;
-        self.added = self.added.saturating_add(commit::text_bytes(entry));
+        self.added = self.added.saturating_add(text_bytes(entry));
         self.tethered += u64::from(entry.tethered);
     }
 
@@ -126,7 +127,7 @@ impl LogAppender {
         let LogEnd { step_count, last_seq, tethered, cost_usd, added, snapshot } = self.end;
         let add = "UPDATE sessions SET stored_bytes = min(stored_bytes + ?2, 1 << 60)
                    WHERE key = ?1";
-        conn.prepare_cached(add)?.execute(params![self.key, usage::whole(added)])?;
+        conn.prepare_cached(add)?.execute(params![self.key, whole(added)])?;
         let (key, step, at) = (self.key, step_count as i64, millis(at));
         let (seq, tethered) = (last_seq as i64, tethered as i64);
         match &snapshot {

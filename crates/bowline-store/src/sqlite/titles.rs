@@ -8,12 +8,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, Key, select_sessions};
 use super::{history, users};
+use crate::naming::{MOST_NAMED, Matches, folded, ids_with_prefix};
 use crate::{Error, Result, Session};
 
-/// The most sessions that one text names: more are of no help to who asked.
-const MOST_NAMED: usize = 50;
-/// The shortest prefix of an id, in hexadecimal digits.
-const SHORTEST_PREFIX: usize = 4;
 /// How many of the first entries a migration looks at, and how many at once.
 const LOOKED_AT: u64 = 64;
 const PAGE: u32 = 4;
@@ -55,20 +52,6 @@ pub(super) fn named(conn: &Connection, user: UserId, text: &str) -> Result<Vec<S
     keys.into_iter().map(|key| rows::with_key(conn, key)).collect()
 }
 
-/// The first and the last id with that prefix; none if it is too short or not hexadecimal.
-fn ids_with_prefix(text: &str) -> Option<(SessionId, SessionId)> {
-    let digits: String = text.chars().filter(|c| *c != '-').collect();
-    let fits = (SHORTEST_PREFIX..32).contains(&digits.len());
-    if !fits || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let padded = |with: char| {
-        let digits: String = digits.chars().chain(std::iter::repeat(with)).take(32).collect();
-        u128::from_str_radix(&digits, 16).ok().map(|id| SessionId::from_bytes(id.to_be_bytes()))
-    };
-    padded('0').zip(padded('f'))
-}
-
 /// Sessions whose title is that text; if there is none, whose title begins with it. Reads all
 /// titles: an index would cost every new session, and SQLite folds the case of ASCII alone.
 fn titled(conn: &Connection, user: UserId, text: &str) -> Result<Vec<Key>> {
@@ -83,20 +66,11 @@ fn titled(conn: &Connection, user: UserId, text: &str) -> Result<Vec<Key>> {
          ORDER BY key DESC",
     )?;
     let mut rows = statement.query([user.as_bytes()])?;
-    let (mut equal, mut longer) = (Vec::new(), Vec::new());
+    let mut matches = Matches::new(wanted);
     while let Some(row) = rows.next()? {
-        let title = folded(row.get_ref(1)?.as_str().unwrap_or_default());
-        match title.strip_prefix(&wanted) {
-            Some("") if equal.len() < MOST_NAMED => equal.push(row.get(0)?),
-            Some(_) if longer.len() < MOST_NAMED => longer.push(row.get(0)?),
-            _ => {}
-        }
+        matches.see(row.get_ref(1)?.as_str().unwrap_or_default(), row.get(0)?);
     }
-    Ok(if equal.is_empty() { longer } else { equal })
-}
-
-fn folded(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+    Ok(matches.best())
 }
 
 /// Gives titles to the sessions of an older schema: the label of their import or fork, and the
@@ -140,24 +114,4 @@ fn first_words(conn: &Connection, id: SessionId) -> Result<Option<Arc<str>>> {
         page.iter().for_each(|entry| titles.see(entry.kind, &entry.message));
     }
     Ok(titles.automatic)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_of_an_id_is_at_least_four_hexadecimal_digits() {
-        let id = |text: &str| text.parse::<SessionId>().unwrap();
-        let range = (
-            id("0191f2c0-3000-0000-0000-000000000000"),
-            id("0191f2c0-3fff-ffff-ffff-ffffffffffff"),
-        );
-        for text in ["0191f2c0-3", "0191F2C03"] {
-            assert_eq!(ids_with_prefix(text), Some(range), "{text}");
-        }
-        for text in ["", "019", "01-9", "last", "0191g", &"0".repeat(32)] {
-            assert_eq!(ids_with_prefix(text), None, "{text}");
-        }
-    }
 }

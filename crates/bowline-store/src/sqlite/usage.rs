@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::rows::corrupt;
+use crate::size::whole;
 use crate::{DayOfUse, Result, SpentToday};
 
 /// The most rows of old days that are deleted at once.
@@ -44,12 +45,6 @@ pub(super) fn spend(
         ])?;
     }
     Ok(())
-}
-
-/// A number of SQLite's. What a server reports may be absurd, and sums must not overflow: a column ends
-/// at `1 << 60`, so that one more addend still fits.
-pub(super) fn whole(number: u64) -> i64 {
-    number.min(1 << 48) as i64
 }
 
 /// What a user and one of its keys have used on a day.
