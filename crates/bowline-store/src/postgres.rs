@@ -9,10 +9,18 @@
 mod approvals;
 mod audit;
 mod backoff;
+mod batch;
+mod blobs;
+mod commit;
+mod committer;
 mod connect;
 mod devices;
 mod error;
+mod fold;
+mod handoff;
+mod history;
 mod leases;
+mod load;
 mod logs;
 mod memory;
 mod pool;
@@ -22,16 +30,21 @@ mod schema;
 mod search;
 mod secrets;
 mod sessions;
+mod statements;
 mod tether;
 mod text;
+mod titles;
 mod tls;
+mod trunks;
 mod upkeep;
 mod usage;
 mod users;
 
 use uuid::Uuid;
 
+use self::committer::Committer;
 pub use self::connect::PostgresConfig;
+pub use self::leases::Liveness;
 use self::pool::Pool;
 use crate::OpenError;
 
@@ -39,6 +52,9 @@ use crate::OpenError;
 #[derive(Debug)]
 pub struct Postgres {
     pool: Pool,
+    committer: Committer,
+    /// Renews the lease of this process's replica.
+    liveness: Liveness,
     /// Names this process in rows that each process has of its own.
     writer: Uuid,
 }
@@ -47,6 +63,13 @@ impl Postgres {
     /// Opens the database and migrates it as needed.
     pub async fn open(config: &PostgresConfig) -> Result<Self, OpenError> {
         schema::migrate(config).await?;
-        Ok(Self { pool: Pool::new(config.clone())?, writer: Uuid::new_v4() })
+        let pool = Pool::new(config.clone())?;
+        let writer = Uuid::new_v4();
+        Ok(Self {
+            committer: Committer::start(config.clone(), pool.clone(), writer),
+            pool,
+            liveness: Liveness::new(config.clone()),
+            writer,
+        })
     }
 }

@@ -1,31 +1,51 @@
-//! Approvals.
+//! Approvals of tool calls, pinned definitions of servers' tools, and notices that are told once.
 
-#![allow(clippy::wildcard_imports, unused_imports, unused_variables)]
-use super::Postgres;
-use crate::*;
-use bowline_sbp::access::*;
-use bowline_sbp::approval::Approval;
-use bowline_sbp::blob::*;
-use bowline_sbp::budget::*;
-use bowline_sbp::cid::Cid;
-use bowline_sbp::context::SessionLog;
-use bowline_sbp::delivery::Logged;
-use bowline_sbp::id::*;
-use bowline_sbp::session::{AttachmentRow, Fence, KnownKey};
-use jiff::Timestamp;
-use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Not built yet.
+use bowline_sbp::approval::Approval;
+use bowline_sbp::id::SessionId;
+use jiff::Timestamp;
+
+use super::pool::Connection;
+use super::rows::{millis, told};
+use super::{Postgres, load, text};
+use crate::{Approvals, Result, ToolPin};
+
 #[async_trait::async_trait]
 impl Approvals for Postgres {
     async fn approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
-        Err(Error::Unavailable("not built yet".into()))
+        self.pool.read(move |c| async move { load::approvals(&c, id).await }).await
     }
+
     async fn tool_pins(&self) -> Result<Vec<ToolPin>> {
-        Err(Error::Unavailable("not built yet".into()))
+        let read = move |c: Arc<Connection>| async move {
+            let found =
+                c.query("SELECT tool, definition FROM tool_pins ORDER BY tool", &[]).await?;
+            let pin = |row: &tokio_postgres::Row| {
+                Ok(ToolPin { tool: told(row, "tool")?, definition: told(row, "definition")? })
+            };
+            found.iter().map(pin).collect()
+        };
+        self.pool.read(read).await
     }
+
     async fn pin_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<()> {
-        Err(Error::Unavailable("not built yet".into()))
+        let sql = "INSERT INTO tool_pins (tool, definition, created_at) VALUES ($1, $2, $3)
+                   ON CONFLICT (tool) DO UPDATE
+                   SET definition = excluded.definition, created_at = excluded.created_at";
+        let pins = &pins;
+        let pin = move |c: Arc<Connection>| async move {
+            for ToolPin { tool, definition } in pins {
+                let (tool, definition) = (text::stored(tool), text::stored(definition));
+                c.execute(sql, &[&tool, &definition, &millis(at)]).await?;
+            }
+            Ok(())
+        };
+        self.pool.write(pin).await
     }
+}
+
+pub(super) async fn take_notice(postgres: &Postgres, name: &str) -> Result<bool> {
+    let sql = "DELETE FROM notices WHERE name = $1";
+    postgres.pool.write(move |c| async move { Ok(c.execute(sql, &[&name]).await? == 1) }).await
 }

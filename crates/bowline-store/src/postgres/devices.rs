@@ -1,33 +1,35 @@
-//! Devices.
+//! Devices that a session knows by their `surface_id`.
 
-#![allow(clippy::wildcard_imports, unused_imports, unused_variables)]
-use super::Postgres;
-use crate::*;
-use bowline_sbp::access::*;
-use bowline_sbp::approval::Approval;
-use bowline_sbp::blob::*;
-use bowline_sbp::budget::*;
-use bowline_sbp::cid::Cid;
-use bowline_sbp::context::SessionLog;
-use bowline_sbp::delivery::Logged;
-use bowline_sbp::id::*;
-use bowline_sbp::session::{AttachmentRow, Fence, KnownKey};
-use jiff::Timestamp;
-use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Not built yet.
+use bowline_sbp::id::SessionId;
+use bowline_sbp::session::{DeviceRow, TokenHash};
+use jiff::Timestamp;
+
+use super::pool::Connection;
+use super::rows::{millis, told, uuid};
+use super::{Postgres, load};
+use crate::{Devices, Result};
+
 #[async_trait::async_trait]
 impl Devices for Postgres {
     async fn devices(&self, id: SessionId) -> Result<Vec<DeviceRow>> {
-        Err(Error::Unavailable("not built yet".into()))
+        self.pool.read(move |c| async move { load::devices(&c, id).await }).await
     }
+
     async fn device_of(
         &self,
         id: SessionId,
         token: TokenHash,
         at: Timestamp,
     ) -> Result<Option<String>> {
-        Err(Error::Unavailable("not built yet".into()))
+        let sql = "SELECT surface_id FROM surfaces
+                   WHERE session = $1 AND token_hash = $2 AND token_expires_at > $3";
+        let find = move |c: Arc<Connection>| async move {
+            let key = uuid(id.as_bytes());
+            let row = c.query_opt(sql, &[&key, &&token.0[..], &millis(at)]).await?;
+            row.map(|row| told(&row, "surface_id")).transpose()
+        };
+        self.pool.read(find).await
     }
 }

@@ -1,53 +1,64 @@
-//! Maintenance.
+//! Periodic maintenance, health and shutdown.
 
-#![allow(clippy::wildcard_imports, unused_imports, unused_variables)]
-use super::Postgres;
-use crate::*;
-use bowline_sbp::access::*;
-use bowline_sbp::approval::Approval;
-use bowline_sbp::blob::*;
-use bowline_sbp::budget::*;
-use bowline_sbp::cid::Cid;
-use bowline_sbp::context::SessionLog;
-use bowline_sbp::delivery::Logged;
-use bowline_sbp::id::*;
-use bowline_sbp::session::{AttachmentRow, Fence, KnownKey};
+use bowline_sbp::budget::Day;
 use jiff::Timestamp;
-use std::collections::HashSet;
-use std::sync::Arc;
+use uuid::Uuid;
 
-/// Not built yet.
+use super::{Postgres, approvals};
+use crate::{Error, Result, Upkeep};
+
 #[async_trait::async_trait]
 impl Upkeep for Postgres {
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
+        self.forget_old_keys(before).await
+    }
+
+    async fn forget_bundles(&self, _before: Timestamp) -> Result<u64> {
         Err(Error::Unavailable("not built yet".into()))
     }
-    async fn forget_bundles(&self, before: Timestamp) -> Result<u64> {
-        Err(Error::Unavailable("not built yet".into()))
-    }
+
     async fn forget_approvals(&self, before: Timestamp) -> Result<u64> {
+        self.forget_old_approvals(before).await
+    }
+
+    async fn forget_days(&self, _before: Day) -> Result<u64> {
         Err(Error::Unavailable("not built yet".into()))
     }
-    async fn forget_days(&self, before: Day) -> Result<u64> {
+
+    async fn forget_audit(&self, _before: Timestamp) -> Result<u64> {
         Err(Error::Unavailable("not built yet".into()))
     }
-    async fn forget_audit(&self, before: Timestamp) -> Result<u64> {
-        Err(Error::Unavailable("not built yet".into()))
-    }
+
     async fn settle(&self) -> Result<()> {
-        Err(Error::Unavailable("not built yet".into()))
+        Ok(())
     }
-    async fn purge_words(&self, steps: u32) -> Result<bool> {
-        Err(Error::Unavailable("not built yet".into()))
+
+    async fn purge_words(&self, _steps: u32) -> Result<bool> {
+        Ok(true)
     }
+
     async fn take_notice(&self, name: &'static str) -> Result<bool> {
-        Err(Error::Unavailable("not built yet".into()))
+        approvals::take_notice(self, name).await
     }
+
     async fn check(&self) -> Result<()> {
-        Err(Error::Unavailable("not built yet".into()))
+        // A real write: a standby or a full disk would still answer a query.
+        let sql = "INSERT INTO secrets (name, secret) VALUES ('probe', $1)
+                   ON CONFLICT (name) DO UPDATE SET secret = excluded.secret";
+        let random = Uuid::new_v4();
+        self.pool
+            .write(move |c| async move { c.execute(sql, &[&&random.as_bytes()[..8]]).await })
+            .await?;
+        Ok(())
     }
-    async fn failed(&self) -> crate::Error {
+
+    /// Never: PostgreSQL recovers by itself, and a commit whose result is unknown is looked up.
+    async fn failed(&self) -> Error {
         std::future::pending().await
     }
-    async fn close(&self) {}
+
+    async fn close(&self) {
+        self.committer.close().await;
+        self.pool.close();
+    }
 }
