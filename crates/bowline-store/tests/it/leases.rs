@@ -36,18 +36,18 @@ backends! {
 }
 
 /// A registered replica, which may write.
-async fn replica(store: &S) -> ReplicaId {
+pub(crate) async fn replica(store: &S) -> ReplicaId {
     let id = ReplicaId(Uuid::new_v4());
     store.register(id).await.unwrap();
     id
 }
 
-async fn load(store: &S, id: SessionId) -> Loaded {
+pub(crate) async fn load(store: &S, id: SessionId) -> Loaded {
     store.load(id).await.unwrap().unwrap()
 }
 
 /// A commit that appends one entry, by the holder of the lease.
-fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
+pub(crate) fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     let mut head = loaded.head.clone();
     head.last_seq += 1;
     let placed = Placed {
@@ -70,14 +70,14 @@ fn append(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
 }
 
 /// A commit that appends one entry and takes the lease.
-fn take(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
+pub(crate) fn take(loaded: &Loaded, owner: ReplicaId, text: &str) -> Arc<Commit> {
     let mut commit = append(loaded, owner, text);
     Arc::make_mut(&mut commit).lease.take = true;
     commit
 }
 
 /// A session with one entry and `owner` as the holder of its lease.
-async fn owned(store: &S, owner: ReplicaId) -> Loaded {
+pub(crate) async fn owned(store: &S, owner: ReplicaId) -> Loaded {
     let id = made(store).await.id;
     store.commit(take(&load(store, id).await, owner, "first")).await.unwrap();
     load(store, id).await

@@ -16,6 +16,7 @@ mod loading;
 mod log;
 mod memory;
 mod model;
+mod postgres;
 mod postgres_server;
 mod roaming;
 mod schema_3;

@@ -25,6 +25,8 @@ pub(crate) struct Server {
     /// As whom the server runs, if this is root: PostgreSQL refuses to.
     user: Option<String>,
     durable: bool,
+    /// Its folder is removed when it ends.
+    is_disposable: bool,
     running: Option<Running>,
 }
 
@@ -37,7 +39,7 @@ struct Running {
 }
 
 /// The server of all contract tests of this process, and a database with the schema.
-static SHARED: OnceLock<(Server, tempfile::TempDir)> = OnceLock::new();
+static SHARED: OnceLock<Server> = OnceLock::new();
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 
 /// A store on a fresh database.
@@ -53,14 +55,19 @@ pub(crate) async fn fresh_url() -> String {
 
 /// A configuration with few connections: many tests run at once.
 pub(crate) fn config(url: &str) -> PostgresConfig {
-    PostgresConfig { connections: 3, ..PostgresConfig::new(url).unwrap() }
+    let mut config = PostgresConfig::new(url).unwrap();
+    config.connections = 3;
+    config
 }
 
 /// The server that the contract tests share.
 pub(crate) fn shared() -> &'static Server {
-    let (server, _) = SHARED.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let server = Server::start(folder.path(), false);
+    SHARED.get_or_init(|| {
+        // Nothing drops it at the end: the watchdog removes it.
+        let mut server = Server::start(&tempfile::tempdir().unwrap().keep(), false);
+        server.kill();
+        server.is_disposable = true;
+        server.up();
         // On a thread of its own: this one may be within a runtime.
         std::thread::scope(|scope| {
             let made = scope.spawn(|| {
@@ -74,9 +81,8 @@ pub(crate) fn shared() -> &'static Server {
             });
             made.join().unwrap();
         });
-        (server, folder)
-    });
-    server
+        server
+    })
 }
 
 impl Server {
@@ -88,6 +94,7 @@ impl Server {
             port: free_port(),
             user: unprivileged(),
             durable,
+            is_disposable: false,
             running: None,
         };
         if let Some(user) = &server.user {
@@ -153,8 +160,12 @@ impl Server {
         // the page cache. Children of a killed postmaster end by themselves soon, but not at once.
         let script = format!(
             "set -m; \"$@\" >>{log} 2>&1 & echo $!; cat >/dev/null; \
-             kill -KILL $(cat /proc/$!/task/$!/children 2>/dev/null) $! 2>/dev/null; wait $! 2>/dev/null",
+             kill -KILL $(cat /proc/$!/task/$!/children 2>/dev/null) $! 2>/dev/null; wait $! 2>/dev/null; {remove}",
             log = self.folder.join("log").display(),
+            remove = match self.is_disposable {
+                true => format!("rm -rf {}", self.folder.display()),
+                false => String::new(),
+            },
         );
         let mut command = self.as_user("sh");
         command.args(["-c", &script, "sh"]).arg(sql_binary).arg("-D").arg(self.folder.join("data"));
