@@ -11,6 +11,9 @@ mod entry;
 mod error;
 #[doc(hidden)]
 pub mod failpoint;
+mod family_walk;
+mod log_end;
+mod log_ranges;
 mod memory;
 mod naming;
 mod pin;

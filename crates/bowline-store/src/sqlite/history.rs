@@ -6,20 +6,21 @@
 //! Invariants
 //! - The base of a log exists, as a session or as a trunk, with all its entries up to the shared
 //!   position.
-//! - A base is shared beyond its own base: every log of a chain adds at least one entry, so a chain
-//!   of bases is never longer than the log.
 
 use bowline_sbp::context::{CallerTag, ContextEntry, SessionLog};
 use bowline_sbp::frame::TurnStatus;
-use bowline_sbp::id::{AgentId, Seq, SessionId, TurnId};
+use bowline_sbp::id::{Seq, SessionId, TurnId};
 use bowline_sbp::message::Message;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::rows::{self, Key, kind_number, place};
+use crate::log_ranges::{self, StepSearch};
 use crate::{Entry, EntryKind, Error, Packed, Result, Session};
 
 /// The log that a fork is based on, and the last shared position.
 pub(super) type Base = (Key, Seq);
+type OwnLog = log_ranges::OwnLog<Key>;
+type LogRange = log_ranges::LogRange<Key>;
 
 pub(super) fn for_models(conn: &Connection, id: SessionId) -> Result<SessionLog> {
     let Some(end) = end_of(conn, id)? else { return Ok(SessionLog::default()) };
@@ -30,7 +31,7 @@ pub(super) fn for_models(conn: &Connection, id: SessionId) -> Result<SessionLog>
     )?;
     let mut entries = Vec::new();
     for range in ranges(conn, end.log, 0, Seq::MAX)? {
-        let mut rows = statement.query(range.places())?;
+        let mut rows = statement.query(places_of(&range))?;
         while let Some(row) = rows.next()? {
             let message = rows::message_of(row.get(0)?)?;
             let hidden = row.get::<_, i64>(1)? == kind_number(EntryKind::Action);
@@ -104,8 +105,7 @@ pub(super) fn base_at(conn: &Connection, key: Key, to: Seq) -> Result<Option<Bas
     Ok(Some((holding.key, to)))
 }
 
-/// The log position after `step` steps: that of the turn of the last step. A binary search: steps
-/// only grow along a log.
+/// The log position after `step` steps: that of the turn of the last step.
 pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64) -> Result<Seq> {
     if step > session.step_count {
         return Err(Error::NoStep(session.step_count));
@@ -116,32 +116,16 @@ pub(super) fn at_step(conn: &Connection, key: Key, session: &Session, step: u64)
     let ranges = ranges(conn, log_of(conn, key)?, 0, session.last_seq)?;
     let mut statement = conn.prepare_cached("SELECT step, kind FROM entries WHERE place = ?1")?;
     let mut look_at = |seq: Seq| -> Result<(u64, i64)> {
-        let holding = ranges.partition_point(|range| range.to < seq);
-        let key = ranges.get(holding).map(|range| range.key);
-        let place = place(key.ok_or_else(|| rows::corrupt("a log with a gap"))?, seq);
+        let place = place(log_ranges::holding(&ranges, seq)?, seq);
         Ok(statement.query_row([place], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
     };
-    let (mut low, mut high) = (1, session.last_seq + 1);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if look_at(middle)?.0 < step {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    let mut search = StepSearch::new(step, session.last_seq);
+    while let Some(seq) = search.next() {
+        search.saw(seq, look_at(seq)?.0);
     }
-    // An imported log need not hold the turns of the session's first steps: after those the fork's
-    // log is still empty.
-    let made_it = (step, kind_number(EntryKind::Turn));
-    let found = low <= session.last_seq && look_at(low)? == made_it;
-    Ok(if found { low } else { low - 1 })
-}
-
-/// The log entries that a session stores itself.
-struct OwnLog {
-    key: Key,
-    base: Option<Base>,
-    agent: String,
+    let made_it = Some((step, kind_number(EntryKind::Turn)));
+    let found = search.candidate().map(look_at).transpose()?;
+    Ok(search.end(found == made_it))
 }
 
 /// A session's log, and its last position.
@@ -175,61 +159,27 @@ fn read_log(row: &Row<'_>) -> rusqlite::Result<OwnLog> {
     Ok(OwnLog { key: row.get(0)?, base, agent: row.get(3)? })
 }
 
-/// A contiguous range of entries of one log.
-struct LogRange {
-    key: Key,
-    after: Seq,
-    to: Seq,
-    /// The agent of these turns, if not the session's own agent: the session's before a handoff.
-    agent: Option<AgentId>,
-}
-
-impl LogRange {
-    fn places(&self) -> [i64; 2] {
-        [place(self.key, self.after), place(self.key, self.to)]
-    }
+fn places_of(range: &LogRange) -> [i64; 2] {
+    [place(range.key, range.after), place(range.key, range.to)]
 }
 
 /// The ranges that hold the entries after `after` and up to `to`, oldest first.
-fn ranges(conn: &Connection, last: OwnLog, after: Seq, mut to: Seq) -> Result<Vec<LogRange>> {
-    let mut found = Vec::with_capacity(1);
-    let reader = last.agent.clone();
-    let mut log = last;
-    loop {
-        let begins = log.base.map_or(0, |(_, seq)| seq).max(after);
-        if begins < to {
-            let agent = (log.agent != reader).then(|| log.agent.parse()).transpose();
-            let agent = agent.map_err(|_| rows::corrupt("an agent id"))?;
-            found.push(LogRange { key: log.key, after: begins, to, agent });
-        }
-        match log.base {
-            Some((key, seq)) if seq > after => {
-                to = to.min(seq);
-                log = log_of(conn, key)?;
-            }
-            _ => break,
-        }
-    }
-    found.reverse();
-    Ok(found)
+fn ranges(conn: &Connection, last: OwnLog, after: Seq, to: Seq) -> Result<Vec<LogRange>> {
+    log_ranges::ranges(last, after, to, |key| log_of(conn, key))
 }
 
 /// The places of a session's entries: after the first of each pair, up to the second.
 pub(super) fn places(conn: &Connection, key: Key) -> Result<Vec<[i64; 2]>> {
     let ranges = ranges(conn, log_of(conn, key)?, 0, Seq::MAX)?;
-    Ok(ranges.iter().map(LogRange::places).collect())
+    Ok(ranges.iter().map(places_of).collect())
 }
 
 fn entries(conn: &Connection, last: OwnLog, after: Seq, to: Seq) -> Result<Vec<Entry>> {
     let mut found = Vec::new();
     for range in ranges(conn, last, after, to)? {
         let rest = "WHERE place > ?1 AND place <= ?2 ORDER BY place";
-        let mut part = rows::entries(conn, rest, range.places(), |_| true)?;
-        if let Some(agent) = range.agent {
-            for entry in &mut part {
-                entry.agent_id.get_or_insert_with(|| agent.clone());
-            }
-        }
+        let mut part = rows::entries(conn, rest, places_of(&range), |_| true)?;
+        range.name_agent(&mut part);
         found.append(&mut part);
     }
     Ok(found)

@@ -1,11 +1,10 @@
 //! Lineage: one edge per import, fork or handoff, and the trees they form.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-
 use bowline_sbp::id::{ExportId, SessionId, UserId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, millis};
+use crate::family_walk::FamilyWalk;
 use crate::{Edge, EdgeKind, Family, Member, Result, Tokens};
 
 /// `user`: whose session the edge leads to.
@@ -51,34 +50,17 @@ pub(super) fn family(
     most: u32,
 ) -> Result<Family> {
     let user = *user.as_bytes();
-    let mut members = HashSet::from([session.clone()]);
-    let mut found = vec![spent_in(conn, &session, &user)?];
-    let mut to_visit = VecDeque::from([session]);
-    let mut edges = BTreeMap::new();
-    let mut cut = false;
-    while let Some(member) = to_visit.pop_front() {
-        let mut near = select(conn, "WHERE session = ?1 AND user = ?2", params![member, user])?;
-        // At the limit only edges between known sessions are missing, and each of those is found
-        // from its target session.
-        if !cut {
-            let some = "WHERE origin = ?1 AND user = ?3 ORDER BY number LIMIT ?2";
-            near.append(&mut select(conn, some, params![member, i64::from(most) + 1, user])?);
-        }
-        for (number, edge) in near {
-            let other = if edge.origin == member { &edge.session } else { &edge.origin };
-            if !members.contains(other) {
-                if members.len() >= most as usize {
-                    cut = true;
-                    continue;
-                }
-                members.insert(other.clone());
-                found.push(spent_in(conn, other, &user)?);
-                to_visit.push_back(other.clone());
-            }
-            edges.insert(number, edge);
-        }
+    let mut walk = FamilyWalk::new(session, most);
+    while let Some(member) = walk.next() {
+        let mut edges = select(conn, "WHERE session = ?1 AND user = ?2", params![member, user])?;
+        let some = "WHERE origin = ?1 AND user = ?3 ORDER BY number LIMIT ?2";
+        edges.append(&mut select(conn, some, params![member, walk.children_wanted(), user])?);
+        walk.visited(&member, edges);
     }
-    Ok(Family { edges: edges.into_values().collect(), cut, members: found })
+    let (edges, cut, members) = walk.end();
+    let members =
+        members.iter().map(|member| spent_in(conn, member, &user)).collect::<Result<_>>()?;
+    Ok(Family { edges, cut, members })
 }
 
 /// A session and its cost, if it is stored here and that user's.
