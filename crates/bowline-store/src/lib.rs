@@ -28,6 +28,7 @@ pub mod sqlite;
 mod store;
 mod usage;
 mod user;
+mod words;
 
 pub use audit::{AuditEntry, AuditQuery};
 pub use bowline_sbp::access::CredentialId;

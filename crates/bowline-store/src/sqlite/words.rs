@@ -15,10 +15,12 @@
 use std::collections::HashMap;
 
 use bowline_sbp::id::{Seq, SessionId, UserId};
-use bowline_sbp::message::said;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, Key, kind_number, place, seq_of};
+use crate::words::{
+    self, HITS_OF_ONE, LOOKED_AT, SNIPPET_FROM, SNIPPET_WORDS, Typed, beginning, one_line,
+};
 use crate::{EntryKind, Hit, Result};
 
 /// The most logs that one look at the backlog finds.
@@ -28,15 +30,8 @@ const ENTRIES_AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: usize = 64 << 10;
 /// How many pages of the index are merged in one step.
 const PAGES_AT_ONCE: i64 = 64;
-/// The most hits of one session in a list: the others are found by reading it.
-const HITS_OF_ONE: usize = 3;
-/// The most matching messages that one search looks at.
-const LOOKED_AT: usize = 20_000;
 /// How many times more, with those of other users.
 const OTHERS: usize = 10;
-/// A snippet's length in words, and how many bytes of a message are looked through for it.
-const SNIPPET_WORDS: i64 = 24;
-const SNIPPET_FROM: usize = 256 << 10;
 
 /// Logs with entries that are not indexed yet, the newest last. Reads all sessions: an index of
 /// them would cost every turn.
@@ -286,27 +281,19 @@ fn read(conn: &Connection, place: i64) -> Result<Option<(String, String, jiff::T
 
 /// Role and text of an entry that is indexed: what a user or the agent said.
 fn text_of(kind: i64, message: &str) -> Option<(String, String)> {
-    let is_said = kind == kind_number(EntryKind::Message) || kind == kind_number(EntryKind::Turn);
-    let (role, text) = said(message).filter(|_| is_said)?;
-    let by_someone = matches!(&*role, "user" | "assistant") && !text.is_empty();
-    by_someone.then(|| (role.into_owned(), text))
+    let is_said = [EntryKind::Message, EntryKind::Turn].map(kind_number).contains(&kind);
+    is_said.then(|| words::text_of(message)).flatten()
 }
 
 /// All words, each quoted, so that none is parsed as an operator. `word*` is a prefix. FTS5 takes a
 /// word apart as it does with texts.
 fn query(words: &[String]) -> String {
-    let quoted = |word: &String| {
-        let (word, star) = match word.strip_suffix('*') {
-            // All words with the prefix are read: a single letter would be most of the index.
-            Some(word) if word.chars().count() < 2 => (word, ""),
-            Some(word) => (word, "*"),
-            None => (word.as_str(), ""),
-        };
+    let quoted = |typed: Typed<'_>| {
+        let star = if typed.is_prefix { "*" } else { "" };
         // FTS5 reads a query up to the first NUL.
-        let word = word.replace('\0', " ").replace('"', "\"\"");
-        word.chars().any(char::is_alphanumeric).then(|| format!("\"{word}\"{star}"))
+        format!("\"{}\"{star}", typed.text.replace('\0', " ").replace('"', "\"\""))
     };
-    words.iter().filter_map(quoted).collect::<Vec<_>>().join(" ")
+    words::typed(words).map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// The part of each text around the words. Computed in a small index of its own, so that words are
@@ -318,8 +305,7 @@ fn snippets(texts: &[String], query: &str) -> Result<Vec<String>> {
              text, tokenize = 'unicode61 remove_diacritics 2')",
     )?;
     let beginnings = texts.iter().map(|text| &text[..text.floor_char_boundary(SNIPPET_FROM)]);
-    let mut found: Vec<String> =
-        beginnings.clone().map(|text| text.chars().take(120).collect()).collect();
+    let mut found: Vec<String> = beginnings.clone().map(beginning).collect();
     let mut insert = conn.prepare("INSERT INTO texts (rowid, text) VALUES (?1, ?2)")?;
     for (number, text) in beginnings.enumerate() {
         insert.execute(params![number as i64, text])?;
@@ -327,18 +313,13 @@ fn snippets(texts: &[String], query: &str) -> Result<Vec<String>> {
     let mut statement = conn.prepare(
         "SELECT rowid, snippet(texts, 0, '', '', '…', ?2) FROM texts WHERE texts MATCH ?1",
     )?;
-    let mut rows = statement.query(params![query, SNIPPET_WORDS])?;
+    let mut rows = statement.query(params![query, SNIPPET_WORDS as i64])?;
     while let Some(row) = rows.next()? {
         if let Some(snippet) = found.get_mut(row.get::<_, i64>(0)? as usize) {
-            *snippet = row.get(1)?;
+            *snippet = one_line(row.get_ref(1)?.as_str().unwrap_or_default());
         }
     }
-    Ok(found.iter().map(|text| one_line(text)).collect())
-}
-
-fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().filter(|c| !c.is_control()).collect()
+    Ok(found)
 }
 
 /// Up to where the log is indexed.
