@@ -3,6 +3,9 @@
 use bowline_sbp::id::UserId;
 use jiff::Timestamp;
 
+/// The time of one tally, in milliseconds.
+pub(crate) const HOUR: i64 = 3_600_000;
+
 /// One thing that was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {

@@ -3,6 +3,9 @@
 use bowline_sbp::id::{AgentId, MemoryId, SessionId, UserId};
 use jiff::Timestamp;
 
+/// The most memories of one agent.
+pub(crate) const MOST: u32 = 10_000;
+
 /// Whose memories: the same name of an agent is another agent for each user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryOwner {

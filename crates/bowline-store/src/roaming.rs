@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::entry::Entry;
 use crate::memory::NewMemory;
 use crate::session::Session;
+use crate::{Error, Result};
 
 /// A whole session, read in one transaction.
 #[derive(Debug, Clone)]
@@ -121,6 +122,28 @@ pub struct Derived {
     pub export_id: Option<ExportId>,
     /// An earlier request with the same idempotency key and body created it.
     pub replayed: bool,
+}
+
+/// The result that is stored under the idempotency key of an import, fork or handoff, for replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) point: (Seq, u64),
+    pub(crate) export_id: Option<ExportId>,
+}
+
+impl Kept {
+    pub(crate) fn to_json(self) -> Result<String> {
+        serde_json::to_string(&(self.point, self.export_id)).map_err(|_| unreadable())
+    }
+
+    pub(crate) fn of_json(text: &str) -> Result<Self> {
+        let (point, export_id) = serde_json::from_str(text).map_err(|_| unreadable())?;
+        Ok(Self { point, export_id })
+    }
+}
+
+fn unreadable() -> Error {
+    Error::Corrupt("a position that is not JSON".into())
 }
 
 /// How one session was derived from another.

@@ -6,6 +6,12 @@ use bowline_sbp::id::{SessionId, UserId};
 use bowline_sbp::session::TokenHash;
 use jiff::Timestamp;
 
+/// The most users, and the most keys of one user that are not revoked.
+pub(crate) const MOST_USERS: i64 = 10_000;
+pub(crate) const MOST_KEYS: i64 = 1000;
+/// How many revoked and expired keys of one user are still listed.
+pub(crate) const ENDED_KEYS: i64 = 100;
+
 /// A person who uses the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {

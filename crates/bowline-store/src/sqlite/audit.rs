@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::rows::{millis, timestamp};
+use crate::audit::HOUR;
 use crate::{AuditEntry, AuditQuery, Result};
 
 /// The most entries that are deleted at once.
 pub(super) const FORGOTTEN_AT_ONCE: u64 = 1000;
-const HOUR: i64 = 3_600_000;
 
 pub(super) fn record(conn: &Connection, entries: &[AuditEntry]) -> Result<()> {
     let mut insert = conn.prepare_cached(

@@ -4,10 +4,8 @@ use bowline_sbp::id::{MemoryId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, millis};
+use crate::memory::MOST;
 use crate::{Error, Memory, MemoryKind, MemoryOwner, NewMemory, Result, TurnMemories};
-
-/// The most memories of one agent.
-const MOST: u32 = 10_000;
 
 /// Adds memories. Checks the limit before it writes: if not all fit, none is added.
 pub(super) fn remember(

@@ -2,7 +2,7 @@
 //!
 //! Everything that can be refused is checked first; creating the new session is the first write.
 
-use bowline_sbp::id::{ExportId, Seq};
+use bowline_sbp::id::Seq;
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::title::Titles;
 use rusqlite::{Connection, params};
@@ -12,6 +12,7 @@ use super::rows::{self, Key};
 use super::sessions::{self, Known};
 use super::{exports, history, lineage, memory, titles};
 use crate::failpoint;
+use crate::roaming::Kept;
 use crate::{
     Derived, Edge, EdgeKind, Error, IdempotencyKey, MemoryOwner, NewFork, NewImport, NewSession,
     Result, SnapshotKind,
@@ -19,8 +20,6 @@ use crate::{
 
 /// A position in a log and its step count.
 pub(super) type Point = (Seq, u64);
-/// The result stored under an idempotency key, for replay.
-type Kept = (Point, Option<ExportId>);
 
 pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     if let Some(derived) = replayed(conn, import.key.as_ref())? {
@@ -162,9 +161,7 @@ pub(super) fn derived(
     lineage::add(conn, edge, rows::with_key(conn, key)?.user)?;
     failpoint::pass("edge");
     if let Some(name) = name {
-        let kept: Kept = (point, edge.export_id);
-        let result = serde_json::to_string(&kept);
-        let result = result.map_err(|_| rows::corrupt("a position that is not JSON"))?;
+        let result = Kept { point, export_id: edge.export_id }.to_json()?;
         let known = Known { session: key, turn_id: None, result: Some(result) };
         sessions::remember_key(conn, name, &known, edge.at)?;
     }
@@ -188,8 +185,7 @@ pub(super) fn replayed(
     };
     // The key belongs to a turn, or to a new session: that was another request.
     let (None, Some(result)) = (known.turn_id, &known.result) else { return Err(Error::KeyReused) };
-    let (point, export_id): Kept =
-        serde_json::from_str(result).map_err(|_| rows::corrupt("a position that is not JSON"))?;
+    let Kept { point, export_id } = Kept::of_json(result)?;
     let session = rows::with_key(conn, known.session)?;
     Ok(Some(Derived { session, point, export_id, replayed: true }))
 }

@@ -8,13 +8,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::rows::{self, Key, corrupt, millis, timestamp};
+use crate::user::{ENDED_KEYS, MOST_KEYS, MOST_USERS};
 use crate::{CredentialId, Error, Result, SharedSession, User, UserKey};
-
-/// The most users, and the most keys of one user that are not revoked.
-pub(super) const MOST_USERS: i64 = 10_000;
-pub(super) const MOST_KEYS: i64 = 1000;
-/// How many revoked and expired keys of one user are still listed.
-const ENDED_KEYS: i64 = 100;
 
 pub(super) fn add(conn: &Connection, user: &User) -> Result<()> {
     let known: i64 = conn.query_row("SELECT count(*) FROM users", [], |row| row.get(0))?;
