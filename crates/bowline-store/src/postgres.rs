@@ -16,13 +16,20 @@ mod committer;
 mod connect;
 mod devices;
 mod error;
+mod exports;
 mod fold;
 mod handoff;
 mod history;
+mod keys;
+mod later;
 mod leases;
+mod lineage;
 mod load;
+mod locks;
+mod log;
 mod logs;
 mod memory;
+mod phrases;
 mod pool;
 mod roaming;
 mod rows;
@@ -39,11 +46,13 @@ mod trunks;
 mod upkeep;
 mod usage;
 mod users;
+mod words;
 
 use uuid::Uuid;
 
 use self::committer::Committer;
 pub use self::connect::PostgresConfig;
+use self::later::LaterWrites;
 pub use self::leases::Liveness;
 use self::pool::Pool;
 use crate::OpenError;
@@ -57,6 +66,10 @@ pub struct Postgres {
     liveness: Liveness,
     /// Names this process in rows that each process has of its own.
     writer: Uuid,
+    /// Writes that nobody waits for.
+    later: LaterWrites,
+    /// One search at a time.
+    searching: tokio::sync::Mutex<()>,
 }
 
 impl Postgres {
@@ -67,8 +80,10 @@ impl Postgres {
         let writer = Uuid::new_v4();
         Ok(Self {
             committer: Committer::start(config.clone(), pool.clone(), writer),
-            pool,
             liveness: Liveness::new(config.clone()),
+            later: LaterWrites::new(pool.clone(), writer),
+            searching: tokio::sync::Mutex::default(),
+            pool,
             writer,
         })
     }

@@ -13,8 +13,7 @@ use uuid::Uuid;
 use super::error::{Attempt, Fault};
 use super::fold::Rows;
 use super::pool::Connection;
-use super::rows::{column, corrupt, kind_number, millis, uuid};
-use super::text::stored;
+use super::rows::{column, uuid};
 use super::{batch, blobs, handoff, sessions};
 use crate::Error;
 use crate::failpoint;
@@ -29,7 +28,7 @@ pub(super) fn is_rare(commit: &Commit) -> bool {
     })
 }
 
-fn has_blobs(placed: &Placed) -> bool {
+pub(super) fn has_blobs(placed: &Placed) -> bool {
     !placed.entry.blobs.is_empty() || !references(&placed.entry.message).is_empty()
 }
 
@@ -101,46 +100,9 @@ pub(super) fn refusal(fault: Fault, commit: &Commit) -> CommitError {
     }
 }
 
-/// Appends an entry to the log of a session that this transaction creates, at its position (G1).
-pub(super) async fn append(c: &Connection, session: SessionId, placed: &Placed) -> Attempt<()> {
-    let entry = &placed.entry;
-    c.execute(
-        "INSERT INTO entries (session, seq, kind, turn_id, message, model, cost_usd, status, step,
-             tether_no, created_at, agent_id, carried, caller, replaces, author)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
-        &[
-            &uuid(session.as_bytes()),
-            &(placed.seq as i64),
-            &kind_number(entry.kind),
-            &uuid(placed.turn_id.as_bytes()),
-            &entry.message.as_json(),
-            &entry.model.as_deref().map(stored),
-            &entry.cost_usd,
-            &entry.status.as_str(),
-            &(placed.step as i64),
-            &placed.tether_no.map(|number| number as i64),
-            &millis(placed.at),
-            &entry.agent_id.as_ref().map(|agent| agent.as_str()),
-            &entry.carried.as_deref().map(stored),
-            &entry.caller.map(|caller| caller.0 as i64),
-            &entry.replaces.map(|seq| seq as i64),
-            &entry.author.as_deref().map(stored),
-        ],
-    )
-    .await?;
-    if has_blobs(placed) {
-        add_blobs(c, session, placed).await?;
-    }
-    let Some(messages) = &entry.instruction else { return Ok(()) };
-    let messages = serde_json::to_string(messages).map_err(|_| corrupt("an instruction"))?;
-    let sql = "INSERT INTO instructions (session, messages) VALUES ($1, $2)
-               ON CONFLICT (session) DO UPDATE SET messages = excluded.messages";
-    c.execute(sql, &[&uuid(session.as_bytes()), &messages]).await.map(|_| ())
-}
-
 /// Stores the blobs of an entry and counts those that no earlier entry of its session uses. Not by the size
 /// in a reference: that is a text from the caller, who may never have sent the blob.
-async fn add_blobs(c: &Connection, session: SessionId, placed: &Placed) -> Attempt<()> {
+pub(super) async fn add_blobs(c: &Connection, session: SessionId, placed: &Placed) -> Attempt<()> {
     let entry = &placed.entry;
     blobs::append(c, session, placed.seq, &entry.message, &entry.blobs).await?;
     c.execute(

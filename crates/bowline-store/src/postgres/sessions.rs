@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::error::{Attempt, Fault};
 use super::pool::Connection;
 use super::rows::{self, column, id, millis, select_sessions, some_id, some_told, uuid};
-use super::{Postgres, blobs, load, text, titles, trunks};
+use super::{Postgres, blobs, exports, lineage, load, text, titles, trunks};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session, Sessions};
 
 #[async_trait::async_trait]
@@ -106,23 +106,6 @@ pub(super) async fn insert(c: &Connection, new: &NewSession, status: Status) -> 
     if inserted == 0 { Err(Error::TokenTaken.into()) } else { Ok(()) }
 }
 
-/// Replaces a session's token. It contains its session's id, whatever the one before was: it needs no
-/// index.
-pub(super) async fn replace_token(
-    c: &Connection,
-    id: SessionId,
-    before: u64,
-    token: TokenHash,
-    at: Timestamp,
-) -> Attempt<bool> {
-    let sql = "UPDATE sessions SET token_hash = $3, token_number = $2 + 1, token_at = $4,
-                   token_listed = false
-               WHERE id = $1 AND token_number = $2";
-    let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&uuid(id.as_bytes()), &(before as i64), &&token.0[..], &millis(at)];
-    Ok(c.execute(sql, &params).await? == 1)
-}
-
 /// Whether a session of `owner` is that user's, or shared with it.
 pub(super) async fn sees(
     c: &Connection,
@@ -181,19 +164,12 @@ pub(super) async fn forget(c: &Connection, id: SessionId) -> Attempt<()> {
         "DELETE FROM approvals WHERE session = $1",
         "DELETE FROM grants WHERE session = $1",
         "DELETE FROM shares WHERE session = $1",
-        "UPDATE exports SET label = NULL WHERE session_id = $1",
-        "DELETE FROM bundles WHERE export IN (SELECT number FROM exports WHERE session_id = $1)",
     ] {
         c.execute(sql, &[&key]).await?;
     }
+    exports::forget(c, id).await?;
     blobs::release(c, id).await?;
-    // Labels, messages and reasons of the session; its edges are kept.
-    c.execute(
-        "UPDATE edges SET detail = (detail::jsonb - 'label' - 'handoff_message' - 'reason')::text
-         WHERE origin = $1 OR session = $1",
-        &[&id.to_string()],
-    )
-    .await?;
+    lineage::forget_words(c, id).await?;
     trunks::leave(c, id).await
 }
 
@@ -254,46 +230,4 @@ pub(super) async fn remember_key(
         )
         .await?;
     if inserted == 0 { Err(Fault::Changed) } else { Ok(()) }
-}
-
-/// The most rows deleted in one maintenance transaction.
-const FORGOTTEN_AT_ONCE: i64 = 256;
-
-/// The key of an unfinished turn is needed until the turn ends.
-const FORGET_KEYS: &str = "
-    DELETE FROM keys WHERE (scope, key) IN (
-        SELECT k.scope, k.key FROM keys k WHERE k.created_at < $1
-        AND (k.turn_id IS NULL OR NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = k.turn_id))
-        ORDER BY k.created_at LIMIT $2)";
-
-/// So is an approval of an unfinished turn.
-const FORGET_APPROVALS: &str = "
-    DELETE FROM approvals WHERE number IN (
-        SELECT a.number FROM approvals a WHERE a.expires_at < $1
-        AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = a.turn_id)
-        ORDER BY a.expires_at LIMIT $2)";
-
-impl Postgres {
-    pub(super) async fn forget_old_keys(&self, before: Timestamp) -> Result<u64> {
-        self.forget_some(FORGET_KEYS, before).await
-    }
-
-    pub(super) async fn forget_old_approvals(&self, before: Timestamp) -> Result<u64> {
-        self.forget_some(FORGET_APPROVALS, before).await
-    }
-
-    /// Runs a deletion in steps of a limited number of rows, each a transaction.
-    async fn forget_some(&self, sql: &'static str, before: Timestamp) -> Result<u64> {
-        let mut all = 0;
-        loop {
-            let some = move |c: Arc<Connection>| async move {
-                c.execute(sql, &[&millis(before), &FORGOTTEN_AT_ONCE]).await
-            };
-            let some = self.pool.write(some).await?;
-            all += some;
-            if some < FORGOTTEN_AT_ONCE as u64 {
-                return Ok(all);
-            }
-        }
-    }
 }

@@ -5,8 +5,11 @@
 //!
 //! Invariants
 //! - For all entries there is either a session or a trunk with their id, never both.
-//! - Who makes a fork holds a key lock on the row that it is based on until it commits (see
-//!   [`super::history::base_at`]). Who deletes that row waits for it, and looks for forks only afterwards.
+//! - A fork locks its origin's row until it commits: the origin, and with it all entries that it shares with
+//!   others, are there until then. Who deletes the origin waits for the fork, and looks for forks only afterwards.
+//! - Who deletes a fork locks its base before it looks for others that share it: of two that delete the last two
+//!   forks of a trunk, one sees that the other fork is gone.
+//! - Rows are locked from a fork towards its bases, never the other way: nobody waits in a circle.
 
 use bowline_sbp::id::{Seq, SessionId};
 use uuid::Uuid;
@@ -14,15 +17,15 @@ use uuid::Uuid;
 use super::error::Attempt;
 use super::pool::Connection;
 use super::rows::{column, uuid};
-use super::{blobs, search};
+use super::{blobs, words};
 
 /// Deletes the row of a session; entries that forks share become a trunk.
 pub(super) async fn leave(c: &Connection, id: SessionId) -> Attempt<()> {
     let key = uuid(id.as_bytes());
     c.execute(
         "WITH gone AS (DELETE FROM sessions WHERE id = $1
-                       RETURNING id, number, agent_id, base, base_seq)
-         INSERT INTO trunks (id, number, agent_id, base, base_seq) SELECT * FROM gone",
+                       RETURNING id, number, user_id, agent_id, base, base_seq)
+         INSERT INTO trunks (id, number, user_id, agent_id, base, base_seq) SELECT * FROM gone",
         &[&key],
     )
     .await?;
@@ -37,7 +40,7 @@ async fn prune(c: &Connection, mut trunk: Uuid) -> Attempt<()> {
         let shared = shared_up_to(c, trunk).await?;
         let after = shared.unwrap_or(0) as i64;
         let id = SessionId::from_bytes(trunk.into_bytes());
-        search::forget(c, id, shared.unwrap_or(0)).await?;
+        words::forget(c, trunk, shared.unwrap_or(0)).await?;
         blobs::delete_uses_after(c, id, shared.unwrap_or(0)).await?;
         c.execute("DELETE FROM entries WHERE session = $1 AND seq > $2", &[&trunk, &after]).await?;
         if shared.is_some() {

@@ -92,8 +92,9 @@ CREATE TABLE entries (
 -- trunk of an id, never both.
 CREATE TABLE trunks (
     id                  uuid PRIMARY KEY,
-    -- That of its session.
+    -- Those of its session.
     number              bigint NOT NULL,
+    user_id             uuid NOT NULL,
     agent_id            text COLLATE "C" NOT NULL,
     base                uuid,
     base_seq            bigint
@@ -326,12 +327,15 @@ CREATE TABLE memories (
     agent_id            text COLLATE "C" NOT NULL,
     kind                text COLLATE "C" NOT NULL,
     text                text NOT NULL,
-    -- sha256(convert_to(text, 'UTF8')): the text itself may be longer than an index takes.
+    -- The SHA-256 of the text, which may be longer than an index takes.
     text_hash           bytea NOT NULL,
     session_id          uuid,
-    created_at          bigint NOT NULL
+    created_at          bigint NOT NULL,
+    -- The words of the text.
+    words               tsvector NOT NULL
 );
 CREATE UNIQUE INDEX memories_agent ON memories (user_id, agent_id, kind, text_hash);
+CREATE INDEX memories_number ON memories (user_id, agent_id, number);
 
 -- What was used on a UTC day, counted from 1970: by a user in all, and by each key. Each process has rows of
 -- its own, so that the commits of one do not wait for those of another.
@@ -377,4 +381,25 @@ CREATE TABLE signing_keys (
     number              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     secret              bytea NOT NULL,
     created_at          bigint NOT NULL
+);
+
+-- The words of entries. It holds no text: that is in the log.
+CREATE TABLE entry_words (
+    -- The session or trunk.
+    log                 uuid NOT NULL,
+    seq                 bigint NOT NULL,
+    -- Those of the session: the order of hits, and whose they are.
+    number              bigint NOT NULL,
+    user_id             uuid NOT NULL,
+    words               tsvector NOT NULL,
+    PRIMARY KEY (log, seq)
+);
+-- Without a list of words to be sorted in later: what is deleted is in no such list, and no search pays for it.
+CREATE INDEX entry_words_words ON entry_words USING gin (words) WITH (fastupdate = off);
+CREATE INDEX entry_words_user ON entry_words (user_id);
+
+-- Up to where each log is indexed.
+CREATE TABLE indexed (
+    log                 uuid PRIMARY KEY,
+    seq                 bigint NOT NULL
 );
