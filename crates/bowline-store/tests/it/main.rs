@@ -18,6 +18,7 @@ mod memory;
 mod model;
 mod postgres;
 mod postgres_server;
+mod replicas;
 mod roaming;
 mod schema_3;
 mod search;
