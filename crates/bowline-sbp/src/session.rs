@@ -16,6 +16,7 @@ mod actor;
 mod commit;
 mod effect;
 mod input;
+mod link;
 mod live;
 mod log;
 mod machine;
@@ -30,6 +31,7 @@ pub use input::{
     Attach, Attached, Command, CommandId, DeviceChange, Fact, HandOff, HandedOff, Input, KnownKey,
     Now, Packed, Submit,
 };
+pub use link::{Arrival, Intake, Outbox};
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};
 pub use machine::{Machine, SessionLimits, Step};

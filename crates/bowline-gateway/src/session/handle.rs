@@ -354,7 +354,7 @@ pub(crate) fn refused(refusal: Refusal) -> Failure {
         Refusal::Revoked | Refusal::SecondPerson | Refusal::OwnCall => Code::Forbidden,
         Refusal::TooManyDevices(_) => Code::InvalidRequest,
         Refusal::NoDevice => Code::NotFound,
-        Refusal::Stopping | Refusal::NotStored => Code::NotNow,
+        Refusal::Stopping | Refusal::Unreachable | Refusal::NotStored => Code::NotNow,
         Refusal::Failed(failure) => return failure.clone(),
     };
     let retry_after = matches!(refusal, Refusal::Stopping).then_some(1);

@@ -132,6 +132,16 @@ impl Actor {
         self.owned.then_some((self.owner, self.fence))
     }
 
+    /// How many commits the session has, as far as this actor knows.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether it makes a new session, which is not stored yet.
+    pub fn is_making(&self) -> bool {
+        self.make.is_some()
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
         self.machine.deadline()
     }

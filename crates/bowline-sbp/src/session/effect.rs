@@ -128,6 +128,12 @@ pub enum Refusal {
     /// The store failed permanently; whether this was stored is unknown.
     #[error("the gateway's store failed; whether this was stored is unknown")]
     StoreFailed,
+    /// Its owner is another gateway process, which does not answer.
+    #[error(
+        "the gateway process that runs the session does not answer, and whether this was done is \
+         unknown; try again with the same Idempotency-Key"
+    )]
+    Unreachable,
     /// The commit failed; nothing was stored.
     #[error("the gateway cannot store right now; try again with the same Idempotency-Key")]
     NotStored,

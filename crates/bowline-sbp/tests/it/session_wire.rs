@@ -336,6 +336,7 @@ fn replies() -> Vec<Reply> {
         Refusal::HandoffWaits,
         Refusal::Failed(failure()),
         Refusal::Stopping,
+        Refusal::Unreachable,
         Refusal::NotStored,
     ];
     all.extend(refusals.map(Reply::Refused));
