@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bowline_bus::{Bus, BusError, Memory};
 use bowline_net::loopback::is_loopback;
 use bowline_net::{Door, DoorError, Entrance};
 use bowline_sbp::budget::Day;
@@ -74,6 +75,8 @@ pub enum StartError {
     Secrets(#[from] BadSecrets),
     #[error(transparent)]
     Store(#[from] bowline_store::Error),
+    #[error(transparent)]
+    Bus(#[from] BusError),
 }
 
 /// What a gateway holds for its clients. All zero once every client has disconnected and every turn
@@ -110,6 +113,17 @@ impl Gateway {
     pub async fn start(
         config: Config,
         store: Arc<dyn Store>,
+        local_key: Option<&str>,
+        signer: GatewayIdentity,
+    ) -> Result<Self, StartError> {
+        Self::start_with(config, store, Arc::new(Memory::new()), local_key, signer).await
+    }
+
+    /// The same for one of several replicas, which share the store and the bus.
+    pub async fn start_with(
+        config: Config,
+        store: Arc<dyn Store>,
+        bus: Arc<dyn Bus>,
         local_key: Option<&str>,
         signer: GatewayIdentity,
     ) -> Result<Self, StartError> {
@@ -163,7 +177,9 @@ impl Gateway {
         };
         let me = session::ReplicaId(Uuid::new_v4());
         let workers: Arc<dyn Workers> = Arc::<Engine>::clone(&engine);
-        let sessions = LiveSessions::new(me, Arc::clone(&store), workers, bounds, stop.clone());
+        let sessions =
+            LiveSessions::new(me, Arc::clone(&store), workers, bounds, bus, stop.clone());
+        sessions.listen().await?;
         let recovered = sessions.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
@@ -235,6 +251,24 @@ impl Gateway {
     pub fn at_work(&self) -> AtWork {
         let (turns, sessions) = self.app.sessions.at_work();
         AtWork { surfaces: self.app.surfaces.len(), turns, sessions }
+    }
+
+    /// Its id among the replicas.
+    pub fn replica(&self) -> session::ReplicaId {
+        self.app.sessions.me()
+    }
+
+    /// Another replica was declared dead: its surfaces are reported as gone, and whoever waits for it
+    /// asks the next owner.
+    pub fn replica_died(&self, replica: session::ReplicaId) {
+        self.app.sessions.edge_dead(replica);
+    }
+
+    /// This replica was declared dead: it writes nothing more, closes its surfaces with 1012, and goes
+    /// on under a new id.
+    pub async fn start_anew(&self) -> Result<(), StartError> {
+        let new = self.app.sessions.abandon_all().await?;
+        Ok(self.store.register(new).await?)
     }
 
     /// Resolves if the store fails for good: the process should exit.

@@ -13,14 +13,17 @@ use bowline_sbp::session::{Closed, LiveState};
 
 use super::authenticate::{REVOKED, forbidden, not_found};
 use super::{CHUNK_PAUSE, SurfaceTask};
-use crate::session::{Live, TextBuffer};
+use crate::session::{Live, Phase, TextBuffer};
 use crate::socket::SocketEnd;
 use crate::translate::PassEnd;
 
 impl SurfaceTask<'_> {
     /// Sends the log first, then the live text, then a delivery barrier (a WebSocket ping).
     pub(super) async fn pump(&mut self, look_at_log: bool) -> Result<(), SocketEnd> {
-        let Live { state, text } = self.watched.borrow_and_update().clone();
+        let Live { phase, state, text } = self.watched.borrow_and_update().clone();
+        if phase == Phase::OwnerLost {
+            return Err(SocketEnd::Bare(Close::ServiceRestart));
+        }
         self.check(&state)?;
         // After a handoff no translation delays the surface.
         if state.handed_to.is_some() {
@@ -142,8 +145,10 @@ impl SurfaceTask<'_> {
             // The next page is read while this one is sent.
             let (next, sent) = tokio::join!(read(last), self.send_page(page));
             sent?;
-            let state = Arc::clone(&self.watched.borrow().state);
-            self.check(&state)?;
+            let Live { phase, state, .. } = self.watched.borrow().clone();
+            if phase != Phase::OwnerLost {
+                self.check(&state)?;
+            }
             page = next?;
             match newest {
                 Some(Logged::Turn(newest)) if page.is_empty() => {

@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::completion::{as_chunk, with_field};
-use bowline_sbp::error::Code;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Done, Outcome};
 use bowline_store::Session;
@@ -143,6 +143,21 @@ impl Reading {
         Self { text, grew, outcome, ended: None, read: 0, keep_alive }
     }
 
+    /// How the turn ended, for a reader of this text. If the turn's owner was lost, it was answered
+    /// anew: two answers are never spliced (G18).
+    fn of_one_attempt(&self, ended: Outcome) -> Outcome {
+        match ended {
+            Ok(_) if self.text.is_abandoned() && self.read > 0 => Err(Failure::new(
+                Code::NotNow,
+                "the gateway process that ran the turn was lost, and the turn was answered anew; the \
+                 session's log has the answer",
+            )),
+            // Nothing was read: the whole answer is sent in one chunk.
+            Ok(done) if self.text.is_abandoned() => Ok(Done { closing: None, ..done }),
+            ended => ended,
+        }
+    }
+
     /// Waits until there is more, or the turn has ended. Returns whether it waited long in vain.
     async fn more(&mut self) -> bool {
         if self.ended.is_some() {
@@ -200,7 +215,7 @@ async fn streamed(
                 }
                 if let Some(ended) = reading.ended.take() {
                     let told = unanswered.into_iter();
-                    let last = match ended {
+                    let last = match reading.of_one_attempt(ended) {
                         Ok(done) => {
                             told.for_each(Unanswered::answered);
                             event(&closing(&done, token)) + DONE

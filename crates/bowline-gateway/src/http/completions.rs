@@ -135,7 +135,7 @@ async fn take_turn(
     identity.check_model(&chat.model()?)?;
     let digest = retries::digest(headers, &options, &credentials, bytes);
     if let Some(request) = digest
-        && let Some(earlier) = retries::earlier(app, headers, request)
+        && let Some(earlier) = retries::earlier(app, headers, request).await
         && target.may_be(&earlier)
     {
         let form = (chat.stream(), chat.is_prompt());

@@ -40,9 +40,17 @@ pub(super) fn digest(
 }
 
 /// The turn that the request joins.
-pub(super) fn earlier(app: &App, headers: &HeaderMap, request: RequestDigest) -> Option<Earlier> {
+pub(super) async fn earlier(
+    app: &App,
+    headers: &HeaderMap,
+    request: RequestDigest,
+) -> Option<Earlier> {
     let count = headers.get(RETRY_COUNT).and_then(|count| count.to_str().ok()?.parse().ok());
-    app.sessions.retries.earlier(request, count.unwrap_or(0_u32) > 0)
+    let retried = count.unwrap_or(0_u32) > 0;
+    match app.sessions.retries.earlier(request, retried) {
+        None if retried => Box::pin(app.sessions.tried_elsewhere(request)).await,
+        earlier => earlier,
+    }
 }
 
 /// The answer of the earlier turn. None if it has left no trace: then the request is a new turn.
@@ -138,7 +146,7 @@ impl Unanswered {
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(sessions) = self.sessions.take() {
-            sessions.retries.lost(self.request, self.turn);
+            sessions.caller_lost(self.request, self.turn);
         }
     }
 }

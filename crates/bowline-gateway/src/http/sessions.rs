@@ -31,7 +31,7 @@ use super::body;
 use super::caller::agent;
 use super::error::ApiError;
 use super::idempotency::{named_key, new_scope};
-use super::view::view;
+use super::view::{view, views};
 use crate::auth::{Credentials, SHORTEST_TOKEN, hash_token};
 use crate::clock;
 use crate::engine::Deed;
@@ -153,7 +153,7 @@ pub(crate) async fn show(
     credentials: Credentials,
 ) -> Api<Json<SessionView>> {
     let session = allowed(&app, &credentials, id, Action::ReadSession).await?;
-    Ok(Json(view(&app, session)))
+    Ok(Json(view(&app, session).await))
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,7 +188,7 @@ pub(crate) async fn list(
     let Query(query) = query.map_err(bad_query)?;
     if let Some(text) = query.named {
         let sessions = app.engine.store.named(user, text).await?.into_iter().filter(is_for);
-        let sessions = sessions.map(|session| view(&app, session)).collect();
+        let sessions = views(&app, sessions.collect()).await;
         return Ok(Json(SessionList { sessions, next: None }));
     }
     let limit = query.limit.unwrap_or(50).clamp(1, 200);
@@ -207,7 +207,7 @@ pub(crate) async fn list(
     sessions.truncate(limit as usize);
     let next = sessions.last().map(|session| session.id).filter(|_| more);
     let sessions = sessions.into_iter().filter(is_for);
-    let sessions = sessions.map(|session| view(&app, session)).collect();
+    let sessions = views(&app, sessions.collect()).await;
     Ok(Json(SessionList { sessions, next }))
 }
 
@@ -281,7 +281,7 @@ pub(crate) async fn patch_status(
 /// The session after a change.
 async fn changed(app: &App, id: SessionId) -> Api<Json<SessionView>> {
     let session = app.engine.store.session(id).await?;
-    Ok(Json(view(app, session.ok_or_else(ApiError::no_session)?)))
+    Ok(Json(view(app, session.ok_or_else(ApiError::no_session)?).await))
 }
 
 /// Cancel the running turn, or the named turns; partial answers are kept.
@@ -302,7 +302,7 @@ pub(crate) async fn cancel(
     let CancelTurns { turns } = asked.unwrap_or_default();
     let nothing = Cancelled { session_id, cancelled: false, turn_id: None, turns: Vec::new() };
     // Without an actor no turn runs or waits.
-    if app.sessions.look_at(session_id).is_none() {
+    if app.sessions.look(session_id).await.is_none() {
         return Ok(Json(nothing));
     }
     let running = turns.is_empty();
@@ -331,7 +331,7 @@ pub(crate) async fn turns(
     credentials: Credentials,
 ) -> Api<Json<TurnList>> {
     let session_id = allowed(&app, &credentials, id, Action::ReadSession).await?.id;
-    let live = app.sessions.look_at(session_id);
+    let live = app.sessions.look(session_id).await;
     let view = |turn: &LiveTurn| TurnView {
         turn_id: turn.id,
         running: turn.running,

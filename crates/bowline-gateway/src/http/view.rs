@@ -1,5 +1,7 @@
 //! A session as callers see it: its stored row, and what lives in it now.
 
+use std::sync::Arc;
+
 use bowline_sbp::api::{AttachedSurface, SessionView};
 use bowline_sbp::approval::ApprovalState;
 use bowline_sbp::session::{LiveState, LiveSurface};
@@ -8,9 +10,21 @@ use bowline_store::Session;
 
 use super::App;
 
-pub(super) fn view(app: &App, session: Session) -> SessionView {
-    let live = app.sessions.look_at(session.id);
-    let live = live.as_deref();
+pub(super) async fn view(app: &App, session: Session) -> SessionView {
+    let live = app.sessions.look(session.id).await;
+    shown(session, live.as_deref())
+}
+
+pub(super) async fn views(app: &App, sessions: Vec<Session>) -> Vec<SessionView> {
+    let live = app.sessions.look_many(sessions.iter().map(|session| session.id)).await;
+    let view = |session: Session| {
+        let live = live.get(&session.id).map(Arc::as_ref);
+        shown(session, live)
+    };
+    sessions.into_iter().map(view).collect()
+}
+
+fn shown(session: Session, live: Option<&LiveState>) -> SessionView {
     // The first message is stored with its answer: until then the running turn tells the title.
     let asked = || title::first_words(live?.turns.first()?.question.as_deref()?);
     SessionView {

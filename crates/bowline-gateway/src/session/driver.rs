@@ -19,8 +19,8 @@ use bowline_sbp::context::SessionLog;
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{
-    Actor, After, Command, CommandId, Commit, CommitError, Effect, Fact, Input, KnownKey,
-    NewSession, Next, Now, Placed, Refusal, Reply, RequestDigest, Write,
+    Actor, After, Command, CommandId, Commit, CommitError, Effect, Fact, Fence, Input, KnownKey,
+    Loaded, NewSession, Next, Now, Placed, Refusal, ReplicaId, Reply, RequestDigest, Write,
 };
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -28,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::history::{History, Kept};
-use super::registry::{ActorRef, Live, LiveSessions};
+use super::live::{Live, Phase};
+use super::registry::{ActorRef, Identity, LiveSessions};
 use super::text::TextBuffer;
 use super::work::{Carry, RoundReport, TurnSlot};
 use crate::{clock, meters};
@@ -43,6 +44,15 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) struct Envelope {
     pub(super) command: Command,
     pub(super) reply: oneshot::Sender<ReplyAndText>,
+    /// It came from another replica, which takes this one for the owner: a proxy refuses it.
+    pub(super) forwarded: bool,
+}
+
+impl Envelope {
+    pub(super) fn new(command: Command) -> (Box<Self>, oneshot::Receiver<ReplyAndText>) {
+        let (reply, answered) = oneshot::channel();
+        (Box::new(Self { command, reply, forwarded: false }), answered)
+    }
 }
 
 /// A reply, and the text buffer of the turn if one was accepted.
@@ -91,17 +101,30 @@ pub(super) struct TurnWork {
     pub(super) digest: Option<RequestDigest>,
 }
 
+/// What was found behind the session's id.
+enum Booted {
+    /// The session is this replica's, or nobody's.
+    Actor(Box<Actor>),
+    /// Another live replica owns it.
+    OwnedBy(ReplicaId),
+    /// There is no such session, or it cannot be read.
+    Nothing,
+}
+
 /// Why the actor is to end.
 enum WhyEnd {
     /// The session is idle: no turns, surfaces or calls.
     Idle,
-    /// The session was deleted, another replica owns it, or the process stops.
+    /// The session was deleted, or the process stops.
     Over,
+    /// This replica was declared dead.
+    Abandoned,
 }
 
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) sessions: Arc<LiveSessions>,
+    pub(super) identity: Identity,
     pub(super) id: SessionId,
     pub(super) own_ref: ActorRef,
     pub(super) inbox: mpsc::Receiver<Box<Envelope>>,
@@ -116,6 +139,8 @@ pub(super) struct Driver {
     pub(super) retry: Option<(Instant, Duration)>,
     pub(super) linger: Option<(Instant, OwnedSemaphorePermit)>,
     pub(super) over: bool,
+    /// Another replica owns the session now.
+    pub(super) owner_lost: bool,
 }
 
 impl Driver {
@@ -128,6 +153,7 @@ impl Driver {
     ) -> Self {
         let history = Kept::new(Arc::clone(&sessions.histories), None);
         Self {
+            identity: sessions.identity(),
             sessions,
             id,
             own_ref,
@@ -142,6 +168,7 @@ impl Driver {
             retry: None,
             linger: None,
             over: false,
+            owner_lost: false,
         }
     }
 
@@ -153,11 +180,14 @@ impl Driver {
         });
         // The actor panicked or lost its lease, so its watchers saw no reason. They find their
         // surface missing from the empty state, and reconnect.
-        if lease.is_none() && !self.stopping {
+        if self.owner_lost {
+            self.own_ref.live.send_replace(Live::owner_lost());
+        } else if lease.is_none() && !self.stopping {
             self.own_ref.live.send_replace(Live::none());
         }
         for (turn, work) in &self.turns {
             work.cancel.cancel();
+            work.text.abandon();
             if let Some(request) = work.digest {
                 self.sessions.retries.stopped(request, *turn);
             }
@@ -170,10 +200,17 @@ impl Driver {
         self.sessions.ended(self.id, &self.own_ref, lease);
     }
 
-    /// Runs the actor. Returns the fence of the lease it holds at its end.
-    async fn live(&mut self, boot: ActorStart) -> Option<u64> {
+    /// Runs the actor, or its proxy. Returns the lease that it holds at its end.
+    async fn live(&mut self, boot: ActorStart) -> Option<(ReplicaId, Fence)> {
         // Boxed, so that its memory is freed after booting.
-        let mut actor = Box::pin(self.boot(boot)).await?;
+        let mut actor = match Box::pin(self.boot(boot)).await {
+            Booted::Actor(actor) => actor,
+            Booted::OwnedBy(owner) => {
+                Box::pin(self.follow(owner)).await;
+                return None;
+            }
+            Booted::Nothing => return None,
+        };
         loop {
             let inputs = match actor.has_work() && self.retry.is_none() {
                 true => Vec::new(),
@@ -182,15 +219,28 @@ impl Driver {
                     Err(WhyEnd::Idle) if self.may_close().await => break,
                     Err(WhyEnd::Idle) => continue,
                     Err(WhyEnd::Over) => break,
+                    Err(WhyEnd::Abandoned) => {
+                        self.owner_lost = true;
+                        return None;
+                    }
                 },
             };
             let effects = match actor.take(inputs, Uuid::new_v4(), now) {
                 Next::Effects(effects) => {
                     // No commit is left to retry.
                     self.retry = None;
+                    if Box::pin(self.is_outdated(&actor, &effects)).await {
+                        return None;
+                    }
                     effects
                 }
-                Next::Commit(commit) => self.commit(&mut actor, &commit).await?,
+                Next::Commit(commit) => {
+                    let effects = self.commit(&mut actor, &commit).await?;
+                    if actor.lease().is_some() {
+                        self.own_ref.status().role.set_owner();
+                    }
+                    effects
+                }
             };
             self.publish(&actor);
             for effect in effects {
@@ -201,19 +251,20 @@ impl Driver {
                 break;
             }
         }
-        actor.lease().map(|(_, fence)| fence)
+        actor.lease()
     }
 
-    async fn boot(&mut self, boot: ActorStart) -> Option<Actor> {
-        let (me, limits) = (self.sessions.me, self.sessions.bounds.session);
+    async fn boot(&mut self, boot: ActorStart) -> Booted {
+        let (me, limits) = (self.identity.me, self.sessions.bounds.session);
         let loaded = match boot {
             ActorStart::Make(new) => {
                 self.history.put(History::new(0, SessionLog::default()));
-                return Some(Actor::make(*new, me, limits));
+                return Booted::Actor(Box::new(Actor::make(*new, me, limits)));
             }
             ActorStart::Load => self.sessions.store.load(self.id).await,
         };
         match loaded {
+            Ok(Some(Loaded { owner: Some(owner), .. })) if owner != me => Booted::OwnedBy(owner),
             Ok(Some(loaded)) => {
                 if loaded.head.last_seq == 0 {
                     self.history.put(History::new(0, SessionLog::default()));
@@ -224,17 +275,34 @@ impl Driver {
                     self.note_accepted(&actor, turn.id, made, true);
                 }
                 self.publish(&actor);
-                Some(actor)
+                Booted::Actor(Box::new(actor))
             }
             Ok(None) => {
                 self.turn_away(Refusal::NoSession).await;
-                None
+                Booted::Nothing
             }
             Err(error) => {
                 tracing::error!(%error, "cannot load a session");
                 self.turn_away(Refusal::NotStored).await;
-                None
+                Booted::Nothing
             }
+        }
+    }
+
+    /// Whether somebody else has written the session since this actor loaded it. Only while it holds
+    /// no lease: then no commit tells, and what it says about turns may be old.
+    async fn is_outdated(&self, actor: &Actor, effects: &[Effect]) -> bool {
+        let says = effects.iter().any(|effect| matches!(effect, Effect::Reply { .. }));
+        if !says || actor.lease().is_some() || actor.is_making() {
+            return false;
+        }
+        match self.sessions.store.load(self.id).await {
+            Ok(Some(now)) => {
+                let is_other = |owner| owner != self.identity.me;
+                now.version != actor.version() || now.owner.is_some_and(is_other)
+            }
+            Ok(None) => true,
+            Err(_) => false,
         }
     }
 
@@ -258,7 +326,11 @@ impl Driver {
         if self.stopping && actor.machine().is_quiet() && !actor.has_work() {
             return Err(WhyEnd::Over);
         }
+        // Others may look at an idle session as long as they like. When they all have gone, it is
+        // time to think about ending.
+        let watched = self.own_ref.live.receiver_count() > 0;
         let idle = actor.machine().is_idle()
+            && !watched
             && !actor.has_work()
             && self.retry.is_none()
             && self.inbox.is_empty();
@@ -276,6 +348,8 @@ impl Driver {
             () = at(deadline) => inputs.push(Input::Fact(Fact::Deadline)),
             () = at(retry) => {}
             () = at(self.linger.as_ref().map(|(when, _)| *when)) => return Err(WhyEnd::Idle),
+            () = self.own_ref.live.closed(), if watched && actor.machine().is_idle() => {}
+            () = self.identity.ended.cancelled() => return Err(WhyEnd::Abandoned),
             () = self.sessions.stop.cancelled(), if !self.stopping => {
                 self.stopping = true;
                 inputs.push(Input::Fact(Fact::Stop));
@@ -324,7 +398,7 @@ impl Driver {
                 return;
             }
         };
-        let Envelope { command, reply } = *envelope;
+        let Envelope { command, reply, .. } = *envelope;
         self.commands += 1;
         let id = CommandId(self.commands);
         self.replies.insert(id, reply);
@@ -422,10 +496,10 @@ impl Driver {
                 (Some(a), Some(b)) => same(a, b),
                 _ => false,
             };
-            if same_text && *live.state == state {
+            if same_text && live.phase == Phase::Known && *live.state == state {
                 return false;
             }
-            *live = Live { state: Arc::new(state), text };
+            *live = Live { phase: Phase::Known, state: Arc::new(state), text };
             true
         });
     }
@@ -442,7 +516,7 @@ impl Driver {
     }
 
     /// The session is idle: closes the inbox, unless a command or a watcher came meanwhile.
-    async fn may_close(&mut self) -> bool {
+    pub(super) async fn may_close(&mut self) -> bool {
         self.own_ref.status().busy.store(false, Ordering::Relaxed);
         let closing = self.sessions.closing(self.id);
         self.inbox.close();

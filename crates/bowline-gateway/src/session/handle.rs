@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::driver::{Envelope, ReplyAndText, TaskReport};
-use super::registry::{ActorRef, Live, LiveSessions};
+use super::live::Live;
+use super::registry::{ActorRef, LiveSessions};
 use super::text::TextBuffer;
 
 /// How long a command is retried before its sender gets an error.
@@ -161,21 +162,24 @@ impl SessionHandle {
         submit: Submit,
     ) -> Result<Option<Accepted>, Failure> {
         let (turn, wait, may_repeat) = (submit.turn, submit.wait, Self::may_repeat(&submit));
-        let (reply, answered) = oneshot::channel();
-        let command = Command::Submit(submit);
-        if actor.commands.send(Box::new(Envelope { command, reply })).await.is_err() {
+        let (envelope, answered) = Envelope::new(Command::Submit(submit));
+        if actor.commands.send(envelope).await.is_err() {
             return Ok(None);
         }
-        let (reply, ended) = oneshot::channel();
+        let (envelope, ended) = Envelope::new(Command::Await { turn });
         if !wait {
-            let command = Command::Await { turn };
-            let _ = actor.commands.send(Box::new(Envelope { command, reply })).await;
+            let _ = actor.commands.send(envelope).await;
         }
         drop(actor);
         match answered.await {
+            Ok(answer) if self.owner_stops(&answer.reply) => Ok(None),
             Ok(answer) => self.accepted(answer, Some((turn, ended))).map(Some),
             Err(_) if may_repeat => Ok(None),
-            Err(_) => Err(lost()),
+            // The next owner knows it if it was accepted and has not ended.
+            Err(_) => match self.join(turn).await? {
+                Some(accepted) => Ok(Some(accepted)),
+                None => Err(lost()),
+            },
         }
     }
 
@@ -216,16 +220,17 @@ impl SessionHandle {
         loop {
             let actor = self.actor()?.await;
             let live = actor.live.subscribe();
-            let (reply, answered) = oneshot::channel();
-            let command = Command::Attach(attach.clone());
+            let (envelope, answered) = Envelope::new(Command::Attach(attach.clone()));
             // If the send fails, the envelope is dropped with its reply sender, so `answered` does
             // not hang.
-            let sent = actor.commands.send(Box::new(Envelope { command, reply })).await.is_ok();
+            let sent = actor.commands.send(envelope).await.is_ok();
             match (sent, answered.await) {
                 (true, Ok(ReplyAndText { reply: Reply::Attached(attached), .. })) => {
                     return Ok(Attachment { attached: *attached, live, actor });
                 }
-                (true, Ok(ReplyAndText { reply: Reply::Refused(refusal), .. })) => {
+                (true, Ok(ReplyAndText { reply: Reply::Refused(refusal), .. }))
+                    if refusal != Refusal::Stopping || self.sessions.stop.is_cancelled() =>
+                {
                     return Err(refused(refusal));
                 }
                 _ => patience.pause().await?,
@@ -264,17 +269,23 @@ impl SessionHandle {
         let mut patience = Patience::new();
         loop {
             match self.once(command.clone()).await? {
-                Some(answer) => return Ok(answer),
-                None => patience.pause().await?,
+                Some(answer) if !self.owner_stops(&answer.reply) => return Ok(answer),
+                _ => patience.pause().await?,
             }
         }
+    }
+
+    /// Whether the command was refused, with nothing done, because the session's owner stops, which
+    /// is another replica: the next owner is asked.
+    fn owner_stops(&self, reply: &Reply) -> bool {
+        *reply == Reply::Refused(Refusal::Stopping) && !self.sessions.stop.is_cancelled()
     }
 
     /// Sends a command once. None if its actor ended before it replied.
     async fn once(&self, command: Command) -> Result<Option<ReplyAndText>, Failure> {
         let actor = self.actor()?.await;
-        let (reply, answered) = oneshot::channel();
-        let sent = actor.commands.send(Box::new(Envelope { command, reply })).await;
+        let (envelope, answered) = Envelope::new(command);
+        let sent = actor.commands.send(envelope).await;
         drop(actor);
         match sent {
             Ok(()) => Ok(answered.await.ok()),
@@ -296,9 +307,11 @@ impl SessionHandle {
                 let outcome = Box::pin(async move {
                     match asked {
                         Some(ended) => match ended.await {
-                            Ok(answer) => ended_as(answer.reply),
-                            // The actor ended: asks the next one.
-                            Err(_) => handle.outcome(turn).await,
+                            Ok(answer) if !handle.owner_stops(&answer.reply) => {
+                                ended_as(answer.reply)
+                            }
+                            // The actor ended or stops: asks the next one.
+                            _ => handle.outcome(turn).await,
                         },
                         None => handle.outcome(turn).await,
                     }

@@ -1,14 +1,14 @@
 //! The table of session actors in this process. An actor is started when it is needed, and ends
-//! when its session is idle.
+//! when its session is idle. In place of an actor there may be a proxy of another replica's.
 //!
-//! Lock order: the table's lock is held alone, for a few instructions, never across an `await`.
+//! Lock order: a lock here is held alone, for a few instructions, never across an `await`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use bowline_sbp::access::OWNER;
+use bowline_bus::Bus;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::session::{Fence, LiveState, NewSession, ReplicaId, SessionLimits};
 use bowline_store::Store;
@@ -19,8 +19,9 @@ use tokio_util::task::TaskTracker;
 use super::driver::{ActorStart, Driver, Envelope, TaskReport};
 use super::handle::SessionHandle;
 use super::history::Budget;
+use super::live::{Live, Phase, Role};
+use super::remote::Remote;
 use super::retries::Retries;
-use super::text::TextBuffer;
 use super::work::Workers;
 
 /// Commands in one inbox; senders wait when it is full.
@@ -45,7 +46,7 @@ pub(crate) struct Bounds {
 /// All live sessions of this process.
 #[derive(Debug)]
 pub(crate) struct LiveSessions {
-    pub(super) me: ReplicaId,
+    identity: RwLock<Identity>,
     pub(super) store: Arc<dyn Store>,
     pub(super) workers: Arc<dyn Workers>,
     pub(super) bounds: Bounds,
@@ -53,9 +54,18 @@ pub(crate) struct LiveSessions {
     pub(super) lingering: Arc<Semaphore>,
     pub(crate) retries: Retries,
     pub(super) stop: CancellationToken,
+    pub(super) remote: Remote,
     slots: Mutex<HashMap<SessionId, Slot>>,
-    released: mpsc::UnboundedSender<(SessionId, Fence)>,
+    released: mpsc::UnboundedSender<(ReplicaId, SessionId, Fence)>,
     tasks: TaskTracker,
+}
+
+/// Who this process is among the replicas.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) me: ReplicaId,
+    /// This id may write nothing any more: it was declared dead, or the process has stopped.
+    pub(super) ended: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -82,13 +92,7 @@ pub(super) struct ActorStatus {
     pub(super) busy: AtomicBool,
     /// A commit of something that has happened is being retried.
     pub(super) trouble: AtomicBool,
-}
-
-/// A session at one instant, and the text of its running turn.
-#[derive(Debug, Clone)]
-pub(crate) struct Live {
-    pub(crate) state: Arc<LiveState>,
-    pub(crate) text: Option<Arc<TextBuffer>>,
+    pub(super) role: Role,
 }
 
 impl LiveSessions {
@@ -97,12 +101,13 @@ impl LiveSessions {
         store: Arc<dyn Store>,
         workers: Arc<dyn Workers>,
         bounds: Bounds,
+        bus: Arc<dyn Bus>,
         stop: CancellationToken,
     ) -> Arc<Self> {
         let (released, to_release) = mpsc::unbounded_channel();
-        tokio::spawn(release(Arc::downgrade(&store), me, to_release));
+        tokio::spawn(release(Arc::downgrade(&store), to_release));
         Arc::new(Self {
-            me,
+            identity: RwLock::new(Identity { me, ended: CancellationToken::new() }),
             store,
             workers,
             histories: Arc::new(Budget::new(bounds.history_memory)),
@@ -110,6 +115,7 @@ impl LiveSessions {
             lingering: Arc::new(Semaphore::new(LINGERING)),
             retries: Retries::new(bounds.retry_window),
             stop,
+            remote: Remote::new(bus),
             slots: Mutex::default(),
             released,
             tasks: TaskTracker::new(),
@@ -118,7 +124,18 @@ impl LiveSessions {
 
     /// The replica id of this process.
     pub(crate) fn me(&self) -> ReplicaId {
-        self.me
+        self.identity().me
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on this process has another id. Returns who it was before.
+    pub(super) fn renamed(&self, me: ReplicaId) -> Identity {
+        let new = Identity { me, ended: CancellationToken::new() };
+        let mut identity = self.identity.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *identity, new)
     }
 
     pub(crate) fn handle(self: &Arc<Self>, id: SessionId) -> SessionHandle {
@@ -128,12 +145,10 @@ impl LiveSessions {
     /// Starts the actors of sessions with unfinished turns of a dead replica (SBP-L2-13, G13).
     /// Returns the number of turns.
     pub(crate) async fn recover(self: &Arc<Self>) -> bowline_store::Result<u64> {
-        self.store.register(self.me).await?;
-        let left = self.store.unfinished(self.me).await?;
-        let mut loading = Vec::with_capacity(left.len());
-        for (id, _) in &left {
-            loading.push(self.actor(*id).await.live.subscribe());
-        }
+        let me = self.me();
+        self.store.register(me).await?;
+        let left = self.store.unfinished(me).await?;
+        let loading = self.take_over(left.iter().map(|(id, _)| *id)).await;
         // A client that repeats its request joins a turn that is loaded.
         let loaded = async {
             for mut live in loading {
@@ -144,7 +159,8 @@ impl LiveSessions {
         Ok(left.iter().map(|(_, turns)| turns).sum())
     }
 
-    /// The live state of a session, if it has an actor.
+    /// The live state of a session, if it has an actor or a proxy here. Of an actor without a lease
+    /// it may be an old one: [`LiveSessions::look`] knows better.
     pub(crate) fn look_at(&self, id: SessionId) -> Option<Arc<LiveState>> {
         match self.slots().get(&id)? {
             Slot::Open(actor) => Some(Arc::clone(&actor.live.borrow().state)),
@@ -152,12 +168,41 @@ impl LiveSessions {
         }
     }
 
-    /// Every session that has an actor, with its live state.
-    pub(crate) fn look_at_all(&self) -> Vec<(SessionId, Arc<LiveState>)> {
+    /// Every session that has an actor or a proxy here, with its live state.
+    pub(super) fn look_at_all(&self) -> Vec<(SessionId, Arc<LiveState>)> {
+        self.seen_by(|_| true)
+    }
+
+    /// The live state of a session that this replica owns.
+    pub(super) fn owned(&self, id: SessionId) -> Option<Arc<LiveState>> {
+        self.look_by(id, |actor| actor.status.role.is_owner())
+    }
+
+    /// The live states of all sessions that this replica owns.
+    pub(super) fn owned_all(&self) -> Vec<(SessionId, Arc<LiveState>)> {
+        self.seen_by(|actor| actor.status.role.is_owner())
+    }
+
+    /// The live state of a session, if it is known here for sure.
+    pub(super) fn sure_of(&self, id: SessionId) -> Option<Arc<LiveState>> {
+        self.look_by(id, |actor| {
+            let known = actor.live.borrow().phase == Phase::Known;
+            actor.status.role.is_owner() || actor.status.role.is_proxy() && known
+        })
+    }
+
+    fn look_by(&self, id: SessionId, by: impl Fn(&ActorRef) -> bool) -> Option<Arc<LiveState>> {
+        match self.slots().get(&id)? {
+            Slot::Open(actor) if by(actor) => Some(Arc::clone(&actor.live.borrow().state)),
+            Slot::Open(_) | Slot::Closing(_) => None,
+        }
+    }
+
+    fn seen_by(&self, by: impl Fn(&ActorRef) -> bool) -> Vec<(SessionId, Arc<LiveState>)> {
         let slots = self.slots();
         let open = slots.iter().filter_map(|(id, slot)| match slot {
-            Slot::Open(actor) => Some((*id, Arc::clone(&actor.live.borrow().state))),
-            Slot::Closing(_) => None,
+            Slot::Open(actor) if by(actor) => Some((*id, Arc::clone(&actor.live.borrow().state))),
+            Slot::Open(_) | Slot::Closing(_) => None,
         });
         open.collect()
     }
@@ -186,9 +231,11 @@ impl LiveSessions {
 
     /// Retires this replica: the store refuses its further commits, and others may take its leases.
     pub(crate) async fn retire(&self) {
-        if let Err(error) = self.store.retire(self.me).await {
+        let Identity { me, ended } = self.identity();
+        if let Err(error) = self.store.retire(me).await {
             tracing::warn!(%error, "cannot retire this replica in the store");
         }
+        ended.cancel();
     }
 
     /// The session's actor, started if there is none.
@@ -201,6 +248,20 @@ impl LiveSessions {
                     Some(Slot::Closing(closing)) => closing.clone(),
                     None => return self.start(&mut slots, id, ActorStart::Load),
                 }
+            };
+            closing.cancelled().await;
+        }
+    }
+
+    /// The same actor with its new inbox, if it does not end after all.
+    pub(super) async fn reopening(&self, id: SessionId, actor: &ActorRef) -> Option<ActorRef> {
+        loop {
+            let closing = match self.slots().get(&id)? {
+                Slot::Open(open) => {
+                    let same = Arc::ptr_eq(&open.live, &actor.live) && !open.commands.is_closed();
+                    return same.then(|| open.clone());
+                }
+                Slot::Closing(closing) => closing.clone(),
             };
             closing.cancelled().await;
         }
@@ -247,7 +308,7 @@ impl LiveSessions {
     }
 
     /// The actor has ended. `lease`: the fence of the lease to release.
-    pub(super) fn ended(&self, id: SessionId, actor: &ActorRef, lease: Option<Fence>) {
+    pub(super) fn ended(&self, id: SessionId, actor: &ActorRef, lease: Option<(ReplicaId, Fence)>) {
         let mut slots = self.slots();
         let removed = match slots.get(&id) {
             Some(Slot::Open(open)) if !open.commands.same_channel(&actor.commands) => None,
@@ -257,8 +318,8 @@ impl LiveSessions {
         if let Some(Slot::Closing(closing)) = removed {
             closing.cancel();
         }
-        if let Some(fence) = lease {
-            let _ = self.released.send((id, fence));
+        if let Some((owner, fence)) = lease {
+            let _ = self.released.send((owner, id, fence));
         }
     }
 
@@ -288,39 +349,24 @@ impl ActorRef {
     }
 }
 
-impl Live {
-    /// The empty state, before the session is loaded.
-    pub(super) fn none() -> Self {
-        let state = LiveState {
-            user: OWNER,
-            status: bowline_sbp::lifecycle::Status::Idle,
-            head: 0,
-            step_count: 0,
-            gone: false,
-            handed_to: None,
-            turns: Vec::new(),
-            surfaces: Vec::new(),
-            closed: Vec::new(),
-            calls: Vec::new(),
-            approvals: Vec::new(),
-        };
-        Self { state: Arc::new(state), text: None }
-    }
-}
-
 /// Releases leases in batches: one write for all actors that ended meanwhile.
 async fn release(
     store: Weak<dyn Store>,
-    me: ReplicaId,
-    mut to_release: mpsc::UnboundedReceiver<(SessionId, Fence)>,
+    mut to_release: mpsc::UnboundedReceiver<(ReplicaId, SessionId, Fence)>,
 ) {
     const PAUSE: Duration = Duration::from_secs(1);
-    let mut sessions = Vec::new();
-    while to_release.recv_many(&mut sessions, 4096).await > 0 {
+    let mut ended = Vec::new();
+    while to_release.recv_many(&mut ended, 4096).await > 0 {
         let Some(store) = store.upgrade() else { return };
-        // Harmless: a lease that is not released ends with this process.
-        if let Err(error) = store.release(me, std::mem::take(&mut sessions)).await {
-            tracing::debug!(%error, "cannot release leases");
+        let mut leases: HashMap<ReplicaId, Vec<_>> = HashMap::new();
+        for (owner, session, fence) in ended.drain(..) {
+            leases.entry(owner).or_default().push((session, fence));
+        }
+        for (owner, sessions) in leases {
+            // Harmless: a lease that is not released ends with this process.
+            if let Err(error) = store.release(owner, sessions).await {
+                tracing::debug!(%error, "cannot release leases");
+            }
         }
         drop(store);
         tokio::time::sleep(PAUSE).await;

@@ -6,7 +6,8 @@
 //! the first request broke before it was answered. The same words from a caller that got its answer
 //! are a new turn: see [`table`] for the rules.
 //!
-//! In memory: after a restart, unfinished turns are registered again when they are loaded.
+//! In memory: after a restart, unfinished turns are registered again when they are loaded. Replicas tell
+//! each other when a connection breaks, and ask each other when a client says that it retries.
 
 mod table;
 
@@ -77,9 +78,22 @@ impl Retries {
         self.table().accepted(request, ids, made, recovered, Instant::now());
     }
 
-    /// A caller's connection broke before it was answered.
-    pub(crate) fn lost(&self, request: RequestDigest, turn: TurnId) {
-        self.table().lost(request, turn, Instant::now());
+    /// A caller's connection broke before it was answered. Returns the session of its turn and whether
+    /// the turn created it, if it was accepted.
+    pub(super) fn lost(&self, request: RequestDigest, turn: TurnId) -> Option<(SessionId, bool)> {
+        let mut table = self.table();
+        table.lost(request, turn, Instant::now());
+        table.accepted_as(request, turn)
+    }
+
+    /// The same at another replica.
+    pub(super) fn lost_elsewhere(
+        &self,
+        request: RequestDigest,
+        ids: (SessionId, TurnId),
+        made: bool,
+    ) {
+        self.table().lost_elsewhere(request, ids, made, Instant::now());
     }
 
     /// A whole answer was handed to a caller's connection. `doubtful`: the caller had closed its

@@ -3,9 +3,12 @@
 //! Readers read by position, each at its own pace. Nothing is queued per reader, so a slow reader
 //! costs no memory, misses nothing and blocks nobody. A new attempt is a new buffer.
 //!
+//! At another replica than the one that runs the turn, a buffer is filled with copies of pieces of the
+//! owner's, which say where they belong.
+//!
 //! Invariant: the lock is held only to append or copy. Readers adapt and send their own copy.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bowline_sbp::id::{Seq, TurnId};
@@ -18,6 +21,8 @@ pub(crate) struct TextBuffer {
     pub(crate) attempt: u32,
     /// The log position that the turn's answer will have; zero until it is known.
     seq: AtomicU64,
+    /// Whoever wrote it has lost the session: another attempt begins a text of its own.
+    abandoned: AtomicBool,
     written: Mutex<Written>,
     grew: watch::Sender<()>,
 }
@@ -35,6 +40,7 @@ impl TextBuffer {
             turn,
             attempt,
             seq: AtomicU64::new(0),
+            abandoned: AtomicBool::new(false),
             written: Mutex::default(),
             grew: watch::Sender::new(()),
         }
@@ -60,6 +66,45 @@ impl TextBuffer {
         if self.grew.receiver_count() > 0 {
             self.grew.send_replace(());
         }
+    }
+
+    /// Whether the turn was taken over before its text was complete: nothing is added any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// How many chunks and bytes of text there are.
+    pub(super) fn position(&self) -> (usize, usize) {
+        let written = self.lock();
+        (written.chunks.len(), written.text.len())
+    }
+
+    /// Adds a copy of a piece that begins at that position; what is there already is skipped. Adds
+    /// nothing and returns false if something before it is missing.
+    pub(super) fn fill(
+        &self,
+        (chunk, byte): (usize, usize),
+        chunks: Vec<Bytes>,
+        text: &str,
+    ) -> bool {
+        {
+            let mut written = self.lock();
+            let (Some(known), Some(read)) =
+                (written.chunks.len().checked_sub(chunk), written.text.len().checked_sub(byte))
+            else {
+                return false;
+            };
+            written.chunks.extend(chunks.into_iter().skip(known));
+            written.text.push_str(text.get(read..).unwrap_or_default());
+        }
+        if self.grew.receiver_count() > 0 {
+            self.grew.send_replace(());
+        }
+        true
     }
 
     /// Chunks from position `from` on.
@@ -112,6 +157,19 @@ mod tests {
         buffer.push(None, "a");
         grew.changed().await.unwrap();
         assert_eq!(buffer.text_from(0), "a");
+    }
+
+    #[test]
+    fn a_copy_is_filled_in_order_and_says_what_is_missing() {
+        let copy = buffer();
+        let chunk = |text: &'static str| Bytes::from_static(text.as_bytes());
+        assert!(copy.fill((0, 0), vec![chunk("1")], "a"));
+        assert!(!copy.fill((2, 1), vec![chunk("3")], ""), "the second chunk is missing");
+        assert!(!copy.fill((1, 2), Vec::new(), "c"), "the second letter is missing");
+        assert!(copy.fill((0, 0), vec![chunk("1"), chunk("2")], "aé"), "part of it is known");
+        assert!(copy.fill((0, 0), vec![chunk("1")], "a"), "all of it is known");
+        assert_eq!((copy.position(), &*copy.text_from(0)), ((2, 3), "aé"));
+        assert_eq!(copy.chunks(0), [chunk("1"), chunk("2")]);
     }
 
     #[test]

@@ -34,19 +34,19 @@ pub(super) struct DeviceTool {
 }
 
 /// The tools of all sessions that the caller may access.
-pub(super) fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
+pub(super) async fn tools(sessions: &LiveSessions, reach: &Reach) -> Vec<DeviceTool> {
     match reach {
         Reach::One(session) => {
-            let state = sessions.look_at(session.id);
+            let state = sessions.look(session.id).await;
             state.iter().flat_map(|state| of("surface", session.id, state)).collect()
         }
         // Which agent a live session has is not known here.
         Reach::User(identity)
             if identity.check(Action::CallDevice).is_ok() && !identity.is_limited() =>
         {
-            let mut all = sessions.look_at_all();
+            let all = sessions.look_at_user(identity.user()).await;
             let has_tools = |state: &LiveState| state.surfaces.iter().any(|s| !s.tools.is_empty());
-            all.retain(|(_, state)| state.user == identity.user() && has_tools(state));
+            let mut all: Vec<_> = all.into_iter().filter(|(_, state)| has_tools(state)).collect();
             all.sort_by_key(|(session, _)| *session);
             let mut taken = HashSet::new();
             let tools = all.iter().flat_map(|(session, state)| {

@@ -50,7 +50,7 @@ impl ServerHandler for Host {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let reach = reach(&context)?;
-        let devices = devices::tools(&self.app.sessions, reach);
+        let devices = devices::tools(&self.app.sessions, reach).await;
         let mut tools = sessions::tools(reach);
         tools.extend(devices.iter().map(devices::DeviceTool::listed));
         // Devices may attach or detach between two pages, so the cursor is a tool name, not an
@@ -80,7 +80,7 @@ impl ServerHandler for Host {
                 Err(why) => Err(why),
             },
             None => {
-                let tools = devices::tools(&self.app.sessions, reach);
+                let tools = devices::tools(&self.app.sessions, reach).await;
                 let tool = tools.into_iter().find(|tool| tool.name == *call.name);
                 let unknown = || ErrorData::invalid_params("there is no such tool here now", None);
                 let identity = reach.identity();

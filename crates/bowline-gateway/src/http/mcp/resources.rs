@@ -5,9 +5,10 @@
 //! answered like one that does not exist (G20).
 
 use bowline_sbp::access::Action;
+use bowline_sbp::api::SessionView;
 use bowline_sbp::id::SessionId;
 use bowline_sbp::message::EntryKind;
-use bowline_store::{Entry, Page, Session};
+use bowline_store::{Entry, Page};
 use rmcp::ErrorData;
 use rmcp::model::{
     ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
@@ -17,7 +18,7 @@ use serde_json::json;
 
 use super::{Reach, sessions};
 use crate::http::sessions::message;
-use crate::http::view::view;
+use crate::http::view::{view, views};
 use crate::http::{ApiError, App};
 
 const BASE: &str = "bowline://sessions/";
@@ -52,15 +53,15 @@ pub(super) async fn list(
             (sessions, next)
         }
     };
-    let resources = sessions.into_iter().map(|session| resource(app, session)).collect();
+    let sessions = views(app, sessions).await;
+    let resources = sessions.into_iter().map(resource).collect();
     let mut result = ListResourcesResult::with_all_items(resources);
     result.next_cursor = next.map(|id| id.to_string());
     Ok(result)
 }
 
-fn resource(app: &App, session: Session) -> Resource {
-    let id = session.id;
-    let view = view(app, session);
+fn resource(view: SessionView) -> Resource {
+    let id = view.session_id;
     let title = view.title.unwrap_or_else(|| format!("Session {id}"));
     let about = format!(
         "{} messages with the agent {}, {}, begun {}",
@@ -114,7 +115,7 @@ pub(super) async fn read(
         let page = json!({ "session_id": id, "messages": messages, "more": more });
         (page.to_string(), JSON)
     } else {
-        (markdown(view(app, session).title.as_deref(), &entries, more), MARKDOWN)
+        (markdown(view(app, session).await.title.as_deref(), &entries, more), MARKDOWN)
     };
     let contents = ResourceContents::text(text, uri).with_mime_type(kind);
     Ok(ReadResourceResult::new(vec![contents]))

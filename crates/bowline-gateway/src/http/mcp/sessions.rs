@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::Reach;
 use crate::auth::Denied;
 use crate::http::sessions::message;
-use crate::http::view::view;
+use crate::http::view::{view, views};
 use crate::http::{ApiError, App};
 use crate::session::Accepted;
 
@@ -144,7 +144,7 @@ impl SessionTool {
 
 async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
     if let Reach::One(session) = reach {
-        let view = view(app, (**session).clone());
+        let view = view(app, (**session).clone()).await;
         return Ok(CallToolResult::structured(json!({ "sessions": [view], "next": null })));
     }
     reach.check(Action::ListSessions)?;
@@ -159,7 +159,7 @@ async fn list(app: &App, reach: &Reach, asked: List) -> ToolAnswer {
     let next = sessions.last().map(|session| session.id).filter(|_| more);
     let identity = reach.identity();
     let sessions = sessions.into_iter().filter(|s| identity.check_agent(&s.agent_id).is_ok());
-    let sessions: Vec<_> = sessions.map(|session| view(app, session)).collect();
+    let sessions = views(app, sessions.collect()).await;
     Ok(CallToolResult::structured(json!({ "sessions": sessions, "next": next })))
 }
 

@@ -162,6 +162,34 @@ impl Table {
         }
     }
 
+    /// The session of a turn that was accepted, and whether it created the session.
+    pub(super) fn accepted_as(
+        &mut self,
+        request: RequestDigest,
+        turn: TurnId,
+    ) -> Option<(SessionId, bool)> {
+        let tried = self.of(request, turn)?;
+        Some((tried.session?, tried.made))
+    }
+
+    /// At another replica, a caller's connection broke before it was answered.
+    pub(super) fn lost_elsewhere(
+        &mut self,
+        request: RequestDigest,
+        (session, turn): (SessionId, TurnId),
+        made: bool,
+        now: Instant,
+    ) {
+        // A later one came here.
+        if self.tried.contains_key(&request) {
+            return;
+        }
+        let tried = Tried::new(turn, CancellationToken::new());
+        let session = Some(session);
+        self.insert(request, Tried { session, made, delivery: Delivery::Lost, ..tried });
+        self.rest(request, now);
+    }
+
     pub(super) fn answered(
         &mut self,
         request: RequestDigest,

@@ -1,0 +1,342 @@
+//! The owner's end of one link: what a proxy of another replica sends goes into the inbox of the
+//! session's actor; replies, states and text go back.
+//!
+//! Nothing is decided here. States are coalesced: the newest is sent, and text is what gathered while
+//! the message before it was sent.
+//!
+//! Invariants
+//! - Commands of one proxy reach the actor in their order, each once.
+//! - A reply is sent with a state at least as new, and with the text that its turn has by then.
+//! - When a link ends, however it ends, the surfaces that it attached are reported as gone.
+
+mod text;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bowline_bus::Lane;
+use bowline_sbp::id::SessionId;
+use bowline_sbp::session::{Arrival, Command, Fact, Intake, LiveState, Outbox, ReplicaId, Reply};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, watch};
+
+use self::text::Texts;
+use super::wire::{Item, LinkId, Message, ReplyTo, StateAt, TextAt, ToEdge, ToOwner};
+use super::{ACKNOWLEDGE, Incoming, RESEND, SILENCE, at};
+use crate::session::driver::{Envelope, ReplyAndText, TaskReport};
+use crate::session::live::{Live, Phase};
+use crate::session::registry::{ActorRef, Identity, LiveSessions};
+
+/// The number of a command, and what its actor replied; none if it ended without a reply.
+type Answered = (u64, Option<ReplyAndText>);
+
+pub(super) struct Serving {
+    sessions: Arc<LiveSessions>,
+    identity: Identity,
+    session: SessionId,
+    edge: ReplicaId,
+    link: LinkId,
+    actor: ActorRef,
+    live: watch::Receiver<Live>,
+    items: Intake,
+    replies: Outbox<Arc<ReplyTo>>,
+    asked: FuturesUnordered<BoxFuture<'static, Answered>>,
+    /// The surfaces that were attached over this link.
+    epochs: BTreeSet<u64>,
+    /// The newest state of the session, while its actor lived.
+    state: Option<Arc<LiveState>>,
+    /// Counts the states of this link: the newest, and the newest that was sent.
+    version: u64,
+    shown: u64,
+    shown_at: Instant,
+    texts: Texts,
+    /// Commands whose turn is streamed, if it is accepted.
+    streams: HashSet<u64>,
+    /// When what arrived is acknowledged at the latest.
+    acknowledge: Option<Instant>,
+    heard: Instant,
+    /// The actor has ended. Replies that it gave are still delivered.
+    is_over: bool,
+}
+
+/// Why a link ends.
+#[derive(PartialEq)]
+enum End {
+    /// The proxy is gone.
+    EdgeGone,
+    /// The session's actor is not here, or not any more.
+    NotMine,
+}
+
+impl Serving {
+    /// Serves a link until it ends.
+    pub(super) async fn run(
+        sessions: Arc<LiveSessions>,
+        edge: ReplicaId,
+        first: Box<ToOwner>,
+        incoming: mpsc::Receiver<Incoming>,
+    ) {
+        let (link, session) = (first.link, first.session);
+        let end = match actor_of(&sessions, session).await {
+            Some(actor) => {
+                let mut serving = Self::new(Arc::clone(&sessions), edge, (session, link), actor);
+                let end = serving.serve(first, incoming).await;
+                for epoch in std::mem::take(&mut serving.epochs) {
+                    serving.report(Fact::SurfaceGone { epoch });
+                }
+                end
+            }
+            None => End::NotMine,
+        };
+        sessions.remote.served(link);
+        if end == End::NotMine {
+            not_mine(sessions, edge, link).await;
+        }
+    }
+
+    fn new(
+        sessions: Arc<LiveSessions>,
+        edge: ReplicaId,
+        (session, link): (SessionId, LinkId),
+        actor: ActorRef,
+    ) -> Self {
+        let mut live = actor.live.subscribe();
+        live.mark_changed();
+        Self {
+            identity: sessions.identity(),
+            sessions,
+            session,
+            edge,
+            link,
+            actor,
+            live,
+            items: Intake::default(),
+            replies: Outbox::new(RESEND),
+            asked: FuturesUnordered::new(),
+            epochs: BTreeSet::new(),
+            state: None,
+            version: 0,
+            shown: 0,
+            shown_at: Instant::now(),
+            texts: Texts::default(),
+            streams: HashSet::new(),
+            acknowledge: None,
+            heard: Instant::now(),
+            is_over: false,
+        }
+    }
+
+    async fn serve(&mut self, first: Box<ToOwner>, mut incoming: mpsc::Receiver<Incoming>) -> End {
+        if let Some(end) = self.take(*first).await {
+            return end;
+        }
+        loop {
+            if self.actor.status().role.is_proxy() {
+                return End::NotMine;
+            }
+            self.flush().await;
+            if self.is_over && self.asked.is_empty() && self.replies.is_empty() {
+                return End::NotMine;
+            }
+            let until = [self.replies.deadline(), self.acknowledge, Some(self.heard + SILENCE)];
+            let until = until.into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                // First: an actor that ends has replied before.
+                Some((command, answer)) = self.asked.next() => match answer {
+                    Some(answer) => self.answered(command, answer),
+                    None => self.is_over = true,
+                },
+                message = incoming.recv() => {
+                    let ends = match message {
+                        Some(Incoming::ToOwner(message)) => self.take(*message).await,
+                        Some(Incoming::ToEdge(_) | Incoming::Text(_)) => None,
+                        Some(Incoming::Dead) | None => Some(End::EdgeGone),
+                    };
+                    if let Some(end) = ends {
+                        return end;
+                    }
+                }
+                // `see` takes note of it.
+                _ = self.live.changed() => self.live.mark_changed(),
+                () = self.texts.grew() => {}
+                () = self.actor.commands.closed(), if !self.is_over => {
+                    self.is_over = !self.reopened().await;
+                }
+                () = self.identity.ended.cancelled() => return End::NotMine,
+                () = at(until) => {
+                    if self.heard.elapsed() >= SILENCE {
+                        tracing::info!(edge = %self.edge.0, "a replica with surfaces is silent");
+                        return End::EdgeGone;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the proxy sent. Returns why the link ends, if it does.
+    async fn take(&mut self, message: ToOwner) -> Option<End> {
+        self.heard = Instant::now();
+        self.replies.acknowledged(message.took);
+        self.texts.acknowledged(self.replies.base());
+        let is_late = message.version < self.shown && self.shown_at.elapsed() > RESEND;
+        if message.behind || is_late {
+            // The state that was sent did not arrive.
+            self.shown = 0;
+        }
+        if message.asks || message.behind || !message.items.is_empty() {
+            self.acknowledge.get_or_insert(Instant::now() + ACKNOWLEDGE);
+        }
+        self.texts.watch(message.watches);
+        message.read.iter().for_each(|at| self.texts.again(*at));
+        for (number, item) in message.items {
+            if self.items.arrived(number, message.base) != Arrival::Take {
+                continue;
+            }
+            match Arc::unwrap_or_clone(item) {
+                Item::Fact(fact) => {
+                    if let Fact::SurfaceGone { epoch } = &fact {
+                        self.epochs.remove(epoch);
+                    }
+                    self.report(fact);
+                }
+                Item::Command(command) => {
+                    if self.is_over || !self.pass_on(number, command).await {
+                        return Some(End::NotMine);
+                    }
+                }
+            }
+        }
+        message.ends.then_some(End::EdgeGone)
+    }
+
+    /// Puts a command into the actor's inbox. False if the actor has ended.
+    async fn pass_on(&mut self, number: u64, command: Command) -> bool {
+        let streams = match &command {
+            Command::Submit(submit) => submit.request.stream,
+            Command::Join { .. } => true,
+            _ => false,
+        };
+        if streams {
+            self.streams.insert(number);
+        }
+        let (mut envelope, answered) = Envelope::new(command);
+        envelope.forwarded = true;
+        self.asked.push(Box::pin(async move { (number, answered.await.ok()) }));
+        match self.actor.commands.send(envelope).await {
+            Ok(()) => true,
+            Err(unsent) => {
+                self.reopened().await && self.actor.commands.send(unsent.0).await.is_ok()
+            }
+        }
+    }
+
+    /// Whether the actor, which has closed its inbox, goes on with another one.
+    async fn reopened(&mut self) -> bool {
+        let again = self.sessions.reopening(self.session, &self.actor).await;
+        again.map(|actor| self.actor = actor).is_some()
+    }
+
+    fn report(&self, fact: Fact) {
+        let _ = self.actor.facts.send(TaskReport::fact(fact));
+    }
+
+    /// The actor replied to a command.
+    fn answered(&mut self, command: u64, answer: ReplyAndText) {
+        let ReplyAndText { reply, text } = answer;
+        // Watchers see the state before the reply is given, so this one is new enough.
+        self.see();
+        let number = self.replies.base() + self.replies.len() as u64;
+        let text = match (&reply, text) {
+            (Reply::Attached(attached), _) => {
+                self.epochs.insert(attached.epoch);
+                None
+            }
+            (Reply::Accepted { .. }, Some(text)) => {
+                let (turn, attempt) = (text.turn, text.attempt);
+                if self.streams.contains(&command) {
+                    self.texts.follow_chunks(text);
+                }
+                Some(TextAt { turn, attempt, chunks: 0, bytes: 0 })
+            }
+            (Reply::Ended { turn, .. }, _) => self.texts.ends(*turn, number),
+            _ => None,
+        };
+        self.streams.remove(&command);
+        let reply = ReplyTo { command, version: self.version, text, reply };
+        self.replies.push(Arc::new(reply), Instant::now());
+    }
+
+    /// Takes note of a newer state.
+    fn see(&mut self) {
+        if !self.live.has_changed().unwrap_or_default() {
+            return;
+        }
+        let live = self.live.borrow_and_update();
+        if live.phase == Phase::Known {
+            self.version += 1;
+            self.state = Some(Arc::clone(&live.state));
+            self.texts.tidy(&live.state);
+            self.texts.runs(live.text.as_ref());
+        }
+    }
+
+    /// Sends what is to be sent.
+    async fn flush(&mut self) {
+        self.see();
+        let now = Instant::now();
+        let replies = self.replies.due(now);
+        let is_new = self.version > self.shown;
+        let acknowledge = self.acknowledge.is_some_and(|until| until <= now);
+        let text = self.texts.pieces(self.link);
+        let (me, remote) = (self.identity.me, &self.sessions.remote);
+        // Before the reply that says that the turn has ended.
+        for piece in text {
+            remote.send(me, self.edge, Lane::Text, &Message::Text(Box::new(piece))).await;
+        }
+        if is_new || acknowledge || !replies.is_empty() {
+            let state = self.state.clone().filter(|_| is_new);
+            let state = state.map(|state| StateAt::new(self.version, state, now));
+            (self.shown, self.acknowledge) = (self.version, None);
+            if is_new {
+                self.shown_at = now;
+            }
+            let message = Message::ToEdge(Box::new(ToEdge {
+                link: self.link,
+                took: self.items.took(),
+                base: self.replies.base(),
+                replies,
+                state,
+                not_mine: false,
+            }));
+            remote.send(me, self.edge, Lane::Control, &message).await;
+        }
+    }
+}
+
+/// The session's actor here, started if nobody owns the session.
+async fn actor_of(sessions: &Arc<LiveSessions>, id: SessionId) -> Option<ActorRef> {
+    if sessions.owned(id).is_none() {
+        let owner = sessions.store.owner(id).await.ok()?;
+        let is_other = owner.is_some_and(|owner| owner != sessions.me());
+        if is_other || sessions.stop.is_cancelled() {
+            return None;
+        }
+    }
+    Some(sessions.actor(id).await)
+}
+
+/// Tells a proxy that its session is not here.
+pub(super) async fn not_mine(sessions: Arc<LiveSessions>, edge: ReplicaId, link: LinkId) {
+    let message = Message::ToEdge(Box::new(ToEdge {
+        link,
+        took: 0,
+        base: 1,
+        replies: Vec::new(),
+        state: None,
+        not_mine: true,
+    }));
+    sessions.remote.send(sessions.me(), edge, Lane::Control, &message).await;
+}
