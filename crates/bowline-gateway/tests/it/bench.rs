@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_bus::{Bus, Memory};
 use bowline_gateway::config::{ApprovalsMode, Config, Policy, ToolRule};
 use bowline_gateway::{Gateway, identity_file};
 use bowline_store::Store;
@@ -20,9 +21,24 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Bench {
     pub(crate) gateway: Gateway,
+    /// Another replica, which owns the sessions that [`Bench::session`] creates: with
+    /// `BOWLINE_TEST_EDGE=1` in the environment, all requests of a test go to one that does not.
+    pub(crate) owner: Option<Owner>,
     pub(crate) store: Arc<Sqlite>,
     pub(crate) http: reqwest::Client,
     pub(crate) folder: tempfile::TempDir,
+}
+
+/// A gateway that stops with its bench.
+pub(crate) struct Owner(Option<Gateway>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let (Some(gateway), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(gateway.stop());
+        }
+    }
 }
 
 /// A rule that lets every tool run.
@@ -117,15 +133,33 @@ impl Bench {
         folder: tempfile::TempDir,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
-        config.offline.pace = Duration::ZERO;
-        // Most tests are about what becomes of a call, not about permission; `permissions.rs` is.
-        config.tools.rules.push(allow_all());
-        config.tools.approvals = ApprovalsMode::Wait;
+        let mut config = base_config();
         change(&mut config);
-        let signer = identity_file::load_or_make(folder.path()).unwrap();
-        let gateway = Gateway::start(config, shared, Some(LOCAL_KEY), signer).await.unwrap();
-        Self { gateway, store, http: reqwest::Client::new(), folder }
+        let bus = Arc::new(Memory::new());
+        let mut owner = None;
+        if std::env::var_os("BOWLINE_TEST_EDGE").is_some() {
+            // Of an earlier bench on this store, if a test restarts its gateway.
+            for earlier in shared.replicas().await.unwrap() {
+                shared.retire(earlier.id).await.unwrap();
+            }
+            owner = Some(Owner(Some(replica(&config, &shared, &bus, &folder).await)));
+        }
+        let gateway = replica(&config, &shared, &bus, &folder).await;
+        Self { gateway, owner, store, http: reqwest::Client::new(), folder }
+    }
+
+    /// One of several replicas, with its own folder and the same store and bus.
+    pub(crate) async fn replica(
+        store: &Arc<Sqlite>,
+        bus: &Arc<impl Bus>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let (mut config, folder) = (base_config(), tempfile::tempdir().unwrap());
+        change(&mut config);
+        let shared: Arc<dyn Store> = Arc::<Sqlite>::clone(store);
+        let gateway = replica(&config, &shared, bus, &folder).await;
+        let (store, http) = (Arc::clone(store), reqwest::Client::new());
+        Self { gateway, owner: None, store, http, folder }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -135,7 +169,21 @@ impl Bench {
     pub(crate) async fn session(&self) -> Session {
         let made = self.post("/v1/sessions", json!({})).await;
         assert_eq!(made.status, 201, "{:?}", made.body);
-        Session::of(&made.body)
+        let session = Session::of(&made.body);
+        if let Some(owner) = &self.owner {
+            self.give_to(owner.0.as_ref().unwrap(), &session).await;
+        }
+        session
+    }
+
+    /// That replica takes the lease of a session: with its first write, which leaves no trace.
+    pub(crate) async fn give_to(&self, owner: &Gateway, session: &Session) {
+        let url = format!("{}/v1/sessions/{}", owner.url(), session.id);
+        for title in ["mine", ""] {
+            let request = self.http.patch(&url).bearer_auth(LOCAL_KEY);
+            let renamed = answer(request.json(&json!({ "title": title }))).await;
+            assert_eq!(renamed.status, 200, "{}", renamed.text);
+        }
     }
 
     /// Sends a request with these headers; `Null`: no body.
@@ -256,7 +304,28 @@ impl Bench {
     }
 }
 
-fn open() -> (Arc<Sqlite>, tempfile::TempDir) {
+fn base_config() -> Config {
+    let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+    config.offline.pace = Duration::ZERO;
+    // Most tests are about what becomes of a call, not about permission; `permissions.rs` is.
+    config.tools.rules.push(allow_all());
+    config.tools.approvals = ApprovalsMode::Wait;
+    config
+}
+
+async fn replica(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    bus: &Arc<impl Bus>,
+    folder: &tempfile::TempDir,
+) -> Gateway {
+    let signer = identity_file::load_or_make(folder.path()).unwrap();
+    let (config, store) = (config.clone(), Arc::clone(store));
+    let bus = Arc::clone(bus);
+    Gateway::start_with(config, store, bus, Some(LOCAL_KEY), signer).await.unwrap()
+}
+
+pub(crate) fn open() -> (Arc<Sqlite>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (Arc::new(Sqlite::open(folder.path()).unwrap()), folder)
 }

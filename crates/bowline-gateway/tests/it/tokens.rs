@@ -161,7 +161,7 @@ async fn g20_a_stolen_database_opens_nothing_and_an_older_one_is_sealed() {
     let path = format!("/v1/sbp/sessions/{}/export", session.id);
     let exported = call(&bench, &session.token, Method::POST, &path, json!({})).await;
     let roaming = exported.body["roaming_token"].as_str().unwrap().to_owned();
-    let Bench { gateway, store, folder, http } = bench;
+    let Bench { gateway, owner, store, folder, http } = bench;
     gateway.stop().await;
     let plain = store.all_secrets().await.unwrap();
     assert!(plain.iter().all(|secret| secret.bytes.len() == 32), "{plain:?}");
@@ -177,7 +177,7 @@ async fn g20_a_stolen_database_opens_nothing_and_an_older_one_is_sealed() {
             assert!(!found, "{} is in {file}", before.name);
         }
     }
-    let bench = Bench { gateway, store, folder, http };
+    let bench = Bench { gateway, owner, store, folder, http };
     assert_eq!(reads(&bench, &session).await, 200);
     let known = bench.get(&format!("/v1/sbp/token/{roaming}")).await;
     assert_eq!(known.status, 200, "{}", known.text);
