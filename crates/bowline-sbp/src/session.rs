@@ -18,6 +18,7 @@ mod effect;
 mod input;
 mod link;
 mod live;
+pub mod liveness;
 mod log;
 mod machine;
 mod request;

@@ -18,7 +18,6 @@ mod memory;
 mod naming;
 mod pin;
 pub mod postgres;
-mod replica;
 mod roaming;
 mod search;
 mod secret;
@@ -33,6 +32,7 @@ mod words;
 pub use audit::{AuditEntry, AuditQuery};
 pub use bowline_sbp::access::CredentialId;
 pub use bowline_sbp::message::EntryKind;
+pub use bowline_sbp::session::liveness::ReplicaLease;
 pub use bowline_sbp::session::{
     Commit, CommitError, DeviceRow, IdempotencyKey, Loaded, NewEntry, NewSession, ReplicaId,
     Snapshot, SnapshotKind, TokenHash, Tokens,
@@ -41,7 +41,6 @@ pub use entry::Entry;
 pub use error::{Error, OpenError};
 pub use memory::{Memory, MemoryKind, MemoryOwner, NewMemory, TurnMemories};
 pub use pin::ToolPin;
-pub use replica::ReplicaLease;
 pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
     Packed,
