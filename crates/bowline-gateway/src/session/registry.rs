@@ -105,7 +105,7 @@ impl LiveSessions {
         stop: CancellationToken,
     ) -> Arc<Self> {
         let (released, to_release) = mpsc::unbounded_channel();
-        tokio::spawn(release(Arc::downgrade(&store), to_release));
+        tokio::spawn(release(Arc::downgrade(&store), to_release, stop.clone()));
         Arc::new(Self {
             identity: RwLock::new(Identity { me, ended: CancellationToken::new() }),
             store,
@@ -349,10 +349,11 @@ impl ActorRef {
     }
 }
 
-/// Releases leases in batches: one write for all actors that ended meanwhile.
+/// Releases leases in batches: one write for all actors that ended meanwhile. After the stop at once.
 async fn release(
     store: Weak<dyn Store>,
     mut to_release: mpsc::UnboundedReceiver<(ReplicaId, SessionId, Fence)>,
+    stop: CancellationToken,
 ) {
     const PAUSE: Duration = Duration::from_secs(1);
     let mut ended = Vec::new();
@@ -369,6 +370,7 @@ async fn release(
             }
         }
         drop(store);
-        tokio::time::sleep(PAUSE).await;
+        // A replica that stops holds no lease longer than it must: others wait for its sessions.
+        let _ = tokio::time::timeout(PAUSE, stop.cancelled()).await;
     }
 }
