@@ -52,7 +52,7 @@ pub use store::{
     Approvals, Audit, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store,
     Tether, Upkeep, Usage, Users,
 };
-pub use usage::{DayOfUse, SpentToday};
+pub use usage::{Counted, DayOfUse, LiveCount, SpentToday};
 pub use user::{SharedSession, User, UserKey};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -8,6 +8,7 @@ mod audit;
 pub mod backup;
 mod blobs;
 mod commit;
+mod counts;
 mod exports;
 mod handoff;
 mod history;
@@ -18,6 +19,7 @@ mod log;
 mod memory;
 mod pins;
 mod readers;
+mod revision;
 mod roaming;
 mod rows;
 mod schema;
@@ -26,6 +28,7 @@ mod sessions;
 mod tether;
 mod titles;
 mod trunks;
+mod upkeep;
 mod usage;
 mod users;
 mod wal;
@@ -61,10 +64,10 @@ pub use self::wal::incomplete_since;
 use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
-    Entry, Error, Export, Family, Hit, Leases, Log, Memories, Memory, MemoryOwner, NewExport,
-    NewFork, NewImport, NewMemory, OpenError, Packed, Page, ReplicaLease, Result, Roaming, Search,
-    Secrets, Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin,
-    TurnMemories, Upkeep, Usage, User, UserKey, Users,
+    Entry, Error, Export, Family, Hit, Leases, LiveCount, Log, Memories, Memory, MemoryOwner,
+    NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page, ReplicaLease, Result,
+    Roaming, Search, Secrets, Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether,
+    ToolPin, TurnMemories, Upkeep, Usage, User, UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -88,6 +91,7 @@ pub struct Sqlite {
     writer: Writer,
     readers: Readers,
     searching: tokio::sync::Mutex<()>,
+    is_shared: bool,
     _lock: File,
 }
 
@@ -124,8 +128,15 @@ impl Sqlite {
             writer: Writer::start(conn, folding).map_err(unusable)?,
             readers: Readers::start(readers).map_err(unusable)?,
             searching: Default::default(),
+            is_shared: false,
             _lock: lock,
         })
+    }
+
+    /// The same, for several gateways in this process: for tests of replicas.
+    #[must_use]
+    pub fn for_several_gateways(self) -> Self {
+        Self { is_shared: true, ..self }
     }
 }
 
@@ -267,6 +278,10 @@ impl Sessions for Sqlite {
 
 #[async_trait::async_trait]
 impl Leases for Sqlite {
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     async fn register(&self, me: ReplicaId) -> Result<()> {
         self.writer.run(move |conn| leases::register(conn, me)).await
     }
@@ -359,6 +374,10 @@ impl Approvals for Sqlite {
 
     async fn tool_pins(&self) -> Result<Vec<ToolPin>> {
         self.readers.ask(pins::all).await
+    }
+
+    async fn pin_new_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<Vec<ToolPin>> {
+        self.writer.run(move |conn| pins::pin_new(conn, &pins, at)).await
     }
 
     async fn pin_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<()> {
@@ -485,6 +504,10 @@ impl Memories for Sqlite {
 
 #[async_trait::async_trait]
 impl Users for Sqlite {
+    async fn access_revision(&self) -> Result<u64> {
+        self.readers.ask(revision::read).await
+    }
+
     async fn add_user(&self, user: User) -> Result<()> {
         self.writer.run(move |conn| users::add(conn, &user)).await
     }
@@ -558,6 +581,14 @@ impl Usage for Sqlite {
         self.readers.ask(move |conn| usage::spent_on(conn, day, &spender)).await
     }
 
+    async fn report_counts(&self, me: ReplicaId, counts: Vec<LiveCount>) -> Result<()> {
+        self.writer.run(move |conn| counts::report(conn, me, &counts)).await
+    }
+
+    async fn counts_of_others(&self, me: ReplicaId, minute: i64) -> Result<Vec<LiveCount>> {
+        self.readers.ask(move |conn| counts::of_others(conn, me, minute)).await
+    }
+
     async fn stored_bytes(&self, user: UserId) -> Result<u64> {
         self.readers.ask(move |conn| usage::stored_bytes(conn, user)).await
     }
@@ -607,6 +638,10 @@ impl Secrets for Sqlite {
 
 #[async_trait::async_trait]
 impl Upkeep for Sqlite {
+    async fn take_upkeep(&self, task: &'static str, every: Duration) -> Result<bool> {
+        self.writer.run(move |conn| upkeep::take(conn, task, every, Timestamp::now())).await
+    }
+
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
         self.in_steps(sessions::FORGOTTEN_AT_ONCE, move |conn| sessions::forget_keys(conn, before))
             .await

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
@@ -22,8 +23,9 @@ use jiff::Timestamp;
 
 use crate::{
     Arrival, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Edge, Entry, Export, Family, Hit,
-    Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page, ReplicaLease,
-    Result, Session, SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories, User, UserKey,
+    LiveCount, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page,
+    ReplicaLease, Result, Session, SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories,
+    User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -66,6 +68,10 @@ pub trait Sessions: Send + Sync {
 /// Replicas, and the leases that they hold on sessions.
 #[async_trait::async_trait]
 pub trait Leases: Send + Sync {
+    /// Whether several replicas may use this store at a time. Where not, a gateway is alone, and need not
+    /// look for what others have changed.
+    fn is_shared(&self) -> bool;
+
     /// Registers a replica: it may commit from now on, as long as it is not declared dead.
     async fn register(&self, me: ReplicaId) -> Result<()>;
 
@@ -150,7 +156,12 @@ pub trait Approvals: Send + Sync {
     /// The definitions of servers' tools that were seen first, or accepted last, by tool.
     async fn tool_pins(&self) -> Result<Vec<ToolPin>>;
 
-    /// Pins these definitions, in place of earlier ones of the same tools.
+    /// Pins the definitions of tools that have none. Returns those that count for these tools now: where
+    /// another replica was faster, its own.
+    async fn pin_new_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<Vec<ToolPin>>;
+
+    /// Pins these definitions, in place of earlier ones of the same tools. Counts in
+    /// [`Users::access_revision`].
     async fn pin_tools(&self, pins: Vec<ToolPin>, at: Timestamp) -> Result<()>;
 }
 
@@ -243,6 +254,11 @@ pub trait Memories: Send + Sync {
 /// Users, their keys, and sessions that they share.
 #[async_trait::async_trait]
 pub trait Users: Send + Sync {
+    /// The number of changes of what gateways keep in memory: users, keys, shares, tokens of sessions,
+    /// secrets, and definitions of tools. Each change counts in its own transaction, so that whoever reads
+    /// a number sees all changes up to it.
+    async fn access_revision(&self) -> Result<u64>;
+
     async fn add_user(&self, user: User) -> Result<()>;
 
     /// All users, the owner first.
@@ -305,6 +321,13 @@ pub trait Usage: Send + Sync {
     /// What a user and one of its keys have used on a day, without what [`Usage::spend`] still holds.
     async fn spent_on(&self, day: Day, spender: Spender) -> Result<SpentToday>;
 
+    /// Stores what a replica counts now, in place of what it reported of the same users and keys before.
+    async fn report_counts(&self, me: ReplicaId, counts: Vec<LiveCount>) -> Result<()>;
+
+    /// What other replicas that are not dead have reported: turns that run, and the requests of that
+    /// minute and later ones.
+    async fn counts_of_others(&self, me: ReplicaId, minute: i64) -> Result<Vec<LiveCount>>;
+
     /// The bytes that the sessions of a user hold: their messages, and the blobs these refer to.
     async fn stored_bytes(&self, user: UserId) -> Result<u64>;
 
@@ -349,6 +372,10 @@ pub trait Secrets: Send + Sync {
 /// Periodic maintenance, health and shutdown.
 #[async_trait::async_trait]
 pub trait Upkeep: Send + Sync {
+    /// Whether it is the caller's turn to do a periodic task: true for one replica in that time, by the
+    /// clock of the database. Advisory: two replicas may still do it at once if one of them is late.
+    async fn take_upkeep(&self, task: &'static str, every: Duration) -> Result<bool>;
+
     /// Deletes idempotency keys older than `before`. Returns their number.
     async fn forget_keys(&self, before: Timestamp) -> Result<u64>;
 

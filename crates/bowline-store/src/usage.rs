@@ -20,3 +20,28 @@ pub struct DayOfUse {
     pub key: Option<CredentialId>,
     pub spent: Spent,
 }
+
+/// Whose requests and running turns are counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Counted {
+    User(UserId),
+    Key(CredentialId),
+}
+
+/// What one replica counts of a user or key, for the limits that are not by day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveCount {
+    pub of: Counted,
+    /// The number of the minute of the clock that the requests were counted in.
+    pub minute: i64,
+    pub requests: u64,
+    /// Turns that run.
+    pub turns: u64,
+}
+
+impl LiveCount {
+    /// Whether there is nothing to be counted.
+    pub(crate) fn is_none(&self) -> bool {
+        self.requests == 0 && self.turns == 0
+    }
+}

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bowline_sbp::access::{CredentialId, Share};
 use bowline_sbp::approval::Approval;
@@ -21,10 +22,10 @@ use bowline_sbp::session::{
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
     Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
-    Entry, Error, Export, Family, Hit, Leases, Log, Memories, Memory, MemoryOwner, NewExport,
-    NewFork, NewImport, NewMemory, Packed, Page, ReplicaLease, Result, Roaming, Search, Secrets,
-    Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories,
-    Upkeep, Usage, User, UserKey, Users,
+    Entry, Error, Export, Family, Hit, Leases, LiveCount, Log, Memories, Memory, MemoryOwner,
+    NewExport, NewFork, NewImport, NewMemory, Packed, Page, ReplicaLease, Result, Roaming, Search,
+    Secrets, Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin,
+    TurnMemories, Upkeep, Usage, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -113,9 +114,14 @@ impl Failing {
 }
 
 macro_rules! fails_when_told {
-    ($($group:ident { $($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)* })*) => {$(
+    ($($group:ident $([$plain:ident -> $says:ty])? {
+        $($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*
+    })*) => {$(
         #[async_trait::async_trait]
         impl $group for Failing {
+            $(fn $plain(&self) -> $says {
+                self.store.$plain()
+            })?
             $(async fn $name(&self, $($arg: $kind),*) -> Result<$out> {
                 let is_it = |name: &str| name == stringify!($name);
                 self.may(is_it)?;
@@ -129,7 +135,7 @@ macro_rules! fails_when_told {
 }
 
 fails_when_told! {
-    Leases {
+    Leases [is_shared -> bool] {
         register(me: ReplicaId) -> ();
         renew(me: ReplicaId) -> bool;
         replicas() -> Vec<ReplicaLease>;
@@ -157,6 +163,7 @@ fails_when_told! {
     Approvals {
         approvals(id: SessionId) -> Vec<Approval>;
         tool_pins() -> Vec<ToolPin>;
+        pin_new_tools(pins: Vec<ToolPin>, at: Timestamp) -> Vec<ToolPin>;
         pin_tools(pins: Vec<ToolPin>, at: Timestamp) -> ();
     }
     Search {
@@ -181,6 +188,7 @@ fails_when_told! {
         forget(agent: MemoryOwner, memory: Option<MemoryId>) -> u64;
     }
     Users {
+        access_revision() -> u64;
         add_user(user: User) -> ();
         users() -> Vec<User>;
         disable_user(user: UserId, at: Option<Timestamp>) -> Option<User>;
@@ -275,6 +283,14 @@ impl Usage for Failing {
         self.store.spent_on(day, spender).await
     }
 
+    async fn report_counts(&self, me: ReplicaId, counts: Vec<LiveCount>) -> Result<()> {
+        self.store.report_counts(me, counts).await
+    }
+
+    async fn counts_of_others(&self, me: ReplicaId, minute: i64) -> Result<Vec<LiveCount>> {
+        self.store.counts_of_others(me, minute).await
+    }
+
     async fn stored_bytes(&self, user: UserId) -> Result<u64> {
         self.store.stored_bytes(user).await
     }
@@ -302,6 +318,10 @@ impl Audit for Failing {
 
 #[async_trait::async_trait]
 impl Upkeep for Failing {
+    async fn take_upkeep(&self, task: &'static str, every: Duration) -> Result<bool> {
+        self.store.take_upkeep(task, every).await
+    }
+
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
         self.store.forget_keys(before).await
     }

@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use uuid::Uuid;
 
+use super::counts;
 use super::rows::millis;
 use crate::{ReplicaLease, Result};
 
 /// The folder was just locked: deletes the replicas and attachments of earlier processes.
 pub(super) fn take_folder(tx: &Transaction<'_>, at: Timestamp) -> rusqlite::Result<()> {
     tx.execute("DELETE FROM replicas", [])?;
+    tx.execute("DELETE FROM replica_counts", [])?;
     tx.execute(
         "UPDATE sessions SET status = CASE status WHEN 'running' THEN 'suspended' ELSE status END,
              version = version + 1, updated_at = ?1
@@ -31,7 +33,7 @@ pub(super) fn register(conn: &Connection, me: ReplicaId) -> Result<()> {
         "INSERT INTO replicas (id, dead) VALUES (?1, 0) ON CONFLICT (id) DO NOTHING",
     )?
     .execute([me.0.as_bytes()])?;
-    Ok(())
+    counts::forget_dead(conn)
 }
 
 /// Whether a replica may commit.

@@ -9,7 +9,7 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 14] = [
+const MIGRATIONS: [&str; 15] = [
     FIRST,
     TRAVEL,
     DEVICES,
@@ -24,6 +24,7 @@ const MIGRATIONS: [&str; 14] = [
     WITH_MEMORY,
     BUDGETS,
     PAIRED,
+    REPLICAS,
 ];
 /// The first version whose sessions have titles.
 const TITLED: u32 = 6;
@@ -569,6 +570,33 @@ const PAIRED: &str = "
     ALTER TABLE user_keys ADD COLUMN device BLOB;
     CREATE UNIQUE INDEX user_keys_device ON user_keys (device)
         WHERE device IS NOT NULL AND revoked_at IS NULL;
+";
+
+/// What replicas tell each other.
+const REPLICAS: &str = "
+    -- Counts changes of what gateways keep in memory (`sqlite/revision.rs`).
+    CREATE TABLE access_revision (
+        only_row    INTEGER PRIMARY KEY CHECK (only_row = 1),
+        revision    INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO access_revision VALUES (1, 0);
+
+    -- What each replica counts now, of a user or of a key; the other one is empty.
+    CREATE TABLE replica_counts (
+        replica     BLOB NOT NULL,
+        user        BLOB NOT NULL,
+        user_key    TEXT NOT NULL,
+        minute      INTEGER NOT NULL,
+        requests    INTEGER NOT NULL,
+        turns       INTEGER NOT NULL,
+        PRIMARY KEY (replica, user, user_key)
+    ) STRICT, WITHOUT ROWID;
+
+    -- When each periodic task was begun last.
+    CREATE TABLE upkeep (
+        task        TEXT PRIMARY KEY,
+        done_at     INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
 ";
 
 /// The schema version that this version writes.

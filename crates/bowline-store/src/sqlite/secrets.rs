@@ -5,6 +5,7 @@ use bowline_sbp::roaming_token::LONGEST_TTL;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::revision;
 use super::rows::millis;
 use crate::{Result, StoredSecret};
 
@@ -42,6 +43,7 @@ pub(super) fn add_signing_key(
     .execute([millis(at) - i64::from(LONGEST_TTL) * 1000])?;
     conn.prepare_cached("INSERT INTO signing_keys (secret, created_at) VALUES (?1, ?2)")?
         .execute(params![fresh, millis(at)])?;
+    revision::bump(conn)?;
     list(conn)
 }
 
@@ -75,5 +77,5 @@ pub(super) fn replace(conn: &Connection, all: &[StoredSecret]) -> Result<()> {
         };
         conn.prepare_cached(sql)?.execute(params![name, bytes])?;
     }
-    Ok(())
+    revision::bump(conn)
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::rows::{self, Key, millis, select_sessions};
-use super::{blobs, lineage, trunks, users};
+use super::{blobs, lineage, revision, trunks, users};
 use crate::{Created, Error, IdempotencyKey, NewSession, Page, Result, Session};
 
 pub(super) fn create(
@@ -68,7 +68,11 @@ pub(super) fn replace_token(
                    token_listed = 0
                WHERE id = ?1 AND token_number = ?2";
     let params = params![id.as_bytes(), before as i64, token.0, millis(at)];
-    Ok(conn.prepare_cached(sql)?.execute(params)? == 1)
+    let replaced = conn.prepare_cached(sql)?.execute(params)? == 1;
+    if replaced {
+        revision::bump(conn)?;
+    }
+    Ok(replaced)
 }
 
 pub(super) fn list(conn: &Connection, page: &Page) -> Result<Vec<Session>> {

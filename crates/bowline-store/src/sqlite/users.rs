@@ -7,6 +7,7 @@ use bowline_sbp::session::TokenHash;
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
+use super::revision;
 use super::rows::{self, Key, corrupt, millis, timestamp};
 use crate::user::{ENDED_KEYS, MOST_KEYS, MOST_USERS};
 use crate::{CredentialId, Error, Result, SharedSession, User, UserKey};
@@ -28,7 +29,7 @@ pub(super) fn add(conn: &Connection, user: &User) -> Result<()> {
             limits_text(&user.limits)?,
         ]);
     match added {
-        Ok(_) => Ok(()),
+        Ok(_) => revision::bump(conn),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
             Err(Error::NameTaken)
         }
@@ -58,6 +59,7 @@ pub(super) fn disable(
     if user != OWNER {
         conn.prepare_cached("UPDATE users SET disabled_at = ?2 WHERE id = ?1")?
             .execute(params![user.as_bytes(), at.map(millis)])?;
+        revision::bump(conn)?;
     }
     one(conn, user)
 }
@@ -113,6 +115,7 @@ pub(super) fn add_key(conn: &Connection, key: &UserKey) -> Result<Option<Credent
              ORDER BY coalesce(revoked_at, expires_at) DESC LIMIT -1 OFFSET ?2)",
     )?
     .execute(params![key.user.as_bytes(), ENDED_KEYS, now])?;
+    revision::bump(conn)?;
     Ok(replaced)
 }
 
@@ -160,6 +163,9 @@ pub(super) fn revoke(conn: &Connection, id: &CredentialId, at: Timestamp) -> Res
             "UPDATE user_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
         )?
         .execute(params![id.as_str(), millis(at)])?;
+    if revoked > 0 {
+        revision::bump(conn)?;
+    }
     Ok(revoked > 0)
 }
 
@@ -193,7 +199,7 @@ pub(super) fn share(
             .prepare_cached("DELETE FROM shares WHERE session = ?1 AND user = ?2")?
             .execute(params![key, user.as_bytes()])?,
     };
-    Ok(())
+    revision::bump(conn)
 }
 
 /// With whom a session is shared.
@@ -238,6 +244,7 @@ pub(super) fn sees(conn: &Connection, key: Key, owner: UserId, user: UserId) -> 
 pub(super) fn limit(conn: &Connection, user: UserId, limits: &OwnLimits) -> Result<Option<User>> {
     conn.prepare_cached("UPDATE users SET limits = ?2 WHERE id = ?1")?
         .execute(params![user.as_bytes(), limits_text(limits)?])?;
+    revision::bump(conn)?;
     one(conn, user)
 }
 

@@ -23,6 +23,7 @@ mod roaming;
 mod schema_3;
 mod search;
 mod sessions;
+mod sharing;
 mod sqlite;
 mod tether;
 mod titles;
