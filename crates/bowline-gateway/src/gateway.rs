@@ -9,7 +9,6 @@ use std::time::Duration;
 use bowline_bus::{Bus, BusError, Memory};
 use bowline_net::loopback::is_loopback;
 use bowline_net::{Door, DoorError, Entrance};
-use bowline_sbp::budget::Day;
 use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::session;
 use bowline_store::Store;
@@ -20,13 +19,12 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::auth::{self, Access, BadKey};
-use crate::clock;
 use crate::config::Config;
 use crate::config::mcp::BadServer;
 use crate::devices::Devices;
 use crate::engine::{Deed, Engine, Keyring};
+use crate::health::Health;
 use crate::http::guard::Guard;
-use crate::http::usage::MOST_DAYS;
 use crate::http::{App, BadOrigins};
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
@@ -35,20 +33,12 @@ use crate::secrets::{BadSecrets, Sealing};
 use crate::serve;
 use crate::session::{Bounds, LiveSessions, Workers};
 use crate::translate::{BadTranslator, Translation};
+use crate::upkeep;
 
 /// How often the metrics recorder's upkeep runs.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// How often the search index is brought up to date.
-const INDEX_EVERY: Duration = Duration::from_secs(60);
-/// How many steps at once, and the pause after them: turns come first.
-const INDEX_STEPS: u32 = 4;
-const INDEX_PAUSE: Duration = Duration::from_millis(200);
-/// How often the last uses of keys are recorded.
-const USES_EVERY: Duration = Duration::from_secs(60);
 /// What is told once after an upgrade from a version whose tools did not ask.
 const TOOLS_ASK: &str = "tools-ask";
-/// How soon what waits for the next commit is written without one.
-const SETTLE_EVERY: Duration = Duration::from_secs(1);
 /// How long an actor stays after its session became idle.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -182,17 +172,24 @@ impl Gateway {
         sessions.listen().await?;
         let recovered = sessions.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
-        tokio::spawn(forget_keys(Arc::clone(&store), memory, stop.clone()));
-        tokio::spawn(keep_index(Arc::clone(&store), stop.clone()));
+        tokio::spawn(upkeep::forget_keys(Arc::clone(&store), memory, stop.clone()));
+        tokio::spawn(upkeep::keep_index(Arc::clone(&store), stop.clone()));
         if store.take_notice(TOOLS_ASK).await? {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move { engine.tell_what_asks().await });
         }
-        tokio::spawn(settle(Arc::clone(&engine), stop.clone()));
-        tokio::spawn(forget_audit(Arc::clone(&store), config.audit.keep, stop.clone()));
+        tokio::spawn(upkeep::settle(Arc::clone(&engine), stop.clone()));
+        tokio::spawn(upkeep::forget_audit(Arc::clone(&store), config.audit.keep, stop.clone()));
         engine.audit.gateway_did(None, Deed::Start, env!("CARGO_PKG_VERSION"));
         store.settle().await?;
-        let uses = tokio::spawn(keep_uses(Arc::clone(&engine), stop.clone()));
+        let uses = tokio::spawn(upkeep::keep_uses(Arc::clone(&engine), stop.clone()));
+        if store.is_shared() {
+            tokio::spawn(upkeep::follow_others(
+                Arc::clone(&engine),
+                Arc::clone(&sessions),
+                stop.clone(),
+            ));
+        }
 
         let app = Arc::new(App {
             engine,
@@ -204,6 +201,7 @@ impl Gateway {
             stop: stop.clone(),
             surfaces: TaskTracker::new(),
             metrics: metrics_handle(),
+            health: Health::new(None),
             translation,
         });
         let router = router::router(Arc::clone(&app), guard);
@@ -295,106 +293,6 @@ async fn token_secret(sealing: &Sealing, store: &dyn Store) -> Result<[u8; 32], 
     const NAME: &str = "session-tokens";
     let stored = store.secret(NAME, sealing.seal(NAME, auth::random())).await?;
     Ok(sealing.open(NAME, &stored).ok_or(BadSecrets::Unset)?)
-}
-
-/// Deletes expired idempotency keys, bundles and approvals, once an hour.
-async fn forget_keys(store: Arc<dyn Store>, memory: jiff::SignedDuration, stop: CancellationToken) {
-    loop {
-        if let Ok(before) = clock::now().checked_sub(memory)
-            && let Err(error) = store.forget_keys(before).await
-        {
-            tracing::warn!(%error, "cannot delete old idempotency keys");
-        }
-        if let Err(error) = store.forget_bundles(clock::now()).await {
-            tracing::warn!(%error, "cannot delete expired bundles");
-        }
-        if let Ok(before) = clock::now().checked_sub(memory)
-            && let Err(error) = store.forget_approvals(before).await
-        {
-            tracing::warn!(%error, "cannot delete old approvals");
-        }
-        if let Err(error) = store.forget_days(Day::of(clock::now()).before(MOST_DAYS)).await {
-            tracing::warn!(%error, "cannot delete the usage of old days");
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(3600)) => {}
-            () = stop.cancelled() => return,
-        }
-    }
-}
-
-/// Writes what waits for the next commit, if none comes by itself.
-async fn settle(engine: Arc<Engine>, stop: CancellationToken) {
-    while !stop.is_cancelled() {
-        tokio::select! {
-            () = tokio::time::sleep(SETTLE_EVERY) => {}
-            () = stop.cancelled() => return,
-        }
-        engine.audit.flush();
-        if let Err(error) = engine.store.settle().await {
-            tracing::warn!(%error, "cannot write what was used and done");
-        }
-    }
-}
-
-/// Deletes old entries of the audit, once an hour.
-async fn forget_audit(store: Arc<dyn Store>, keep: Duration, stop: CancellationToken) {
-    let keep = jiff::SignedDuration::try_from(keep).unwrap_or(jiff::SignedDuration::MAX);
-    loop {
-        if let Ok(before) = clock::now().checked_sub(keep)
-            && let Err(error) = store.forget_audit(before).await
-        {
-            tracing::warn!(%error, "cannot delete old entries of the audit");
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(3600)) => {}
-            () = stop.cancelled() => return,
-        }
-    }
-}
-
-/// Records about once a minute when keys were used last.
-async fn keep_uses(engine: Arc<Engine>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(USES_EVERY) => {}
-            () = stop.cancelled() => {}
-        }
-        let used = engine.users.take_used();
-        if !used.is_empty()
-            && let Err(error) = engine.store.keys_used(used).await
-        {
-            tracing::warn!(%error, "cannot record when keys were used");
-        }
-        if stop.is_cancelled() {
-            return;
-        }
-    }
-}
-
-/// Indexes new messages now and then, so that a search finds little left to index, and removes the
-/// words of deleted sessions.
-async fn keep_index(store: Arc<dyn Store>, stop: CancellationToken) {
-    let mut pause = INDEX_EVERY;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return,
-        }
-        let kept = async {
-            let purged = store.purge_words(INDEX_STEPS).await?;
-            Ok::<_, bowline_store::Error>(store.index(INDEX_STEPS).await? && purged)
-        };
-        pause = match kept.await {
-            Ok(false) => INDEX_PAUSE,
-            Ok(true) => INDEX_EVERY,
-            Err(_) if stop.is_cancelled() => return,
-            Err(error) => {
-                tracing::warn!(%error, "cannot keep the search index");
-                INDEX_EVERY
-            }
-        };
-    }
 }
 
 /// Runs the recorder's upkeep periodically, which folds samples of histograms into buckets. Without

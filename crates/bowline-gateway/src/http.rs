@@ -26,6 +26,7 @@ pub(crate) mod ops;
 pub(crate) mod origins;
 mod passthrough;
 mod refused_origins;
+pub(crate) mod replicas;
 mod retries;
 pub(crate) mod roaming;
 pub(crate) mod search;
@@ -62,6 +63,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::{Credentials, hash_token};
 use crate::config::{SessionMode, WireVersion};
 use crate::engine::{Deed, Engine, Identity};
+use crate::health::Health;
 use crate::session::{Accepted, LiveSessions};
 use crate::translate::Translation;
 
@@ -79,6 +81,7 @@ pub(crate) struct App {
     /// Tasks of attached surfaces.
     pub(crate) surfaces: TaskTracker,
     pub(crate) metrics: PrometheusHandle,
+    pub(crate) health: Health,
     pub(crate) translation: Translation,
 }
 

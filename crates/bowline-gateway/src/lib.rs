@@ -10,6 +10,7 @@ pub mod config;
 pub mod devices;
 mod engine;
 mod gateway;
+mod health;
 pub mod http;
 pub mod identity_file;
 pub mod limits;
@@ -24,6 +25,7 @@ mod serve;
 mod session;
 mod socket;
 mod translate;
+mod upkeep;
 
 pub use devices::{Device, Devices};
 pub use gateway::{AtWork, Gateway, StartError};

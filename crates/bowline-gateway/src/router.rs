@@ -14,8 +14,8 @@ use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
     App, approvals, audit, blobs, completions, devices, forward, import, mcp, memory, models, ops,
-    roaming, search, session_token, sessions, shares, spec, stateful, surfaces, usage, user_keys,
-    users,
+    replicas, roaming, search, session_token, sessions, shares, spec, stateful, surfaces, usage,
+    user_keys, users,
 };
 use crate::{attach, meters};
 
@@ -78,6 +78,7 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/devices", get(devices::list))
         .route("/v1/devices/pairing", post(devices::offer))
         .route("/v1/devices/{id}", delete(devices::revoke))
+        .route("/v1/replicas", get(replicas::list))
         .route("/v1/usage", get(usage::show))
         .route("/v1/audit", get(audit::show))
         .route("/v1/mcp/servers", get(mcp::servers))

@@ -1,26 +1,32 @@
 //! Budgets of users and keys: looked up, counted, and checked before every model call.
 //!
 //! The rules are in [`bowline_sbp::budget`]. What was spent today is read from the store each time, and
-//! only for who has a limit on it: so it is right whoever wrote it. Requests of this minute and turns
-//! that run are counted by each gateway process for itself.
+//! only for who has a limit on it: so it is right whoever wrote it, but for what another replica's store
+//! still holds, a second's worth at most. Requests of this minute and turns that run are counted in memory.
+//! Replicas tell each other their counts once a second ([`Budgets::exchange`]), so that a limit can be
+//! exceeded by what others let in during that second.
 //!
 //! An answer that runs is not cut, so a budget can be exceeded by the answers that ran when it was used
 //! up.
+
+mod exchange;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowline_sbp::access::{CredentialId, CredentialKind, Role};
+use bowline_sbp::access::{CredentialKind, Role};
 use bowline_sbp::budget::{
     Budget, BudgetLimits, Day, Exceeded, LimitOf, Spender, Spent, Used, check, usd_micros,
 };
 use bowline_sbp::completion::Usage;
 use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::UserId;
-use bowline_store::IdempotencyKey;
+use bowline_store::{Counted, IdempotencyKey};
 use jiff::Timestamp;
 
+use self::exchange::OfOthers;
+pub(super) use self::exchange::Reported;
 use super::{Engine, Identity};
 use crate::auth::{Credentials, Denied};
 use crate::clock;
@@ -35,20 +41,15 @@ pub(crate) struct Budgets {
     member: BudgetLimits,
     member_key: BudgetLimits,
     minute: Mutex<Minute>,
-    running: Arc<Mutex<HashMap<Who, u64>>>,
+    running: Arc<Mutex<HashMap<Counted, u64>>>,
+    others: Mutex<OfOthers>,
 }
 
 /// The requests of one minute of the clock.
 #[derive(Debug, Default)]
 struct Minute {
     number: i64,
-    requests: HashMap<Who, u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Who {
-    User(UserId),
-    Key(CredentialId),
+    requests: HashMap<Counted, u64>,
 }
 
 /// The limits that count for a spender.
@@ -78,8 +79,8 @@ impl Limits {
 /// A turn that counts as running until this is dropped.
 #[derive(Debug)]
 struct Running {
-    who: Vec<Who>,
-    all: Arc<Mutex<HashMap<Who, u64>>>,
+    who: Vec<Counted>,
+    all: Arc<Mutex<HashMap<Counted, u64>>>,
 }
 
 impl Drop for Running {
@@ -103,6 +104,7 @@ impl Budgets {
             member_key: config.key.limits(),
             minute: Mutex::default(),
             running: Arc::default(),
+            others: Mutex::default(),
         }
     }
 
@@ -111,12 +113,14 @@ impl Budgets {
         if !limits.bound(&[Budget::Requests]) {
             return Ok(());
         }
+        let number = minute_of(now);
+        let elsewhere = |who: &Counted| locked(&self.others).requests(who, number);
+        let elsewhere = Elsewhere::of(spender, elsewhere);
         let mut minute = locked(&self.minute);
-        let number = now.as_second().div_euclid(60);
         if minute.number != number || minute.requests.len() >= MOST {
             *minute = Minute { number, requests: HashMap::new() };
         }
-        count(&mut minute.requests, limits, spender, Budget::Requests, now)?;
+        count(&mut minute.requests, &elsewhere, limits, spender, Budget::Requests, now)?;
         Ok(())
     }
 
@@ -130,27 +134,51 @@ impl Budgets {
         if !limits.bound(&[Budget::Turns]) {
             return Ok(None);
         }
-        let who = count(&mut locked(&self.running), limits, spender, Budget::Turns, now)?;
+        let elsewhere = Elsewhere::of(spender, |who| locked(&self.others).turns(who));
+        let mut running = locked(&self.running);
+        let who = count(&mut running, &elsewhere, limits, spender, Budget::Turns, now)?;
+        drop(running);
         Ok(Some(Running { who, all: Arc::clone(&self.running) }))
     }
 }
 
+/// What other replicas count of a user and its key.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    user: u64,
+    key: u64,
+}
+
+impl Elsewhere {
+    fn of(spender: &Spender, count: impl Fn(&Counted) -> u64) -> Self {
+        let key = spender.key.clone().map(Counted::Key);
+        let key = key.as_ref().map(&count).unwrap_or_default();
+        Self { user: count(&Counted::User(spender.user)), key }
+    }
+}
+
+/// The number of a minute of the clock.
+fn minute_of(now: Timestamp) -> i64 {
+    now.as_second().div_euclid(60)
+}
+
 /// Counts one more for the user and the key, if both may have it.
 fn count(
-    all: &mut HashMap<Who, u64>,
+    all: &mut HashMap<Counted, u64>,
+    elsewhere: &Elsewhere,
     limits: &Limits,
     spender: &Spender,
     budget: Budget,
     now: Timestamp,
-) -> Result<Vec<Who>, Exceeded> {
-    let used = |who: &Who| {
-        let number = all.get(who).copied().unwrap_or_default();
+) -> Result<Vec<Counted>, Exceeded> {
+    let used = |who: &Counted, elsewhere: u64| {
+        let number = all.get(who).copied().unwrap_or_default().saturating_add(elsewhere);
         Used { requests: number, turns: number, ..Used::default() }
     };
-    let user = Who::User(spender.user);
-    let key = spender.key.clone().map(Who::Key);
-    let of_key = key.as_ref().map(used).unwrap_or_default();
-    limits.check(&[budget], &used(&user), &of_key, now)?;
+    let user = Counted::User(spender.user);
+    let key = spender.key.clone().map(Counted::Key);
+    let of_key = key.as_ref().map(|key| used(key, elsewhere.key)).unwrap_or_default();
+    limits.check(&[budget], &used(&user, elsewhere.user), &of_key, now)?;
     let who: Vec<_> = std::iter::once(user).chain(key).collect();
     for who in &who {
         *all.entry(who.clone()).or_default() += 1;
@@ -321,6 +349,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowline_sbp::access::CredentialId;
     use bowline_sbp::budget::OwnLimits;
     use uuid::Uuid;
 

@@ -2,6 +2,9 @@
 //!
 //! A server can change what it says of a tool after people came to trust it. So the first definition of each
 //! tool is stored, and a tool with another one asks, until somebody accepts it.
+//!
+//! The store decides which definition was first, because a server may say different things to different
+//! replicas. What it said is kept in memory until the store's revision changes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,9 +15,16 @@ use bowline_store::{Result, Store, ToolPin};
 use crate::clock;
 use crate::mcp::Offered;
 
-/// The definitions that count, by the name that models use; none before they were read.
 #[derive(Debug, Default)]
-pub(crate) struct Pins(Mutex<Option<HashMap<String, String>>>);
+pub(crate) struct Pins(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The definitions that count, by the name that models use; none before they were read.
+    pins: Option<HashMap<String, String>>,
+    /// How often they were forgotten.
+    forgotten: u64,
+}
 
 impl Pins {
     /// Which of these tools have changed. New ones are pinned.
@@ -30,8 +40,7 @@ impl Pins {
         let (mut changes, mut new) = (HashMap::new(), Vec::new());
         for offered in tools {
             let (tool, now) = (offered.name().to_owned(), offered.pinned());
-            let before = self.known().as_ref().and_then(|known| known.get(&tool).cloned());
-            match before {
+            match self.of(&tool) {
                 Some(before) if before == now => {}
                 Some(before) => {
                     changes.insert(tool, DefinitionChange { before, now });
@@ -39,7 +48,17 @@ impl Pins {
                 None => new.push(ToolPin { tool, definition: now }),
             }
         }
-        self.pin(store, new).await?;
+        if new.is_empty() {
+            return Ok(changes);
+        }
+        let count = store.pin_new_tools(new.clone(), clock::now()).await?;
+        for (ToolPin { tool, definition: now }, first) in std::iter::zip(new, &count) {
+            if first.definition != now {
+                let before = first.definition.clone();
+                changes.insert(tool, DefinitionChange { before, now });
+            }
+        }
+        self.note(count);
         Ok(changes)
     }
 
@@ -49,31 +68,50 @@ impl Pins {
             tool: offered.name().to_owned(),
             definition: offered.pinned(),
         };
-        self.read(store).await?;
-        self.pin(store, tools.iter().map(pin).collect()).await
+        let pins: Vec<_> = tools.iter().map(pin).collect();
+        if !pins.is_empty() {
+            store.pin_tools(pins.clone(), clock::now()).await?;
+            self.note(pins);
+        }
+        Ok(())
+    }
+
+    /// Forgets what was read: another replica may have accepted something else.
+    pub(super) fn forget(&self) {
+        let mut known = self.known();
+        known.pins = None;
+        known.forgotten += 1;
     }
 
     async fn read(&self, store: &dyn Store) -> Result<()> {
-        if self.known().is_none() {
+        loop {
+            let before = match &*self.known() {
+                Known { pins: Some(_), .. } => return Ok(()),
+                Known { forgotten, .. } => *forgotten,
+            };
             let read = store.tool_pins().await?;
-            let read = read.into_iter().map(|pin| (pin.tool, pin.definition));
-            self.known().get_or_insert_with(|| read.collect());
+            let mut known = self.known();
+            // What was forgotten meanwhile may be what was read.
+            if known.forgotten == before {
+                let read = read.into_iter().map(|pin| (pin.tool, pin.definition));
+                known.pins.get_or_insert_with(|| read.collect());
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
-    async fn pin(&self, store: &dyn Store, pins: Vec<ToolPin>) -> Result<()> {
-        if pins.is_empty() {
-            return Ok(());
-        }
-        store.pin_tools(pins.clone(), clock::now()).await?;
-        let mut known = self.known();
-        let known = known.get_or_insert_default();
-        known.extend(pins.into_iter().map(|pin| (pin.tool, pin.definition)));
-        Ok(())
+    fn of(&self, tool: &str) -> Option<String> {
+        self.known().pins.as_ref()?.get(tool).cloned()
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<HashMap<String, String>>> {
+    /// Notes what counts now, if the others are known.
+    fn note(&self, pins: Vec<ToolPin>) {
+        if let Some(known) = &mut self.known().pins {
+            known.extend(pins.into_iter().map(|pin| (pin.tool, pin.definition)));
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,8 @@ use utoipa::OpenApi;
 
 use super::{
     approvals, audit, blobs, completions, devices, forward, import, mcp, memory, models, ops,
-    roaming, search, session_token, sessions, shares, spec, surfaces, usage, user_keys, users,
+    replicas, roaming, search, session_token, sessions, shares, spec, surfaces, usage, user_keys,
+    users,
 };
 
 #[derive(OpenApi)]
@@ -83,6 +84,7 @@ use super::{
         ops::metrics,
         mcp::servers,
         mcp::accept,
+        replicas::list,
         mcp::library::prompts,
         mcp::library::prompt,
         mcp::library::resources,

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::App;
 use super::error::ApiError;
 use crate::auth::Credentials;
+use crate::health::{self, Degraded};
 
 /// Is the process alive?
 #[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = Object)))]
@@ -22,24 +23,29 @@ pub(crate) async fn healthz() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Can it serve? `503` while starting, stopping, or unable to store.
+/// Can it serve? `503` while starting, stopping, or unable to store. What works worse but works is listed
+/// in `degraded`; `replica` is the id of this gateway process.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations",
     responses((status = 200, body = Object), (status = 503, body = Object)),
 )]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let replica = app.sessions.me().0;
     let not_ready = |why: &str| {
-        let body = Json(json!({ "status": "not ready", "why": why }));
+        let body = Json(json!({ "status": "not ready", "why": why, "replica": replica }));
         (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
     };
     if !app.ready.load(Ordering::Acquire) {
         return not_ready("starting or stopping");
     }
-    match app.engine.store.check().await {
-        Ok(()) if app.sessions.is_in_trouble() => not_ready("turns wait to be written"),
-        Ok(()) => Json(json!({ "status": "ready" })).into_response(),
-        Err(_) => not_ready("the database cannot be written"),
+    if !health::store_writes(&*app.engine.store).await {
+        return not_ready("the database cannot be written");
     }
+    if app.sessions.is_in_trouble() {
+        return not_ready("turns wait to be written");
+    }
+    let degraded: Vec<_> = app.health.degraded().into_iter().map(Degraded::meaning).collect();
+    Json(json!({ "status": "ready", "replica": replica, "degraded": degraded })).into_response()
 }
 
 /// Prometheus metrics. From the gateway's own machine without a key; others need the scope `admin`.
@@ -51,6 +57,7 @@ pub(crate) async fn metrics(
     if !app.engine.access.shows_metrics_to(&credentials) {
         app.engine.allow(&credentials, Action::Operate).await?;
     }
+    app.health.measure();
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     Ok((kind, app.metrics.render()))
 }

@@ -23,7 +23,7 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
         "/healthz" | "/readyz" | "/v1/sbp/token/{token}" | "/v1/sbp/identity" => return None,
         path if path.starts_with("/spec/") => return None,
         // Metrics are open to this machine; but whoever shows a key is asked for the scope.
-        "/metrics" | "/v1/sbp/keys/rotate" => Action::Operate,
+        "/metrics" | "/v1/sbp/keys/rotate" | "/v1/replicas" => Action::Operate,
         path if ["users", "keys", "devices"]
             .iter()
             .any(|kind| path.starts_with(&format!("/v1/{kind}"))) =>

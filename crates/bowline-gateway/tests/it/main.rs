@@ -85,6 +85,8 @@ mod roaming_races;
 mod roaming_refusals;
 mod roaming_signed;
 mod roaming_tampering;
+mod shared_access;
+mod shared_mcp;
 mod shares;
 mod stateful_paths;
 mod steering;

@@ -3,7 +3,8 @@
 //! A key is looked up by its id and compared by the hash of its secret, in constant time. A device has
 //! proved its own key before it comes here, and is looked up by the id of its credential. What was
 //! looked up is remembered for a moment: a revocation counts at once in this process, and within
-//! [`FRESH`] in others.
+//! [`FRESH`] in others. Attached surfaces there are told by
+//! [`Engine::follow_others`](crate::engine::Engine::follow_others).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -127,7 +127,7 @@ impl Engine {
 
     /// What a token refers to. Inspecting does not consume it (SBP-L3-09).
     pub(crate) async fn inspect(&self, token: &str) -> Result<TokenView, Failure> {
-        let claims = self.keys.read_expired(token)?;
+        let claims = self.keys.read_expired(&*self.store, token).await?;
         let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
         let expired = claims.exp <= clock::now().as_second();
         let consumed = export.imported.is_some();

@@ -211,7 +211,7 @@ impl Engine {
             Source::Bundle(opened) => return Ok(Checked { opened: *opened, export_id: None }),
             Source::Token(token) => token,
         };
-        let claims = self.keys.read(&token, clock::now())?;
+        let claims = self.keys.read(&*self.store, &token, clock::now()).await?;
         let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
         if once && export.imported.is_some() {
             return Err(Error::Consumed.into());
