@@ -9,7 +9,7 @@ use std::time::Duration;
 use bowline_bus::{Bus, BusError, Memory};
 use bowline_net::loopback::is_loopback;
 use bowline_net::{Door, DoorError, Entrance};
-use bowline_sbp::gateway_key::GatewayIdentity;
+use bowline_sbp::gateway_key::GatewayKey;
 use bowline_sbp::session;
 use bowline_store::Store;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -26,6 +26,7 @@ use crate::engine::{Deed, Engine, Keyring};
 use crate::health::Health;
 use crate::http::guard::Guard;
 use crate::http::{App, BadOrigins};
+use crate::identity::Signer;
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
 use crate::router;
@@ -104,7 +105,7 @@ impl Gateway {
         config: Config,
         store: Arc<dyn Store>,
         local_key: Option<&str>,
-        signer: GatewayIdentity,
+        signer: impl Into<Signer>,
     ) -> Result<Self, StartError> {
         Self::start_with(config, store, Arc::new(Memory::new()), local_key, signer).await
     }
@@ -115,7 +116,7 @@ impl Gateway {
         store: Arc<dyn Store>,
         bus: Arc<dyn Bus>,
         local_key: Option<&str>,
-        signer: GatewayIdentity,
+        signer: impl Into<Signer>,
     ) -> Result<Self, StartError> {
         let mut keys = config.auth.api_keys.clone();
         if let Some(path) = &config.auth.api_keys_file {
@@ -134,6 +135,7 @@ impl Gateway {
         if store.users().await?.len() > 1 {
             access.close();
         }
+        let signer = signer.into().identity(&sealing, &*store).await?;
         let keys = Keyring::load(sealing, &*store).await?;
         let models = Models::new(&config)?;
         let translation = Translation::new(&config.translate, &models)?;
@@ -233,6 +235,11 @@ impl Gateway {
     /// Whether it needs no API key.
     pub fn is_open(&self) -> bool {
         self.app.engine.access.is_open()
+    }
+
+    /// The public key with which it signs.
+    pub fn identity(&self) -> GatewayKey {
+        self.app.engine.signer.public()
     }
 
     /// Its paired devices.

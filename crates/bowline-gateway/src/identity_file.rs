@@ -44,6 +44,11 @@ impl IdentityFileError {
 
 /// The identity of a data folder; none before the first start.
 pub fn load(folder: &Path) -> Result<Option<GatewayIdentity>, IdentityFileError> {
+    Ok(load_seed(folder)?.map(|seed| GatewayIdentity::from_seed(&seed)))
+}
+
+/// What the identity of a data folder is made of; none before the first start.
+pub fn load_seed(folder: &Path) -> Result<Option<Zeroizing<[u8; 32]>>, IdentityFileError> {
     let path = folder.join(IDENTITY_FILE);
     match private_file::read(&path, MOST)? {
         None => Ok(None),
@@ -66,10 +71,10 @@ pub fn load_or_make(folder: &Path) -> Result<GatewayIdentity, IdentityFileError>
     load(folder)?.ok_or(IdentityFileError::Malformed { path })
 }
 
-fn parse(text: &[u8]) -> Option<GatewayIdentity> {
+fn parse(text: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
     let mut seed = Zeroizing::new([0; 32]);
     let length = URL_SAFE_NO_PAD.decode_slice(text.trim_ascii(), seed.as_mut()).ok()?;
-    (length == seed.len()).then(|| GatewayIdentity::from_seed(&seed))
+    (length == seed.len()).then_some(seed)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod engine;
 mod gateway;
 mod health;
 pub mod http;
+mod identity;
 pub mod identity_file;
 pub mod limits;
 #[cfg_attr(not(test), expect(dead_code, reason = "the store of several replicas is on its way"))]
@@ -29,4 +30,5 @@ mod upkeep;
 
 pub use devices::{Device, Devices};
 pub use gateway::{AtWork, Gateway, StartError};
+pub use identity::Signer;
 pub use translate::BadTranslator;

@@ -5,20 +5,24 @@
 //! (0600, made at the first start) or from a command's output. A database of an older version has them in
 //! plain text; they are sealed when it is opened.
 //!
+//! Replicas share one store, and so need one master secret. Without a file and a command they keep it in the
+//! store, where it protects from nothing but a later change to one of these. What is called `master-check` is
+//! sealed by the first replica: whoever cannot open it has another master secret, and is refused.
+//!
 //! A stored secret is 32 bytes in plain text, or sealed: `1`, a nonce of 12 bytes, ciphertext and tag
 //! (ChaCha20-Poly1305). Its name is authenticated with it: two of them cannot be swapped.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+mod master;
+
+use std::path::PathBuf;
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bowline_net::private_file::{self, FileError};
-use bowline_store::{Store, StoredSecret};
+use bowline_net::private_file::FileError;
+use bowline_store::{ReplicaLease, Store, StoredSecret};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
+pub use self::master::printed_by;
 use crate::config::SecretsConfig;
 
 /// The size of every secret.
@@ -26,12 +30,13 @@ const BYTES: usize = 32;
 const NONCE: usize = 12;
 /// The name that signing keys are sealed under.
 pub(crate) const SIGNING_KEY: &str = "signing-key";
+/// Zeros that the first replica has sealed: who opens them has the same master secret.
+const CHECK: &str = "master-check";
+/// The master secret itself, unsealed, of an installation without a file or command for it. Empty once there
+/// is one.
+const MASTER: &str = "master-secret";
 /// The first byte of a sealed secret.
 const FORMAT: u8 = 1;
-/// The largest file or output that can hold a master secret.
-const LARGEST: u64 = 1024;
-/// How long `secrets.command` may take.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the secrets cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +59,8 @@ pub enum BadSecrets {
     Command(String),
     #[error("both secrets.file and secrets.command are set")]
     Both,
+    #[error("the master secret cannot be replaced while other replicas use it ({0} of them run)")]
+    InUse(usize),
     #[error(transparent)]
     Store(#[from] bowline_store::Error),
 }
@@ -64,10 +71,12 @@ impl BadSecrets {
         match self {
             Self::File(error) => error.hint(),
             Self::Missing(_) | Self::Unset | Self::Other(_) => {
-                "restore it from a backup; or start once with --new-secrets: session tokens stay valid, \
-                 roaming tokens that were not used yet do not"
+                "give every replica the same one, or restore it from a backup; or start once with \
+                 --new-secrets: session tokens stay valid, roaming tokens that were not used yet do not, \
+                 and an identity in the database is replaced"
                     .into()
             }
+            Self::InUse(_) => "stop the other replicas first, then start them after this one".into(),
             Self::Malformed(_) => {
                 "make one with `head -c 32 /dev/urandom | base64 | tr '+/' '-_' | tr -d '='`".into()
             }
@@ -93,23 +102,44 @@ impl Sealing {
         config: &SecretsConfig,
         store: &dyn Store,
     ) -> Result<Self, BadSecrets> {
-        let stored = store.all_secrets().await?;
+        let (in_store, stored): (Vec<_>, Vec<_>) = store
+            .all_secrets()
+            .await?
+            .into_iter()
+            .partition(|secret| secret.name == MASTER && !secret.is_signing_key);
+        let in_store = in_store.into_iter().next().map(|secret| secret.bytes);
         let any_sealed = stored.iter().any(|secret| is_sealed(&secret.bytes));
         let (master, from) = match (&config.file, config.command.as_slice()) {
             (Some(_), [_, ..]) => return Err(BadSecrets::Both),
             (Some(path), _) => {
-                (Some(of_file(path, any_sealed && !config.renew)?), path.display().to_string())
+                let is_needed = any_sealed && !config.renew;
+                let is_needed = is_needed && in_store.as_ref().is_none_or(Vec::is_empty);
+                (Some(master::of_file(path, is_needed)?), path.display().to_string())
+            }
+            (None, []) if config.keep_in_store => {
+                let is_needed = any_sealed && !config.renew;
+                let master = shared_master(store, in_store.as_deref(), is_needed).await?;
+                (Some(master), "the database".to_owned())
             }
             (None, []) => (None, String::new()),
-            (None, command) => (Some(of_command(command).await?), "secrets.command".to_owned()),
+            (None, command) => {
+                (Some(master::of_command(command).await?), "secrets.command".to_owned())
+            }
         };
         let sealing = Self(master.map(key));
         if sealing.0.is_none() && any_sealed && !config.renew {
             return Err(BadSecrets::Unset);
         }
+        // What the store held until now, if a file or command takes its place.
+        let replaced = in_store
+            .filter(|_| !config.keep_in_store || config.is_set())
+            .and_then(|bytes| <[u8; BYTES]>::try_from(bytes).ok());
+        let earlier = Self(replaced.map(key));
         let mut changed = Vec::new();
         for mut secret in stored {
-            let opened = match sealing.open(sealed_as(&secret), &secret.bytes) {
+            let name = sealed_as(&secret);
+            let opened = sealing.open(name, &secret.bytes);
+            let opened = match opened.or_else(|| earlier.open(name, &secret.bytes)) {
                 None if config.renew => crate::auth::random(),
                 None => return Err(BadSecrets::Other(from)),
                 Some(opened) => opened,
@@ -119,8 +149,23 @@ impl Sealing {
                 changed.push(secret);
             }
         }
+        if replaced.is_some() {
+            changed.push(shared(Vec::new()));
+        }
         if !changed.is_empty() {
+            refuse_beside_others(store).await?;
             store.replace_secrets(changed).await?;
+        }
+        if sealing.0.is_some() {
+            let check = store.secret(CHECK, sealing.seal(CHECK, [0; BYTES])).await?;
+            sealing.open(CHECK, &check).ok_or(BadSecrets::Other(from))?;
+        }
+        if config.keep_in_store && !config.is_set() {
+            tracing::warn!(
+                "the master secret is in the database, so who steals a copy of it can make tokens and \
+                 sign in this gateway's name; set secrets.file or secrets.command to the same secret \
+                 for every replica"
+            );
         }
         Ok(sealing)
     }
@@ -159,6 +204,45 @@ impl Sealing {
     }
 }
 
+/// The master secret that the store holds; one that is made now, if it never held one. `is_needed`: there
+/// are secrets that a new one would not open.
+async fn shared_master(
+    store: &dyn Store,
+    in_store: Option<&[u8]>,
+    is_needed: bool,
+) -> Result<[u8; BYTES], BadSecrets> {
+    let fresh: [u8; BYTES] = crate::auth::random();
+    let found = match in_store {
+        // It was replaced by a file or command, which is not set here.
+        Some([]) | None if is_needed => return Err(BadSecrets::Unset),
+        Some([]) => {
+            refuse_beside_others(store).await?;
+            store.replace_secrets(vec![shared(fresh.to_vec())]).await?;
+            return Ok(fresh);
+        }
+        Some(found) => found.to_vec(),
+        // Of several replicas that start at once, one makes it.
+        None => store.secret(MASTER, fresh.to_vec()).await?,
+    };
+    found.try_into().map_err(|_| BadSecrets::Malformed("the database".into()))
+}
+
+/// The master secret as a row of the store.
+fn shared(bytes: Vec<u8>) -> StoredSecret {
+    StoredSecret { name: MASTER.to_owned(), is_signing_key: false, bytes }
+}
+
+/// Replicas that run have the secrets in memory, and would go on with what nobody else can open.
+async fn refuse_beside_others(store: &dyn Store) -> Result<(), BadSecrets> {
+    let replicas = store.replicas().await?;
+    // A lease without an end is that of a folder, which has one process.
+    let runs = |replica: &&ReplicaLease| replica.expires_at.is_some() && !replica.has_expired;
+    match replicas.iter().filter(runs).count() {
+        0 => Ok(()),
+        others => Err(BadSecrets::InUse(others)),
+    }
+}
+
 /// The name that is authenticated with a secret. Signing keys share one: which number one gets is known
 /// only when it is stored.
 fn sealed_as(secret: &StoredSecret) -> &str {
@@ -175,44 +259,6 @@ fn key(master: [u8; BYTES]) -> LessSafeKey {
     mac.update(b"bowline stored secrets 1");
     let key = UnboundKey::new(&CHACHA20_POLY1305, &mac.finalize().into_bytes());
     LessSafeKey::new(key.expect("the digest has the key's size"))
-}
-
-fn of_file(path: &Path, needed: bool) -> Result<[u8; BYTES], BadSecrets> {
-    if let Some(text) = private_file::read(path, LARGEST)? {
-        return parse(&text, &path.display().to_string());
-    }
-    // A new one would not open what is sealed with the one that is missing.
-    if needed {
-        return Err(BadSecrets::Missing(path.to_owned()));
-    }
-    let fresh: [u8; BYTES] = crate::auth::random();
-    let text = format!("{}\n", URL_SAFE_NO_PAD.encode(fresh));
-    if private_file::create(path, text.as_bytes())? {
-        return Ok(fresh);
-    }
-    let text = private_file::read(path, LARGEST)?;
-    let text = text.ok_or_else(|| BadSecrets::Missing(path.to_owned()))?;
-    parse(&text, &path.display().to_string())
-}
-
-async fn of_command(command: &[String]) -> Result<[u8; BYTES], BadSecrets> {
-    let failed = |why: String| BadSecrets::Command(why);
-    let (program, args) = command.split_first().ok_or_else(|| failed("it is empty".into()))?;
-    let mut child = tokio::process::Command::new(program);
-    child.args(args).stdin(std::process::Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(COMMAND_TIMEOUT, child.output()).await;
-    let late = format!("it did not end within {} s", COMMAND_TIMEOUT.as_secs());
-    let output = output.map_err(|_| failed(late))?.map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(output.status.to_string()));
-    }
-    parse(&output.stdout, "the output of secrets.command")
-}
-
-fn parse(text: &[u8], from: &str) -> Result<[u8; BYTES], BadSecrets> {
-    let decoded = URL_SAFE_NO_PAD.decode(text.trim_ascii());
-    let bytes = decoded.ok().and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| BadSecrets::Malformed(from.to_owned()))
 }
 
 #[cfg(test)]
@@ -235,29 +281,5 @@ mod tests {
         }
         assert_ne!(one.seal("a", [7; 32]), sealed, "a nonce is used once");
         assert_eq!(one.open("a", &[7; 32]), Some([7; 32]), "what an older version stored");
-    }
-
-    #[tokio::test]
-    async fn a_command_prints_the_secret() {
-        let text = URL_SAFE_NO_PAD.encode([9; 32]);
-        let echo = |text: &str| vec!["echo".to_owned(), text.to_owned()];
-        assert_eq!(of_command(&echo(&text)).await, Ok([9; 32]));
-        assert!(matches!(of_command(&echo("short")).await, Err(BadSecrets::Malformed(_))));
-        let fails = of_command(&["false".to_owned()]).await.unwrap_err();
-        assert!(fails.to_string().contains("exit status: 1"), "{fails}");
-        let missing = of_command(&["/no/such/program".to_owned()]).await;
-        assert!(matches!(missing, Err(BadSecrets::Command(_))));
-    }
-
-    #[test]
-    fn a_file_is_made_once_and_not_where_it_is_needed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secrets.key");
-        assert_eq!(of_file(&path, true), Err(BadSecrets::Missing(path.clone())));
-        let made = of_file(&path, false).unwrap();
-        assert_eq!(of_file(&path, true), Ok(made));
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -87,6 +87,7 @@ mod roaming_signed;
 mod roaming_tampering;
 mod shared_access;
 mod shared_mcp;
+mod shared_secrets;
 mod shares;
 mod stateful_paths;
 mod steering;
