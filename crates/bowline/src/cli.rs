@@ -9,6 +9,7 @@ pub(crate) mod mcp;
 pub(crate) mod relay;
 pub(crate) mod relay_ends;
 pub(crate) mod roaming;
+pub(crate) mod store;
 pub(crate) mod tls;
 pub(crate) mod usage;
 pub(crate) mod users;
@@ -170,6 +171,8 @@ pub(crate) struct SettingArgs {
     /// The data folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: store::StoreFlags,
     /// Where to listen: HOST:PORT, localhost:PORT, or :PORT for every address of this machine
     #[arg(long, value_name = "ADDR", value_parser = bowline_net::listen::parse)]
     pub(crate) listen: Option<SocketAddr>,
@@ -202,7 +205,9 @@ pub(crate) enum GatewayCommand {
     #[command(after_help = "\
 Examples:
   bowline gateway run --listen 127.0.0.1:8080 --data /var/lib/bowline
-  bowline gateway run --upstream http://localhost:11434/v1 --json")]
+  bowline gateway run --upstream http://localhost:11434/v1 --json
+  bowline gateway run --store postgres://bowline@db.example/bowline --bus redis://cache.example
+  BOWLINE_STORE_URL=postgres://bowline:PASSWORD@db.example/bowline bowline gateway run")]
     Run(ServeArgs),
 }
 

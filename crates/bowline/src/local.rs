@@ -27,6 +27,9 @@ pub(crate) struct Running {
     #[serde(default)]
     pub(crate) upstreams: Vec<(String, String)>,
     pub(crate) pid: u32,
+    /// The public key with which it signs. Unknown of a gateway of an older version.
+    #[serde(default)]
+    pub(crate) identity: Option<String>,
 }
 
 /// The file of the data folder's API key.

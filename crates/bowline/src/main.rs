@@ -18,6 +18,7 @@ mod settings;
 mod shell;
 mod signals;
 mod spelling;
+mod storage;
 mod terminal;
 mod via;
 

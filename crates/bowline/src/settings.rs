@@ -13,6 +13,7 @@ mod mistake;
 mod origin;
 mod secret;
 mod servers;
+mod store;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use self::flags::Flag;
 use self::layers::Layers;
 use self::origin::Origin;
 pub(crate) use self::servers::{ControlSettings, DaemonSettings, RelayServerSettings};
+pub(crate) use self::store::{BusSettings, BusUrl, StoreSettings, StoreUrl};
 use crate::cli::SettingArgs;
 use crate::failure::Failure;
 use crate::paths;
@@ -36,6 +38,8 @@ use crate::paths;
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
+    pub(crate) store: StoreSettings,
+    pub(crate) bus: BusSettings,
     pub(crate) log: LogSettings,
     pub(crate) relay: RelaySettings,
     pub(crate) relay_server: RelayServerSettings,
@@ -241,6 +245,47 @@ mod tests {
         assert!(!format!("{:?}", settings.show()).contains("hunter22"));
         assert!(format!("{:?}", settings.show()).contains("env:THE_KEY"), "{shown}");
         assert!(settings.gateway.prices.contains_key("gpt-4.1*"));
+    }
+
+    #[test]
+    fn an_address_of_a_store_is_masked_and_a_wrong_one_is_named_without_it() {
+        let (_folder, args) = file("[bus]\nurl = 'rediss://:hunter22@cache:6380'\n");
+        let env = [
+            ("BOWLINE_STORE_URL", "postgres://me:hunter22@db/b"),
+            ("BOWLINE_STORE_CONNECTIONS", "3"),
+        ];
+        let settings = Settings::layered(&args, &environment(&env)).unwrap();
+        let shown = format!("{:?}", settings.show());
+        assert!(!shown.contains("hunter22") && shown.contains("postgres://me@db/b"), "{shown}");
+        assert!(shown.contains("rediss://cache:6380"), "{shown}");
+        assert_eq!(settings.store.connections, 3);
+        insta::assert_snapshot!(fails("[store]\nurl = 'postgre://me:hunter22@db/b'", &[]), @r#"
+        error: [FOLDER]/config.toml, line 2: `store.url` is wrong: it is neither `sqlite` nor an address that begins with postgres://; did you mean postgres://?
+
+        hint: for example:
+
+          [store]
+          url = "postgres://bowline@db.example/bowline"
+        "#);
+        insta::assert_snapshot!(fails("", &[("BOWLINE_BUS_URL", "redi://:hunter22@h")]), @r"
+        error: the environment variable BOWLINE_BUS_URL: `bus.url` is wrong: it is neither `postgres`, `none`, nor an address that begins with redis:// or rediss://; did you mean redis://?
+
+        hint: for example: BOWLINE_BUS_URL=redis://cache.example
+        ");
+    }
+
+    #[test]
+    fn of_two_ways_to_an_address_the_higher_layer_counts() {
+        let text = "[store]\nurl_file = '/etc/bowline/store.url'\n";
+        let (_folder, args) = file(text);
+        let env = environment(&[("BOWLINE_STORE_URL", "sqlite")]);
+        let settings = Settings::layered(&args, &env).unwrap();
+        assert_eq!((settings.store.url, settings.store.url_file), (Some(StoreUrl::Sqlite), None));
+        insta::assert_snapshot!(fails(&format!("{text}url = 'sqlite'\n"), &[]), @r"
+        error: [FOLDER]/config.toml, line 3: both `store.url` and `store.url_file` are set
+
+        hint: keep one of them
+        ");
     }
 
     /// The error of a file and of variables, with the path of the file replaced.

@@ -5,15 +5,13 @@ mod relay_link;
 mod welcome;
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_gateway::{Gateway, identity_file};
+use bowline_gateway::{Gateway, Signer, identity_file};
 use bowline_net::{descriptors, duration};
-use bowline_store::Upkeep;
-use bowline_store::sqlite::Sqlite;
 use serde_json::json;
 
 use self::first_model::FirstModel;
@@ -25,6 +23,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::local::Running;
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
+use crate::storage::Storage;
 use crate::terminal::{self, note, say, show};
 use crate::{local, logging, settings};
 
@@ -48,11 +47,7 @@ pub(crate) async fn gateway(args: ServeArgs) -> Result<ExitCode, Failure> {
 
 fn loaded(args: &ServeArgs) -> Result<Settings, Failure> {
     let mut settings = Settings::load(&args.settings)?;
-    let secrets = &mut settings.gateway.secrets;
-    secrets.renew = args.new_secrets;
-    if secrets.command.is_empty() && secrets.file.is_none() {
-        secrets.file = Some(settings.data.join(SECRETS));
-    }
+    settings.gateway.secrets.renew = args.new_secrets;
     Ok(settings)
 }
 
@@ -67,15 +62,17 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     descriptors::raise();
     logging::start(&settings.log).map_err(|why| Failure::new(why).kind(FailureKind::Usage))?;
     let data = settings.data.clone();
-    let store = Arc::new(Sqlite::open(&data)?);
+    let storage = Storage::open(&settings).await?;
+    let secrets = &mut settings.gateway.secrets;
+    secrets.keep_in_store = storage.is_shared();
+    if !secrets.keep_in_store && !secrets.is_set() {
+        secrets.file = Some(data.join(SECRETS));
+    }
     let key = local::key_or_make(&data).map_err(|error| {
         let hint = error.hint();
         Failure::new(error).hint(hint)
     })?;
-    let signer = identity_file::load_or_make(&data).map_err(|error| {
-        let hint = error.hint();
-        Failure::new(error).hint(hint)
-    })?;
+    let signer = signer(&storage, &data)?;
     let asked = FirstModel::ask(&settings);
     let first_model = terminal::waiting("asking the upstream for its models", asked).await;
     if let FirstModel::Found(model) = &first_model {
@@ -86,17 +83,23 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     let drain = settings.gateway.limits.drain;
     let signals = StopSignals::install()?;
     let origins = settings.origins();
-    let shared = Arc::<Sqlite>::clone(&store);
-    let started = Gateway::start(settings.gateway, shared, Some(&key), signer);
-    let gateway = terminal::waiting("starting; unfinished turns are recovered", started)
-        .await
-        .map_err(|error| settings::not_started(error, &origins))?;
+    let store = Arc::clone(&storage.store);
+    let started = Gateway::start(settings.gateway, store, Some(&key), signer);
+    let gateway = match terminal::waiting("starting; unfinished turns are recovered", started).await
+    {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            storage.store.close().await;
+            return Err(settings::not_started(error, &origins));
+        }
+    };
     let link = RelayLink::start(&settings.relay, &data, &gateway)?;
     let reach = match &link {
         Some(link) => Some(terminal::waiting("connecting to the relay", link.settled()).await),
         None => None,
     };
-    let ready = Ready { data, model, first_model, cert, reach };
+    let database = storage.name.clone();
+    let ready = Ready { data, database, model, first_model, cert, reach };
     ready.tell(&gateway, greeting);
     // A code belongs on a screen, not in a log.
     if greeting == Greeting::Welcome
@@ -113,14 +116,28 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     }
     // Close explicitly: other references to the store may still exist, and dropping this one would
     // not leave a clean file. After a failed flush this writes nothing.
-    store.close().await;
+    storage.store.close().await;
     local::retract(&ready.data);
     outcome
+}
+
+/// What signs for this gateway: the file of its data folder, or with a shared store what all replicas have.
+fn signer(storage: &Storage, data: &Path) -> Result<Signer, Failure> {
+    let signer = match storage.is_shared() {
+        false => identity_file::load_or_make(data).map(Signer::from),
+        true => identity_file::load_seed(data).map(Signer::Shared),
+    };
+    signer.map_err(|error| {
+        let hint = error.hint();
+        Failure::new(error).hint(hint)
+    })
 }
 
 /// What is told about a gateway that is ready.
 struct Ready {
     data: PathBuf,
+    /// Where the sessions are, if not in the data folder.
+    database: Option<String>,
     model: String,
     first_model: FirstModel,
     cert: Option<PathBuf>,
@@ -136,6 +153,7 @@ impl Ready {
             listen: Some(gateway.address()),
             upstreams: gateway.upstreams().to_vec(),
             pid: std::process::id(),
+            identity: Some(gateway.identity().to_string()),
         };
         if let Err(error) = local::announce(&self.data, &running) {
             tracing::warn!(%error, "cannot write running.json; other commands need --url");
@@ -158,13 +176,15 @@ impl Ready {
                 if let Some(said) = self.first_model.sentence() {
                     tracing::info!(model = %self.model, "{said}");
                 }
+                let database = self.database.as_deref().unwrap_or("sqlite");
                 tracing::info!(
-                    %url, data = %self.data.display(), recovered = gateway.recovered(), "ready"
+                    %url, data = %self.data.display(), database,
+                    recovered = gateway.recovered(), "ready"
                 );
             }
             Greeting::Json => say!(
                 "{}",
-                json!({ "url": url, "data": self.data, "pid": std::process::id(),
+                json!({ "url": url, "data": self.data, "database": self.database, "pid": std::process::id(),
                         "recovered_turns": gateway.recovered(), "model": self.model,
                         "relay": self.reach.as_ref().map(LinkState::to_string) })
             ),

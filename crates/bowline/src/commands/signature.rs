@@ -6,11 +6,16 @@ use bowline_sbp::gateway_key::GatewayKey;
 use serde_json::Value;
 
 use crate::cli::GatewayArgs;
-use crate::settings;
+use crate::{local, settings};
 
-/// The key of the gateway whose data folder this is; none if there is none, or it cannot be read.
+/// The key of the gateway whose data folder this is; none if there is none, or it cannot be read. One that
+/// runs says it itself: it may be that of all replicas.
 pub(super) fn own_key(args: &GatewayArgs) -> Option<GatewayKey> {
     let folder = settings::data_folder(args.data.as_deref());
+    let told = local::running(&folder).and_then(|running| running.identity);
+    if let Some(key) = told.and_then(|key| key.parse().ok()) {
+        return Some(key);
+    }
     identity_file::load(&folder).ok().flatten().map(|identity| identity.public())
 }
 

@@ -89,6 +89,8 @@ impl SettingArgs {
     pub(super) fn flags(&self) -> Vec<Flag> {
         Flags::of("")
             .path("data", "--data", self.data.as_deref())
+            .text("store.url", "--store", self.store.store.as_ref())
+            .text("bus.url", "--bus", self.store.bus.as_ref())
             .text("listen", "--listen", self.listen.as_ref())
             .tls(&self.tls)
             .text("upstream.default.url", "--upstream", self.upstream.as_ref())

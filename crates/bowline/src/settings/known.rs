@@ -5,14 +5,23 @@ use bowline_gateway::config::{Config, Price, Upstream};
 use toml::{Table, Value};
 
 use super::key::{insert, joined, leaves, split, variable};
-use super::{CA_FILE, ControlSettings, DaemonSettings, LogSettings, RelayServerSettings};
+use super::{
+    BusSettings, CA_FILE, ControlSettings, DaemonSettings, LogSettings, RelayServerSettings,
+    StoreSettings,
+};
 use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 71] = [
+const EXAMPLES: [(&str, &str); 77] = [
     (CA_FILE, r#"["/etc/bowline/ca.pem"]"#),
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
+    ("store.url", r#""postgres://bowline@db.example/bowline""#),
+    ("store.url_file", r#""/etc/bowline/store.url""#),
+    ("store.url_command", r#"["cat", "/run/secrets/store.url"]"#),
+    ("bus.url", r#""redis://cache.example""#),
+    ("bus.url_file", r#""/etc/bowline/bus.url""#),
+    ("bus.url_command", r#"["cat", "/run/secrets/bus.url"]"#),
     ("auth.api_keys", r#"["sha256:…"]"#),
     ("auth.api_keys_file", r#""/etc/bowline/keys""#),
     ("http.allowed_origins", r#"["https://app.example"]"#),
@@ -93,6 +102,8 @@ pub(super) fn defaults() -> Table {
         Value::try_from(LogSettings::default()).expect("the defaults are TOML"),
     );
     for (section, values) in [
+        ("store", Table::try_from(StoreSettings::default())),
+        ("bus", Table::try_from(BusSettings::default())),
         ("relay_server", RelayServerSettings::defaults()),
         ("control", Table::try_from(ControlSettings::default())),
         ("daemon", Table::try_from(DaemonSettings::default())),
@@ -245,7 +256,8 @@ mod tests {
     #[test]
     fn every_example_is_a_setting_that_can_be_used() {
         let known = KnownSettings::new();
-        let others = ["data", "log", "relay", "relay_server", "control", "daemon", CA_FILE];
+        let others =
+            ["data", "store", "bus", "log", "relay", "relay_server", "control", "daemon", CA_FILE];
         for (key, _) in EXAMPLES {
             let mut table = defaults();
             others.iter().for_each(|other| drop(table.remove(*other)));

@@ -10,8 +10,9 @@ use super::flags::Flag;
 use super::key::{insert, split, variable};
 use super::known::{KnownSettings, defaults};
 use super::origin::Origin;
-use super::secret::is_secret;
+use super::secret::{is_secret, reason_is_safe};
 use super::servers::{ControlSettings, DaemonSettings, RelayServerSettings};
+use super::store::{BusSettings, StoreSettings};
 use super::{CA_FILE, LogSettings, RelaySettings, Settings, file, mistake};
 use crate::failure::{Failure, FailureKind};
 use crate::paths;
@@ -115,13 +116,28 @@ impl Layers {
 
     pub(super) fn finish(self) -> Result<Settings, Failure> {
         let merged = self.merged(|_| true);
-        let Sections { data, log, relay, relay_server, control, daemon, gateway } =
-            match read(merged.clone()) {
-                Ok(read) => read,
-                Err(error) => return Err(self.blamed(&error)),
-            };
+        let read = match read(merged.clone()) {
+            Ok(read) => read,
+            Err(error) => return Err(self.blamed(&error)),
+        };
+        let Sections { data, mut store, mut bus, log, relay, .. } = read;
+        let Sections { relay_server, control, daemon, gateway, .. } = read;
         let origins = self.set.into_iter().map(|(key, (_, origin))| (key, origin)).collect();
-        Ok(Settings { data, log, relay, relay_server, control, daemon, gateway, merged, origins })
+        store.settle(&origins)?;
+        bus.settle(&origins)?;
+        Ok(Settings {
+            data,
+            store,
+            bus,
+            log,
+            relay,
+            relay_server,
+            control,
+            daemon,
+            gateway,
+            merged,
+            origins,
+        })
     }
 
     /// The defaults with those of the set values whose keys are wanted.
@@ -145,7 +161,7 @@ impl Layers {
             let alone = read(self.merged(|other| other == key));
             if without.is_ok() || alone.is_err() {
                 let why = alone.err().unwrap_or(whole);
-                let why = match is_secret(key) {
+                let why = match is_secret(key) && !reason_is_safe(key) {
                     true => "its value cannot be used".to_owned(),
                     false => mistake::sentence(parent(key), why.message()),
                 };
@@ -191,6 +207,8 @@ pub(super) fn one(
 /// What was merged, by whom it is for.
 struct Sections {
     data: PathBuf,
+    store: StoreSettings,
+    bus: BusSettings,
     log: LogSettings,
     relay: RelaySettings,
     relay_server: RelayServerSettings,
@@ -212,6 +230,8 @@ fn read(mut table: Table) -> Result<Sections, toml::de::Error> {
     };
     Ok(Sections {
         data,
+        store: Value::Table(section("store")).try_into()?,
+        bus: Value::Table(section("bus")).try_into()?,
         log: Value::Table(section("log")).try_into()?,
         relay: Value::Table(section("relay")).try_into()?,
         relay_server: RelayServerSettings::read(section("relay_server"))?,

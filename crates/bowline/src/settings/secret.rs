@@ -39,11 +39,61 @@ pub(super) fn masked(key: &str, value: Value) -> Value {
 
 fn without_password(text: &str) -> String {
     match url::Url::parse(text) {
+        // An `@` behind the host: the user or password has a character that should be escaped.
+        Ok(url) if url.path().contains('@') => hidden(text),
         Ok(mut url) if url.password().is_some() || url.query().is_some() => {
             let _ = url.set_password(None);
             url.set_query(None);
             url.to_string()
         }
-        _ => text.to_owned(),
+        Ok(_) => text.to_owned(),
+        // Such as an address with several hosts, which only its driver can read.
+        Err(_) if text.contains(['@', '?']) => hidden(text),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Only the scheme.
+fn hidden(text: &str) -> String {
+    text.split_once("://").map_or("***".to_owned(), |(scheme, _)| format!("{scheme}://***"))
+}
+
+/// Whether an address may hold a password.
+pub(super) fn has_password(text: &str) -> bool {
+    match url::Url::parse(text) {
+        Ok(url) => {
+            url.password().is_some()
+                || url.path().contains('@')
+                || url.query_pairs().any(|(name, _)| name == "password")
+        }
+        Err(_) => text.contains('@'),
+    }
+}
+
+/// Whether the reason why a value is wrong may be shown although the value may be a secret: what reads
+/// these settings never says the value.
+pub(super) fn reason_is_safe(key: &str) -> bool {
+    matches!(key, "store.url" | "bus.url")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_password_is_left() {
+        for (text, shown) in [
+            ("postgres://me:hunter22@db/b?password=hunter22", "postgres://me@db/b"),
+            ("postgres://me:hunter22@one:1,two:2/b", "postgres://***"),
+            ("postgres://me:5/hunter22@db/b", "postgres://***"),
+            ("postgres://me:x/hunter22@db/b", "postgres://***"),
+            ("rediss://:hunter22@cache:6380/1", "rediss://cache:6380/1"),
+            ("postgres://me@db/b", "postgres://me@db/b"),
+            ("host=db password=hunter22 user=me@x", "***"),
+            ("sqlite", "sqlite"),
+        ] {
+            assert_eq!(without_password(text), shown);
+            assert_eq!(has_password(text), text.contains("hunter22"), "{text}");
+        }
     }
 }

@@ -15,6 +15,8 @@ pub(super) fn findings(settings: &Settings) -> Vec<Finding> {
         Some(local.as_path()),
         config.tls.as_ref().map(|tls| tls.key.as_path()),
         config.auth.api_keys_file.as_deref(),
+        settings.store.url_file.as_deref(),
+        settings.bus.url_file.as_deref(),
     ];
     let upstreams = config.upstream.values().filter_map(|upstream| upstream.key_file.as_deref());
     let files: Vec<_> = named.into_iter().flatten().chain(upstreams).collect();
