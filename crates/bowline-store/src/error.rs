@@ -82,6 +82,28 @@ pub enum OpenError {
     NewerSchema { found: u32, known: u32 },
     #[error("{path} is not a bowline database")]
     Foreign { path: String },
+    #[error("a copy into {path} did not finish")]
+    Copying { path: String },
+    /// A database server that was asked for a connection.
+    #[error("{database}: {reason}")]
+    Server { database: String, fault: ServerFault, reason: String },
     #[error("cannot open the database: {0}")]
     Database(String),
+}
+
+/// What kind of problem there is with a database server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerFault {
+    /// Nothing answers there, or it does not take connections yet.
+    Unreachable,
+    /// The user or password is wrong.
+    Login,
+    NoDatabase,
+    /// The user may not do what is needed.
+    NoRight,
+    /// It has no connection left.
+    Full,
+    /// Its certificate is not trusted, or it has no TLS.
+    Tls,
+    Other,
 }

@@ -7,6 +7,7 @@
 
 mod about;
 mod audit;
+pub mod copy;
 mod entry;
 mod error;
 #[doc(hidden)]
@@ -38,7 +39,7 @@ pub use bowline_sbp::session::{
     Snapshot, SnapshotKind, TokenHash, Tokens,
 };
 pub use entry::Entry;
-pub use error::{Error, OpenError};
+pub use error::{Error, OpenError, ServerFault};
 pub use memory::{Memory, MemoryKind, MemoryOwner, NewMemory, TurnMemories};
 pub use pin::ToolPin;
 pub use roaming::{

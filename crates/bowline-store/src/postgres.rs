@@ -39,7 +39,7 @@ mod secrets;
 mod sessions;
 mod statements;
 mod tether;
-mod text;
+pub(crate) mod text;
 mod titles;
 mod tls;
 mod trunks;
@@ -53,8 +53,11 @@ use uuid::Uuid;
 use self::committer::Committer;
 pub use self::connect::PostgresConfig;
 use self::later::LaterWrites;
+pub(crate) use self::error::{open_error, text_of};
 pub use self::leases::Liveness;
 use self::pool::Pool;
+pub use self::schema::{Migration, migrate};
+pub(crate) use self::schema::{VERSION as SCHEMA_VERSION, schema_version};
 use crate::OpenError;
 
 /// A PostgreSQL database, used by this process and others.
@@ -72,10 +75,25 @@ pub struct Postgres {
     searching: tokio::sync::Mutex<()>,
 }
 
+/// The version of the schema in a database that can be used; none if it is empty. Changes nothing.
+pub async fn version_of(config: &PostgresConfig) -> Result<Option<u32>, OpenError> {
+    let failed = |error| open_error(config, &error);
+    let (client, _task) = config.connect().await.map_err(failed)?;
+    schema::check_server(&client).await?;
+    match schema_version(&client, config).await? {
+        Some(found) if found > SCHEMA_VERSION => {
+            Err(OpenError::NewerSchema { found, known: SCHEMA_VERSION })
+        }
+        found => Ok(found),
+    }
+}
+
 impl Postgres {
     /// Opens the database and migrates it as needed.
     pub async fn open(config: &PostgresConfig) -> Result<Self, OpenError> {
-        schema::migrate(config).await?;
+        if schema::migrate(config).await?.is_unfinished {
+            return Err(OpenError::Copying { path: config.name() });
+        }
         let pool = Pool::new(config.clone())?;
         let writer = Uuid::new_v4();
         Ok(Self {

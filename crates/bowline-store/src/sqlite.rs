@@ -37,7 +37,7 @@ mod writer;
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use self::readers::Readers;
 use self::rows::select_sessions;
+pub(crate) use self::schema::{VERSION as SCHEMA_VERSION, version as schema_version};
 use self::wal::Folding;
 pub use self::wal::incomplete_since;
 use self::writer::Writer;
@@ -115,6 +116,10 @@ impl Sqlite {
         let mut conn = connect(&path, false)?;
         schema::migrate(&mut conn, &path.display().to_string())?;
         let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
+        let copying = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'copying')";
+        if conn.query_row(copying, [], |row| row.get(0)).map_err(failed)? {
+            return Err(OpenError::Copying { path: folder.display().to_string() });
+        }
         let now = Timestamp::now();
         let tx = conn.unchecked_transaction().map_err(failed)?;
         wal::open(&tx, now, log_is_missing).map_err(failed)?;
@@ -140,6 +145,24 @@ impl Sqlite {
     }
 }
 
+/// The schema version of the database in a folder; 0 if there is none.
+pub fn version_of(folder: &Path) -> Result<u32, OpenError> {
+    let path = folder.join(FILE);
+    if !path.exists() {
+        return Ok(0);
+    }
+    schema::version(&connect(&path, true)?, &path.display().to_string())
+}
+
+/// Makes a data folder if there is none, and locks it: for a gateway whose database is elsewhere.
+pub fn own(folder: &Path) -> Result<File, OpenError> {
+    make_private_folder(folder).map_err(|error| OpenError::Folder {
+        path: folder.display().to_string(),
+        reason: error.to_string(),
+    })?;
+    lock(folder)
+}
+
 /// Locks a data folder, as a gateway does: released when the file is dropped, even by a crash.
 pub fn lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join("bowline.lock");
@@ -162,7 +185,7 @@ pub fn lock(folder: &Path) -> Result<File, OpenError> {
     }
 }
 
-fn connect(path: &PathBuf, read_only: bool) -> Result<Connection, OpenError> {
+pub(crate) fn connect(path: &Path, read_only: bool) -> Result<Connection, OpenError> {
     let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
     let access = if read_only {
         OpenFlags::SQLITE_OPEN_READ_ONLY

@@ -19,6 +19,8 @@ use crate::OpenError;
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// Connections of the pool, if the configuration does not say.
 const CONNECTIONS: usize = 8;
+/// How long a statement may take, if the configuration does not say.
+const STATEMENT: Duration = Duration::from_secs(30);
 /// The schema, if the URL does not say.
 const SCHEMA: &str = "public";
 
@@ -30,6 +32,8 @@ pub struct PostgresConfig {
     schema: String,
     /// How many connections there are at most, beside that of commits and that of the replica's lease.
     pub connections: usize,
+    /// How long the server may take for a statement.
+    pub statement_timeout: Duration,
 }
 
 impl PostgresConfig {
@@ -68,15 +72,16 @@ impl PostgresConfig {
         }
         let tls = tls::connector(check, roots.as_deref()).map_err(unusable)?;
         let schema = schema.unwrap_or_else(|| SCHEMA.to_owned());
-        Ok(Self { config, tls, schema, connections: CONNECTIONS })
+        let (connections, statement_timeout) = (CONNECTIONS, STATEMENT);
+        Ok(Self { config, tls, schema, connections, statement_timeout })
     }
 
-    pub(super) fn schema(&self) -> &str {
+    pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
 
     /// The database as a person may see it: without user and password.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(host)) => host.clone(),
             #[cfg(unix)]
@@ -85,11 +90,13 @@ impl PostgresConfig {
         };
         let port = self.config.get_ports().first().map(|port| format!(":{port}"));
         let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
-        format!("postgres://{host}{}/{database}", port.unwrap_or_default())
+        let schema = Some(&self.schema).filter(|schema| *schema != SCHEMA);
+        let schema = schema.map(|schema| format!("?schema={schema}")).unwrap_or_default();
+        format!("postgres://{host}{}/{database}{schema}", port.unwrap_or_default())
     }
 
     /// Makes a connection, and the task that drives it on this runtime.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         &self,
     ) -> Result<(Client, tokio::task::JoinHandle<()>), tokio_postgres::Error> {
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
@@ -110,13 +117,14 @@ impl PostgresConfig {
              SET default_transaction_isolation TO 'read committed';
              -- A client that was stopped within a transaction holds no lock for longer.
              SET idle_in_transaction_session_timeout TO '5s';
-             SET statement_timeout TO '30s';
+             SET statement_timeout TO '{}ms';
              SET lock_timeout TO '10s';
              SET jit TO off;
              -- What is acknowledged is on disk, and on the standby if there is a synchronous one (G4).
              SELECT set_config('synchronous_commit', 'on', false)
              WHERE current_setting('synchronous_commit') <> 'remote_apply'",
-            self.schema
+            self.schema,
+            self.statement_timeout.as_millis()
         )
     }
 }
@@ -206,7 +214,7 @@ mod tests {
     fn a_password_is_shown_nowhere() {
         let url = "postgres://me:hunter2@db.example:5433/bowline?schema=one&connect_timeout=3";
         let config = PostgresConfig::new(url).unwrap();
-        assert_eq!(config.name(), "postgres://db.example:5433/bowline");
+        assert_eq!(config.name(), "postgres://db.example:5433/bowline?schema=one");
         assert!(!format!("{config:?}").contains("hunter2"));
         for url in [
             "postgres://me:hunter2@db.example:port/bowline",

@@ -6,7 +6,8 @@
 use deadpool_postgres::PoolError;
 use tokio_postgres::error::{DbError, SqlState};
 
-use crate::Error;
+use super::connect::PostgresConfig;
+use crate::{Error, OpenError, ServerFault};
 
 /// The result of a part of a transaction.
 pub(super) type Attempt<T> = std::result::Result<T, Fault>;
@@ -134,8 +135,26 @@ pub(super) fn error_of(error: &tokio_postgres::Error) -> Error {
     }
 }
 
+/// Why no connection was made, and what that means for who configured it.
+pub(crate) fn open_error(config: &PostgresConfig, error: &tokio_postgres::Error) -> OpenError {
+    let code = error.code().map(SqlState::code);
+    let fault = match code.map(|code| (code, code.get(..2).unwrap_or_default())) {
+        Some((_, "28")) => ServerFault::Login,
+        Some(("3D000", _)) => ServerFault::NoDatabase,
+        Some(("42501", _)) => ServerFault::NoRight,
+        Some(("53300", _)) => ServerFault::Full,
+        Some(("57P03", _)) => ServerFault::Unreachable,
+        Some(_) => ServerFault::Other,
+        None if error.to_string().contains("TLS") => ServerFault::Tls,
+        // The driver needs one, and the URL has none.
+        None if error.to_string().contains("password") => ServerFault::Login,
+        None => ServerFault::Unreachable,
+    };
+    OpenError::Server { database: config.name(), fault, reason: text_of(error) }
+}
+
 /// What may be told of an error: no value, no statement.
-pub(super) fn text_of(error: &tokio_postgres::Error) -> String {
+pub(crate) fn text_of(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => text_of_server(error),
         None if error.is_closed() => "the connection to the database was closed".into(),

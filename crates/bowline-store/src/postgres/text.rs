@@ -9,7 +9,7 @@ use std::borrow::Cow;
 const ESCAPE: char = '\u{1}';
 
 /// A text as it is stored.
-pub(super) fn stored(text: &str) -> Cow<'_, str> {
+pub(crate) fn stored(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', ESCAPE]) {
         return Cow::Borrowed(text);
     }
@@ -17,7 +17,7 @@ pub(super) fn stored(text: &str) -> Cow<'_, str> {
 }
 
 /// The text that was stored.
-pub(super) fn read(stored: String) -> String {
+pub(crate) fn read(stored: String) -> String {
     if !stored.contains(ESCAPE) {
         return stored;
     }

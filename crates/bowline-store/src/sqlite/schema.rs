@@ -600,7 +600,7 @@ const REPLICAS: &str = "
 ";
 
 /// The schema version that this version writes.
-pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Migrates the database to the current schema; an error if it is newer or not ours.
 pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError> {
@@ -622,7 +622,7 @@ pub(super) fn migrate(conn: &mut Connection, path: &str) -> Result<(), OpenError
 }
 
 /// The schema version of the database, 0 if it is empty; an error if it is newer or not ours.
-pub(super) fn version(conn: &Connection, path: &str) -> Result<u32, OpenError> {
+pub(crate) fn version(conn: &Connection, path: &str) -> Result<u32, OpenError> {
     let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
     let pragma = |name: &str| -> Result<i64, OpenError> {
         conn.pragma_query_value(None, name, |row| row.get(0)).map_err(failed)

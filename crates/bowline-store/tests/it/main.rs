@@ -5,6 +5,7 @@
 mod backends;
 mod backup;
 mod blobs;
+mod copies;
 mod devices;
 mod fixture;
 mod forks;

@@ -349,7 +349,7 @@ async fn memories_are_there(store: &S) {
     }
 }
 
-fn copied() -> tempfile::TempDir {
+pub(crate) fn copied() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema-3").join(FILE);
     std::fs::copy(kept, folder.path().join(FILE)).unwrap();
