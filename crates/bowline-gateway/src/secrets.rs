@@ -70,7 +70,12 @@ impl BadSecrets {
     pub fn hint(&self) -> String {
         match self {
             Self::File(error) => error.hint(),
-            Self::Missing(_) | Self::Unset | Self::Other(_) => {
+            Self::Unset => {
+                "set secrets.file to the file that they were sealed with: of a database that was copied \
+                 from a data folder, its secrets.key; or start once with --new-secrets"
+                    .into()
+            }
+            Self::Missing(_) | Self::Other(_) => {
                 "give every replica the same one, or restore it from a backup; or start once with \
                  --new-secrets: session tokens stay valid, roaming tokens that were not used yet do not, \
                  and an identity in the database is replaced"

@@ -58,6 +58,7 @@ impl Cli {
             }
             Command::Config(ConfigArgs { command: ConfigCommand::Show { settings, .. } })
             | Command::Doctor(DoctorArgs { settings, .. }) => settings.config.as_deref(),
+            Command::Store(args) => args.config.as_deref(),
             Command::Relay(relay::RelayCommand::Run(args)) => args.config.as_deref(),
             Command::Control(args) => args.config.as_deref(),
             Command::Daemon(relay_ends::DaemonCommand::Run(args)) => args.config.as_deref(),
@@ -113,6 +114,8 @@ pub(crate) enum Command {
     Daemons(relay_ends::DaemonsCommand),
     /// Back up the data folder, also while the gateway runs; verify and restore backups
     Backup(backup::BackupArgs),
+    /// Prepare and check the gateway's database, or copy it to another, such as PostgreSQL
+    Store(store::StoreArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Check a data folder and the gateway that runs there, upstreams, key files and the relay's files

@@ -30,5 +30,6 @@ pub(crate) mod relay;
 pub(crate) mod serve;
 pub(crate) mod sessions;
 mod signature;
+pub(crate) mod store;
 pub(crate) mod usage;
 pub(crate) mod users;

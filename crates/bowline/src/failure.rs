@@ -6,7 +6,8 @@ use std::fmt::{self, Display};
 use crate::terminal;
 use bowline_gateway::StartError;
 use bowline_net::DoorError;
-use bowline_store::OpenError;
+use bowline_store::copy::CopyError;
+use bowline_store::{OpenError, ServerFault};
 
 /// An error that is printed on stderr as `error:` and `hint:`.
 #[derive(Debug)]
@@ -122,14 +123,73 @@ impl From<OpenError> for Failure {
                 "run `bowline backup restore` with the same folder again, or delete the folder"
             }
             OpenError::NewerSchema { .. } => {
-                "a newer bowline wrote it; run that version, or use another folder with --data"
+                "a newer bowline wrote it: run that version, or use another folder with --data or another \
+                 database with --store"
+            }
+            OpenError::Foreign { path } if path.contains("://") => {
+                "its schema has tables of another program: name another database, or another schema with \
+                 ?schema=NAME"
             }
             OpenError::Foreign { .. } => "choose an empty folder with --data",
+            OpenError::Copying { .. } => {
+                "run the same `bowline store copy` again: it goes on there"
+            }
+            OpenError::Server { fault, .. } => match fault {
+                ServerFault::Unreachable => {
+                    "check that the server runs and that host and port in store.url are right"
+                }
+                ServerFault::Login => {
+                    "check user and password in store.url, and pg_hba.conf of the server"
+                }
+                ServerFault::NoDatabase => {
+                    "make it with `createdb NAME`, or name another in store.url"
+                }
+                ServerFault::NoRight => {
+                    "grant the user CREATE and USAGE on the schema, or name one of its own with ?schema=NAME"
+                }
+                ServerFault::Full => {
+                    "raise max_connections of the server, or lower store.connections of each gateway"
+                }
+                ServerFault::Tls => {
+                    "check sslmode and sslrootcert in store.url: sslrootcert names the file of the \
+                     authority that signed the server's certificate"
+                }
+                ServerFault::Other => "the log of the database server may say more",
+            },
             OpenError::Database(_) => {
                 "run `bowline doctor`; if the file is damaged, restore it from a backup"
             }
         };
-        Failure::new(error).hint(hint)
+        let kind = match &error {
+            OpenError::Server { fault: ServerFault::Unreachable | ServerFault::Tls, .. } => {
+                FailureKind::Unreachable
+            }
+            OpenError::Server { fault: ServerFault::Login, .. } => FailureKind::Refused,
+            OpenError::Server { fault: ServerFault::NoDatabase, .. } => FailureKind::NotFound,
+            _ => FailureKind::Failed,
+        };
+        Failure::new(error).hint(hint).kind(kind)
+    }
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        let hint = error.hint();
+        let kind = match &error {
+            CopyError::Missing(_) => FailureKind::NotFound,
+            CopyError::Same => FailureKind::Usage,
+            CopyError::Alive { .. }
+            | CopyError::Running(_)
+            | CopyError::NotEmpty { .. }
+            | CopyError::OtherSource { .. }
+            | CopyError::OlderSchema { .. } => FailureKind::Refused,
+            _ => FailureKind::Failed,
+        };
+        match error {
+            // The reason already names its database.
+            CopyError::Open { error, .. } => Self::from(error),
+            error => Failure::new(error).hint(hint).kind(kind),
+        }
     }
 }
 

@@ -97,6 +97,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Login(args) => commands::login::run(args).await,
         Command::Daemons(args) => commands::daemons::run(args).await,
         Command::Backup(args) => commands::backup::run(args),
+        Command::Store(args) => commands::store::run(args).await,
         Command::Config(args) => commands::config::run(args),
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Approvals(args) => commands::approvals::run(args).await,

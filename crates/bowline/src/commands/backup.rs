@@ -44,17 +44,24 @@ impl From<BackupError> for Failure {
 pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, Failure> {
     match args.command {
         BackupCommand::Create { file, force, data, output } => {
-            create(&file, force, &data_folder(data)?, output)
+            let settings = settings(data)?;
+            if !settings.store.is_in_folder() {
+                return Err(Failure::new("the sessions are in PostgreSQL, not in the data folder")
+                    .hint("back the database up with pg_dump, and keep secrets.file beside it; or name \
+                           a folder that has a database: BOWLINE_STORE_URL=sqlite")
+                    .kind(FailureKind::Refused));
+            }
+            create(&file, force, &settings.data, output)
         }
         BackupCommand::Verify { file, output } => verify(&file, output),
         BackupCommand::Restore { file, data, output } => {
-            restore(&file, &data_folder(data)?, output)
+            restore(&file, &settings(data)?.data, output)
         }
     }
 }
 
-fn data_folder(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    Ok(Settings::load(&SettingArgs { data: flag, ..SettingArgs::default() })?.data)
+fn settings(data: Option<PathBuf>) -> Result<Settings, Failure> {
+    Settings::load(&SettingArgs { data, ..SettingArgs::default() })
 }
 
 fn create(file: &Path, force: bool, data: &Path, output: Output) -> Result<ExitCode, Failure> {

@@ -23,12 +23,9 @@ use crate::failure::{Failure, FailureKind};
 use crate::local::Running;
 use crate::settings::Settings;
 use crate::signals::{STOPPED_AT_ONCE, StopSignals};
-use crate::storage::Storage;
+use crate::storage::{SECRETS, Storage};
 use crate::terminal::{self, note, say, show};
 use crate::{local, logging, settings};
-
-/// The master secret of a data folder.
-const SECRETS: &str = "secrets.key";
 
 /// `up`: logs warnings only, and prints the address and what to do next.
 pub(crate) async fn up(args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -98,8 +95,8 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
         Some(link) => Some(terminal::waiting("connecting to the relay", link.settled()).await),
         None => None,
     };
-    let database = storage.name.clone();
-    let ready = Ready { data, database, model, first_model, cert, reach };
+    let (database, bus) = (storage.name.clone(), storage.bus.name());
+    let ready = Ready { data, database, bus, model, first_model, cert, reach };
     ready.tell(&gateway, greeting);
     // A code belongs on a screen, not in a log.
     if greeting == Greeting::Welcome
@@ -138,6 +135,8 @@ struct Ready {
     data: PathBuf,
     /// Where the sessions are, if not in the data folder.
     database: Option<String>,
+    /// What connects it with other replicas.
+    bus: &'static str,
     model: String,
     first_model: FirstModel,
     cert: Option<PathBuf>,
@@ -164,6 +163,7 @@ impl Ready {
                 let welcome = Welcome {
                     addresses: &addresses,
                     data: &self.data,
+                    database: self.database.as_deref().map(|name| (name, self.bus)),
                     is_open: gateway.is_open(),
                     recovered: gateway.recovered(),
                     model: &self.model,
@@ -178,13 +178,14 @@ impl Ready {
                 }
                 let database = self.database.as_deref().unwrap_or("sqlite");
                 tracing::info!(
-                    %url, data = %self.data.display(), database,
+                    %url, data = %self.data.display(), database, bus = self.bus,
                     recovered = gateway.recovered(), "ready"
                 );
             }
             Greeting::Json => say!(
                 "{}",
-                json!({ "url": url, "data": self.data, "database": self.database, "pid": std::process::id(),
+                json!({ "url": url, "data": self.data, "database": self.database,
+                        "bus": self.bus, "pid": std::process::id(),
                         "recovered_turns": gateway.recovered(), "model": self.model,
                         "relay": self.reach.as_ref().map(LinkState::to_string) })
             ),

@@ -164,6 +164,17 @@ fn nearest(scheme: &str, known: &[(&str, &'static str)]) -> Option<&'static str>
     (distance <= (length / 3).min(2)).then_some(meant)
 }
 
+impl BusUrl {
+    /// What it is, without an address.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Postgres => "postgres",
+            Self::Redis(_) => "redis",
+        }
+    }
+}
+
 impl TryFrom<String> for StoreUrl {
     type Error = BadUrl;
 
@@ -240,16 +251,16 @@ impl StoreSettings {
         Ok(())
     }
 
+    /// Whether the database is certainly the one in the data folder: no file or command says another.
+    pub(crate) fn is_in_folder(&self) -> bool {
+        let is_elsewhere = self.url_file.is_some() || !self.url_command.is_empty();
+        !is_elsewhere && !matches!(self.url, Some(StoreUrl::Postgres(_)))
+    }
+
     /// The address, read from where it is.
     pub(crate) async fn resolved(&self) -> Result<StoreUrl, Failure> {
         let given = STORE.read(self.url_file.as_deref(), &self.url_command).await?;
         Ok(given.or_else(|| self.url.clone()).unwrap_or(StoreUrl::Sqlite))
-    }
-
-    /// Whether the address says or may say something else than SQLite.
-    pub(crate) fn may_be_shared(&self) -> bool {
-        let is_elsewhere = self.url_file.is_some() || !self.url_command.is_empty();
-        is_elsewhere || matches!(self.url, Some(StoreUrl::Postgres(_)))
     }
 }
 

@@ -36,6 +36,7 @@ mod sbrp_soak;
 mod server_settings;
 mod sessions_cli;
 mod signed_cli;
+mod store_cli;
 mod terminal;
 mod tls;
 mod travel;

@@ -1,12 +1,16 @@
 //! The database, and the gateway that uses it.
 
+use bowline_store::copy::Place;
+use bowline_store::postgres::{self, PostgresConfig};
 use bowline_store::sqlite::{self, FILE, Sqlite};
 use bowline_store::{OpenError, Upkeep};
 
 use super::Finding;
 use crate::api::Api;
+use crate::failure::Failure;
 use crate::local::Running;
-use crate::settings::Settings;
+use crate::settings::{BusUrl, Settings, StoreUrl};
+use crate::storage;
 use crate::terminal::{one_line, utc};
 
 /// The most sessions that are counted.
@@ -15,6 +19,11 @@ const COUNTED: usize = 200;
 /// Does the database open, or is the gateway that uses it well?
 pub(super) async fn findings(settings: &Settings, running: Option<&Running>) -> Vec<Finding> {
     let check = "database";
+    match storage::place(settings).await {
+        Err(failure) => return vec![Finding::fail(check, failure.to_string())],
+        Ok(Place::Postgres(config)) => return on_postgres(settings, &config, running).await,
+        Ok(Place::Sqlite(_)) => {}
+    }
     if !settings.data.join(FILE).exists() {
         return vec![Finding::ok(check, "not created yet")];
     }
@@ -29,6 +38,37 @@ pub(super) async fn findings(settings: &Settings, running: Option<&Running>) -> 
         Err(error) => Finding::fail(check, error.to_string()),
     };
     vec![finding]
+}
+
+/// The database on a server, the bus beside it, and the replica of this folder, if it runs.
+async fn on_postgres(
+    settings: &Settings,
+    config: &PostgresConfig,
+    running: Option<&Running>,
+) -> Vec<Finding> {
+    let name = config.name();
+    let mut findings = vec![match postgres::version_of(config).await {
+        Ok(Some(version)) => Finding::ok("database", format!("{name}, schema version {version}")),
+        Ok(None) => {
+            Finding::ok("database", format!("{name} is empty; the first start prepares it"))
+        }
+        Err(error) => Finding::fail("database", Failure::from(error).to_string()),
+    }];
+    let bus = settings.bus.resolved(&StoreUrl::Postgres(String::new())).await;
+    findings.push(match bus {
+        Ok(BusUrl::None) => {
+            Finding::warn("bus", "none: this gateway has to be the only one with this database")
+        }
+        Ok(bus) => Finding::ok("bus", bus.name()),
+        Err(failure) => Finding::fail("bus", failure.to_string()),
+    });
+    if let Some(running) = running {
+        findings.extend(match Api::of_folder(&settings.data) {
+            Ok(api) => asked(&api, &running.url).await,
+            Err(failure) => vec![Finding::fail("gateway", failure.what())],
+        });
+    }
+    findings
 }
 
 /// What to say of a database whose write-ahead log is missing.

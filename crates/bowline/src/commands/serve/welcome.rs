@@ -72,6 +72,8 @@ fn host(served: Option<&ServedCertificate>, address: SocketAddr) -> Option<Strin
 pub(super) struct Welcome<'a> {
     pub(super) addresses: &'a Addresses,
     pub(super) data: &'a Path,
+    /// The database and the bus, if the sessions are not in the data folder.
+    pub(super) database: Option<(&'a str, &'a str)>,
     /// Whether no API key is needed.
     pub(super) is_open: bool,
     pub(super) recovered: u64,
@@ -103,6 +105,15 @@ impl Welcome<'_> {
             writeln!(to, "           {url}")?;
         }
         writeln!(to, "  data     {}", paths::short(self.data))?;
+        match self.database {
+            Some((database, "none")) => {
+                writeln!(to, "  store    {database}, for this gateway alone: there is no bus")?;
+            }
+            Some((database, bus)) => {
+                writeln!(to, "  store    {database}; the bus to other gateways is {bus}")?;
+            }
+            None => {}
+        }
         writeln!(to, "  model    {}", self.about_model)?;
         writeln!(to, "  docs     {here}/docs")?;
         if let Some(reach) = self.reach {
@@ -188,6 +199,7 @@ mod tests {
         let welcome = Welcome {
             addresses,
             data: Path::new("/srv/my data"),
+            database: None,
             is_open,
             recovered: 0,
             model: "m",
