@@ -1,7 +1,8 @@
 //! Which certificates of other servers are trusted: those of this system's store, and those of a
 //! private authority that the operator names (`--ca-file`).
 //!
-//! Apart, so that HTTP requests (`outbound`) and WebSockets (`dial`) trust the same.
+//! Apart, so that HTTP requests (`outbound`), WebSockets (`dial`) and connections to other servers
+//! ([`tls_config`]) trust the same.
 //! The list is one for the process, as the system's store is: it is added to once, before the first
 //! connection.
 
@@ -79,8 +80,8 @@ pub(crate) fn added() -> Vec<CertificateDer<'static>> {
     ADDED.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The TLS settings of connections that are not reqwest's. Made once: the system's store is read from
-/// disk, and sessions are resumed by what is kept here.
+/// The TLS settings of HTTP connections that are not reqwest's. Made once: the system's store is read
+/// from disk, and sessions are resumed by what is kept here.
 pub(crate) fn client_config() -> Result<Arc<ClientConfig>, rustls::Error> {
     static MADE: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(made) = MADE.get() {
@@ -90,18 +91,46 @@ pub(crate) fn client_config() -> Result<Arc<ClientConfig>, rustls::Error> {
     Ok(Arc::clone(MADE.get_or_init(|| made)))
 }
 
-/// TLS settings that trust this system's store and these.
+/// TLS settings for servers that do not speak HTTP. With a file, only the authorities in it are
+/// trusted; without one, what all other connections trust.
+pub fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, NoTlsConfig> {
+    let Some(file) = ca_file else { return Ok(with_system_store(added())?) };
+    let mut roots = RootCertStore::empty();
+    for certificate in read(file)? {
+        roots.add(certificate)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+/// Why there are no TLS settings.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NoTlsConfig {
+    #[error(transparent)]
+    CaFile(#[from] BadCaFile),
+    #[error("no certificate can be verified: {0}")]
+    Verifier(#[from] rustls::Error),
+}
+
+/// TLS settings for HTTP that trust this system's store and these.
 pub(crate) fn trusting(extra: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
+    let mut config = with_system_store(extra)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn with_system_store(extra: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Verifier::new_with_extra_roots(extra, Arc::clone(&provider))?;
-    let mut config = ClientConfig::builder_with_provider(provider)
+    Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
         // The verifier that reqwest has, so that both trust the same.
         .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+        .with_no_client_auth())
 }
 
 #[cfg(test)]
