@@ -8,7 +8,17 @@
 //! order, except where some are missing or repeated.
 
 mod bus;
+mod fallback;
+mod health;
+mod inbox;
 mod memory;
+mod numbering;
+mod outbox;
+mod postgres;
+mod redis;
 
+pub use self::redis::{BadRedisUrl, Redis, RedisUrl};
 pub use bus::{Bus, BusError, Health, Inbox, Lane};
+pub use fallback::{Fallback, NoFallback};
 pub use memory::Memory;
+pub use postgres::Postgres;

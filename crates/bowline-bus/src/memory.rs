@@ -9,27 +9,36 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{Bus, BusError, Health, Inbox, Lane};
 
-/// Messages that wait in one inbox; more are lost.
+/// Messages that wait in one lane of an inbox; more are lost.
 const WAITING: usize = 10_000;
 
-type Inboxes = Arc<Mutex<HashMap<ReplicaId, mpsc::Sender<(Lane, Bytes)>>>>;
+type Inboxes = HashMap<ReplicaId, Senders>;
+
+#[derive(Debug, Clone)]
+struct Senders {
+    control: mpsc::Sender<Bytes>,
+    text: mpsc::Sender<Bytes>,
+}
 
 /// Replicas of one process; used by tests, and by a gateway that is alone.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    inboxes: Inboxes,
+    inboxes: Arc<Mutex<Inboxes>>,
     health: watch::Sender<Health>,
 }
 
 #[derive(Debug)]
-struct MemoryInbox(mpsc::Receiver<(Lane, Bytes)>);
+struct MemoryInbox {
+    control: mpsc::Receiver<Bytes>,
+    text: mpsc::Receiver<Bytes>,
+}
 
 impl Memory {
     pub fn new() -> Self {
-        Self { inboxes: Inboxes::default(), health: watch::Sender::new(Health::Good) }
+        Self { inboxes: Arc::default(), health: watch::Sender::new(Health::Good) }
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<ReplicaId, mpsc::Sender<(Lane, Bytes)>>> {
+    fn locked(&self) -> MutexGuard<'_, Inboxes> {
         self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -43,17 +52,22 @@ impl Default for Memory {
 #[async_trait::async_trait]
 impl Bus for Memory {
     async fn open(&self, me: ReplicaId) -> Result<Box<dyn Inbox>, BusError> {
-        let (sender, inbox) = mpsc::channel(WAITING);
+        let (control, control_messages) = mpsc::channel(WAITING);
+        let (text, text_messages) = mpsc::channel(WAITING);
         let mut inboxes = self.locked();
-        inboxes.retain(|_, other| !other.is_closed());
-        inboxes.insert(me, sender);
-        Ok(Box::new(MemoryInbox(inbox)))
+        inboxes.retain(|_, other| !other.control.is_closed());
+        inboxes.insert(me, Senders { control, text });
+        Ok(Box::new(MemoryInbox { control: control_messages, text: text_messages }))
     }
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
         let Some(inbox) = self.locked().get(&to).cloned() else { return Ok(()) };
+        let sender = match lane {
+            Lane::Control => inbox.control,
+            Lane::Text => inbox.text,
+        };
         for message in messages {
-            if inbox.try_send((lane, message)).is_err() {
+            if sender.try_send(message).is_err() {
                 break;
             }
         }
@@ -68,11 +82,13 @@ impl Bus for Memory {
 #[async_trait::async_trait]
 impl Inbox for MemoryInbox {
     async fn next(&mut self) -> Vec<(Lane, Bytes)> {
-        let mut messages = Vec::new();
-        if self.0.recv_many(&mut messages, 256).await == 0 {
-            // Replaced by a later inbox of the same replica.
-            std::future::pending::<()>().await;
-        }
-        messages
+        let (mut control, mut text) = (Vec::new(), Vec::new());
+        // Both lanes close only together, when the inbox is replaced.
+        let (lane, messages) = tokio::select! {
+            1.. = self.control.recv_many(&mut control, 256) => (Lane::Control, control),
+            1.. = self.text.recv_many(&mut text, 256) => (Lane::Text, text),
+            else => std::future::pending().await,
+        };
+        messages.into_iter().map(|message| (lane, message)).collect()
     }
 }

@@ -3,12 +3,15 @@
 //! The URL may hold a password: it is never shown, neither by `Debug` nor in an error.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error;
@@ -95,10 +98,37 @@ impl PostgresConfig {
         format!("postgres://{host}{}/{database}{schema}", port.unwrap_or_default())
     }
 
-    /// Makes a connection, and the task that drives it on this runtime.
-    pub(crate) async fn connect(
+    /// Makes a connection that hears what is notified on the channels it listens to. The task that
+    /// drives it ends when the connection does, and drops `notified`.
+    pub async fn connect_listening(
         &self,
-    ) -> Result<(Client, tokio::task::JoinHandle<()>), tokio_postgres::Error> {
+        notified: UnboundedSender<Notification>,
+    ) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        let (client, mut connection) = self.config.connect(self.tls.clone()).await?;
+        let task = tokio::spawn(async move {
+            while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(notification)) => {
+                        // Nobody needs it any more: then the connection is about to be closed, too.
+                        let _ = notified.send(notification);
+                    }
+                    Ok(_) => {}
+                    Err(lost) => {
+                        tracing::debug!(
+                            reason = error::text_of(&lost),
+                            "a database connection ended"
+                        );
+                        return;
+                    }
+                }
+            }
+        });
+        client.batch_execute(&self.settings()).await?;
+        Ok((client, task))
+    }
+
+    /// Makes a connection, and the task that drives it on this runtime.
+    pub async fn connect(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
         let task = tokio::spawn(async move {
             if let Err(lost) = connection.await {

@@ -13,12 +13,12 @@ use tokio::sync::Mutex;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
-use super::Postgres;
 use super::backoff::Backoff;
 use super::connect::PostgresConfig;
 use super::error::error_of;
 use super::pool::Connection;
 use super::rows::{self, column, corrupt, uuid};
+use super::{Postgres, counts};
 use crate::{Error, Leases, ReplicaLease, Result};
 
 /// Extends a lease by three seconds from now.
@@ -30,6 +30,10 @@ const RENEWAL: Duration = Duration::from_secs(2);
 
 #[async_trait::async_trait]
 impl Leases for Postgres {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     async fn register(&self, me: ReplicaId) -> Result<()> {
         let register = move |c: Arc<Connection>| async move {
             c.execute(
@@ -46,9 +50,10 @@ impl Leases for Postgres {
                  WHERE dead AND expires_at < clock_timestamp() - interval '1 day'",
                 &[],
             )
-            .await
+            .await?;
+            counts::forget_dead(&c).await
         };
-        self.pool.write(register).await.map(|_| ())
+        self.pool.write(register).await
     }
 
     async fn renew(&self, me: ReplicaId) -> Result<bool> {

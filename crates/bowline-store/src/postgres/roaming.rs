@@ -54,7 +54,7 @@ impl Roaming for Postgres {
         let key = &key;
         self.pool
             .snapshot(move |db| async move {
-                let Some(known) = keys::known(&db, &key).await? else { return Ok(None) };
+                let Some(known) = sessions::known_key(&db, key).await? else { return Ok(None) };
                 let made = replayed(&db, &known).await?;
                 let edge = lineage::birth(&db, made.session.id).await?;
                 Ok(edge.map(|edge| (made, edge)))

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::Postgres;
 use super::error::Attempt;
 use super::pool::Connection;
+use super::revision;
 use super::rows::millis;
 use crate::{Result, Secrets, StoredSecret};
 
@@ -62,6 +63,7 @@ async fn add_signing_key(
     at: Timestamp,
 ) -> Attempt<Vec<StoredSecret>> {
     lock(tx).await?;
+    revision::bump(tx).await?;
     add(tx, fresh, at).await
 }
 
@@ -114,7 +116,7 @@ async fn replace(tx: &Connection, all: &[StoredSecret]) -> Attempt<()> {
         };
         tx.execute(sql, &[name, bytes]).await?;
     }
-    Ok(())
+    revision::bump(tx).await
 }
 
 /// Writes, as a readiness check: a database that only reads would answer everything else.

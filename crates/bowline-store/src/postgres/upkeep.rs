@@ -4,6 +4,7 @@
 //! do it at the same time: each passes over the rows that another one deletes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_sbp::budget::Day;
 use jiff::Timestamp;
@@ -34,6 +35,17 @@ const FORGET_APPROVALS: &str = "
 
 #[async_trait::async_trait]
 impl Upkeep for Postgres {
+    async fn take_upkeep(&self, task: &'static str, every: Duration) -> Result<bool> {
+        let sql = "INSERT INTO upkeep (task, done_at) VALUES ($1, clock_timestamp())
+                   ON CONFLICT (task) DO UPDATE SET done_at = clock_timestamp()
+                   WHERE abs(extract(epoch FROM clock_timestamp() - upkeep.done_at)) * 1000 >= $2::bigint";
+        let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
+        let take = move |tx: Arc<Connection>| async move {
+            Ok(tx.execute(sql, &[&task, &every]).await? == 1)
+        };
+        self.pool.write(take).await
+    }
+
     async fn forget_keys(&self, before: Timestamp) -> Result<u64> {
         let step =
             move |tx: Arc<Connection>| async move { forget_some(&tx, FORGET_KEYS, before).await };

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use bowline_sbp::budget::{Day, Spender, Spent};
 use bowline_sbp::id::UserId;
+use bowline_sbp::session::ReplicaId;
 use jiff::Timestamp;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::Postgres;
 use super::error::Attempt;
 use super::pool::Connection;
 use super::rows::{self, corrupt};
+use super::{Postgres, counts};
 use crate::size::whole;
-use crate::{DayOfUse, Result, SpentToday, Usage};
+use crate::{DayOfUse, LiveCount, Result, SpentToday, Usage};
 
 /// The most rows that wait to be added to.
 const MOST_ROWS: usize = 100_000;
@@ -29,6 +30,15 @@ impl Usage for Postgres {
     async fn spent_on(&self, day: Day, spender: Spender) -> Result<SpentToday> {
         let spender = &spender;
         self.pool.read(move |db| async move { spent_on(&db, day, spender).await }).await
+    }
+
+    async fn report_counts(&self, me: ReplicaId, counts: Vec<LiveCount>) -> Result<()> {
+        let all = &counts;
+        self.pool.write(move |tx| async move { counts::report(&tx, me, all).await }).await
+    }
+
+    async fn counts_of_others(&self, me: ReplicaId, minute: i64) -> Result<Vec<LiveCount>> {
+        self.pool.read(move |db| async move { counts::of_others(&db, me, minute).await }).await
     }
 
     async fn stored_bytes(&self, user: UserId) -> Result<u64> {

@@ -1,5 +1,7 @@
 //! Users, their keys, and shared sessions.
 
+use std::sync::Arc;
+
 use bowline_sbp::access::{OWNER, Role, Share};
 use bowline_sbp::budget::OwnLimits;
 use bowline_sbp::id::{SessionId, UserId};
@@ -11,6 +13,7 @@ use super::Postgres;
 use super::error::Attempt;
 use super::locks;
 use super::pool::Connection;
+use super::revision;
 use super::rows::{self, corrupt, millis};
 use super::text::stored;
 use crate::user::{ENDED_KEYS, MOST_KEYS, MOST_USERS};
@@ -18,6 +21,10 @@ use crate::{CredentialId, Error, Result, SharedSession, User, UserKey, Users};
 
 #[async_trait::async_trait]
 impl Users for Postgres {
+    async fn access_revision(&self) -> Result<u64> {
+        self.pool.read(move |db| async move { revision::read(&db).await }).await
+    }
+
     async fn add_user(&self, user: User) -> Result<()> {
         let user = &user;
         self.pool.write(move |tx| async move { add(&tx, user).await }).await
@@ -57,7 +64,14 @@ impl Users for Postgres {
 
     async fn revoke_key(&self, id: CredentialId, at: Timestamp) -> Result<bool> {
         let id = &id;
-        self.pool.write(move |tx| async move { revoke(&tx, id, at).await }).await
+        let revoke = move |tx: Arc<Connection>| async move {
+            let revoked = revoke(&tx, id, at).await?;
+            if revoked {
+                revision::bump(&tx).await?;
+            }
+            Ok(revoked)
+        };
+        self.pool.write(revoke).await
     }
 
     async fn keys_used(&self, keys: Vec<(CredentialId, Timestamp)>) -> Result<()> {
@@ -112,7 +126,7 @@ async fn add(tx: &Connection, user: &User) -> Attempt<()> {
             ],
         )
         .await?;
-    if added == 1 { Ok(()) } else { Err(Error::NameTaken.into()) }
+    if added == 1 { revision::bump(tx).await } else { Err(Error::NameTaken.into()) }
 }
 
 /// Locks a user's row until the end of the transaction.
@@ -134,6 +148,7 @@ async fn disable(tx: &Connection, user: UserId, at: Option<Timestamp>) -> Attemp
     if user != OWNER {
         let sql = "UPDATE users SET disabled_at = $2 WHERE id = $1";
         tx.execute(sql, &[&user.0, &at.map(millis)]).await?;
+        revision::bump(tx).await?;
     }
     one(tx, user).await
 }
@@ -194,6 +209,7 @@ async fn add_key(tx: &Connection, key: &UserKey) -> Attempt<Option<CredentialId>
         &[&key.user.0, &ENDED_KEYS, &now],
     )
     .await?;
+    revision::bump(tx).await?;
     Ok(replaced)
 }
 
@@ -274,7 +290,7 @@ async fn share(
             tx.execute(sql, &[&session.0, &user.0]).await?
         }
     };
-    Ok(())
+    revision::bump(tx).await
 }
 
 /// With whom a session is shared.
@@ -299,6 +315,7 @@ async fn shared_with(db: &Connection, session: SessionId, user: UserId) -> Attem
 async fn limit(tx: &Connection, user: UserId, limits: &OwnLimits) -> Attempt<Option<User>> {
     let sql = "UPDATE users SET limits = $2 WHERE id = $1";
     tx.execute(sql, &[&user.0, &limits_text(limits)?]).await?;
+    revision::bump(tx).await?;
     one(tx, user).await
 }
 
@@ -315,7 +332,11 @@ async fn replace_token(
                    token_listed = false
                WHERE id = $1 AND token_number = $2";
     let params = [&id.0 as _, &(before as i64) as _, &token.0.as_slice() as _, &millis(at) as _];
-    Ok(db.execute(sql, &params).await? == 1)
+    let replaced = db.execute(sql, &params).await? == 1;
+    if replaced {
+        revision::bump(db).await?;
+    }
+    Ok(replaced)
 }
 
 fn limits_text(limits: &OwnLimits) -> Result<String> {

@@ -5,7 +5,7 @@ use bowline_sbp::session::ReplicaId;
 use rusqlite::{Connection, params};
 
 use super::rows::corrupt;
-use super::usage::whole;
+use crate::size::whole;
 use crate::{Counted, LiveCount, Result};
 
 /// Stores what a replica counts now. Nothing is kept of those who count nothing any more.

@@ -403,3 +403,30 @@ CREATE TABLE indexed (
     log                 uuid PRIMARY KEY,
     seq                 bigint NOT NULL
 );
+
+
+-- Counts changes of what gateways keep in memory (`postgres/revision.rs`). One row: changes wait for each other,
+-- so that whoever reads a number sees all changes up to it.
+CREATE TABLE access_revision (
+    only_row            boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    revision            bigint NOT NULL
+);
+INSERT INTO access_revision (revision) VALUES (0);
+
+-- What each replica counts now, of a user or of a key; the other one is empty.
+CREATE TABLE replica_counts (
+    replica             uuid NOT NULL,
+    user_id             uuid,
+    user_key            text COLLATE "C" NOT NULL,
+    minute              bigint NOT NULL,
+    requests            bigint NOT NULL,
+    turns               bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX replica_counts_of ON replica_counts
+    (replica, user_key, coalesce(user_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'));
+
+-- When each periodic task was begun last.
+CREATE TABLE upkeep (
+    task                text COLLATE "C" PRIMARY KEY,
+    done_at             timestamptz NOT NULL
+);

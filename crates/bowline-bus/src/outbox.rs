@@ -1,0 +1,194 @@
+//! The queue of what waits to be sent in one lane, and the task that sends it.
+//!
+//! One for all servers, which differ in their [`Transport`]. One batch is under way; what gathers
+//! meanwhile is the next one. So a batch is as large as the server is slow, and no timer is needed.
+//! While the connection is lost messages are refused at once: who waits may take another way.
+//!
+//! Invariant: a send ends within [`SEND_LIMIT`], whatever the server does.
+
+use std::time::Duration;
+
+use bowline_net::backoff::{Backoff, Retry};
+use bowline_sbp::session::ReplicaId;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::BusError;
+use crate::health::Reporter;
+
+/// The longest time that a send takes.
+pub(crate) const SEND_LIMIT: Duration = Duration::from_secs(2);
+
+/// The longest time that a server takes for one batch, or for a new connection.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_millis(1500);
+
+/// The wait before a new connection.
+pub(crate) const BACKOFF: Backoff =
+    Backoff { start: Duration::from_millis(100), cap: Duration::from_secs(2) };
+
+/// Sends that wait in a queue; more wait in front of it.
+const WAITING: usize = 256;
+
+/// A batch is closed when it has as many messages or bytes.
+const BATCH_MESSAGES: usize = 512;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// How batches reach a server.
+pub(crate) trait Transport: Send + Sync + 'static {
+    type Connection: Send;
+
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, BusError>> + Send;
+
+    /// Ends when the connection is lost while nothing is sent.
+    fn lost(&self, connection: &mut Self::Connection) -> impl Future<Output = BusError> + Send;
+
+    fn write(
+        &self,
+        connection: &mut Self::Connection,
+        batch: &[Outgoing],
+    ) -> impl Future<Output = Result<(), BusError>> + Send;
+}
+
+/// Messages that wait to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) to: ReplicaId,
+    pub(crate) messages: Vec<Bytes>,
+    done: oneshot::Sender<Result<(), BusError>>,
+}
+
+/// Sends in one lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Outbox(mpsc::Sender<Outgoing>);
+
+impl Outbox {
+    /// To be called within a runtime. The task ends when all clones are dropped.
+    pub(crate) fn start<T: Transport>(transport: T, reporter: Reporter) -> Self {
+        let (sender, queue) = mpsc::channel(WAITING);
+        tokio::spawn(Sender { transport, queue, reporter }.run());
+        Self(sender)
+    }
+
+    pub(crate) async fn send(&self, to: ReplicaId, messages: Vec<Bytes>) -> Result<(), BusError> {
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let stopped = || BusError::Unreachable("its connection has ended".into());
+        let sent = async {
+            let (done, result) = oneshot::channel();
+            let waiting = self.0.send(Outgoing { to, messages, done }).await;
+            waiting.map_err(|_| stopped())?;
+            result.await.map_err(|_| stopped())?
+        };
+        timeout(SEND_LIMIT, sent).await.unwrap_or_else(|_| Err(no_answer()))
+    }
+}
+
+/// The error of a server that does not answer.
+pub(crate) fn no_answer() -> BusError {
+    BusError::Unreachable("it does not answer".into())
+}
+
+/// A random number for the jitter of a wait.
+pub(crate) fn jitter() -> u32 {
+    getrandom::u32().unwrap_or(u32::MAX)
+}
+
+struct Sender<T> {
+    transport: T,
+    queue: mpsc::Receiver<Outgoing>,
+    reporter: Reporter,
+}
+
+/// All who could send are gone.
+struct Closed;
+
+impl<T: Transport> Sender<T> {
+    async fn run(mut self) {
+        let mut retry = Retry::new(BACKOFF);
+        // Messages wait for the first attempt: a bus that was just made is not lost.
+        let mut attempt = connect(&self.transport).await;
+        loop {
+            let why = match attempt {
+                Ok(connection) => {
+                    retry.reset();
+                    self.reporter.good();
+                    match self.write_all(connection).await {
+                        Ok(why) => why,
+                        Err(Closed) => return,
+                    }
+                }
+                Err(why) => why,
+            };
+            self.reporter.bad(&why);
+            attempt = match self.refuse_until_retry(&why, retry.wait(jitter())).await {
+                Ok(attempt) => attempt,
+                Err(Closed) => return,
+            };
+        }
+    }
+
+    /// Sends until the connection is lost.
+    async fn write_all(&mut self, mut connection: T::Connection) -> Result<BusError, Closed> {
+        loop {
+            let first = tokio::select! {
+                first = self.queue.recv() => first.ok_or(Closed)?,
+                why = self.transport.lost(&mut connection) => return Ok(why),
+            };
+            let batch = self.gather(first);
+            let written = self.transport.write(&mut connection, &batch);
+            let result = timeout(ANSWER_LIMIT, written).await.unwrap_or_else(|_| Err(no_answer()));
+            for outgoing in batch {
+                let _ = outgoing.done.send(result.clone());
+            }
+            if let Err(why) = result {
+                return Ok(why);
+            }
+        }
+    }
+
+    /// The next batch: what waits already.
+    fn gather(&mut self, first: Outgoing) -> Vec<Outgoing> {
+        let mut batch = vec![first];
+        let (mut messages, mut bytes) = (0, 0);
+        loop {
+            let last = &batch[batch.len() - 1].messages;
+            messages += last.len();
+            bytes += last.iter().map(Bytes::len).sum::<usize>();
+            if messages >= BATCH_MESSAGES || bytes >= BATCH_BYTES {
+                return batch;
+            }
+            match self.queue.try_recv() {
+                Ok(next) => batch.push(next),
+                Err(_) => return batch,
+            }
+        }
+    }
+
+    /// Tries again after a wait; what is sent until then is refused.
+    async fn refuse_until_retry(
+        &mut self,
+        why: &BusError,
+        wait: Duration,
+    ) -> Result<Result<T::Connection, BusError>, Closed> {
+        let retried = async {
+            sleep(wait).await;
+            connect(&self.transport).await
+        };
+        tokio::pin!(retried);
+        loop {
+            tokio::select! {
+                biased;
+                attempt = &mut retried => return Ok(attempt),
+                outgoing = self.queue.recv() => {
+                    let _ = outgoing.ok_or(Closed)?.done.send(Err(why.clone()));
+                }
+            }
+        }
+    }
+}
+
+async fn connect<T: Transport>(transport: &T) -> Result<T::Connection, BusError> {
+    timeout(ANSWER_LIMIT, transport.connect()).await.unwrap_or_else(|_| Err(no_answer()))
+}
