@@ -466,6 +466,9 @@ impl<'a> SurfaceTask<'a> {
                     Box::pin(self.check_rights()).await
                 }
                 () = self.app.stop.cancelled() => Err(SocketEnd::Bare(Close::ServiceRestart)),
+                () = self.app.sessions.suspended() => {
+                    Err(SocketEnd::Bare(Close::ServiceRestart))
+                }
             };
             if let Err(end) = step {
                 return end;

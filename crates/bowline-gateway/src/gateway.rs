@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowline_bus::{Bus, BusError, Memory};
 use bowline_net::loopback::is_loopback;
@@ -27,6 +27,7 @@ use crate::health::Health;
 use crate::http::guard::Guard;
 use crate::http::{App, BadOrigins};
 use crate::identity::Signer;
+use crate::liveness::{self, KeepError, LocalSessions};
 use crate::mcp::Servers;
 use crate::model::{BadUpstream, Models};
 use crate::router;
@@ -68,6 +69,8 @@ pub enum StartError {
     Store(#[from] bowline_store::Error),
     #[error(transparent)]
     Bus(#[from] BusError),
+    #[error(transparent)]
+    Lease(#[from] KeepError),
 }
 
 /// What a gateway holds for its clients. All zero once every client has disconnected and every turn
@@ -168,10 +171,17 @@ impl Gateway {
             retry_window: config.limits.retry_window,
         };
         let me = session::ReplicaId(Uuid::new_v4());
+        let health = Health::new(Some(bus.health()));
         let workers: Arc<dyn Workers> = Arc::<Engine>::clone(&engine);
         let sessions =
             LiveSessions::new(me, Arc::clone(&store), workers, bounds, bus, stop.clone());
         sessions.listen().await?;
+        let begun = Instant::now();
+        store.register(me).await?;
+        let lease = CancellationToken::new();
+        let local: Arc<dyn LocalSessions> = Arc::new(Arc::clone(&sessions));
+        let gate = sessions.gate.clone();
+        liveness::keep(me, begun, Arc::clone(&store), local, gate, lease.clone()).await?;
         let recovered = sessions.recover().await?;
         let memory = jiff::SignedDuration::try_from(config.limits.key_memory).unwrap_or_default();
         tokio::spawn(upkeep::forget_keys(Arc::clone(&store), memory, stop.clone()));
@@ -203,12 +213,12 @@ impl Gateway {
             stop: stop.clone(),
             surfaces: TaskTracker::new(),
             metrics: metrics_handle(),
-            health: Health::new(None),
+            health,
             translation,
         });
         let router = router::router(Arc::clone(&app), guard);
         app.ready.store(true, Ordering::Release);
-        let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app)));
+        let task = tokio::spawn(serve::serve(door, router, Arc::clone(&app), lease));
         Ok(Self { address, is_tls, entrance, app, recovered, stop, task, uses, store, upstreams })
     }
 

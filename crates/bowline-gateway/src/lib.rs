@@ -15,7 +15,6 @@ pub mod http;
 mod identity;
 pub mod identity_file;
 pub mod limits;
-#[cfg_attr(not(test), expect(dead_code, reason = "the store of several replicas is on its way"))]
 mod liveness;
 pub mod mcp;
 mod meters;
@@ -31,4 +30,5 @@ mod upkeep;
 pub use devices::{Device, Devices};
 pub use gateway::{AtWork, Gateway, StartError};
 pub use identity::Signer;
+pub use liveness::KeepError;
 pub use translate::BadTranslator;

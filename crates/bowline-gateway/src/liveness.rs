@@ -121,7 +121,7 @@ pub(crate) async fn keep<S: Leases + ?Sized + 'static>(
 
 /// Why the lease cannot be kept.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeepError {
+pub enum KeepError {
     #[error(transparent)]
     Store(#[from] bowline_store::Error),
     #[error("cannot start the thread that renews the lease of this replica: {0}")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use bowline_net::Door;
+use tokio_util::sync::CancellationToken;
 
 use crate::http::App;
 
@@ -13,8 +14,8 @@ use crate::http::App;
 const LAST_CALL: Duration = Duration::from_secs(3);
 
 /// Serves until the stop. Then: not ready, surfaces closed with a restart code, running turns
-/// drained, responses sent.
-pub(crate) async fn serve(door: Door, router: Router, app: Arc<App>) {
+/// drained, responses sent. `lease`: cancelled when the lease need not be kept any more.
+pub(crate) async fn serve(door: Door, router: Router, app: Arc<App>, lease: CancellationToken) {
     let connections = door.serve(router, app.stop.clone()).await;
     app.ready.store(false, Ordering::Release);
     app.surfaces.close();
@@ -25,6 +26,7 @@ pub(crate) async fn serve(door: Door, router: Router, app: Arc<App>) {
         );
     }
     app.sessions.retire().await;
+    lease.cancel();
     // After the turns, which may need them.
     app.engine.mcp.stop().await;
     let last = async {

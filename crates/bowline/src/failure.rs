@@ -210,11 +210,15 @@ impl From<StartError> for Failure {
             StartError::Mcp(_) => "docs/mcp.md shows how a server is added".into(),
             StartError::Upstream(_) => "check it with `bowline config show`".into(),
             StartError::Secrets(error) => error.hint(),
-            StartError::Store(_) => "run `bowline doctor`".into(),
+            StartError::Store(_) | StartError::Lease(_) => "run `bowline doctor`".into(),
+            StartError::Bus(_) => "check bus.url, and that what it names is running".into(),
         };
         let kind = match &error {
             StartError::Door(DoorError::Plain(_)) => FailureKind::Usage,
-            StartError::Door(_) | StartError::Store(_) => FailureKind::Failed,
+            StartError::Door(_)
+            | StartError::Store(_)
+            | StartError::Lease(_)
+            | StartError::Bus(_) => FailureKind::Failed,
             _ => FailureKind::Usage,
         };
         Failure::new(error).hint(hint).kind(kind)

@@ -151,7 +151,8 @@ pub(crate) fn not_started(error: StartError, origins: &Origins) -> Failure {
         StartError::Origins(_) => "http.allowed_origins".to_owned(),
         StartError::Exposed { .. } | StartError::Door(DoorError::Plain(_)) => "listen".to_owned(),
         StartError::Secrets(_) => "secrets.".to_owned(),
-        StartError::Door(_) | StartError::Store(_) => return error.into(),
+        StartError::Bus(_) => "bus.".to_owned(),
+        StartError::Door(_) | StartError::Store(_) | StartError::Lease(_) => return error.into(),
     };
     // Of a table the first value, which is in the line below its header.
     let mut places = origins.range(key.clone()..).take_while(|(set, _)| set.starts_with(&key));

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use bowline_bus::{Bus, BusError, Fallback, Memory, NoFallback, RedisUrl};
 use bowline_store::Store;
 use bowline_store::copy::Place;
 use bowline_store::postgres::{Postgres, PostgresConfig};
@@ -22,7 +23,9 @@ pub(crate) const SECRETS: &str = "secrets.key";
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) bus: BusUrl,
+    pub(crate) bus: Arc<dyn Bus>,
+    /// What the bus is, without an address.
+    pub(crate) bus_name: &'static str,
     /// The database as a person may see it; none: in the data folder.
     pub(crate) name: Option<String>,
     /// Holds the data folder of a replica, in which there is no database to be locked.
@@ -35,7 +38,8 @@ impl Storage {
         let bus = settings.bus.resolved(&url).await?;
         let StoreUrl::Postgres(url) = url else {
             let store: Arc<dyn Store> = Arc::new(Sqlite::open(&settings.data)?);
-            return Ok(Self { store, bus, name: None, _folder: None });
+            let (bus, bus_name) = (Arc::new(Memory::new()), bus.name());
+            return Ok(Self { store, bus, bus_name, name: None, _folder: None });
         };
         let config = config(&url, &settings.store)?;
         // One replica uses a data folder: its key and its address are in there.
@@ -49,13 +53,41 @@ impl Storage {
                  would not reach the sessions that are live here"
             );
         }
-        Ok(Self { store, bus, name: Some(config.name()), _folder: Some(folder) })
+        let bus_name = bus.name();
+        // After the store, which makes the tables of an empty database.
+        let bus = open_bus(&bus, &config).await?;
+        Ok(Self { store, bus, bus_name, name: Some(config.name()), _folder: Some(folder) })
     }
 
     /// Whether other replicas may use the same database.
     pub(crate) fn is_shared(&self) -> bool {
         self.name.is_some()
     }
+}
+
+/// What Redis calls everything of ours. Ids of replicas are random, so installations may share a Redis.
+const PREFIX: &str = "bowline";
+
+async fn open_bus(bus: &BusUrl, database: &PostgresConfig) -> Result<Arc<dyn Bus>, Failure> {
+    let lost = |error: BusError| {
+        Failure::new(error).hint("check that the database is running, then try again")
+    };
+    Ok(match bus {
+        BusUrl::None => Arc::new(Memory::new()),
+        BusUrl::Postgres => Arc::new(bowline_bus::Postgres::connect(database).await.map_err(lost)?),
+        BusUrl::Redis(url) => {
+            let url = url.parse::<RedisUrl>().map_err(|error| {
+                Failure::new(format!("`bus.url` is wrong: {error}"))
+                    .hint("write it like rediss://:PASSWORD@HOST:6379/0")
+                    .kind(FailureKind::Usage)
+            })?;
+            match Fallback::connect(&url, PREFIX, database).await {
+                Ok(bus) => Arc::new(bus),
+                Err(NoFallback::Postgres(error)) => return Err(lost(error)),
+                Err(error) => return Err(Failure::new(error).kind(FailureKind::Usage)),
+            }
+        }
+    })
 }
 
 /// Where the database of the settings is.

@@ -41,6 +41,9 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     if !health::store_writes(&*app.engine.store).await {
         return not_ready("the database cannot be written");
     }
+    if !app.sessions.gate.is_open() {
+        return not_ready("the lease of this replica cannot be renewed");
+    }
     if app.sessions.is_in_trouble() {
         return not_ready("turns wait to be written");
     }

@@ -113,7 +113,10 @@ impl Driver {
             cancel: work.cancel.clone(),
             store_is_busy,
         };
+        let gate = self.sessions.gate.clone();
         tokio::spawn(async move {
+            // Whoever may have lost its lease starts nothing that another replica may have begun.
+            gate.opened().await;
             // A panic ends this turn, not the gateway.
             let ran = AssertUnwindSafe(workers.round(job)).catch_unwind().await;
             let report = ran.unwrap_or_else(|_| {

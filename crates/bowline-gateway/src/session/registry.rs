@@ -23,6 +23,7 @@ use super::live::{Live, Phase, Role};
 use super::remote::Remote;
 use super::retries::Retries;
 use super::work::Workers;
+use crate::liveness::Gate;
 
 /// Commands in one inbox; senders wait when it is full.
 const INBOX: usize = 256;
@@ -54,6 +55,9 @@ pub(crate) struct LiveSessions {
     pub(super) lingering: Arc<Semaphore>,
     pub(crate) retries: Retries,
     pub(super) stop: CancellationToken,
+    /// Closed while this replica may have lost its lease.
+    pub(crate) gate: Gate,
+    pub(super) suspended: watch::Sender<bool>,
     pub(super) remote: Remote,
     slots: Mutex<HashMap<SessionId, Slot>>,
     released: mpsc::UnboundedSender<(ReplicaId, SessionId, Fence)>,
@@ -115,6 +119,8 @@ impl LiveSessions {
             lingering: Arc::new(Semaphore::new(LINGERING)),
             retries: Retries::new(bounds.retry_window),
             stop,
+            gate: Gate::new(),
+            suspended: watch::Sender::new(false),
             remote: Remote::new(bus),
             slots: Mutex::default(),
             released,
@@ -145,9 +151,7 @@ impl LiveSessions {
     /// Starts the actors of sessions with unfinished turns of a dead replica (SBP-L2-13, G13).
     /// Returns the number of turns.
     pub(crate) async fn recover(self: &Arc<Self>) -> bowline_store::Result<u64> {
-        let me = self.me();
-        self.store.register(me).await?;
-        let left = self.store.unfinished(me).await?;
+        let left = self.store.unfinished(self.me()).await?;
         let loading = self.take_over(left.iter().map(|(id, _)| *id)).await;
         // A client that repeats its request joins a turn that is loaded.
         let loaded = async {

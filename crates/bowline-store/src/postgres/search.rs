@@ -178,12 +178,3 @@ impl Owners {
         db.query(sql, &[&trunk, &self.user.0]).await?.iter().map(titled).collect()
     }
 }
-
-/// Deletes the words of a log's entries after `after`.
-pub(super) async fn forget(
-    _: &super::pool::Connection,
-    _log: SessionId,
-    _after: Seq,
-) -> super::error::Attempt<()> {
-    Ok(())
-}

@@ -81,7 +81,8 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     let signals = StopSignals::install()?;
     let origins = settings.origins();
     let store = Arc::clone(&storage.store);
-    let started = Gateway::start(settings.gateway, store, Some(&key), signer);
+    let bus = Arc::clone(&storage.bus);
+    let started = Gateway::start_with(settings.gateway, store, bus, Some(&key), signer);
     let gateway = match terminal::waiting("starting; unfinished turns are recovered", started).await
     {
         Ok(gateway) => gateway,
@@ -95,7 +96,7 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
         Some(link) => Some(terminal::waiting("connecting to the relay", link.settled()).await),
         None => None,
     };
-    let (database, bus) = (storage.name.clone(), storage.bus.name());
+    let (database, bus) = (storage.name.clone(), storage.bus_name);
     let ready = Ready { data, database, bus, model, first_model, cert, reach };
     ready.tell(&gateway, greeting);
     // A code belongs on a screen, not in a log.

@@ -2,18 +2,68 @@
 //! leases; this is what follows from it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_bus::BusError;
-use bowline_sbp::id::SessionId;
-use bowline_sbp::session::ReplicaId;
+use bowline_sbp::id::{SessionId, TurnId};
+use bowline_sbp::session::{Command, ReplicaId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::read;
+use crate::liveness::LocalSessions;
 use crate::session::live::Live;
 use crate::session::registry::{Identity, LiveSessions};
 
+/// How soon the inbox under a new id is tried to be opened again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[async_trait::async_trait]
+impl LocalSessions for Arc<LiveSessions> {
+    async fn take_over(&self, sessions: Vec<SessionId>) {
+        for id in sessions {
+            if self.look_at(id).is_none() {
+                LiveSessions::take_over(self, [id]).await;
+                continue;
+            }
+            // An actor without a lease may have been loaded before these turns came. When it has to
+            // reply it looks whether that is so, and ends: the next one has the turns.
+            let handle = self.handle(id);
+            tokio::spawn(async move {
+                let _ = handle.call(Command::Join { turn: TurnId(Uuid::nil()) }).await;
+            });
+        }
+    }
+
+    fn replica_dead(&self, replica: ReplicaId) {
+        self.edge_dead(replica);
+    }
+
+    async fn abandon_all(&self) -> ReplicaId {
+        loop {
+            match LiveSessions::abandon_all(self).await {
+                Ok(me) => return me,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot go on under a new id yet");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn suspend(&self, suspended: bool) {
+        self.suspended.send_replace(suspended);
+    }
+}
+
 impl LiveSessions {
+    /// Resolves when this replica may no longer serve surfaces: they are closed with 1012, and find
+    /// another one.
+    pub(crate) async fn suspended(&self) {
+        // Never fails: the sender is here.
+        let _ = self.suspended.subscribe().wait_for(|suspended| *suspended).await;
+    }
+
     /// Begins to read messages of other replicas. Before this replica registers: whoever finds it
     /// in the store can reach it.
     pub(crate) async fn listen(self: &Arc<Self>) -> Result<(), BusError> {
