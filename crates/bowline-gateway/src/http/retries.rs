@@ -10,7 +10,7 @@ use bowline_sbp::id::TurnId;
 use bowline_sbp::session::{Outcome, RequestDigest};
 use bowline_store::Session;
 use bytes::Bytes;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::App;
 use super::answer::{AnswerForm, KeepAlive, answered, with_token};
@@ -92,6 +92,8 @@ pub(super) struct Unanswered {
     turn: TurnId,
     /// The caller closed its sending side: most clients that do are gone.
     half_closed: CancellationToken,
+    /// Other replicas are told if it does.
+    _watched: Option<DropGuard>,
 }
 
 impl Unanswered {
@@ -124,7 +126,8 @@ impl Unanswered {
         turn: TurnId,
     ) -> Self {
         let half_closed = peer.half_closed.clone();
-        Self { sessions: Some(Arc::clone(sessions)), request, turn, half_closed }
+        let _watched = sessions.watch_caller(request, turn, half_closed.clone());
+        Self { sessions: Some(Arc::clone(sessions)), request, turn, half_closed, _watched }
     }
 
     /// All of the answer was handed to the connection.

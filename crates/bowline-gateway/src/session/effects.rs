@@ -4,6 +4,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bowline_sbp::error::{Code, Failure};
@@ -92,7 +93,8 @@ impl Driver {
         let (workers, facts) = self.worker();
         let store_is_busy = self.busy_signal();
         let history = self.history.take(last_seq);
-        let watched = self.own_ref.live.receiver_count() > 0;
+        let quiet = self.own_ref.status().quiet_links.load(Ordering::Relaxed);
+        let watched = self.own_ref.live.receiver_count() > quiet;
         let work = self.work(turn, attempt);
         let job = RoundJob {
             session: machine.id(),

@@ -96,6 +96,8 @@ pub(super) struct ActorStatus {
     pub(super) busy: AtomicBool,
     /// A commit of something that has happened is being retried.
     pub(super) trouble: AtomicBool,
+    /// Links of other replicas at which nobody watches.
+    pub(super) quiet_links: AtomicUsize,
     pub(super) role: Role,
 }
 

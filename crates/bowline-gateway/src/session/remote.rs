@@ -18,6 +18,7 @@ mod serving;
 mod wire;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ enum Incoming {
 pub(super) struct Remote {
     bus: Arc<dyn Bus>,
     routes: Mutex<Routes>,
+    /// Another replica was seen.
+    has_peers: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +80,7 @@ struct Route {
 
 impl Remote {
     pub(super) fn new(bus: Arc<dyn Bus>) -> Self {
-        Self { bus, routes: Mutex::default() }
+        Self { bus, routes: Mutex::default(), has_peers: AtomicBool::new(false) }
     }
 
     pub(super) async fn open(&self, me: ReplicaId) -> Result<Box<dyn Inbox>, BusError> {
@@ -150,6 +153,7 @@ pub(super) async fn read(
             () = ended.cancelled() => return,
         };
         let Some(sessions) = sessions.upgrade() else { return };
+        sessions.remote.has_peers.store(true, Ordering::Relaxed);
         for (_, bytes) in messages {
             if let Some((from, message)) = Message::read(&bytes) {
                 sessions.arrived(from, message);

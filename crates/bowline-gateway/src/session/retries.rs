@@ -78,12 +78,18 @@ impl Retries {
         self.table().accepted(request, ids, made, recovered, Instant::now());
     }
 
-    /// A caller's connection broke before it was answered. Returns the session of its turn and whether
-    /// the turn created it, if it was accepted.
-    pub(super) fn lost(&self, request: RequestDigest, turn: TurnId) -> Option<(SessionId, bool)> {
-        let mut table = self.table();
-        table.lost(request, turn, Instant::now());
-        table.accepted_as(request, turn)
+    /// A caller's connection broke before it was answered.
+    pub(super) fn lost(&self, request: RequestDigest, turn: TurnId) {
+        self.table().lost(request, turn, Instant::now());
+    }
+
+    /// The session of a turn that was accepted, and whether the turn created it.
+    pub(super) fn accepted_as(
+        &self,
+        request: RequestDigest,
+        turn: TurnId,
+    ) -> Option<(SessionId, bool)> {
+        self.table().accepted_as(request, turn)
     }
 
     /// The same at another replica.

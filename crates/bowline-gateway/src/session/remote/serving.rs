@@ -13,6 +13,7 @@ mod text;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bowline_bus::Lane;
@@ -52,6 +53,8 @@ pub(super) struct Serving {
     shown: u64,
     shown_at: Instant,
     texts: Texts,
+    /// Somebody at the edge watches the session.
+    watches: bool,
     /// Commands whose turn is streamed, if it is accepted.
     streams: HashSet<u64>,
     /// When what arrived is acknowledged at the latest.
@@ -104,6 +107,7 @@ impl Serving {
     ) -> Self {
         let mut live = actor.live.subscribe();
         live.mark_changed();
+        actor.status().quiet_links.fetch_add(1, Ordering::Relaxed);
         Self {
             identity: sessions.identity(),
             sessions,
@@ -121,6 +125,7 @@ impl Serving {
             shown: 0,
             shown_at: Instant::now(),
             texts: Texts::default(),
+            watches: false,
             streams: HashSet::new(),
             acknowledge: None,
             heard: Instant::now(),
@@ -189,7 +194,7 @@ impl Serving {
         if message.asks || message.behind || !message.items.is_empty() {
             self.acknowledge.get_or_insert(Instant::now() + ACKNOWLEDGE);
         }
-        self.texts.watch(message.watches);
+        self.watch(message.watches);
         message.read.iter().for_each(|at| self.texts.again(*at));
         for (number, item) in message.items {
             if self.items.arrived(number, message.base) != Arrival::Take {
@@ -210,6 +215,21 @@ impl Serving {
             }
         }
         message.ends.then_some(End::EdgeGone)
+    }
+
+    fn watch(&mut self, watches: bool) {
+        let quiet = &self.actor.status().quiet_links;
+        match (self.watches, watches) {
+            (false, true) => {
+                quiet.fetch_sub(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                quiet.fetch_add(1, Ordering::Relaxed);
+            }
+            (false, false) | (true, true) => {}
+        }
+        self.watches = watches;
+        self.texts.watch(watches);
     }
 
     /// Puts a command into the actor's inbox. False if the actor has ended.
@@ -313,6 +333,12 @@ impl Serving {
             }));
             remote.send(me, self.edge, Lane::Control, &message).await;
         }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.watch(true);
     }
 }
 
