@@ -19,18 +19,24 @@ use crate::postgres_server::{config, fresh_url};
 /// Three stores on a fresh database.
 async fn replicas() -> [S; 3] {
     let url = fresh_url().await;
-    let open = async || -> S { Arc::new(Postgres::open(&config(&url)).await.unwrap()) };
-    [open().await, open().await, open().await]
+    let mut stores = Vec::new();
+    for _ in 0..3 {
+        let store: S = Arc::new(Postgres::open(&config(&url)).await.unwrap());
+        stores.push(store);
+    }
+    stores.try_into().unwrap_or_else(|_| unreachable!("three"))
 }
 
 /// Repeats what found no free connection: nothing was stored.
-async fn until_served<T>(attempt: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-    loop {
-        match attempt().await {
-            Err(Error::Unavailable(_)) => tokio::task::yield_now().await,
-            outcome => return outcome,
+macro_rules! until_served {
+    ($attempt:expr) => {
+        loop {
+            match $attempt.await {
+                Err(Error::Unavailable(_)) => tokio::task::yield_now().await,
+                outcome => break outcome,
+            }
         }
-    }
+    };
 }
 
 /// Runs these tasks at once; returns their results.
@@ -55,7 +61,7 @@ async fn g7_of_a_thousand_imports_at_three_replicas_one_succeeds() {
         async move {
             let import =
                 NewImport { export_id: Some(export), consume: true, ..import_of("elsewhere", 2) };
-            let made = until_served(async || store.import(import.clone()).await).await;
+            let made = until_served!(store.import(import.clone()));
             made.map(|made| made.session.id)
         }
     };
@@ -79,7 +85,7 @@ async fn g3_of_many_imports_and_forks_under_one_key_each_returns_the_first() {
             let mut import = import_of("elsewhere", 2);
             (import.export_id, import.consume) = (Some(export), true);
             import.key = Some(key("s", "import", 1));
-            until_served(async || store.import(import.clone()).await).await.unwrap()
+            until_served!(store.import(import.clone())).unwrap()
         }
     }));
     let forks = at_once((0..30).map(|n| {
@@ -87,7 +93,7 @@ async fn g3_of_many_imports_and_forks_under_one_key_each_returns_the_first() {
         async move {
             let mut fork = fork_of(origin, None);
             fork.key = Some(key("s", "fork", 1));
-            until_served(async || store.fork(fork.clone()).await).await.unwrap()
+            until_served!(store.fork(fork.clone())).unwrap()
         }
     }));
     let (imports, forks) = tokio::join!(imports, forks);
@@ -109,7 +115,7 @@ async fn g8_forks_that_are_made_while_their_origin_is_deleted_lose_nothing() {
             async move {
                 let step = n as u64 % 7;
                 let fork = fork_of(origin, Some(step));
-                let made = until_served(async || store.fork(fork.clone()).await).await;
+                let made = until_served!(store.fork(fork.clone()));
                 (step, made.map(|made| made.session.id))
             }
         }));
@@ -196,7 +202,7 @@ async fn names_devices_and_limits_are_kept_by_all_replicas_together() {
     };
     let added = at_once((1..13u128).map(|n| {
         let (store, user) = (Arc::clone(&stores[n as usize % 3]), user(n));
-        async move { until_served(async || store.add_user(user.clone()).await).await }
+        async move { until_served!(store.add_user(user.clone())) }
     }))
     .await;
     assert_eq!(added.iter().filter(|added| added.is_ok()).count(), 1);
@@ -219,7 +225,7 @@ async fn names_devices_and_limits_are_kept_by_all_replicas_together() {
     };
     let replaced = at_once((1..13).map(|n| {
         let (store, key) = (Arc::clone(&stores[usize::from(n) % 3]), key(n));
-        async move { until_served(async || store.add_key(key.clone()).await).await.unwrap() }
+        async move { until_served!(store.add_key(key.clone())).unwrap() }
     }))
     .await;
     assert_eq!(replaced.iter().filter(|replaced| replaced.is_none()).count(), 1);
@@ -231,7 +237,7 @@ async fn names_devices_and_limits_are_kept_by_all_replicas_together() {
         let (store, agent) = (Arc::clone(&stores[n % 3]), agent.clone());
         let facts: Vec<_> = (0..1000).map(|m| fact(&format!("{n} {m}"))).collect();
         async move {
-            until_served(async || store.remember(agent.clone(), facts.clone(), false).await).await
+            until_served!(store.remember(agent.clone(), facts.clone(), false))
         }
     }))
     .await;
