@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 
+use sha2::{Digest as _, Sha256};
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row as SqlRow};
@@ -169,9 +170,10 @@ impl Database {
         after: Option<&Cursor>,
     ) -> Result<Page, CopyError> {
         let keys: Vec<_> = table.postgres_key.iter().map(|(name, _)| *name).collect();
-        let texts = table.postgres_key.iter().map(|(name, kind)| match kind {
-            Kind::Bytes => format!("encode({name}, 'hex')"),
-            _ => format!("{name}::text"),
+        // With names of their own: a column of the key may also be one of the row.
+        let texts = (1..).zip(table.postgres_key).map(|(number, (name, kind))| match kind {
+            Kind::Bytes => format!("encode({name}, 'hex') AS key_{number}"),
+            _ => format!("{name}::text AS key_{number}"),
         });
         let columns = columns(table);
         let wanted = after.map(|_| {
@@ -349,6 +351,7 @@ fn added(table: &Table) -> Option<(&'static str, Type)> {
     match table.name {
         "trunks" => Some(("id", Type::UUID)),
         "users" => Some(("folded_name", Type::TEXT)),
+        "memories" => Some(("text_hash", Type::BYTEA)),
         "spending" => Some(("writer", Type::UUID)),
         _ => None,
     }
@@ -368,6 +371,9 @@ fn stored(table: &Table, row: &Row, sessions: &mut Sessions) -> Vec<Box<dyn ToSq
         ("trunks", [Value::Int(number), ..]) => values.push(Box::new(sessions.id(*number))),
         ("users", [_, Value::Text(name), ..]) => {
             values.push(Box::new(text::stored(&name.to_ascii_lowercase()).into_owned()));
+        }
+        ("memories", [.., Value::Text(said), _, _]) => {
+            values.push(Box::new(Sha256::digest(said.as_bytes()).to_vec()));
         }
         ("spending", _) => values.push(Box::new(Uuid::nil())),
         _ => {}
