@@ -62,7 +62,8 @@ fn a_database_is_migrated_once_and_checked() {
     let (name, url) = database();
     let store = [("BOWLINE_STORE_URL", url.as_str())];
     let first = json_of(&["store", "migrate", "--json"], &store);
-    assert_eq!((&first["from"], &first["to"] != &first["from"]), (&Value::from(0), true));
+    assert_eq!(first["from"], 0);
+    assert_ne!(first["to"], 0);
     let again = run(&["store", "migrate"], &store);
     assert!(said(&again).contains("nothing to do"), "{}", said(&again));
     let report = json_of(&["store", "check", "--json", "--all"], &store);
