@@ -48,7 +48,9 @@ impl Database {
     pub(super) async fn make_table(&self) -> Result<(), BusError> {
         let made = async {
             let connection = self.connect().await?;
-            connection.client.batch_execute(TABLE).await.map_err(|error| failed(&error))
+            // The messages may be lost in a crash; the table may not.
+            let table = format!("SET synchronous_commit TO on; {TABLE}");
+            connection.client.batch_execute(&table).await.map_err(|error| failed(&error))
         };
         timeout(MAKING, made).await.unwrap_or_else(|_| Err(no_answer()))
     }
