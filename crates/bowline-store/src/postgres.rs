@@ -60,6 +60,7 @@ pub use self::leases::Liveness;
 use self::pool::Pool;
 pub use self::schema::{Migration, migrate};
 pub(crate) use self::schema::{VERSION as SCHEMA_VERSION, schema_version};
+pub(crate) use self::words::words_of;
 use crate::OpenError;
 
 /// A PostgreSQL database, used by this process and others.

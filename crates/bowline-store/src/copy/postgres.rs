@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 
+use bowline_sbp::access::OWNER;
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
@@ -14,7 +15,7 @@ use super::error::CopyError;
 use super::tables::{Kind, TABLES, Table};
 use super::value::{Cursor, Page, Row, Value};
 use crate::OpenError;
-use crate::postgres::{self, PostgresConfig, text};
+use crate::postgres::{self, PostgresConfig, text, words_of};
 
 #[derive(Debug)]
 pub(super) struct Database {
@@ -56,6 +57,32 @@ impl Sessions {
 
 /// The first half of the id of what has none: version 8, for what an application defines.
 const NO_ID: u64 = 0x626f_776c_696e_8000;
+/// Memories come with their words as a text: `COPY` makes no `tsvector` of that. They go through a table that is
+/// there only within the transaction, and not a temporary one: the right to make those may be taken away.
+const MEMORIES_BEFORE: &str = "
+    CREATE TABLE arriving (LIKE memories);
+    ALTER TABLE arriving ALTER COLUMN words TYPE text";
+const MEMORIES_AFTER: &str = "
+    INSERT INTO memories
+        (number, id, user_id, agent_id, kind, text, text_hash, session_id, created_at, words)
+    OVERRIDING SYSTEM VALUE
+    SELECT number, id, user_id, agent_id, kind, text, text_hash, session_id, created_at,
+           array_to_tsvector(string_to_array(words, ' '))
+    FROM arriving ORDER BY number;
+    DROP TABLE arriving";
+
+/// A trunk of SQLite has no user: it gets that of the first session that shares its entries, through whatever
+/// other trunks. That is the user whose searches look for the words of these entries.
+const USERS_OF_TRUNKS: &str = "
+    WITH RECURSIVE sharing (trunk, number, user_id) AS (
+        SELECT base, number, user_id FROM sessions WHERE base IS NOT NULL
+        UNION
+        SELECT t.base, s.number, s.user_id FROM sharing s JOIN trunks t ON t.id = s.trunk
+        WHERE t.base IS NOT NULL)
+    UPDATE trunks SET user_id = first.user_id
+    FROM (SELECT DISTINCT ON (trunk) trunk, user_id FROM sharing ORDER BY trunk, number) first
+    WHERE first.trunk = trunks.id";
+
 /// The lock of who copies ("copy"), of each schema.
 const LOCK: &str = "SELECT pg_try_advisory_lock(x'636f7079'::int, hashtext($1))";
 
@@ -274,15 +301,20 @@ impl Database {
     pub(super) async fn store(&mut self, table: &Table, page: &Page) -> Result<(), CopyError> {
         let mut names: Vec<_> = table.columns.iter().map(|column| column.postgres).collect();
         let mut types: Vec<_> = table.columns.iter().map(|column| type_of(column.kind)).collect();
-        if let Some((name, kind)) = added(table) {
+        for (name, kind) in added(table) {
             names.push(name);
             types.push(kind);
         }
-        let sql = format!("COPY {} ({}) FROM STDIN BINARY", table.name, names.join(", "));
+        let is_memories = table.name == "memories";
+        let into = if is_memories { "arriving" } else { table.name };
+        let sql = format!("COPY {into} ({}) FROM STDIN BINARY", names.join(", "));
         let sessions = &mut self.sessions;
         let tx = self.client.transaction().await;
         let write = async {
             let tx = tx?;
+            if is_memories {
+                tx.batch_execute(MEMORIES_BEFORE).await?;
+            }
             let mut writer = pin!(BinaryCopyInWriter::new(tx.copy_in(&sql).await?, &types));
             for row in &page.rows {
                 let values = stored(table, row, sessions);
@@ -291,6 +323,9 @@ impl Database {
                 writer.as_mut().write(&values).await?;
             }
             writer.as_mut().finish().await?;
+            if is_memories {
+                tx.batch_execute(MEMORIES_AFTER).await?;
+            }
             let after = serde_json::to_string(&page.last).unwrap_or_default();
             let sql = "UPDATE copying SET table_name = $1, after = $2";
             tx.execute(sql, &[&table.name, &after]).await?;
@@ -324,6 +359,7 @@ impl Database {
                 let sql = "SELECT setval(pg_get_serial_sequence($1, 'number'), $2)";
                 tx.execute(sql, &[table, last]).await?;
             }
+            tx.batch_execute(USERS_OF_TRUNKS).await?;
             tx.batch_execute("DROP TABLE copying").await?;
             tx.commit().await
         };
@@ -346,18 +382,18 @@ fn columns(table: &Table) -> Vec<&'static str> {
     table.columns.iter().map(|column| column.postgres).collect()
 }
 
-/// A column that SQLite does not have, and its type.
-fn added(table: &Table) -> Option<(&'static str, Type)> {
+/// Columns that SQLite does not have, and their types.
+fn added(table: &Table) -> Vec<(&'static str, Type)> {
     match table.name {
-        "trunks" => Some(("id", Type::UUID)),
-        "users" => Some(("folded_name", Type::TEXT)),
-        "memories" => Some(("text_hash", Type::BYTEA)),
-        "spending" => Some(("writer", Type::UUID)),
-        _ => None,
+        "trunks" => vec![("id", Type::UUID), ("user_id", Type::UUID)],
+        "users" => vec![("folded_name", Type::TEXT)],
+        "memories" => vec![("text_hash", Type::BYTEA), ("words", Type::TEXT)],
+        "spending" => vec![("writer", Type::UUID)],
+        _ => Vec::new(),
     }
 }
 
-/// A row as it is stored, with the value of the added column.
+/// A row as it is stored, with the values of the added columns.
 fn stored(table: &Table, row: &Row, sessions: &mut Sessions) -> Vec<Box<dyn ToSql + Sync + Send>> {
     if let ("sessions", [Value::Int(number), Value::Uuid(id), ..]) = (table.name, row.as_slice()) {
         sessions.add(*number, *id);
@@ -368,12 +404,17 @@ fn stored(table: &Table, row: &Row, sessions: &mut Sessions) -> Vec<Box<dyn ToSq
         .map(|(value, column)| sql_value(value, column.kind, sessions))
         .collect();
     match (table.name, row.as_slice()) {
-        ("trunks", [Value::Int(number), ..]) => values.push(Box::new(sessions.id(*number))),
+        ("trunks", [Value::Int(number), ..]) => {
+            values.push(Box::new(sessions.id(*number)));
+            // Until all are there: see `USERS_OF_TRUNKS`.
+            values.push(Box::new(OWNER.0));
+        }
         ("users", [_, Value::Text(name), ..]) => {
             values.push(Box::new(text::stored(&name.to_ascii_lowercase()).into_owned()));
         }
         ("memories", [.., Value::Text(said), _, _]) => {
             values.push(Box::new(Sha256::digest(said.as_bytes()).to_vec()));
+            values.push(Box::new(words_of(said)));
         }
         ("spending", _) => values.push(Box::new(Uuid::nil())),
         _ => {}

@@ -1,7 +1,8 @@
 //! The tables that a copy carries, and how each is called and ordered in both databases.
 //!
-//! The search index is not among them: it is derived from the logs, and the target makes its own. Nor are
-//! replicas, which are processes, nor the owners of sessions.
+//! The search index is not among them: it is derived from the logs, and the target makes its own. Nor is what
+//! belongs to running processes: replicas and their counts, the owners of sessions, the times of upkeep, and
+//! the revision of what gateways keep in memory, which begins anew with them.
 //!
 //! A session, or what is left of a deleted one, is named by its number: the row's key in SQLite, the column
 //! `number` in PostgreSQL. So both databases give equal rows.

@@ -95,8 +95,7 @@ impl<'a> Rows<'a> {
                     let (day, user) = (Day::of(at).0, uuid(spender.user.as_bytes()));
                     let key = spender.key.as_ref().map(|key| key.as_str().to_owned());
                     for key in std::iter::once(String::new()).chain(key) {
-                        let sum =
-                            self.spent.entry((session, i64::from(day), user, key)).or_default();
+                        let sum = self.spent.entry((session, day, user, key)).or_default();
                         add_spent(sum, spent);
                     }
                 }

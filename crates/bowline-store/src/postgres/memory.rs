@@ -30,8 +30,8 @@ impl Memories for Postgres {
         self.pool
             .write(move |tx| async move {
                 match instead {
-                    true => replace(&tx, &agent, &memories).await,
-                    false => remember(&tx, &agent, &memories).await,
+                    true => replace(&tx, agent, memories).await,
+                    false => remember(&tx, agent, memories).await,
                 }
             })
             .await

@@ -160,7 +160,7 @@ impl Columns {
 }
 
 /// The different words of a text, with spaces between them.
-pub(super) fn words_of(text: &str) -> String {
+pub(crate) fn words_of(text: &str) -> String {
     let (mut words, mut bytes) = (BTreeSet::new(), 0);
     for word in phrases::words(text) {
         let length = word.folded.len();

@@ -2,8 +2,9 @@
 //! is left alone.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use bowline_sbp::access::OWNER;
 use bowline_store::copy::{CopyError, CopyReport, Place, Progress, Step, check, copy};
 use bowline_store::postgres::Postgres;
 use bowline_store::sqlite::{FILE, Sqlite};
@@ -13,8 +14,9 @@ use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
+use crate::fixture::S;
 use crate::postgres_server::{config, connected, fresh_url};
-use crate::schema_3::copied;
+use crate::schema_3::{copied, memories_are_there};
 
 /// What an older version stored, and rows of everything that was added since.
 async fn source() -> tempfile::TempDir {
@@ -53,7 +55,8 @@ async fn source() -> tempfile::TempDir {
          DELETE FROM audit;
          INSERT INTO trunks (key, agent_id) VALUES ({trunk}, 'gone');
          INSERT OR REPLACE INTO secrets VALUES ('gateway-identity', x'01020304'), ('probe', x'00');
-         UPDATE sessions SET base_key = {trunk}, base_seq = 1 WHERE key = {session};",
+         UPDATE sessions SET base_key = {trunk}, base_seq = 1,
+                user = x'00000000000000000000000000000007' WHERE key = {session};",
         trunk = session + 1,
     );
     conn.execute_batch(&rows).unwrap();
@@ -80,7 +83,8 @@ fn contents(folder: &Path) -> Vec<String> {
     let conn = open(folder);
     conn.execute_batch("UPDATE sessions SET owner = NULL").unwrap();
     let names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%\\_words%' ESCAPE '\\'
-                 AND name NOT IN ('replicas', 'usage', 'indexed', 'purge') ORDER BY name";
+                 AND name NOT IN ('replicas', 'usage', 'indexed', 'purge', 'access_revision',
+                                  'replica_counts', 'upkeep') ORDER BY name";
     let mut names = conn.prepare(names).unwrap();
     let names: Vec<String> =
         names.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
@@ -143,9 +147,14 @@ async fn g2_everything_arrives_in_postgresql_and_comes_back() {
     assert_eq!(contents(back.path()), contents(folder.path()));
     // Gateways open both.
     Sqlite::open(back.path()).unwrap();
-    Postgres::open(&config(&url)).await.unwrap();
-    // What is new gets a number above all that were given.
+    let store: S = Arc::new(Postgres::open(&config(&url)).await.unwrap());
+    memories_are_there(&store).await;
     let client = connected(&url).await;
+    // A trunk belongs to the user of its fork.
+    let sql = "SELECT bool_and(s.user_id = t.user_id) AND bool_or(t.user_id <> $1)
+               FROM trunks t JOIN sessions s ON s.base = t.id";
+    assert!(client.query_one(sql, &[&OWNER.0]).await.unwrap().get::<_, bool>(0));
+    // What is new gets a number above all that were given.
     let sql = "SELECT nextval(pg_get_serial_sequence('audit', 'number'))";
     assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 2);
     let sql = "SELECT nextval(pg_get_serial_sequence('sessions', 'number'))

@@ -145,7 +145,8 @@ async fn g8_a_family_that_is_deleted_at_once_leaves_nothing_over() {
         let mut family = vec![root];
         for n in 0..5u64 {
             let of = family[n as usize / 2];
-            let fork = stores[0].fork(fork_of(of, Some(1 + n % 3))).await.unwrap().session.id;
+            // All of them have at least two steps.
+            let fork = stores[0].fork(fork_of(of, Some(1 + n % 2))).await.unwrap().session.id;
             take_turn(&stores[0], fork, "more").await;
             family.push(fork);
         }
@@ -194,7 +195,7 @@ async fn names_devices_and_limits_are_kept_by_all_replicas_together() {
     let stores = replicas().await;
     let user = |n: u128| User {
         id: UserId(Uuid::from_u128(n)),
-        name: if n % 2 == 0 { "ada".into() } else { "ADA".into() },
+        name: if n.is_multiple_of(2) { "ada".into() } else { "ADA".into() },
         role: Role::Member,
         created_at: at(),
         disabled_at: None,
@@ -236,9 +237,7 @@ async fn names_devices_and_limits_are_kept_by_all_replicas_together() {
     let remembered = at_once((0..12).map(|n| {
         let (store, agent) = (Arc::clone(&stores[n % 3]), agent.clone());
         let facts: Vec<_> = (0..1000).map(|m| fact(&format!("{n} {m}"))).collect();
-        async move {
-            until_served!(store.remember(agent.clone(), facts.clone(), false))
-        }
+        async move { until_served!(store.remember(agent.clone(), facts.clone(), false)) }
     }))
     .await;
     let full =

@@ -332,7 +332,7 @@ impl Found {
     }
 }
 
-async fn memories_are_there(store: &S) {
+pub(crate) async fn memories_are_there(store: &S) {
     for agent in [AgentId::fallback(), "traveller".parse().unwrap()] {
         let agent = MemoryOwner { user: OWNER, agent };
         let memories = store.memories(agent.clone(), None, 99).await.unwrap();
