@@ -270,12 +270,8 @@ proptest! {
                         first.entry((lease.id, lease.expires_at.unwrap())).or_insert(now);
                     }
                 }
-                Event::TookOver(_) => {
-                    if take_over.take().is_none() { continue }
-                }
-                Event::Abandoned(_) => {
-                    if !std::mem::take(&mut abandons) { continue }
-                }
+                Event::TookOver(_) if take_over.take().is_none() => continue,
+                Event::Abandoned(_) if !std::mem::take(&mut abandons) => continue,
                 _ => {}
             }
             let looked = matches!(event, Event::Looked(_)).then(|| look.take()).flatten();

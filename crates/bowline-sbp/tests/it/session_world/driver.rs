@@ -211,10 +211,10 @@ impl World {
         let (lease, stopping) = (running.actor.lease(), running.stopping);
         self.tally.add("idled out");
         self.end_actor(at);
-        if let Some((me, fence)) = lease {
-            if !self.store.paused {
-                self.store.release(me, fence);
-            }
+        if let Some((me, fence)) = lease
+            && !self.store.paused
+        {
+            self.store.release(me, fence);
         }
         if stopping {
             if self.random.percent(80) && !self.store.paused {

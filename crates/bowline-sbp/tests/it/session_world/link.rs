@@ -24,11 +24,11 @@ const SEEDS_PLANTED: u64 = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
     /// The owner ignores `base`: it takes only the number after the last one.
-    NoBase,
+    IgnoresBase,
     /// The owner takes what arrives, in whatever order.
-    NoOrder,
+    AnyOrder,
     /// The owner takes what arrives again.
-    NoNumbers,
+    TakesAgain,
 }
 
 /// A message on the bus.
@@ -157,11 +157,11 @@ impl World {
             Message::Command { edge, number, base, command } => {
                 let took = self.intakes[edge].took();
                 let arrival = match self.planted {
-                    Some(Planted::NoBase) if number != took + 1 => Arrival::Early,
-                    Some(Planted::NoOrder) if number > took => {
+                    Some(Planted::IgnoresBase) if number != took + 1 => Arrival::Early,
+                    Some(Planted::AnyOrder) if number > took => {
                         self.intakes[edge].arrived(number, number)
                     }
-                    Some(Planted::NoNumbers) if number <= took => Arrival::Take,
+                    Some(Planted::TakesAgain) if number <= took => Arrival::Take,
                     _ => self.intakes[edge].arrived(number, base),
                 };
                 if arrival == Arrival::Take {
@@ -238,15 +238,15 @@ fn finds(planted: Planted) {
 
 #[test]
 fn an_owner_that_ignores_the_base_is_found() {
-    finds(Planted::NoBase);
+    finds(Planted::IgnoresBase);
 }
 
 #[test]
 fn an_owner_that_takes_commands_early_is_found() {
-    finds(Planted::NoOrder);
+    finds(Planted::AnyOrder);
 }
 
 #[test]
 fn an_owner_that_takes_commands_again_is_found() {
-    finds(Planted::NoNumbers);
+    finds(Planted::TakesAgain);
 }

@@ -49,9 +49,7 @@ impl World {
                 Some(flight) if flight.answer.is_none() => pending.push(Pending::Store(at)),
                 Some(_) if up => pending.push(Pending::Answer(at)),
                 _ if up && !running.effects.is_empty() => {
-                    if self.may_go_on(at) {
-                        pending.push(Pending::Effects(at));
-                    }
+                    pending.extend(self.may_go_on(at).then_some(Pending::Effects(at)));
                 }
                 _ if up && running.can_take() && !paused => pending.push(Pending::Take(at)),
                 _ => {}
