@@ -152,8 +152,8 @@ impl Reading {
                 "the gateway process that ran the turn was lost, and the turn was answered anew; the \
                  session's log has the answer",
             )),
-            // Nothing was read: the whole answer is sent in one chunk.
-            Ok(done) if self.text.is_abandoned() => Ok(Done { closing: None, ..done }),
+            // Nothing was read, because the turn ran elsewhere or again: all of it is sent in one chunk.
+            Ok(done) if self.read == 0 => Ok(Done { closing: None, ..done }),
             ended => ended,
         }
     }

@@ -46,6 +46,10 @@ impl Fake {
 
 #[async_trait::async_trait]
 impl Leases for Fake {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     async fn register(&self, me: ReplicaId) -> Result<()> {
         let ends = self.begun.elapsed() + Duration::from_secs(3);
         self.leases.lock().unwrap().entry(me).or_insert((ends, false));

@@ -72,7 +72,7 @@ fn stream(bench: &Bench, session: &Session, key: &str) -> tokio::task::JoinHandl
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn g19_a_turn_at_one_replica_calls_a_tool_of_a_surface_at_another() {
+async fn sbp_l5_05_a_turn_at_one_replica_calls_a_tool_of_a_surface_at_another() {
     let replicas = Replicas::start(3).await;
     let [a, b, c] = &replicas.all[..] else { panic!() };
     let session = replicas.session().await;
