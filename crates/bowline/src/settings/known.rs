@@ -13,7 +13,7 @@ use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 77] = [
+const EXAMPLES: [(&str, &str); 78] = [
     (CA_FILE, r#"["/etc/bowline/ca.pem"]"#),
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
     ("store.url", r#""postgres://bowline@db.example/bowline""#),
@@ -22,6 +22,7 @@ const EXAMPLES: [(&str, &str); 77] = [
     ("bus.url", r#""redis://cache.example""#),
     ("bus.url_file", r#""/etc/bowline/bus.url""#),
     ("bus.url_command", r#"["cat", "/run/secrets/bus.url"]"#),
+    ("secrets.file", r#""/etc/bowline/secrets.key""#),
     ("auth.api_keys", r#"["sha256:…"]"#),
     ("auth.api_keys_file", r#""/etc/bowline/keys""#),
     ("http.allowed_origins", r#"["https://app.example"]"#),
