@@ -71,6 +71,14 @@ impl Gateway {
         Ok(Self { child, address, ready: took, recovered })
     }
 
+    /// Stops it in good order; returns when it has ended.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().context("the gateway process has ended")?.to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().await?;
+        self.child.wait().await?;
+        Ok(())
+    }
+
     /// kill -9.
     pub(crate) async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)

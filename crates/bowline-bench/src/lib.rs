@@ -26,6 +26,7 @@ mod load;
 pub mod mock;
 mod pace;
 pub mod relay;
+pub mod replicas;
 mod report;
 pub mod roaming;
 mod rounds;

@@ -80,9 +80,8 @@ async fn calls(folder: &Path, upstream: SocketAddr, pace: &Pace) -> Result<(Vec<
     let gateway = Gateway::start(folder, upstream).await?;
     let mut devices = tokio::task::JoinSet::new();
     for door in &doors {
-        let surface =
-            json!({ "device_type": "desktop", "mcp_tools": [{ "name": TOOL, "asks": true }] });
-        devices.spawn(device(surfaces::attach_as(gateway.address, door, surface).await?));
+        let socket = surfaces::attach_as(gateway.address, door, device_surface()).await?;
+        devices.spawn(device(socket));
     }
     let client = reqwest::Client::new();
     let callers =
@@ -114,8 +113,13 @@ fn tool_call() -> String {
     .to_string()
 }
 
+/// A surface with the tool, which asks its user itself.
+pub(crate) fn device_surface() -> Value {
+    json!({ "device_type": "desktop", "mcp_tools": [{ "name": TOOL, "asks": true }] })
+}
+
 /// Answers every call at once. Returns only with an error.
-async fn device(mut socket: Socket) -> Result<Infallible> {
+pub(crate) async fn device(mut socket: Socket) -> Result<Infallible> {
     loop {
         let text = match socket.next().await {
             Some(Ok(Packet::Text(text))) => text,
@@ -133,14 +137,14 @@ async fn device(mut socket: Socket) -> Result<Infallible> {
 }
 
 /// A caller that submits turns in one session, each with one tool call.
-struct ToolCaller {
+pub(crate) struct ToolCaller {
     client: reqwest::Client,
     url: String,
     body: String,
 }
 
 impl ToolCaller {
-    fn new(client: &reqwest::Client, gateway: SocketAddr, door: &Door) -> Self {
+    pub(crate) fn new(client: &reqwest::Client, gateway: SocketAddr, door: &Door) -> Self {
         let session = json!({ "session_id": door.id }).to_string();
         let body = body(TOOLS, Some(&session), false);
         Self { client: client.clone(), url: format!("http://{gateway}{CHAT}"), body }

@@ -610,6 +610,24 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Benchmark two gateways on PostgreSQL and Redis, which it starts itself
+    #[command(after_help = "\
+Needs the programs of PostgreSQL and Redis; on Debian: apt-get install postgresql redis-server
+
+Examples:
+  bowline bench replicas
+  bowline bench replicas --json --only turns,takeover")]
+    Replicas {
+        /// How many seconds the load runs, in total
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=120))]
+        seconds: u64,
+        /// Run only these parts: turns, tokens, tools, takeover, restart, copy
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The forwarder that the relay is compared with
     #[command(hide = true)]
     Forward {

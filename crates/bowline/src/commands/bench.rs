@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bowline_bench::{Pace, Report, access, compare, echo, gateway, mock, relay, roaming, tools};
+use bowline_bench::{
+    Pace, Report, access, compare, echo, gateway, mock, relay, replicas, roaming, tools,
+};
 
 use crate::api::in_private;
 use crate::cli::{BenchArgs, BenchCommand};
@@ -44,6 +46,11 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             });
             let measured = measured.await.map_err(|error| failed(error.into()))?;
             report = measured.map_err(failed)?;
+            json
+        }
+        BenchCommand::Replicas { seconds, only, json } => {
+            let length = Duration::from_secs(seconds);
+            replicas::run(length, &only, &mut report).await.map_err(failed)?;
             json
         }
         BenchCommand::Compare { url, key_file, key, model, seconds, json } => {
