@@ -9,9 +9,11 @@
 mod caller;
 mod drains;
 mod faults;
+mod installation;
 mod kills;
 mod load;
 mod mid_sentence;
+mod passage;
 #[path = "../it/process.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod process;
@@ -22,6 +24,7 @@ mod record;
 #[path = "../it/sbrp/world.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod relay_world;
+mod replicas;
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod seed;
 mod stops;
