@@ -7,7 +7,7 @@ CLIENTS := crates/bowline/tests/clients
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token tunnel
 
-.PHONY: help run build check test fmt lint unit bench soak fuzz autobahn deny clean tools
+.PHONY: help run replicas build check test fmt lint unit bench soak fuzz autobahn deny clean tools
 
 help: ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,6 +16,11 @@ run: ## Build and start the gateway with its built-in offline agent
 	@echo "building (four to five minutes the first time on two cores) …"
 	@$(CARGO) build --quiet --package bowline
 	@PATH="$(CURDIR)/target/debug:$$PATH" bowline up
+
+replicas: ## Three gateways on one PostgreSQL and one Redis, on this machine
+	@echo "building (four to five minutes the first time on two cores) …"
+	@$(CARGO) build --quiet --package bowline
+	@tools/replicas target/debug/bowline
 
 build: ## Build the binary: target/debug/bowline
 	$(CARGO) build --package bowline

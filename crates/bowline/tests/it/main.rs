@@ -14,6 +14,7 @@ mod cli;
 mod clients;
 mod conformance;
 mod control_cli;
+mod deploy;
 mod disk;
 mod docs;
 mod flood;
