@@ -56,6 +56,7 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("relay-guide", "relay.md", "a machine at home, reached through a relay"),
     topic!("reverse-proxy", "reverse-proxy.md", "the gateway behind a proxy"),
     topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
+    topic!("scaling", "scaling.md", "several gateways on PostgreSQL and Redis"),
     topic!(
         "sbp-over-sbrp",
         "sbp-over-sbrp.md",
