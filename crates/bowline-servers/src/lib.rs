@@ -9,8 +9,10 @@ mod postgres;
 mod redis;
 mod server;
 
+pub use port::{quiet_port, quiet_ports};
 pub use postgres::{Flush, Postgres};
 pub use redis::Redis;
+pub use server::Certificate;
 
 #[cfg(test)]
 mod tests {
@@ -25,6 +27,19 @@ mod tests {
         assert!(server.sql("one", "SELECT 1").is_err());
         server.restart().unwrap();
         assert_eq!(server.sql("one", "SELECT x FROM t").unwrap(), "7");
+    }
+
+    #[test]
+    fn a_standby_has_what_was_committed_and_takes_over_when_it_is_promoted() {
+        let mut primary = Postgres::start(Flush::Off).unwrap();
+        primary.make_database("one").unwrap();
+        let standby = primary.standby("second").unwrap();
+        primary.sql("one", "CREATE TABLE t (x int); INSERT INTO t VALUES (7)").unwrap();
+        assert!(standby.sql("one", "CREATE TABLE u (x int)").is_err(), "it cannot be written");
+        primary.kill().unwrap();
+        standby.promote().unwrap();
+        standby.sql("one", "INSERT INTO t VALUES (8)").unwrap();
+        assert_eq!(standby.sql("one", "SELECT sum(x) FROM t").unwrap(), "15");
     }
 
     #[test]

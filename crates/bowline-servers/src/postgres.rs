@@ -1,14 +1,17 @@
 //! A PostgreSQL server.
 
+mod standby;
+
 use std::fs::File;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::port;
-use crate::server::{Server, until};
+use crate::port::quiet_port;
+use crate::server::{Certificate, Server, until};
 
 /// PostgreSQL refuses to run as root: then it runs as `nobody`.
 const NOBODY: u32 = 65_534;
@@ -29,20 +32,25 @@ pub struct Postgres {
     folder: TempDir,
     programs: PathBuf,
     port: u16,
-    flush: Flush,
+    /// As on its command line: `name=value`.
+    settings: Vec<String>,
 }
 
 impl Postgres {
     /// Starts a new server, and waits until it takes connections.
     pub fn start(flush: Flush) -> Result<Self> {
+        Self::make(flush, None)
+    }
+
+    /// The same for one that speaks TLS with this certificate.
+    pub fn start_with_tls(flush: Flush, tls: Certificate<'_>) -> Result<Self> {
+        Self::make(flush, Some(tls))
+    }
+
+    fn make(flush: Flush, tls: Option<Certificate<'_>>) -> Result<Self> {
         let programs = programs()?;
-        let folder = tempfile::tempdir()?;
+        let folder = empty_folder()?;
         let data = folder.path().join("data");
-        std::fs::create_dir(&data)?;
-        if is_root() {
-            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY))?;
-            std::os::unix::fs::chown(&data, Some(NOBODY), Some(NOBODY))?;
-        }
         let made = as_somebody(&programs.join("initdb"))
             .args(["--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--username"])
             .args([USER, "--pgdata"])
@@ -50,9 +58,20 @@ impl Postgres {
             .current_dir("/")
             .output()?;
         ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let port = port::quiet();
-        let server = run(&programs, folder.path(), port, flush)?;
-        Ok(Self { server, folder, programs, port, flush })
+        let fsync = if flush == Flush::On { "fsync=on" } else { "fsync=off" };
+        let mut settings = vec![fsync.to_owned()];
+        if let Some(tls) = tls {
+            let (certificate, key) =
+                (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+            write_private(&certificate, tls.certificate)?;
+            write_private(&key, tls.key)?;
+            settings.push("ssl=on".to_owned());
+            settings.push(format!("ssl_cert_file={}", certificate.display()));
+            settings.push(format!("ssl_key_file={}", key.display()));
+        }
+        let port = quiet_port();
+        let server = run(&programs, folder.path(), port, &settings)?;
+        Ok(Self { server, folder, programs, port, settings })
     }
 
     pub fn address(&self) -> String {
@@ -98,7 +117,7 @@ impl Postgres {
     /// Starts it again after [`Postgres::kill`], with the same data at the same address.
     pub fn restart(&mut self) -> Result<()> {
         let _ = std::fs::remove_file(self.folder.path().join("data/postmaster.pid"));
-        self.server = run(&self.programs, self.folder.path(), self.port, self.flush)?;
+        self.server = run(&self.programs, self.folder.path(), self.port, &self.settings)?;
         Ok(())
     }
 
@@ -108,12 +127,36 @@ impl Postgres {
     }
 }
 
-fn run(programs: &Path, folder: &Path, port: u16, flush: Flush) -> Result<Server> {
+/// A folder with an empty one for the data, which the server's user may write.
+fn empty_folder() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data)?;
+    // PostgreSQL refuses data that others may read.
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
+    if is_root() {
+        chown(folder.path(), Some(NOBODY), Some(NOBODY))?;
+        chown(&data, Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(folder)
+}
+
+/// A file that its server alone may read.
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    if is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(())
+}
+
+fn run(programs: &Path, folder: &Path, port: u16, settings: &[String]) -> Result<Server> {
     let mut command = as_somebody(&programs.join("postgres"));
-    let fsync = if flush == Flush::On { "fsync=on" } else { "fsync=off" };
     command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
-    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", fsync]);
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
     command.args(["-c", "max_connections=200", "-c", "log_min_messages=fatal"]);
+    command.args(settings.iter().flat_map(|setting| ["-c", setting]));
     let log = File::create(folder.join("log"))?;
     let server = Server::start(&command, log)?;
     let ready = || {

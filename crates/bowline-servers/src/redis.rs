@@ -10,14 +10,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::port;
-use crate::server::{Server, until};
+use crate::port::quiet_port;
+use crate::server::{Certificate, Server, until};
 
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
     folder: TempDir,
     port: u16,
+    /// Where it speaks TLS.
+    tls_port: Option<u16>,
     /// More settings, as on the command line of redis-server.
     settings: Vec<String>,
 }
@@ -30,10 +32,33 @@ impl Redis {
 
     /// With more settings, such as `--requirepass`.
     pub fn start_with(settings: &[&str]) -> Result<Self> {
-        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let (folder, port) = (tempfile::tempdir()?, port::quiet());
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::make(tempfile::tempdir()?, None, settings)
+    }
+
+    /// One that also speaks TLS with this certificate, at a port of its own.
+    pub fn start_with_tls(tls: Certificate<'_>) -> Result<Self> {
+        let (folder, tls_port) = (tempfile::tempdir()?, quiet_port());
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let (certificate, key) = (file("cert.pem"), file("key.pem"));
+        std::fs::write(&certificate, tls.certificate)?;
+        std::fs::write(&key, tls.key)?;
+        let settings = [
+            ("--tls-port", tls_port.to_string()),
+            ("--tls-cert-file", certificate),
+            ("--tls-key-file", key),
+            // Clients show none.
+            ("--tls-auth-clients", "no".to_owned()),
+        ];
+        let settings = settings.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let settings = settings.collect();
+        Self::make(folder, Some(tls_port), settings)
+    }
+
+    fn make(folder: TempDir, tls_port: Option<u16>, settings: Vec<String>) -> Result<Self> {
+        let port = quiet_port();
         let server = run(folder.path(), port, &settings)?;
-        Ok(Self { server, folder, port, settings })
+        Ok(Self { server, folder, port, tls_port, settings })
     }
 
     pub fn address(&self) -> String {
@@ -42,6 +67,11 @@ impl Redis {
 
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
+    }
+
+    /// The URL with TLS, for a certificate that names `localhost`.
+    pub fn tls_url(&self) -> Result<String> {
+        Ok(format!("rediss://localhost:{}", self.tls_port.context("it does not speak TLS")?))
     }
 
     /// kill -9.

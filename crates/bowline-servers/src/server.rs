@@ -20,6 +20,13 @@ const WATCHED: &str = r#"
     wait $!
 "#;
 
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone, Copy)]
+pub struct Certificate<'a> {
+    pub certificate: &'a str,
+    pub key: &'a str,
+}
+
 #[derive(Debug)]
 pub(crate) struct Server {
     shell: Child,
