@@ -189,6 +189,9 @@ pub enum Close {
     Replaced,
     /// The session was handed off to a new session (SBP-L3-10). The frame before it says which.
     HandedOff,
+    /// The session has moved to another gateway (SBP-L6-05). The frame before it says where; without
+    /// it, reconnect and ask.
+    Moved,
 }
 
 impl Close {
@@ -204,6 +207,7 @@ impl Close {
             Close::NotFound => (4004, "session not found"),
             Close::Replaced => (4009, "replaced"),
             Close::HandedOff => (4010, "handed off"),
+            Close::Moved => (4011, "moved"),
         }
     }
 }

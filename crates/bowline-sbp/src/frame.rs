@@ -7,7 +7,7 @@
 //! Extensions of the protocol, marked "(ours)", which other implementations ignore: `TETHER_ACK`,
 //! `USER_MESSAGE`, `CANCEL_TURN`, `APPROVAL_DECISION` from the surface; `TURN_ACCEPTED`,
 //! `TURN_FAILED`, `TURN_RESTARTED`, `USER_TURN`, `SURFACES`, `APPROVAL_REQUEST`,
-//! `APPROVAL_RESOLVED` to it.
+//! `APPROVAL_RESOLVED`, `SESSION_HANDED_OFF`, `SESSION_MOVED` to it.
 
 mod v0_9;
 mod write;
@@ -61,7 +61,10 @@ pub enum ClientFrame {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attach {
     pub session_id: String,
+    /// Or an attach token of a session that moved here (SBP-L6-05).
     pub session_token: String,
+    /// A roaming token of another gateway: its session comes here first (SBP-L6-05).
+    pub roaming_token: Option<String>,
     pub surface: SurfaceContext,
     /// The wire version that the surface requests, if any.
     pub sbp_version: Option<String>,
@@ -118,6 +121,7 @@ impl ClientFrame {
                     .ok_or(FrameError::Field { frame: "ATTACH_SESSION", field: "session_id" })?,
                 // A missing token is handled like a wrong one: the gateway answers FORBIDDEN.
                 session_token: text_of(&fields, "session_token").unwrap_or_default(),
+                roaming_token: text_of(&fields, "roaming_token").filter(|token| !token.is_empty()),
                 surface: SurfaceContext::read(
                     ["surface_context", "surface"]
                         .into_iter()
@@ -327,11 +331,51 @@ pub enum ServerFrame {
         new_session_id: SessionId,
         to_agent_id: AgentId,
     },
+    /// The session goes on at another gateway (SBP-L6-05, ours).
+    SessionMoved(Box<SessionMoved>),
     Ping {},
     Pong {},
     /// A type that this version does not know.
     #[serde(other, skip_serializing)]
     Unknown,
+}
+
+/// `SESSION_MOVED`: where the session goes on.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionMoved {
+    /// Its id here.
+    pub session_id: SessionId,
+    /// Its id there.
+    pub new_session_id: SessionId,
+    pub gateway_id: String,
+    /// Where that gateway serves.
+    pub url: String,
+    /// Attaches there once, soon, in place of the session's token. Missing if that gateway gave none, or
+    /// what the surface showed here was not enough to be sent on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach_token: Option<String>,
+    /// The newest messages of surfaces that became turns here: they went along and are not sent again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted: Vec<AcceptedMessage>,
+}
+
+/// Without the token.
+impl std::fmt::Debug for SessionMoved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionMoved")
+            .field("session_id", &self.session_id)
+            .field("new_session_id", &self.new_session_id)
+            .field("gateway_id", &self.gateway_id)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message of a surface, and the turn that it became.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedMessage {
+    pub client_turn_id: String,
+    pub turn_id: TurnId,
 }
 
 /// One surface of [`ServerFrame::Surfaces`].
@@ -355,6 +399,10 @@ pub struct SessionAttached {
     pub mcp_tools_registered: Vec<String>,
     pub sbp_version: String,
     pub sbp_level: String,
+    /// The session's token here, if the session has come from another gateway and the surface cannot
+    /// know it (SBP-L6-05).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<String>,
 }
 
 /// `TETHER_TURN`: a whole turn. On the wire flat per the specification, and once more nested in

@@ -81,6 +81,11 @@ impl GatewayIdentity {
     pub(crate) fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.0.sign(message).to_bytes()
     }
+
+    /// The secret itself, for a library that signs with it.
+    pub(crate) fn seed(&self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
 }
 
 impl fmt::Debug for GatewayIdentity {

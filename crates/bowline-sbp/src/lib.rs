@@ -15,6 +15,7 @@ pub mod context;
 pub mod conversation;
 pub mod delivery;
 pub mod error;
+pub mod federation;
 pub mod frame;
 pub mod gateway_key;
 pub mod id;
@@ -25,6 +26,7 @@ pub mod media;
 pub mod message;
 pub mod roaming_token;
 pub mod session;
+pub mod signed_object;
 pub mod surface;
 pub mod title;
 pub mod tool_result;
@@ -35,4 +37,6 @@ pub const SBP_VERSION: &str = "1.2";
 /// The older name of the same wire, answered to a surface that asks for it.
 pub const SBP_VERSION_0_9: &str = "0.9";
 /// The level that `docs/conformance.md` claims, and the rule by which it does. A test keeps them together.
-pub const SBP_LEVEL: &str = "L5";
+pub const SBP_LEVEL: &str = "L6";
+/// The level of a gateway that takes part in no federation.
+pub const SBP_LEVEL_ALONE: &str = "L5";

@@ -32,7 +32,7 @@ pub use input::{
     Attach, Attached, Command, CommandId, DeviceChange, Fact, HandOff, HandedOff, Input, KnownKey,
     Now, Packed, Submit,
 };
-pub use link::{Arrival, Intake, Outbox};
+pub use link::{Arrival, Intake, LinkSender, Pace};
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};
 pub use machine::{Machine, SessionLimits, Step};

@@ -21,6 +21,13 @@ pub struct ExportRequest {
     /// Whether what the agent remembers goes along; if absent, it does if the credential may read it
     /// (ours).
     pub with_memory: Option<bool>,
+    /// The gateway that it is for: that one may fetch the bundle, with its memory if there is some (ours).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_gateway: Option<String>,
+    /// Tell the trackers of the configuration which gateway has it, so that its token finds it even after this
+    /// gateway has moved to another address; they learn its content id, and nothing of what is in it (ours).
+    #[serde(default)]
+    pub announce: bool,
 }
 
 /// Answer to `POST /v1/sbp/sessions/{id}/export`.
@@ -239,6 +246,23 @@ pub struct LineageEdge {
     /// Further details: label, agents, reason, fork point.
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub detail: serde_json::Map<String, serde_json::Value>,
+    /// The gateway of the source session, if it is another one (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_gateway: Option<GatewayRef>,
+    /// The gateway of the other session, if it is another one (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_gateway: Option<GatewayRef>,
+    /// The id of the gateway that says so, if this one does not know it itself (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said_by: Option<String>,
+}
+
+/// Another gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct GatewayRef {
+    pub gateway_id: String,
+    pub url: String,
 }
 
 /// Answer to `GET /v1/sbp/sessions/{id}/lineage` (SBP-L3-12).

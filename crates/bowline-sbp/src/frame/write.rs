@@ -13,17 +13,23 @@ impl ClientFrame {
 
 fn value(frame: &ClientFrame) -> Value {
     match frame {
-        ClientFrame::Attach(attach) => json!({
-            "type": "ATTACH_SESSION",
-            "session_id": attach.session_id,
-            "session_token": attach.session_token,
-            "surface_context": attach.surface,
-            "sbp_version": attach.sbp_version,
-            "join": attach.join,
-            "take_over": attach.take_over,
-            "ack": if attach.explicit_ack { "explicit" } else { "pong" },
-            "approves": attach.approves,
-        }),
+        ClientFrame::Attach(attach) => {
+            let mut frame = json!({
+                "type": "ATTACH_SESSION",
+                "session_id": attach.session_id,
+                "session_token": attach.session_token,
+                "surface_context": attach.surface,
+                "sbp_version": attach.sbp_version,
+                "join": attach.join,
+                "take_over": attach.take_over,
+                "ack": if attach.explicit_ack { "explicit" } else { "pong" },
+                "approves": attach.approves,
+            });
+            if let Some(token) = &attach.roaming_token {
+                frame["roaming_token"] = json!(token);
+            }
+            frame
+        }
         ClientFrame::Detach => json!({ "type": "DETACH" }),
         ClientFrame::Ping => json!({ "type": "PING" }),
         ClientFrame::Pong => json!({ "type": "PONG" }),
@@ -66,6 +72,7 @@ mod tests {
             ClientFrame::Attach(Attach {
                 session_id: "s".into(),
                 session_token: "t\"\n".into(),
+                roaming_token: sbp_version.clone(),
                 surface: SurfaceContext {
                     device_type: "desktop".into(),
                     max_output_tokens: Some(7),

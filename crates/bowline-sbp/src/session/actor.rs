@@ -202,7 +202,7 @@ impl Actor {
                 self.stored = flight.commit.head.clone();
                 After::Effects(flight.effects)
             }
-            Err(CommitError::NotStored(_)) if !flight.doubtful => {
+            Err(CommitError::NotStored(_) | CommitError::Refused(_)) if !flight.doubtful => {
                 self.machine = flight.before;
                 // These two are not retried: both are reported again while they hold.
                 self.late = flight.facts;
@@ -222,6 +222,8 @@ impl Actor {
                 self.flight = Some(flight);
                 again
             }
+            // Also a copy of what is refused: whether an earlier one was stored, the next owner reads, and its fence
+            // keeps out one that is still on its way.
             Err(error) => After::Ended(error),
         }
     }

@@ -1,5 +1,6 @@
 //! A commit: the writes of one session, and the lease under which they are stored.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -145,6 +146,9 @@ pub enum CommitError {
     /// Nothing was stored; a retry may succeed.
     #[error("the database cannot be written: {0}")]
     NotStored(String),
+    /// Nothing was stored, and a retry would be refused, too: the store cannot take what it contains.
+    #[error("the database refuses it: {0}")]
+    Refused(String),
     /// Whether it was stored is unknown: send the same commit again.
     #[error("whether the database stored it is unknown: {0}")]
     Unknown(String),
@@ -173,4 +177,7 @@ pub struct Loaded {
     pub asked: Vec<AskedRow>,
     #[serde(default)]
     pub grants: Vec<GrantRow>,
+    /// The reservation of another gateway, and until when.
+    #[serde(default)]
+    pub held: Option<(Uuid, Timestamp)>,
 }

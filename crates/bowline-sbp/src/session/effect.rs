@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -101,6 +102,8 @@ pub enum Refusal {
     HandedOver(SessionId),
     #[error("{0} turns already wait in this session; wait for one to end, or cancel it")]
     Full(usize),
+    #[error("another gateway takes the session over; until {0} it takes no turns here")]
+    Held(Timestamp),
     #[error("the idempotency key was used for another request")]
     KeyReused,
     #[error("this turn was accepted before, but its outcome is no longer known")]

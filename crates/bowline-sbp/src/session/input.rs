@@ -110,6 +110,16 @@ pub enum Command {
     SetTitle(Option<Arc<str>>),
     Device(DeviceChange),
     HandOff(HandOff),
+    /// Another gateway takes the session away: until then no new turn is accepted, so that the session comes to
+    /// rest and stays there. Not stored: a later owner knows what is reserved from the store.
+    Hold {
+        by: Uuid,
+        until: Timestamp,
+    },
+    /// That gateway does not take it.
+    EndHold {
+        by: Uuid,
+    },
     Delete,
 }
 

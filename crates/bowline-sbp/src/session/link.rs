@@ -1,9 +1,12 @@
 //! An ordered, reliable link over a bus that loses, repeats and reorders messages (G17).
 //!
 //! Two of these connect the replica that holds a socket with the replica that owns the session:
-//! commands go one way, replies the other. [`Outbox`] numbers what is sent and sends it again until
+//! commands go one way, replies the other. [`LinkSender`] numbers what is sent and sends it again until
 //! it is acknowledged; [`Intake`] says which of what arrives is to be taken. Acknowledgements are
 //! cumulative: one number says that everything up to it was taken.
+//!
+//! How soon something is sent again follows how long acknowledgements take, and doubles each time: a bus
+//! that is slow, or full, is not given more to carry because of that.
 //!
 //! Pure: callers pass `now`, and carry messages and acknowledgements.
 //!
@@ -21,21 +24,36 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// How soon what is not acknowledged is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// The longest first wait. It doubles with every repetition, until something is acknowledged.
+    pub first: Duration,
+    /// The longest wait of all. Longer than an acknowledgement takes over the slowest bus that is of use.
+    pub longest: Duration,
+}
+
 /// The sending end: what was sent and is not acknowledged.
 #[derive(Debug)]
-pub struct Outbox<T> {
+pub struct LinkSender<T> {
     /// The number of the first of `waiting`.
     base: u64,
     waiting: VecDeque<Waiting<T>>,
-    pause: Duration,
+    pace: Pace,
+    /// Where in the upper half of a wait this link sends again.
+    spread: u32,
+    /// How long the newest acknowledgement took.
+    round_trip: Duration,
+    /// How often all was sent again since something was acknowledged.
+    repetitions: u32,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
     item: T,
     since: Instant,
-    /// When it was sent last, if it was.
-    sent: Option<Instant>,
+    /// When it was sent first and last, if it was.
+    sent: Option<(Instant, Instant)>,
 }
 
 /// The receiving end.
@@ -54,10 +72,18 @@ pub enum Arrival {
     Early,
 }
 
-impl<T: Clone> Outbox<T> {
-    /// `pause`: after which what is not acknowledged is sent again.
-    pub fn new(pause: Duration) -> Self {
-        Self { base: 1, waiting: VecDeque::new(), pause }
+impl<T: Clone> LinkSender<T> {
+    /// `spread`: a random number. Many links lose the same bus at the same moment; they do not send
+    /// everything again at the same moment.
+    pub fn new(pace: Pace, spread: u32) -> Self {
+        Self {
+            base: 1,
+            waiting: VecDeque::new(),
+            pace,
+            spread,
+            round_trip: Duration::ZERO,
+            repetitions: 0,
+        }
     }
 
     /// Adds an item and returns its number. It is due at once.
@@ -85,15 +111,37 @@ impl<T: Clone> Outbox<T> {
     pub fn due(&mut self, now: Instant) -> Vec<(u64, T)> {
         // What is behind a lost message was ignored by the receiver, so all of it goes again.
         let oldest = self.waiting.front().and_then(|first| first.sent);
-        let again = oldest.is_some_and(|sent| now >= sent + self.pause);
+        let again = oldest.is_some_and(|(_, last)| now >= last + self.wait());
+        if again {
+            self.repetitions = self.repetitions.saturating_add(1);
+        }
         let mut due = Vec::new();
         for (number, waiting) in (self.base..).zip(&mut self.waiting) {
             if again || waiting.sent.is_none() {
-                waiting.sent = Some(now);
+                waiting.sent = Some((waiting.sent.map_or(now, |(first, _)| first), now));
                 due.push((number, waiting.item.clone()));
             }
         }
         due
+    }
+
+    /// How long what was sent waits for its acknowledgement before it is sent again.
+    fn wait(&self) -> Duration {
+        let Pace { first, longest } = self.pace;
+        let half = first.saturating_mul(2_u32.saturating_pow(self.repetitions)).min(longest) / 2;
+        let wait = half + half.mul_f64(f64::from(self.spread) / f64::from(u32::MAX));
+        // What takes its usual time is not lost.
+        wait.max((self.round_trip * 3 / 2).min(longest))
+    }
+
+    /// How long the newest acknowledgement took; zero before the first.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// The other end is heard again after a silence: what waits goes soon.
+    pub fn heard_again(&mut self) {
+        self.repetitions = 0;
     }
 
     /// When something is due again. What was never sent is due now.
@@ -101,7 +149,7 @@ impl<T: Clone> Outbox<T> {
         let first = self.waiting.front()?;
         let unsent = self.waiting.back().is_some_and(|last| last.sent.is_none());
         match first.sent {
-            Some(sent) if !unsent => Some(sent + self.pause),
+            Some((_, last)) if !unsent => Some(last + self.wait()),
             _ => Some(first.since),
         }
     }
@@ -112,15 +160,34 @@ impl<T: Clone> Outbox<T> {
     }
 
     /// Everything up to `took` was taken.
-    pub fn acknowledged(&mut self, took: u64) {
-        while self.base <= took && self.waiting.pop_front().is_some() {
+    pub fn acknowledged(&mut self, took: u64, now: Instant) {
+        let mut newest = None;
+        while self.base <= took
+            && let Some(taken) = self.waiting.pop_front()
+        {
             self.base += 1;
+            newest = taken.sent.or(newest);
+        }
+        if let Some((first, last)) = newest {
+            let since_first = now.saturating_duration_since(first);
+            let since_last = now.saturating_duration_since(last);
+            let usual = self.round_trip;
+            // Which of several copies was acknowledged is unknown: the last, if that is about as long ago
+            // as is usual, and not if it is too short a time.
+            let is_last = !usual.is_zero() && since_last >= usual / 2;
+            self.round_trip = if first != last && is_last {
+                usual.clamp(since_last, since_first)
+            } else {
+                since_first
+            };
+            self.repetitions = 0;
         }
     }
 
     /// There is another receiver, which knows nothing: everything is due again.
     pub fn restart(&mut self) {
         self.waiting.iter_mut().for_each(|waiting| waiting.sent = None);
+        self.repetitions = 0;
     }
 }
 

@@ -26,6 +26,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
+use uuid::Uuid;
+
 use self::approvals::{PersonsDecision, Question};
 use self::calls::Call;
 use self::surfaces::Surface;
@@ -113,6 +116,8 @@ pub struct Machine {
     gone: bool,
     /// The next turn creates the session.
     making: bool,
+    /// Another gateway takes the session away: by which reservation, and until when nothing is accepted.
+    held: Option<(Uuid, Timestamp)>,
 }
 
 impl Machine {
@@ -146,6 +151,7 @@ impl Machine {
             stopping: false,
             gone: false,
             making: false,
+            held: None,
         }
     }
 
@@ -221,6 +227,17 @@ impl Machine {
                 Err(refusal) => step.refuse(id, refusal),
             },
             Command::HandOff(handoff) => self.hand_off(id, handoff, known, now, step),
+            Command::Hold { by, until } => {
+                // One that another gateway has reserved stays reserved for that one.
+                if self.held_until(now).is_none() || self.held.is_some_and(|(held, _)| held == by) {
+                    self.held = Some((by, until));
+                }
+                step.reply(id, Reply::Done);
+            }
+            Command::EndHold { by } => {
+                self.held.take_if(|(held, _)| *held == by);
+                step.reply(id, Reply::Done);
+            }
             Command::Delete => self.delete(id, step),
         }
     }
@@ -305,6 +322,11 @@ impl Machine {
     pub fn request(&self, turn: TurnId) -> Option<(Arc<TurnRequest>, bool)> {
         let turn = self.queue.iter().filter_map(Item::turn).find(|known| known.id == turn)?;
         Some((Arc::clone(&turn.request), turn.advanced))
+    }
+
+    /// Until when no turn is accepted because another gateway takes the session away.
+    fn held_until(&self, now: Now) -> Option<Timestamp> {
+        self.held.map(|(_, until)| until).filter(|until| *until > now.at)
     }
 
     /// How a turn ended, if it ended lately.

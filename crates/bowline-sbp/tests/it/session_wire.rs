@@ -261,6 +261,8 @@ fn commands() -> Vec<Command> {
         Command::Device(token),
         Command::Device(DeviceChange::Forget { surface_id }),
         Command::HandOff(hand_off()),
+        Command::Hold { by: id(), until: at() },
+        Command::EndHold { by: id() },
         Command::Delete,
     ];
     all.extend(calls().into_iter().map(|call| Command::CallDevice { call: Box::new(call) }));
@@ -326,6 +328,7 @@ fn replies() -> Vec<Reply> {
         Refusal::Ended(Status::Failed),
         Refusal::HandedOver(SessionId(id())),
         Refusal::Full(64),
+        Refusal::Held(at()),
         Refusal::KeyReused,
         Refusal::TurnUnknown,
         Refusal::Illegal(illegal),

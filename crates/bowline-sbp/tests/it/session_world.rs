@@ -1,10 +1,11 @@
 //! Deterministic simulation of one session with several owners, in turn and (by mistake) at once,
-//! over a faulty store and network (G1, G3, G5, G6, G9, G17–G19).
+//! over a faulty store and network (G1, G3, G5, G6, G9, G14, G17–G19).
 //!
 //! One thread, no clock, no runtime: a schedule is given by its seed. There are three replicas,
-//! each with at most one [`Actor`](bowline_sbp::session::Actor), clients that retry until they are
-//! answered, and a model of the store with leases. The driver here is minimal: all decisions are
-//! made by the state machine and the actor.
+//! each with its [`Liveness`](bowline_sbp::session::liveness::Liveness) and at most one
+//! [`Actor`](bowline_sbp::session::Actor), clients that retry until they are answered, and a model of
+//! the store with leases, which may pause and whose clock may be set. The driver here is minimal: all
+//! decisions are made by the state machines and the actor. Nobody is declared dead but by them.
 //!
 //! `BOWLINE_SIM_SEEDS` sets the number of schedules; `BOWLINE_SIM_SEED` runs only that one and
 //! prints every step.
@@ -14,18 +15,17 @@ mod clients;
 mod driver;
 mod effects;
 mod link;
+mod liveness;
 mod model;
 mod network;
 mod past;
 mod planted;
 mod progress;
-mod random;
 mod replica;
 mod request;
 mod settle;
 mod store;
 mod surfaces;
-mod tally;
 mod tools;
 mod trouble;
 mod verdict;
@@ -35,16 +35,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_sbp::id::TurnId;
+use bowline_sbp::session::liveness::Action;
 use bowline_sbp::session::{Commit, Now, ReplicaId};
 use jiff::Timestamp;
 
 use self::clients::Client;
 use self::planted::Planted;
-use self::random::Random;
 use self::replica::Replica;
 use self::request::{Request, Travel};
 use self::store::Store;
-use self::tally::Tally;
+use crate::random::Random;
+use crate::tally::Tally;
 
 const REPLICAS: usize = 3;
 
@@ -56,18 +57,19 @@ struct World {
     told: bool,
     /// No more faults are injected.
     calm: bool,
+    calm_since: Option<Duration>,
     step: u64,
     begun: Instant,
     elapsed: Duration,
     store: Store,
     replicas: Vec<Replica>,
-    /// Ids of replicas whose process has ended.
-    old: Vec<ReplicaId>,
     clients: Vec<Client>,
     requests: Vec<Request>,
     travels: Vec<Travel>,
     /// Delayed copies of commits that no actor waits for, with the serial of their sender.
     late: Vec<(u64, Arc<Commit>)>,
+    /// Requests about leases whose senders took them for failed.
+    late_requests: Vec<Action>,
     serial: u64,
     commands: u64,
     rounds: BTreeSet<(TurnId, u32, u32)>,
@@ -81,29 +83,35 @@ impl World {
     fn new(seed: u64, planted: Option<Planted>, told: bool) -> Self {
         let mut random = Random::new(seed);
         let made = random.percent(60);
-        let replicas = (0..REPLICAS).map(|_| Replica::new(ReplicaId(random.uuid()))).collect();
-        Self {
+        let ids: Vec<_> = (0..REPLICAS).map(|_| ReplicaId(random.uuid())).collect();
+        let mut world = Self {
             clients: clients::all(&mut random),
             random,
             planted,
             told,
             calm: false,
+            calm_since: None,
             step: 0,
             begun: Instant::now(),
             elapsed: Duration::ZERO,
             store: Store::new(made, planted),
-            replicas,
-            old: Vec::new(),
+            replicas: Vec::new(),
             requests: Vec::new(),
             travels: Vec::new(),
             late: Vec::new(),
+            late_requests: Vec::new(),
             serial: 0,
             commands: 0,
             rounds: BTreeSet::new(),
             ran: BTreeMap::new(),
             tally: Tally::default(),
             broken: None,
+        };
+        for id in ids {
+            let liveness = world.liveness_of(id);
+            world.replicas.push(Replica::new(id, liveness));
         }
+        world
     }
 
     /// Runs the whole schedule: a part with faults, a part without, and the final checks.
@@ -138,9 +146,8 @@ impl World {
             62..74 => self.client_acts(client),
             74..80 => self.surface_looks(client),
             80..83 => self.late_copy(),
-            83..85 if up => self.time_passes(at),
-            85..90 if up => self.take_over(at),
-            90 => self.bury(),
+            83..90 if up => self.time_passes(at),
+            90 => self.late_request(),
             91..93 if up => self.idle_out(at),
             93..96 => self.recover(at),
             96.. => self.trouble(),
@@ -149,7 +156,7 @@ impl World {
     }
 
     fn now(&mut self) -> Now {
-        self.elapsed += Duration::from_millis(1);
+        self.pass(Duration::from_millis(1));
         Now {
             instant: self.begun + self.elapsed,
             at: Timestamp::UNIX_EPOCH + self.elapsed,
@@ -181,7 +188,7 @@ const SEEDS: u64 = 5000;
 /// A planted bug must be found within this many schedules.
 const SEEDS_PLANTED: u64 = 1000;
 /// Events that must occur in at least one schedule.
-const SEEN: [&str; 32] = [
+const SEEN: [&str; 43] = [
     "accept",
     "start",
     "append",
@@ -205,6 +212,17 @@ const SEEN: [&str; 32] = [
     "kills before effects",
     "pauses",
     "declared dead",
+    "declared dead alive",
+    "deaths noticed",
+    "stale actors ended",
+    "suspended",
+    "resumed",
+    "abandoned",
+    "retired",
+    "requests of replicas failed",
+    "database pauses",
+    "clock steps",
+    "clock steps back",
     "stops",
     "idled out",
     "taken over",
@@ -266,6 +284,16 @@ fn a_store_that_ignores_the_version_is_found() {
 #[test]
 fn a_resend_that_is_known_by_its_numbers_is_found() {
     finds(Planted::ResendByNumbers);
+}
+
+#[test]
+fn a_replica_that_declares_others_dead_after_one_look_is_found() {
+    finds(Planted::DeclaresAfterOneLook);
+}
+
+#[test]
+fn a_replica_that_never_gives_its_lease_up_is_found() {
+    finds(Planted::ServesForEver);
 }
 
 #[test]

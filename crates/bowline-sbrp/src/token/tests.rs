@@ -301,8 +301,10 @@ fn sbrp_token_05_to_16_the_first_broken_rule_is_reported() {
 fn sbrp_token_13_region_is_the_only_refusal_that_a_new_token_does_not_cure() {
     assert_eq!(TokenError::Region.status(), 403);
     let nowhere = Relay { region: None, ..relay() };
-    let token = signed(&header(), &with("region", json!("eu")));
-    assert_eq!(nowhere.admit(&token, &keys(), NOW), Err(TokenError::Region));
+    for region in [json!("eu"), json!(7), json!({}), json!([])] {
+        let token = signed(&header(), &with("region", region));
+        assert_eq!(nowhere.admit(&token, &keys(), NOW), Err(TokenError::Region));
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn loaded(turns: Vec<TurnRow>) -> Loaded {
         devices: Vec::new(),
         asked: Vec::new(),
         grants: Vec::new(),
+        held: None,
     }
 }
 
@@ -226,4 +227,16 @@ fn g4_nobody_is_told_that_nothing_was_stored_while_an_earlier_copy_may_have_been
     // The next commit has a known result again.
     commit(&mut actor, vec![asks(2, false)]);
     assert_eq!(actor.committed(not_stored()), After::Refused(vec![refused(2)]));
+}
+
+#[test]
+fn g4_a_copy_that_can_never_be_stored_ends_the_actor() {
+    let refused_by_store = || Err(CommitError::Refused("a row does not fit".into()));
+    let mut actor = actor();
+    commit(&mut actor, vec![asks(1, false)]);
+    assert_eq!(actor.committed(refused_by_store()), After::Refused(vec![refused(1)]));
+    commit(&mut actor, vec![asks(2, false)]);
+    actor.committed(unknown());
+    let ended = After::Ended(CommitError::Refused("a row does not fit".into()));
+    assert_eq!(actor.committed(refused_by_store()), ended);
 }

@@ -5,13 +5,15 @@ use proptest::prelude::*;
 use super::*;
 
 const PAUSE: Duration = Duration::from_millis(100);
+const PACE: Pace = Pace { first: PAUSE, longest: Duration::from_secs(2) };
 
-fn outbox(items: u64, now: Instant) -> Outbox<u64> {
-    let mut outbox = Outbox::new(PAUSE);
+/// One that always waits as long as it may.
+fn sender(items: u64, now: Instant) -> LinkSender<u64> {
+    let mut sender = LinkSender::new(PACE, u32::MAX);
     for item in 1..=items {
-        assert_eq!(outbox.push(item * 10, now), item);
+        assert_eq!(sender.push(item * 10, now), item);
     }
-    outbox
+    sender
 }
 
 #[test]
@@ -35,47 +37,104 @@ fn a_receiver_takes_what_the_table_says() {
 #[test]
 fn a_message_is_sent_at_once_and_again_after_each_pause_until_it_is_acknowledged() {
     let start = Instant::now();
-    let mut outbox = outbox(2, start);
-    assert_eq!(outbox.deadline(), Some(start));
-    assert_eq!(outbox.due(start), [(1, 10), (2, 20)]);
-    assert_eq!((outbox.due(start), outbox.deadline()), (vec![], Some(start + PAUSE)));
-    assert_eq!(outbox.due(start + PAUSE), [(1, 10), (2, 20)]);
-    outbox.acknowledged(1);
-    assert_eq!((outbox.base(), outbox.len()), (2, 1));
-    assert_eq!(outbox.due(start + PAUSE * 2), [(2, 20)]);
-    outbox.acknowledged(2);
-    assert_eq!((outbox.base(), outbox.deadline(), outbox.waits_since()), (3, None, None));
+    let mut sender = sender(2, start);
+    assert_eq!(sender.deadline(), Some(start));
+    assert_eq!(sender.due(start), [(1, 10), (2, 20)]);
+    assert_eq!((sender.due(start), sender.deadline()), (vec![], Some(start + PAUSE)));
+    assert_eq!(sender.due(start + PAUSE), [(1, 10), (2, 20)]);
+    sender.acknowledged(1, start + PAUSE);
+    assert_eq!((sender.base(), sender.len()), (2, 1));
+    let next = start + PAUSE + PAUSE * 3 / 2;
+    assert_eq!((sender.due(next - MILLI), sender.due(next)), (vec![], vec![(2, 20)]));
+    sender.acknowledged(2, next);
+    assert_eq!((sender.base(), sender.deadline(), sender.waits_since()), (3, None, None));
+}
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// When one item is sent in the first ten seconds, in milliseconds.
+fn times(mut sender: LinkSender<u64>, start: Instant) -> Vec<u64> {
+    sender.push(1, start);
+    let at = |ms| start + Duration::from_millis(ms);
+    (0..10_000).filter(|ms| !sender.due(at(*ms)).is_empty()).collect()
+}
+
+#[test]
+fn waits_double_up_to_a_bound_and_are_spread() {
+    let start = Instant::now();
+    let late = times(LinkSender::new(PACE, u32::MAX), start);
+    assert_eq!(late, [0, 100, 300, 700, 1500, 3100, 5100, 7100, 9100]);
+    let early = times(LinkSender::new(PACE, 0), start);
+    assert_eq!(early, [0, 50, 150, 350, 750, 1550, 2550, 3550, 4550, 5550, 6550, 7550, 8550, 9550]);
+}
+
+#[test]
+fn waits_begin_anew_when_something_is_acknowledged_or_the_other_end_is_back() {
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    let mut sender = sender(2, start);
+    for ms in [0, 100, 300, 700] {
+        assert_eq!(sender.due(at(ms)).len(), 2, "{ms}");
+    }
+    sender.heard_again();
+    assert_eq!(sender.deadline(), Some(at(800)));
+    assert_eq!(sender.due(at(800)).len(), 2);
+    assert_eq!(sender.deadline(), Some(at(1000)));
+    sender.acknowledged(1, at(810));
+    // It took 810 ms, as far as is known: the next one may take as long.
+    assert_eq!(sender.deadline(), Some(at(800 + 810 * 3 / 2)));
+    sender.acknowledged(2, at(820));
+    sender.push(30, at(2000));
+    sender.due(at(2000));
+    sender.acknowledged(3, at(2010));
+    sender.push(40, at(3000));
+    sender.due(at(3000));
+    assert_eq!(sender.deadline(), Some(at(3100)));
+}
+
+#[test]
+fn what_takes_its_usual_time_is_not_sent_again() {
+    let start = Instant::now();
+    let mut sender = sender(1, start);
+    for item in 0..20_u32 {
+        let sent = start + Duration::from_secs(2) * item;
+        let copies = (0..1000).filter(|ms| !sender.due(sent + MILLI * *ms).is_empty()).count();
+        // The first acknowledgement shows how long they take.
+        assert_eq!(copies, if item == 0 { 4 } else { 1 }, "{item}");
+        sender.acknowledged(99, sent + Duration::from_secs(1));
+        sender.push(1, sent + Duration::from_secs(2));
+    }
 }
 
 #[test]
 fn a_new_message_does_not_wait_for_the_pause_of_an_older_one() {
     let start = Instant::now();
-    let mut outbox = outbox(1, start);
-    outbox.due(start);
-    outbox.push(20, start);
-    assert!(outbox.deadline().is_some_and(|at| at <= start));
-    assert_eq!(outbox.due(start), [(2, 20)]);
+    let mut sender = sender(1, start);
+    sender.due(start);
+    sender.push(20, start);
+    assert!(sender.deadline().is_some_and(|at| at <= start));
+    assert_eq!(sender.due(start), [(2, 20)]);
 }
 
 #[test]
 fn an_acknowledgement_that_comes_late_or_of_nothing_changes_nothing() {
     let start = Instant::now();
-    let mut outbox = outbox(3, start);
-    outbox.acknowledged(2);
-    outbox.acknowledged(1);
-    assert_eq!((outbox.base(), outbox.len()), (3, 1));
-    outbox.acknowledged(99);
-    assert_eq!((outbox.base(), outbox.len()), (4, 0));
+    let mut sender = sender(3, start);
+    sender.acknowledged(2, start);
+    sender.acknowledged(1, start);
+    assert_eq!((sender.base(), sender.len()), (3, 1));
+    sender.acknowledged(99, start);
+    assert_eq!((sender.base(), sender.len()), (4, 0));
 }
 
 #[test]
 fn another_receiver_gets_everything_that_is_not_acknowledged() {
     let start = Instant::now();
-    let mut outbox = outbox(3, start);
-    outbox.due(start);
-    outbox.acknowledged(1);
-    outbox.restart();
-    assert_eq!(outbox.due(start), [(2, 20), (3, 30)]);
+    let mut sender = sender(3, start);
+    sender.due(start);
+    sender.acknowledged(1, start);
+    sender.restart();
+    assert_eq!(sender.due(start), [(2, 20), (3, 30)]);
     let mut intake = Intake::default();
     assert_eq!(intake.arrived(3, 2), Arrival::Early);
     assert_eq!((intake.arrived(2, 2), intake.arrived(3, 2)), (Arrival::Take, Arrival::Take));
@@ -113,7 +172,7 @@ fn event() -> impl Strategy<Value = Event> {
 /// A sender, one owner after another, and the network between them.
 struct World {
     now: Instant,
-    outbox: Outbox<u64>,
+    sender: LinkSender<u64>,
     pushed: u64,
     intake: Intake,
     /// Messages on their way, to whoever is the owner when they arrive: number, base, item.
@@ -129,7 +188,7 @@ impl World {
     fn new() -> Self {
         Self {
             now: Instant::now(),
-            outbox: Outbox::new(PAUSE),
+            sender: LinkSender::new(PACE, 0),
             pushed: 0,
             intake: Intake::default(),
             messages: Vec::new(),
@@ -141,8 +200,8 @@ impl World {
 
     fn send(&mut self, later: u64) {
         self.now += Duration::from_millis(later);
-        let base = self.outbox.base();
-        let due = self.outbox.due(self.now);
+        let base = self.sender.base();
+        let due = self.sender.due(self.now);
         self.messages.extend(due.into_iter().map(|(number, item)| (number, base, item)));
     }
 
@@ -165,7 +224,7 @@ impl World {
         match event {
             Event::Push => {
                 self.pushed += 1;
-                self.outbox.push(self.pushed, self.now);
+                self.sender.push(self.pushed, self.now);
             }
             Event::Send(later) => self.send(later),
             Event::Arrive { which, again } => self.arrive(which, again),
@@ -177,7 +236,7 @@ impl World {
                 let (owner, took) = self.acknowledgements.swap_remove(at);
                 // What an earlier owner says is not asked for any more.
                 if owner == self.owner {
-                    self.outbox.acknowledged(took);
+                    self.sender.acknowledged(took, self.now);
                 }
             }
             Event::Lose(_) | Event::Acknowledge(_) => {}
@@ -185,7 +244,7 @@ impl World {
                 self.owner += 1;
                 self.taken.push(Vec::new());
                 self.intake = Intake::default();
-                self.outbox.restart();
+                self.sender.restart();
             }
         }
     }
@@ -202,13 +261,13 @@ proptest! {
         }
         // The network recovers: everything that was sent reaches an owner.
         for _ in 0..3 {
-            world.send(PAUSE.as_millis() as u64);
+            world.send(PACE.longest.as_millis() as u64 * 2);
             let left = world.messages.len();
             (0..left).for_each(|_| world.arrive_first());
             let took = world.intake.took();
-            world.outbox.acknowledged(took);
+            world.sender.acknowledged(took, world.now);
         }
-        prop_assert!(world.outbox.is_empty());
+        prop_assert!(world.sender.is_empty());
         for taken in &world.taken {
             prop_assert!(taken.is_sorted_by(|a, b| a < b), "{taken:?}");
         }

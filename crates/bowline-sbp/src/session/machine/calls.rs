@@ -172,7 +172,15 @@ impl Machine {
         if turn.attempt != attempt || !matches!(turn.state, TurnState::Replanning) {
             return;
         }
+        let is_used_up =
+            matches!(self.queue.front(), Some(Item::Turn(turn)) if self.is_used_up(turn));
+        let Some(turn) = self.front(id) else { return };
         match plan {
+            Ok(Replanned { calls, .. }) if is_used_up => {
+                self.calls_given_up(id, &calls, now, step);
+                self.give_up_interrupted(now, step);
+                self.start_next(now, step);
+            }
             Ok(Replanned { seq, calls, rounds, spent_usd }) => {
                 (turn.rounds, turn.spent_usd) = (rounds, spent_usd);
                 turn.state = TurnState::Acting { open: calls.len(), then: None };
@@ -185,6 +193,18 @@ impl Machine {
                 }
                 self.start_next(now, step);
             }
+        }
+    }
+
+    /// Logs the end of calls whose turn is given up: every call has one (G9).
+    fn calls_given_up(&mut self, turn: TurnId, calls: &[PlannedCall], now: Now, step: &mut Step) {
+        let interrupted = || content(Err(CALL_INTERRUPTED.into()), self.limits.images);
+        let result = |plan: &PlannedCall| {
+            NewEntry::with_blobs(EntryKind::Action, plan.call.result_of(interrupted()))
+        };
+        let results: Vec<_> = calls.iter().map(result).collect();
+        if !results.is_empty() {
+            self.append(turn, results, true, now, step);
         }
     }
 

@@ -23,6 +23,7 @@ impl Machine {
         let mut machine = Self::empty(loaded.id, loaded.user, loaded.agent_id, loaded.head, limits);
         machine.devices = Arc::new(loaded.devices);
         machine.grants = loaded.grants;
+        machine.held = loaded.held;
         machine.asked = loaded.asked.into_iter().map(|row| Question::new(row, now)).collect();
         // Attachments end with their owner: the surfaces reconnect.
         for attachment in &loaded.attachments {
@@ -45,28 +46,38 @@ impl Machine {
         (machine, step)
     }
 
-    /// Restarts the first unfinished turn. One that used up its attempts ends as a note.
+    /// Restarts the first unfinished turn. One that used up its attempts ends as a note, behind the results
+    /// of its calls.
     fn take_up(&mut self, now: Now, step: &mut Step) {
         while let Some(Item::Turn(turn)) = self.queue.front_mut() {
-            let waits = |asked: &Question| asked.is_of(turn.id) && asked.is_open();
-            if turn.attempt > self.limits.attempts && !self.asked.iter().any(waits) {
-                let text = "This turn was interrupted twice by a restart of the gateway and was \
-                            given up. Send it again to have it answered.";
-                let failure = Failure::new(Code::Internal, text);
-                if let Some(Item::Turn(turn)) = self.queue.pop_front() {
-                    self.give_up_unrun(*turn, failure, text, TurnStatus::Interrupted, now, step);
-                }
-                continue;
+            if turn.advanced {
+                // The crash may have happened between a tool call and its result.
+                turn.state = TurnState::Replanning;
+                let (turn, attempt) = (turn.id, turn.attempt);
+                started(turn, attempt, step);
+                step.effect(Effect::Replan { turn, attempt });
+                return;
             }
-            if !turn.advanced {
+            if turn.attempt <= self.limits.attempts {
                 return self.start_next(now, step);
             }
-            // The crash may have happened between a tool call and its result.
-            turn.state = TurnState::Replanning;
-            let (turn, attempt) = (turn.id, turn.attempt);
-            started(turn, attempt, step);
-            step.effect(Effect::Replan { turn, attempt });
-            return;
+            self.give_up_interrupted(now, step);
+        }
+    }
+
+    /// Whether the turn was begun too often. While a person is asked, restarts do not count.
+    pub(super) fn is_used_up(&self, turn: &Turn) -> bool {
+        let waits = |asked: &Question| asked.is_of(turn.id) && asked.is_open();
+        turn.attempt > self.limits.attempts && !self.asked.iter().any(waits)
+    }
+
+    /// Ends the turn at the front, which used up its attempts.
+    pub(super) fn give_up_interrupted(&mut self, now: Now, step: &mut Step) {
+        let text = "This turn was interrupted twice by a restart of the gateway and was given up. \
+                    Send it again to have it answered.";
+        let failure = Failure::new(Code::Internal, text);
+        if let Some(Item::Turn(turn)) = self.queue.pop_front() {
+            self.give_up_unrun(*turn, failure, text, TurnStatus::Interrupted, now, step);
         }
     }
 

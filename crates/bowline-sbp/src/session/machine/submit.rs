@@ -26,6 +26,10 @@ impl Machine {
         if let Err(refusal) = self.takes_turns() {
             return step.refuse(to, refusal);
         }
+        // Behind the look at what was asked before: that is in the bundle, and its caller is answered.
+        if let Some(until) = self.held_until(now) {
+            return step.refuse(to, Refusal::Held(until));
+        }
         if self.head.status == Status::Suspended && !submit.resume {
             return step.reply(to, Reply::Suspended);
         }

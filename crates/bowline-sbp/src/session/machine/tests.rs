@@ -2,6 +2,7 @@
 
 mod calls;
 mod handoff;
+mod hold;
 mod keys;
 mod permissions;
 mod recovery;
@@ -172,6 +173,7 @@ fn loaded() -> Loaded {
         devices: Vec::new(),
         asked: Vec::new(),
         grants: Vec::new(),
+        held: None,
     }
 }
 

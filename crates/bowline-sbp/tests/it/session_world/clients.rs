@@ -15,10 +15,10 @@ use bowline_sbp::session::{
 use uuid::Uuid;
 
 use super::World;
-use super::random::Random;
 use super::request::submit;
 use super::surfaces::Link;
 use super::tools::{self, TOOLS};
+use crate::random::Random;
 
 /// Programs share this many idempotency keys.
 const KEYS: usize = 3;

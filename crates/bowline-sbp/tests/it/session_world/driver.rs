@@ -125,7 +125,9 @@ impl World {
 
     /// A delayed copy of a commit, for which no actor waits, arrives at the store.
     pub(super) fn late_copy(&mut self) {
-        if let Some((serial, commit)) = self.random.draw(&mut self.late) {
+        if !self.store.paused
+            && let Some((serial, commit)) = self.random.draw(&mut self.late)
+        {
             let answer = self.store.commit(&commit, serial);
             let stored = answer.is_ok();
             self.tally.add(if stored { "late copies stored" } else { "late copies refused" });
@@ -209,10 +211,16 @@ impl World {
         let (lease, stopping) = (running.actor.lease(), running.stopping);
         self.tally.add("idled out");
         self.end_actor(at);
-        if let Some((me, fence)) = lease {
+        if let Some((me, fence)) = lease
+            && !self.store.paused
+        {
             self.store.release(me, fence);
         }
         if stopping {
+            if self.random.percent(80) && !self.store.paused {
+                self.store.retire(self.replicas[at].id);
+                self.tally.add("retired");
+            }
             self.kill(at);
         }
     }
@@ -236,6 +244,7 @@ impl World {
         let replica = &mut self.replicas[at];
         replica.state = State::Down;
         replica.tasks.clear();
+        replica.asked.clear();
         let Some(running) = replica.running.take() else { return };
         if let Some(flight) = running.flight.filter(|flight| flight.answer.is_none())
             && self.random.percent(50)

@@ -14,6 +14,9 @@ impl World {
         let Some(running) = &self.replicas[at].running else { return };
         let many = 1 + self.random.below(running.effects.len().max(1));
         for _ in 0..many {
+            if !self.may_go_on(at) {
+                break;
+            }
             let Some(running) = &mut self.replicas[at].running else { return };
             let Some(effect) = running.effects.pop_front() else { break };
             if matches!(effect, Effect::End) {
@@ -46,6 +49,7 @@ impl World {
                 let machine = running.actor.machine();
                 let (asked, gone) = (machine.request(turn), machine.is_gone());
                 self.say(|| format!("actor {serial} starts round {round} of {turn}, {attempt}"));
+                self.check_start(at);
                 let past = &self.store.past;
                 if !past.started.contains(&(turn, attempt)) && !past.forgotten.contains(&turn) {
                     self.breaks(format!("attempt {attempt} of {turn} runs and is not stored"));

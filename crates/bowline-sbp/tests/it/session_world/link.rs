@@ -10,14 +10,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bowline_sbp::session::{Arrival, Intake, Outbox};
+use bowline_sbp::session::{Arrival, Intake, LinkSender, Pace};
 
-use super::random::Random;
 use super::variable;
+use crate::random::Random;
+
+mod slow;
 
 const EDGES: usize = 3;
 const COMMANDS: u64 = 12;
-const PAUSE: Duration = Duration::from_millis(300);
+const PACE: Pace = Pace { first: Duration::from_millis(400), longest: Duration::from_secs(5) };
 const SEEDS: u64 = 500;
 const SEEDS_PLANTED: u64 = 100;
 
@@ -50,7 +52,7 @@ enum Message {
 
 #[derive(Debug)]
 struct Edge {
-    outbox: Outbox<u64>,
+    sender: LinkSender<u64>,
     /// Commands that its clients have sent.
     sent: u64,
     /// The owner that it knows.
@@ -79,13 +81,18 @@ struct World {
 
 impl World {
     fn new(seed: u64, planted: Option<Planted>) -> Self {
-        let edge = |_| Edge { outbox: Outbox::new(PAUSE), sent: 0, owner: 0 };
+        let mut random = Random::new(seed);
+        let edge = |_| {
+            let spread = random.below(1 << 32) as u32;
+            Edge { sender: LinkSender::new(PACE, spread), sent: 0, owner: 0 }
+        };
+        let edges = (0..EDGES).map(edge).collect();
         Self {
-            random: Random::new(seed),
+            random,
             planted,
             calm: false,
             now: Instant::now(),
-            edges: (0..EDGES).map(edge).collect(),
+            edges,
             bus: Vec::new(),
             owner: 0,
             intakes: Default::default(),
@@ -128,7 +135,7 @@ impl World {
         let now = self.now;
         let edge = &mut self.edges[edge];
         edge.sent += 1;
-        edge.outbox.push(edge.sent, now);
+        edge.sender.push(edge.sent, now);
     }
 
     /// Time passes, and an edge sends what is due.
@@ -138,10 +145,10 @@ impl World {
         // It has found out that the session has another owner.
         if edge.owner != self.owner && (self.calm || self.random.percent(50)) {
             edge.owner = self.owner;
-            edge.outbox.restart();
+            edge.sender.restart();
         }
-        let base = edge.outbox.base();
-        for (number, command) in edge.outbox.due(self.now) {
+        let base = edge.sender.base();
+        for (number, command) in edge.sender.due(self.now) {
             self.bus.push(Message::Command { edge: at, number, base, command });
         }
     }
@@ -176,7 +183,7 @@ impl World {
             Message::Took { edge, owner, took } => {
                 let edge = &mut self.edges[edge];
                 if edge.owner == owner {
-                    edge.outbox.acknowledged(took);
+                    edge.sender.acknowledged(took, self.now);
                 }
             }
         }
@@ -210,7 +217,7 @@ impl World {
             if its != (1..=edge.sent).collect::<Vec<_>>() {
                 return Err(format!("edge {at} sent {}, and taken were {its:?}", edge.sent));
             }
-            if !edge.outbox.is_empty() {
+            if !edge.sender.is_empty() {
                 return Err(format!("edge {at} waits for ever"));
             }
         }

@@ -9,8 +9,8 @@ use bowline_sbp::id::TurnId;
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{Answered, NewEntry, Now, RoundEnd, Tokens, TurnRequest};
 
-use super::random::Random;
 use super::tools::{self, TOOLS};
+use crate::random::Random;
 
 /// A turn ends after this many rounds.
 const MOST_ROUNDS: u32 = 2;

@@ -93,6 +93,10 @@ impl World {
             return self.lose(request);
         }
         if replica.running.is_none() {
+            // The session cannot be read now.
+            if self.store.paused {
+                return self.travels.push(Travel::Command { request, to });
+            }
             let other = self.store.owner().filter(|owner| *owner != replica.id);
             if let Some(owner) = other {
                 // To the owner in the store, even if its process has ended: that is not known yet.

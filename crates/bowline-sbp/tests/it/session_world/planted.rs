@@ -12,6 +12,10 @@ pub(super) enum Planted {
     EffectsFirst,
     /// The inbox of an actor that ends is dropped without replies.
     ForgetsInbox,
+    /// A replica is declared dead by the first look that sees its lease expired.
+    DeclaresAfterOneLook,
+    /// A replica never suspends, however long it cannot renew.
+    ServesForEver,
     /// A turn is accepted again although it is in the log.
     ForgetsTurns,
 }

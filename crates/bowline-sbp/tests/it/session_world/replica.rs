@@ -4,18 +4,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bowline_sbp::id::TurnId;
+use bowline_sbp::session::liveness::Liveness;
 use bowline_sbp::session::{
     Actor, CommandId, Commit, CommitError, Effect, Fact, HandOff, LiveState, ReplicaId,
 };
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::liveness::Asked;
 use super::model::Round;
 
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) id: ReplicaId,
     pub(super) state: State,
+    pub(super) liveness: Liveness,
+    /// Its requests to the store about leases.
+    pub(super) asked: Vec<Asked>,
     pub(super) running: Option<Running>,
     /// Tasks may outlive the actor that started them.
     pub(super) tasks: Vec<Task>,
@@ -74,8 +79,19 @@ pub(super) enum Task {
 }
 
 impl Replica {
-    pub(super) fn new(id: ReplicaId) -> Self {
-        Self { id, state: State::Up, running: None, tasks: Vec::new() }
+    pub(super) fn new(id: ReplicaId, liveness: Liveness) -> Self {
+        let (asked, tasks) = (Vec::new(), Vec::new());
+        Self { id, state: State::Up, liveness, asked, running: None, tasks }
+    }
+
+    /// Whether a request about leases waits for the store.
+    pub(super) fn has_request(&self) -> bool {
+        self.asked.iter().any(|asked| !asked.is_answered())
+    }
+
+    /// Whether an answer of the store is on its way.
+    pub(super) fn has_answer(&self) -> bool {
+        self.asked.iter().any(Asked::is_answered)
     }
 
     pub(super) fn is_up(&self) -> bool {

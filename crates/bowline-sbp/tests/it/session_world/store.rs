@@ -1,9 +1,11 @@
-//! A model of the store: one session's rows, who is declared dead, and the rule by which a commit
-//! is accepted.
+//! A model of the store: one session's rows, the replicas with their leases, and the rule by which a
+//! commit is accepted.
 
+mod leases;
 mod writes;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bowline_sbp::access::OWNER;
 use bowline_sbp::approval::ApprovalState;
@@ -16,6 +18,7 @@ use bowline_sbp::session::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use self::leases::ReplicaRow;
 use super::past::Past;
 use super::planted::Planted;
 
@@ -54,7 +57,13 @@ pub(super) struct Store {
     pub(super) rows: Option<Rows>,
     /// A session that was deleted is not made again by a late copy of its first commit.
     made: bool,
-    dead: BTreeSet<ReplicaId>,
+    replicas: BTreeMap<ReplicaId, ReplicaRow>,
+    /// The clock of the database, which may be set.
+    clock: Duration,
+    /// The time that has really passed.
+    elapsed: Duration,
+    /// The database answers nobody.
+    pub(super) paused: bool,
     pub(super) past: Past,
     planted: Option<Planted>,
     /// What was wrong with a commit that the rule accepted.
@@ -66,16 +75,10 @@ impl Store {
     /// creates.
     pub(super) fn new(made: bool, planted: Option<Planted>) -> Self {
         let rows = made.then(Rows::new);
-        let (dead, past) = (BTreeSet::new(), Past::default());
-        Self { rows, made, dead, past, planted, broken: None }
-    }
-
-    pub(super) fn is_dead(&self, replica: ReplicaId) -> bool {
-        self.dead.contains(&replica)
-    }
-
-    pub(super) fn declare_dead(&mut self, replica: ReplicaId) {
-        self.dead.insert(replica);
+        let (replicas, past) = (BTreeMap::new(), Past::default());
+        // A clock can also be set back.
+        let (clock, elapsed) = (Duration::from_secs(1_000_000), Duration::ZERO);
+        Self { rows, made, replicas, clock, elapsed, paused: false, past, planted, broken: None }
     }
 
     /// Nothing was ever stored.
@@ -116,6 +119,7 @@ impl Store {
             devices: rows.devices.clone(),
             asked: rows.asked.iter().filter(open).cloned().collect(),
             grants: rows.grants.clone(),
+            held: None,
         })
     }
 

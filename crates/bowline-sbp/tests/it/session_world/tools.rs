@@ -10,8 +10,8 @@ use bowline_sbp::session::{Now, Permission, Placed, PlannedCall, Replanned, Work
 use bowline_sbp::surface::SurfaceTool;
 use serde_json::json;
 
-use super::random::Random;
 use super::store::session_id;
+use crate::random::Random;
 
 #[derive(Debug)]
 pub(super) struct Tool {

@@ -24,25 +24,41 @@ impl World {
                 self.tally.add("pauses");
                 self.replicas[at].state = State::Paused;
             }
-            // Declared dead although it is alive.
-            (State::Up, 26..29) => self.declare_dead(at),
             // The actor's task fails; the process continues.
-            (State::Up, 29..39) => self.end_actor(at),
-            (State::Up, 39..44) => self.stop(at),
-            (State::Up, 44..) => self.renew(at),
-            (State::Paused, 0..40) => self.declare_dead(at),
-            (State::Paused, _) => self.wake(at),
-            (State::Down, 0..50) => self.declare_dead(at),
-            (State::Down, _) => self.restart(at),
+            (State::Up, 26..36) => self.end_actor(at),
+            (State::Up, 36..41) => self.stop(at),
+            (State::Up, 41..) => self.database_trouble(),
+            (State::Paused, 0..30) => self.wake(at),
+            (State::Down, 0..30) => self.restart(at),
+            (State::Paused | State::Down, _) => {}
         }
     }
 
-    fn declare_dead(&mut self, at: usize) {
-        let replica = self.replicas[at].id;
-        if !self.store.is_dead(replica) {
-            self.say(|| format!("replica {at} is declared dead"));
-            self.tally.add("declared dead");
-            self.store.declare_dead(replica);
+    /// The database pauses, goes on, or has its clock set.
+    fn database_trouble(&mut self) {
+        match self.random.below(100) {
+            _ if self.store.paused => {
+                self.say(|| "the database goes on".into());
+                self.store.resume();
+            }
+            0..25 => {
+                self.say(|| "the database pauses".into());
+                self.tally.add("database pauses");
+                self.store.pause();
+            }
+            25..35 => {
+                let by = Duration::from_millis(self.random.below(20_000) as u64);
+                self.say(|| format!("the clock of the database goes {by:?} forward"));
+                self.tally.add("clock steps");
+                self.store.step_clock(self.store.clock() + by);
+            }
+            35..40 => {
+                let by = Duration::from_millis(self.random.below(5000) as u64);
+                self.say(|| format!("the clock of the database goes {by:?} back"));
+                self.tally.add("clock steps back");
+                self.store.step_clock(self.store.clock() - by);
+            }
+            _ => {}
         }
     }
 
@@ -53,43 +69,49 @@ impl World {
 
     /// A restarted process has a new replica id; the old one is not declared dead yet.
     pub(super) fn restart(&mut self, at: usize) {
-        self.old.push(self.replicas[at].id);
-        self.replicas[at] = Replica::new(ReplicaId(self.random.uuid()));
+        // It ends again if it cannot register itself.
+        if self.store.paused {
+            return;
+        }
+        let id = ReplicaId(self.random.uuid());
+        self.replicas[at] = Replica::new(id, self.liveness_of(id));
         self.say(|| format!("replica {at} is back"));
-    }
-
-    /// A replica finds out that it was declared dead: it drops its actor and takes a new id.
-    pub(super) fn renew(&mut self, at: usize) {
-        if self.store.is_dead(self.replicas[at].id) {
-            self.end_actor(at);
-            self.replicas[at].tasks.clear();
-            self.replicas[at].id = ReplicaId(self.random.uuid());
-            self.say(|| format!("replica {at} takes a new name"));
-        }
-    }
-
-    /// Declares dead an id whose process has ended.
-    pub(super) fn bury(&mut self) {
-        if let Some(replica) = self.old.pop() {
-            self.store.declare_dead(replica);
-        }
     }
 
     /// A replica takes over unfinished work without a live owner.
     pub(super) fn take_over(&mut self, at: usize) {
-        let replica = &self.replicas[at];
-        let free = self.store.owner().is_none_or(|owner| owner == replica.id);
+        let me = self.replicas[at].id;
+        let free = self.store.owner().is_none_or(|owner| owner == me);
         let work = self.store.rows.as_ref().is_some_and(|rows| !rows.turns.is_empty());
-        if replica.is_up() && replica.running.is_none() && free && work {
+        if !free || !work {
+            return;
+        }
+        self.end_stale_actor(at);
+        if self.replicas[at].running.is_none() {
             self.tally.add("taken over");
             self.start_actor(at);
         }
     }
 
+    /// The store has turns, and the actor here knows of none: others have written since it was loaded.
+    fn end_stale_actor(&mut self, at: usize) {
+        let running = self.replicas[at].running.as_ref();
+        let rests = running
+            .is_some_and(|running| running.is_at_rest() && running.actor.machine().turns() == 0);
+        if rests {
+            self.tally.add("stale actors ended");
+            self.end_actor(at);
+        }
+    }
+
     /// Advances time; a deadline may expire.
     pub(super) fn time_passes(&mut self, at: usize) {
-        let by = if self.random.percent(20) { self.random.below(8000) } else { 20 };
-        self.elapsed += Duration::from_millis(by as u64);
+        let by = match self.random.below(100) {
+            0..20 => self.random.below(8000),
+            20..60 => self.random.below(800),
+            _ => 20,
+        };
+        self.pass(Duration::from_millis(by as u64));
         self.deadline(at);
     }
 
@@ -109,6 +131,10 @@ impl World {
         let Some(task) = self.random.draw(&mut self.replicas[at].tasks) else { return };
         // Packing a bundle takes long, so that other events happen meanwhile.
         if matches!(task, Task::Pack { .. }) && !self.calm && self.random.percent(90) {
+            return self.replicas[at].tasks.push(task);
+        }
+        // The log cannot be read.
+        if self.store.paused && matches!(task, Task::Replan { .. } | Task::Pack { .. }) {
             return self.replicas[at].tasks.push(task);
         }
         let now = self.now();

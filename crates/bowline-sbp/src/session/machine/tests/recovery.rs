@@ -1,7 +1,8 @@
 use super::*;
 use crate::approval::{Approval, ApprovalState};
+use crate::completion::ToolCall;
 use crate::id::ApprovalId;
-use crate::session::{AskedRow, AttachmentRow, Replanned, ReplicaId};
+use crate::session::{AskedRow, AttachmentRow, PlannedCall, Replanned, ReplicaId, Work};
 use crate::surface::SurfaceContext;
 
 #[test]
@@ -110,9 +111,36 @@ fn sbp_l2_13_restarts_do_not_count_while_a_person_is_asked() {
     ] {
         let started = TurnRow { attempt: 5, advanced: true, ..row(1, Origin::Surface) };
         let rows = Loaded { turns: vec![started], asked: vec![asked(state)], ..loaded() };
-        let (bench, step) = Bench::loading(rows);
+        let (mut bench, _) = Bench::loading(rows);
+        let plan = Ok(Replanned { seq: 2, calls: Vec::new(), rounds: 1, spent_usd: 0.0 });
+        let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 6, plan });
         assert_eq!(bench.machine.turns() == 1, goes_on, "{state:?}: {step:?}");
     }
+}
+
+#[test]
+fn g9_the_calls_of_a_turn_that_is_given_up_have_an_end() {
+    let advanced = TurnRow { attempt: 2, advanced: true, ..row(1, Origin::Http) };
+    let rows = Loaded { turns: vec![advanced, row(2, Origin::Http)], ..loaded() };
+    let (mut bench, step) = Bench::loading(rows);
+    assert_eq!(step.effects, [Effect::Replan { turn: turn(1), attempt: 3 }]);
+    let call = ToolCall { id: "c".into(), name: "surface_camera".into(), arguments: "{}".into() };
+    let planned = PlannedCall {
+        id: Uuid::nil(),
+        n: 0,
+        call,
+        work: Work::Known(Ok(serde_json::Value::Null)),
+        permission: None,
+        again: true,
+    };
+    let plan = Ok(Replanned { seq: 2, calls: vec![planned], rounds: 1, spent_usd: 0.0 });
+    let step = bench.fact(Fact::Replanned { turn: turn(1), attempt: 3, plan });
+    assert_eq!(step.names(), ["append", "append", "end", "start"]);
+    let entries = step.entries();
+    assert_eq!(entries[0].0, EntryKind::Action);
+    assert!(entries[0].2.contains("interrupted"), "{entries:?}");
+    assert_eq!((entries[1].0, entries[1].1), (EntryKind::Note, TurnStatus::Interrupted));
+    assert_eq!(step.starts(), [(turn(2), 2, 0)]);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use uuid::Uuid;
 
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Mixes the seed, so that neighbouring seeds give different schedules.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = Self(seed);
         random.0 = random.word();
         random
@@ -22,25 +22,25 @@ impl Random {
     }
 
     /// A number below `bound`, which is not zero.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap();
         usize::try_from(self.word() % bound).unwrap()
     }
 
-    pub(super) fn percent(&mut self, percent: usize) -> bool {
+    pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len())) }
     }
 
     /// Takes one out; the order of the rest changes.
-    pub(super) fn draw<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
+    pub(crate) fn draw<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
         if from.is_empty() { None } else { Some(from.swap_remove(self.below(from.len()))) }
     }
 
-    pub(super) fn uuid(&mut self) -> Uuid {
+    pub(crate) fn uuid(&mut self) -> Uuid {
         Uuid::from_u64_pair(self.word(), self.word())
     }
 }

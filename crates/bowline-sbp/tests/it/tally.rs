@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
-pub(super) struct Tally(pub(super) BTreeMap<&'static str, u64>);
+pub(crate) struct Tally(pub(crate) BTreeMap<&'static str, u64>);
 
 impl Tally {
-    pub(super) fn add(&mut self, what: &'static str) {
+    pub(crate) fn add(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
     }
 
-    pub(super) fn extend(&mut self, other: &Tally) {
+    pub(crate) fn extend(&mut self, other: &Tally) {
         for (what, times) in &other.0 {
             *self.0.entry(what).or_default() += times;
         }
