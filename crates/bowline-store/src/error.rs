@@ -18,6 +18,10 @@ pub enum Error {
     NoExport,
     #[error("the roaming token was already used")]
     Consumed,
+    #[error(
+        "another gateway is importing the session with this roaming token; try again in a minute"
+    )]
+    Reserved,
     #[error("an agent can have at most {0} memories")]
     MemoryFull(u32),
     #[error("another user has that name")]
@@ -46,7 +50,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::NoSession => Code::SessionNotFound,
-            Error::TokenTaken | Error::Illegal(_) | Error::NameTaken => Code::SessionConflict,
+            Error::TokenTaken | Error::Illegal(_) | Error::NameTaken | Error::Reserved => {
+                Code::SessionConflict
+            }
             Error::NoStep(_) | Error::MemoryFull(_) | Error::TooMany(..) => Code::InvalidRequest,
             Error::NoExport => Code::TokenInvalid,
             Error::Consumed => Code::TokenConsumed,
@@ -105,5 +111,7 @@ pub enum ServerFault {
     Full,
     /// Its certificate is not trusted, or it has no TLS.
     Tls,
+    /// None that was asked takes writes.
+    ReadOnly,
     Other,
 }

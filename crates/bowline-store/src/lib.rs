@@ -13,10 +13,12 @@ mod error;
 #[doc(hidden)]
 pub mod failpoint;
 mod family_walk;
+mod federation;
 mod log_end;
 mod log_ranges;
 mod memory;
 mod naming;
+mod pairing;
 mod pin;
 pub mod postgres;
 mod roaming;
@@ -40,7 +42,12 @@ pub use bowline_sbp::session::{
 };
 pub use entry::Entry;
 pub use error::{Error, OpenError, ServerFault};
+pub use federation::{
+    AnnouncedExport, AskReservation, Forward, KeptMigration, KeptPeer, KeptReservation, Moved,
+    NewMigration, Reserving,
+};
 pub use memory::{Memory, MemoryKind, MemoryOwner, NewMemory, TurnMemories};
+pub use pairing::{OfferUsed, PairingOffer, PairingRate};
 pub use pin::ToolPin;
 pub use roaming::{
     Derived, Edge, EdgeKind, Export, Family, Imported, Member, NewExport, NewFork, NewImport,
@@ -50,8 +57,8 @@ pub use search::Hit;
 pub use secret::StoredSecret;
 pub use session::{Arrival, Created, Page, Session};
 pub use store::{
-    Approvals, Audit, Devices, Leases, Log, Memories, Roaming, Search, Secrets, Sessions, Store,
-    Tether, Upkeep, Usage, Users,
+    Approvals, Audit, Devices, Federation, Leases, Log, Memories, Pairings, Roaming, Search,
+    Secrets, Sessions, Store, Tether, Upkeep, Usage, Users,
 };
 pub use usage::{Counted, DayOfUse, LiveCount, SpentToday};
 pub use user::{SharedSession, User, UserKey};

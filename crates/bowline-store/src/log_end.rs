@@ -3,6 +3,9 @@
 //! Positions are assigned here (G1): contiguous, from the counters of the session's row, in the
 //! transaction that writes the entries. Afterwards its owner assigns them.
 
+use std::collections::HashMap;
+
+use bowline_sbp::federation::MovedTether;
 use bowline_sbp::id::{Seq, SnapshotId, TurnId};
 use bowline_sbp::session::Placed;
 use jiff::Timestamp;
@@ -31,18 +34,25 @@ impl LogEnd {
     }
 
     /// Places imported entries, so that the last one gets `step_count`: steps are counted back from
-    /// there, since a log need not hold the turns of all steps.
+    /// there, since a log need not hold the turns of all steps. What surfaces have not got yet is queued for
+    /// them, under the ids that they know it by.
     pub(crate) fn restore<E>(
         &mut self,
         step_count: u64,
         entries: Vec<Imported>,
+        tether: Option<&MovedTether>,
         mut write: impl FnMut(Placed) -> Result<(), E>,
     ) -> Result<(), E> {
         let is_turn = |imported: &Imported| imported.entry.kind == EntryKind::Turn;
         let mut to_come = entries.iter().filter(|imported| is_turn(imported)).count() as u64;
-        for mut imported in entries {
+        let pending: HashMap<_, _> =
+            tether.into_iter().flat_map(|tether| tether.turns.iter().copied()).collect();
+        for (mut imported, seq) in entries.into_iter().zip(self.last_seq + 1..) {
             to_come -= u64::from(is_turn(&imported));
-            imported.entry.tethered = false;
+            // Only what the origin could have sent: a caller's message is never delivered as a turn.
+            let id = pending.get(&seq).filter(|_| imported.entry.kind != EntryKind::Message);
+            imported.entry.tethered = id.is_some();
+            imported.turn_id = id.copied().unwrap_or(imported.turn_id);
             self.step_count = step_count.saturating_sub(to_come);
             write(self.place(imported.turn_id, imported.entry, imported.at))?;
         }

@@ -18,6 +18,7 @@ mod counts;
 mod devices;
 mod error;
 mod exports;
+mod federation;
 mod fold;
 mod handoff;
 mod history;
@@ -30,20 +31,22 @@ mod locks;
 mod log;
 mod logs;
 mod memory;
+mod pairing;
 mod phrases;
 mod pool;
+mod rememberers;
 mod revision;
 mod roaming;
 mod rows;
 mod schema;
 mod search;
 mod secrets;
+mod servers;
 mod sessions;
 mod statements;
 mod tether;
 pub(crate) mod text;
 mod titles;
-mod tls;
 mod trunks;
 mod upkeep;
 mod usage;
@@ -56,10 +59,11 @@ use self::committer::Committer;
 pub use self::connect::PostgresConfig;
 pub(crate) use self::error::{open_error, text_of};
 use self::later::LaterWrites;
-pub use self::leases::Liveness;
+use self::leases::LeaseRenewer;
 use self::pool::Pool;
-pub use self::schema::{Migration, migrate};
-pub(crate) use self::schema::{VERSION as SCHEMA_VERSION, schema_version};
+use self::rememberers::Rememberers;
+pub(crate) use self::schema::schema_version;
+pub use self::schema::{Migration, VERSION as SCHEMA_VERSION, migrate};
 pub(crate) use self::words::words_of;
 use crate::OpenError;
 
@@ -69,11 +73,13 @@ pub struct Postgres {
     pool: Pool,
     committer: Committer,
     /// Renews the lease of this process's replica.
-    liveness: Liveness,
+    renewer: LeaseRenewer,
     /// Names this process in rows that each process has of its own.
     writer: Uuid,
     /// Writes that nobody waits for.
     later: LaterWrites,
+    /// Which agents have memories.
+    rememberers: Rememberers,
     /// One search at a time.
     searching: tokio::sync::Mutex<()>,
 }
@@ -101,8 +107,9 @@ impl Postgres {
         let writer = Uuid::new_v4();
         Ok(Self {
             committer: Committer::start(config.clone(), pool.clone(), writer),
-            liveness: Liveness::new(config.clone()),
+            renewer: LeaseRenewer::new(config.clone()),
             later: LaterWrites::new(pool.clone(), writer),
+            rememberers: Rememberers::start(pool.clone()),
             searching: tokio::sync::Mutex::default(),
             pool,
             writer,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline_sbp::budget::Spender;
+use bowline_sbp::federation::{GatewayId, MovedTether};
 use bowline_sbp::id::{ExportId, Seq, SessionId, SnapshotId, TurnId};
 use bowline_sbp::message::Message;
 use bowline_sbp::session::{IdempotencyKey, NewEntry, NewSession, TokenHash, Tokens};
@@ -42,6 +43,10 @@ pub struct NewExport {
     pub expires_at: Timestamp,
     /// Whose budget it counts for.
     pub spender: Option<Spender>,
+    /// The gateway that it is for, if one was named.
+    pub peer: Option<GatewayId>,
+    /// Trackers are told of it.
+    pub announce: bool,
 }
 
 /// A stored export.
@@ -58,9 +63,11 @@ pub struct Export {
     pub expires_at: Timestamp,
     /// When it was imported, and as which session (G7).
     pub imported: Option<(Timestamp, SessionId)>,
+    /// The gateway that it is for, if one was named.
+    pub peer: Option<GatewayId>,
 }
 
-/// An entry of an imported session. It is never queued in the Tether.
+/// An entry of an imported session. It is queued in the Tether only if [`NewImport::tether`] names it.
 #[derive(Debug, Clone)]
 pub struct Imported {
     pub entry: NewEntry,
@@ -92,6 +99,8 @@ pub struct NewImport {
     /// Its title; without one it is called by the first words of its user.
     pub title: Option<Arc<str>>,
     pub key: Option<IdempotencyKey>,
+    /// What its surfaces have not got yet, if it comes from another gateway. Otherwise they have got all.
+    pub tether: Option<MovedTether>,
 }
 
 /// A fork to be created.

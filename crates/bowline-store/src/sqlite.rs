@@ -10,6 +10,7 @@ mod blobs;
 mod commit;
 mod counts;
 mod exports;
+mod federation;
 mod handoff;
 mod history;
 mod leases;
@@ -17,6 +18,7 @@ mod lineage;
 mod load;
 mod log;
 mod memory;
+mod pairing;
 mod pins;
 mod readers;
 mod revision;
@@ -56,6 +58,7 @@ use bowline_sbp::session::{
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use uuid::Uuid;
 
 use self::readers::Readers;
 use self::rows::select_sessions;
@@ -66,9 +69,10 @@ use self::writer::Writer;
 use crate::{
     Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
     Entry, Error, Export, Family, Hit, Leases, LiveCount, Log, Memories, Memory, MemoryOwner,
-    NewExport, NewFork, NewImport, NewMemory, OpenError, Packed, Page, ReplicaLease, Result,
-    Roaming, Search, Secrets, Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether,
-    ToolPin, TurnMemories, Upkeep, Usage, User, UserKey, Users,
+    NewExport, NewFork, NewImport, NewMemory, OfferUsed, OpenError, Packed, Page, PairingOffer,
+    PairingRate, Pairings, ReplicaLease, Result, Roaming, Search, Secrets, Session, Sessions,
+    SharedSession, SpentToday, StoredSecret, Tether, ToolPin, TurnMemories, Upkeep, Usage, User,
+    UserKey, Users,
 };
 
 /// The database's name inside the data folder.
@@ -526,6 +530,25 @@ impl Memories for Sqlite {
 }
 
 #[async_trait::async_trait]
+impl Pairings for Sqlite {
+    async fn offer_pairing(&self, offer: PairingOffer, most: u32, at: Timestamp) -> Result<bool> {
+        self.writer.run(move |conn| pairing::offer(conn, &offer, most, at)).await
+    }
+
+    async fn pairing_offers(&self, at: Timestamp) -> Result<Vec<PairingOffer>> {
+        self.readers.ask(move |conn| pairing::waiting(conn, at)).await
+    }
+
+    async fn may_try_pairing(&self, rate: PairingRate, at: Timestamp) -> Result<bool> {
+        self.writer.run(move |conn| pairing::may_try(conn, rate, at)).await
+    }
+
+    async fn use_offer(&self, offer: Uuid, key: UserKey, at: Timestamp) -> Result<OfferUsed> {
+        self.writer.run(move |conn| pairing::pair(conn, offer, &key, at)).await
+    }
+}
+
+#[async_trait::async_trait]
 impl Users for Sqlite {
     async fn access_revision(&self) -> Result<u64> {
         self.readers.ask(revision::read).await
@@ -656,6 +679,15 @@ impl Secrets for Sqlite {
 
     async fn replace_secrets(&self, all: Vec<StoredSecret>) -> Result<()> {
         self.writer.erase(move |conn| secrets::replace(conn, &all)).await
+    }
+
+    async fn swap_secret(
+        &self,
+        name: &'static str,
+        before: Vec<u8>,
+        after: Vec<(&'static str, Vec<u8>)>,
+    ) -> Result<bool> {
+        self.writer.erase(move |conn| secrets::swap(conn, name, &before, &after)).await
     }
 }
 

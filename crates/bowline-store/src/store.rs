@@ -14,18 +14,23 @@ use bowline_sbp::budget::{Day, OwnLimits, Spender, Spent};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
+use bowline_sbp::federation::migration::{Dropped, Stage};
+use bowline_sbp::federation::reservation::Refusal;
+use bowline_sbp::federation::{GatewayId, MovedTether, Pin, ReservationId};
 use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
     NewSession, ReplicaId, TokenHash,
 };
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use crate::{
-    Arrival, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Edge, Entry, Export, Family, Hit,
-    LiveCount, Memory, MemoryOwner, NewExport, NewFork, NewImport, NewMemory, Packed, Page,
-    ReplicaLease, Result, Session, SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories,
-    User, UserKey,
+    AnnouncedExport, Arrival, AskReservation, AuditEntry, AuditQuery, Created, DayOfUse, Derived,
+    Edge, Entry, Export, Family, Forward, Hit, KeptMigration, KeptPeer, KeptReservation, LiveCount,
+    Memory, MemoryOwner, Moved, NewExport, NewFork, NewImport, NewMemory, NewMigration, OfferUsed,
+    Packed, Page, PairingOffer, PairingRate, ReplicaLease, Reserving, Result, Session,
+    SharedSession, SpentToday, StoredSecret, ToolPin, TurnMemories, User, UserKey,
 };
 
 /// Sessions: create, look up, load, and commit under a lease.
@@ -210,6 +215,103 @@ pub trait Roaming: Send + Sync {
     async fn family(&self, session: String, user: UserId, most: u32) -> Result<Family>;
 }
 
+/// Sessions that move between gateways (SBP-L6), and what is remembered of other gateways.
+#[async_trait::async_trait]
+pub trait Federation: Send + Sync {
+    /// Uses up the one-time id of another gateway's token, which is remembered until then. Returns whether
+    /// it was unused: true for one of all replicas.
+    async fn use_peer_token(&self, issuer: GatewayId, jti: Uuid, until: Timestamp) -> Result<bool>;
+
+    /// Deletes ids of tokens that expired before then. Returns their number.
+    async fn forget_peer_tokens(&self, before: Timestamp) -> Result<u64>;
+
+    /// The exports with that content id that have not expired and their bundles, newest first.
+    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<(Export, Vec<u8>)>>;
+
+    /// The newest exports of which trackers are told and that have not expired at that time.
+    async fn announced_exports(&self, at: Timestamp, most: u32) -> Result<Vec<AnnouncedExport>>;
+
+    /// Reserves a session for a peer. `fresh` is the bundle of the session at that entry; without it, one
+    /// is asked for when it is needed.
+    async fn reserve(
+        &self,
+        ask: AskReservation,
+        fresh: Option<(NewExport, Seq)>,
+    ) -> Result<Reserving>;
+
+    /// Confirms a reservation, in one transaction: the token is used up, the session is suspended and
+    /// fenced off from its owner here, and where it went is noted (G7).
+    async fn confirm_reservation(
+        &self,
+        id: ReservationId,
+        peer: GatewayId,
+        forward: Forward,
+        at: Timestamp,
+    ) -> Result<Result<KeptReservation, Refusal>>;
+
+    /// Ends a reservation that was not confirmed, and deletes its bundle.
+    async fn release_reservation(
+        &self,
+        id: ReservationId,
+        peer: GatewayId,
+        at: Timestamp,
+    ) -> Result<Result<(), Refusal>>;
+
+    async fn reservation(&self, id: ReservationId) -> Result<Option<KeptReservation>>;
+
+    /// Where a session went.
+    async fn forward(&self, session: SessionId) -> Result<Option<Forward>>;
+
+    /// The same, and what its surfaces are told; at most `most` of their messages.
+    async fn moved(&self, session: SessionId, most: u32) -> Result<Option<Moved>>;
+
+    /// What the surfaces of a session have not got yet, for the gateway that it moves to.
+    async fn moved_tether(&self, session: SessionId) -> Result<MovedTether>;
+
+    /// The migration of an export of another gateway that was begun and not dropped.
+    async fn migration_of(
+        &self,
+        origin: GatewayId,
+        export: ExportId,
+    ) -> Result<Option<KeptMigration>>;
+
+    /// Begins a migration, or returns the one of the same export that was begun and not dropped.
+    async fn begin_migration(&self, new: NewMigration) -> Result<KeptMigration>;
+
+    async fn migration(&self, id: ReservationId) -> Result<Option<KeptMigration>>;
+
+    /// Migrations that are neither active nor dropped, oldest first.
+    async fn open_migrations(&self) -> Result<Vec<KeptMigration>>;
+
+    /// Keeps the bundle of a migration that is reserving, which is staged then. Returns the stage now.
+    async fn stage_migration(&self, id: ReservationId, bundle: Vec<u8>) -> Result<Stage>;
+
+    /// The bundle of a staged migration.
+    async fn staged_bundle(&self, id: ReservationId) -> Result<Option<Vec<u8>>>;
+
+    /// Makes the session of a staged migration, which is active then, in one transaction. Returns the
+    /// stage now.
+    async fn activate_migration(&self, id: ReservationId, import: NewImport) -> Result<Stage>;
+
+    /// Drops a migration that is at that stage, and deletes its bundle. Returns the stage now.
+    async fn drop_migration(&self, id: ReservationId, from: Stage, why: Dropped) -> Result<Stage>;
+
+    /// What is remembered of a gateway.
+    async fn peer(&self, id: GatewayId) -> Result<Option<KeptPeer>>;
+
+    /// All gateways of which something is remembered, by their ids.
+    async fn peers(&self) -> Result<Vec<KeptPeer>>;
+
+    /// Remembers this of a gateway, instead of what was there.
+    async fn keep_peer(&self, peer: KeptPeer) -> Result<()>;
+
+    /// The same, if the pin is still `before`. False: somebody else has stored another one.
+    async fn pin_peer(&self, peer: KeptPeer, before: Option<Pin>) -> Result<bool>;
+
+    /// Returns whether something was remembered.
+    async fn forget_peer(&self, id: GatewayId) -> Result<bool>;
+}
+
 /// The memories of agents.
 #[async_trait::async_trait]
 pub trait Memories: Send + Sync {
@@ -310,6 +412,22 @@ pub trait Users: Send + Sync {
     async fn shared_with(&self, session: SessionId, user: UserId) -> Result<Option<Share>>;
 }
 
+/// Codes with which devices are paired.
+#[async_trait::async_trait]
+pub trait Pairings: Send + Sync {
+    /// Has an offer wait, unless `most` do already. Returns whether it waits.
+    async fn offer_pairing(&self, offer: PairingOffer, most: u32, at: Timestamp) -> Result<bool>;
+
+    /// The offers that wait at that time, the oldest first.
+    async fn pairing_offers(&self, at: Timestamp) -> Result<Vec<PairingOffer>>;
+
+    /// Whether a code may be tried now; if so, the try is counted.
+    async fn may_try_pairing(&self, rate: PairingRate, at: Timestamp) -> Result<bool>;
+
+    /// Uses an offer up and adds the key of the device that knew its code, in one transaction (G7).
+    async fn use_offer(&self, offer: Uuid, key: UserKey, at: Timestamp) -> Result<OfferUsed>;
+}
+
 /// What users and keys have used. Turns and exports count themselves, in the transaction that stores
 /// them.
 #[async_trait::async_trait]
@@ -367,6 +485,15 @@ pub trait Secrets: Send + Sync {
 
     /// Stores other bytes for these secrets. What was there before is in no file any more.
     async fn replace_secrets(&self, all: Vec<StoredSecret>) -> Result<()>;
+
+    /// Stores these secrets, also such as are new, if the one of that name is still `before`. Returns whether it
+    /// was; if not, nothing is stored.
+    async fn swap_secret(
+        &self,
+        name: &'static str,
+        before: Vec<u8>,
+        after: Vec<(&'static str, Vec<u8>)>,
+    ) -> Result<bool>;
 }
 
 /// Periodic maintenance, health and shutdown.
@@ -421,8 +548,10 @@ pub trait Store:
     + Approvals
     + Search
     + Roaming
+    + Federation
     + Memories
     + Users
+    + Pairings
     + Usage
     + Audit
     + Secrets
@@ -441,8 +570,10 @@ impl<T> Store for T where
         + Approvals
         + Search
         + Roaming
+        + Federation
         + Memories
         + Users
+        + Pairings
         + Usage
         + Audit
         + Secrets

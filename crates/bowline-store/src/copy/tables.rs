@@ -1,8 +1,8 @@
 //! The tables that a copy carries, and how each is called and ordered in both databases.
 //!
 //! The search index is not among them: it is derived from the logs, and the target makes its own. Nor is what
-//! belongs to running processes: replicas and their counts, the owners of sessions, the times of upkeep, and
-//! the revision of what gateways keep in memory, which begins anew with them.
+//! belongs to running processes: replicas and their counts, the owners of sessions, the times of upkeep,
+//! pairing codes that wait, and the revision of what gateways keep in memory, which begins anew with them.
 //!
 //! A session, or what is left of a deleted one, is named by its number: the row's key in SQLite, the column
 //! `number` in PostgreSQL. So both databases give equal rows.
@@ -94,7 +94,7 @@ const SEQ: Column = named("seq", PLACE_SEQ, Int);
 use Kind::{Bool, Bytes, Int, Real, Session, Small, Text, Uuid};
 
 /// In the order in which they are copied: a blob before its uses.
-pub(super) static TABLES: [Table; 26] = [
+pub(super) static TABLES: [Table; 32] = [
     Table {
         numbered: true,
         ..table(
@@ -347,6 +347,8 @@ pub(super) static TABLES: [Table; 26] = [
             same("expires_at", Int),
             same("imported_at", Int),
             same("imported_as", Uuid),
+            same("peer", Text),
+            same("announce", Bool),
         ],
     ),
     Table {
@@ -439,6 +441,78 @@ pub(super) static TABLES: [Table; 26] = [
     numbered(
         "signing_keys",
         &[same("number", Int), same("secret", Bytes), same("created_at", Int)],
+    ),
+    table(
+        "peer_tokens",
+        &[same("issuer", Text), same("jti", Uuid), same("expires_at", Int)],
+        &[("issuer", Text), ("jti", Uuid)],
+        &[("issuer", Text), ("jti", Uuid)],
+    ),
+    table(
+        "reservations",
+        &[
+            same("id", Uuid),
+            same("peer", Text),
+            same("session_id", Uuid),
+            same("export_id", Uuid),
+            same("bundle_id", Uuid),
+            same("cid", Bytes),
+            same("state", Text),
+            same("expires_at", Int),
+            same("last_seq", Int),
+            same("created_at", Int),
+        ],
+        &[("id", Uuid)],
+        &[("id", Uuid)],
+    ),
+    table(
+        "forwards",
+        &[
+            same("session_id", Uuid),
+            same("peer", Text),
+            same("url", Text),
+            same("moved_to", Uuid),
+            same("created_at", Int),
+        ],
+        &[("session_id", Uuid)],
+        &[("session_id", Uuid)],
+    ),
+    table(
+        "migrations",
+        &[
+            same("id", Uuid),
+            same("origin", Text),
+            same("export_id", Uuid),
+            named("user_id", "user", Uuid),
+            same("request", Text),
+            same("stage", Text),
+            same("why", Text),
+            same("session_id", Uuid),
+            same("created_at", Int),
+        ],
+        &[("id", Uuid)],
+        &[("id", Uuid)],
+    ),
+    Table {
+        page: 2,
+        ..table(
+            "staged",
+            &[same("migration", Uuid), same("bundle", Bytes)],
+            &[("migration", Uuid)],
+            &[("migration", Uuid)],
+        )
+    },
+    table(
+        "peers",
+        &[
+            same("gateway_id", Text),
+            same("url", Text),
+            same("key", Bytes),
+            same("issued_at", Int),
+            same("shown", Bytes),
+        ],
+        &[("gateway_id", Text)],
+        &[("gateway_id", Text)],
     ),
 ];
 

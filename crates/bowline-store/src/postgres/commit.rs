@@ -87,7 +87,7 @@ pub(super) fn refusal(fault: Fault, commit: &Commit) -> CommitError {
         (Some("keys_pkey"), Some(_)) => return CommitError::KeyTaken,
         // Another request took the key after the owner had looked it up: a retry finds its result.
         (Some("keys_pkey"), None) => {
-            return CommitError::NotStored("the idempotency key was used already".into());
+            return CommitError::Refused("the idempotency key was used already".into());
         }
         _ => {}
     }
@@ -95,6 +95,7 @@ pub(super) fn refusal(fault: Fault, commit: &Commit) -> CommitError {
         Fault::Unknown(reason) => CommitError::Unknown(reason),
         fault => match Error::from(fault) {
             Error::Fatal(reason) => CommitError::Fatal(reason),
+            Error::Corrupt(reason) => CommitError::Refused(reason),
             error => CommitError::NotStored(error.to_string()),
         },
     }

@@ -26,7 +26,7 @@ use super::error::{Attempt, Fault};
 use super::fold::Rows;
 use super::pool::{Pool, commit_fault};
 use super::rows::column;
-use super::{batch, commit};
+use super::{batch, commit, statements};
 
 /// The most commits in one transaction: bounds how long the first one waits for the rest.
 const BATCH: usize = 256;
@@ -36,6 +36,12 @@ const QUEUE: usize = 1024;
 const ANSWER: Duration = Duration::from_secs(20);
 /// How often a batch is sent again after a conflict.
 const MOST_TRIES: u32 = 8;
+
+/// Every statement of a commit finds its rows by key. PostgreSQL, which does not know how many rows a parameter
+/// holds, plans each anew or keeps a plan of when the tables were small, and then reads them whole.
+const PLANS: &str = "
+    SET plan_cache_mode TO force_generic_plan;
+    SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off";
 
 type Answer = Result<(), CommitError>;
 
@@ -230,8 +236,13 @@ impl Link {
             return Ok(connected);
         }
         self.backoff.wait().await;
-        match self.config.connect().await {
-            Ok((client, _)) => {
+        let connected = async {
+            let (client, _) = self.config.connect().await?;
+            client.batch_execute(PLANS).await?;
+            Ok::<_, tokio_postgres::Error>(client)
+        };
+        match connected.await {
+            Ok(client) => {
                 self.backoff.succeeded();
                 Ok((client, HashMap::new()))
             }
@@ -274,7 +285,7 @@ async fn send(
     // Polled in this order, and each is sent when it is polled first.
     let (begun, results, committed) = tokio::join!(
         biased;
-        client.batch_execute("BEGIN"),
+        client.batch_execute(statements::BEGIN),
         join_all(queries),
         client.batch_execute("COMMIT"),
     );

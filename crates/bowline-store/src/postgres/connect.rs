@@ -5,17 +5,17 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use bowline_net::trust::{ServerCheck, tls_config};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{AsyncMessage, Client, Config, Notification};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, Client, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error;
-use super::tls::{self, Check};
+use super::servers::Servers;
 use crate::OpenError;
 
 /// How long a connection may take to be made.
@@ -30,7 +30,7 @@ const SCHEMA: &str = "public";
 /// Where the database is, and how it is used.
 #[derive(Clone)]
 pub struct PostgresConfig {
-    config: Config,
+    servers: Servers,
     tls: MakeRustlsConnect,
     schema: String,
     /// How many connections there are at most, beside that of commits and that of the replica's lease.
@@ -42,41 +42,46 @@ pub struct PostgresConfig {
 impl PostgresConfig {
     /// Reads `postgres://user:password@host:port/database?option=value&…`, with the options of libpq that
     /// are known here (`sslmode`, `sslrootcert`, `connect_timeout`, …) and `schema`: the schema for the
-    /// tables, which is made if it is missing (default `public`).
+    /// tables, which is made if it is missing (default `public`). Of several hosts with commas between them
+    /// the one that takes writes is used.
     pub fn new(url: &str) -> Result<Self, OpenError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(unusable("it does not begin with postgres://".into()));
         }
         let Options { url, mode, roots, schema } = Options::split(url)?;
-        let mut config = Config::from_str(&url).map_err(|error| unusable(error.to_string()))?;
         let (encrypt, check) = match mode.as_deref() {
-            Some("disable") => (SslMode::Disable, Check::Nothing),
+            Some("disable") => (SslMode::Disable, ServerCheck::Nothing),
             // `allow` tries without first: nobody is harmed by encryption.
-            None | Some("allow" | "prefer") => (SslMode::Prefer, Check::Nothing),
-            Some("require") => (SslMode::Require, Check::Nothing),
-            Some("verify-ca") => (SslMode::Require, Check::Authority),
-            Some("verify-full") => (SslMode::Require, Check::Host),
+            None | Some("allow" | "prefer") => (SslMode::Prefer, ServerCheck::Nothing),
+            Some("require") => (SslMode::Require, ServerCheck::Nothing),
+            Some("verify-ca") => (SslMode::Require, ServerCheck::Authority),
+            Some("verify-full") => (SslMode::Require, ServerCheck::Host),
             Some(_) => {
                 return Err(unusable(
                     "sslmode is disable, prefer, require, verify-ca or verify-full".into(),
                 ));
             }
         };
-        config
-            .ssl_mode(encrypt)
-            .application_name("bowline")
-            .keepalives(true)
-            .keepalives_idle(Duration::from_secs(5))
-            .keepalives_interval(Duration::from_secs(2))
-            .keepalives_retries(3)
-            .tcp_user_timeout(Duration::from_secs(10));
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT);
-        }
-        let tls = tls::connector(check, roots.as_deref()).map_err(unusable)?;
+        let servers = Servers::read(&url, |config| {
+            config
+                .ssl_mode(encrypt)
+                .application_name("bowline")
+                .keepalives(true)
+                .keepalives_idle(Duration::from_secs(5))
+                .keepalives_interval(Duration::from_secs(2))
+                .keepalives_retries(3)
+                .tcp_user_timeout(Duration::from_secs(10));
+            if config.get_connect_timeout().is_none() {
+                config.connect_timeout(CONNECT);
+            }
+        });
+        let servers = servers.map_err(|error| unusable(error.to_string()))?;
+        let tls = tls_config(check, roots.as_deref());
+        let tls = tls.map_err(|error| unusable(error.to_string()))?;
+        let tls = MakeRustlsConnect::new(tls);
         let schema = schema.unwrap_or_else(|| SCHEMA.to_owned());
         let (connections, statement_timeout) = (CONNECTIONS, STATEMENT);
-        Ok(Self { config, tls, schema, connections, statement_timeout })
+        Ok(Self { servers, tls, schema, connections, statement_timeout })
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -85,17 +90,11 @@ impl PostgresConfig {
 
     /// The database as a person may see it: without user and password.
     pub fn name(&self) -> String {
-        let host = match self.config.get_hosts().first() {
-            Some(Host::Tcp(host)) => host.clone(),
-            #[cfg(unix)]
-            Some(Host::Unix(folder)) => folder.display().to_string(),
-            None => "localhost".to_owned(),
-        };
-        let port = self.config.get_ports().first().map(|port| format!(":{port}"));
-        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
+        let config = self.servers.first();
+        let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
         let schema = Some(&self.schema).filter(|schema| *schema != SCHEMA);
         let schema = schema.map(|schema| format!("?schema={schema}")).unwrap_or_default();
-        format!("postgres://{host}{}/{database}{schema}", port.unwrap_or_default())
+        format!("postgres://{}/{database}{schema}", self.servers.hosts())
     }
 
     /// Makes a connection that hears what is notified on the channels it listens to. The task that
@@ -104,7 +103,7 @@ impl PostgresConfig {
         &self,
         notified: UnboundedSender<Notification>,
     ) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
-        let (client, mut connection) = self.config.connect(self.tls.clone()).await?;
+        let (client, mut connection) = self.servers.connect(&self.tls).await?;
         let task = tokio::spawn(async move {
             while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
                 match message {
@@ -129,7 +128,7 @@ impl PostgresConfig {
 
     /// Makes a connection, and the task that drives it on this runtime.
     pub async fn connect(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await?;
+        let (client, connection) = self.servers.connect(&self.tls).await?;
         let task = tokio::spawn(async move {
             if let Err(lost) = connection.await {
                 tracing::debug!(reason = error::text_of(&lost), "a database connection ended");
@@ -190,6 +189,13 @@ impl Options {
                 // As in libpq: the authorities that the system trusts.
                 "sslrootcert" if value == "system" => found.roots = None,
                 "sslrootcert" => found.roots = Some(decoded(value).into()),
+                // What a gateway needs anyway. It writes, so it cannot do with another server.
+                "target_session_attrs" if ["any", "read-write", "primary"].contains(&value) => {}
+                "target_session_attrs" => {
+                    return Err(unusable(
+                        "a gateway needs the server that takes writes: target_session_attrs=read-write".into(),
+                    ));
+                }
                 "schema" => found.schema = Some(schema_name(decoded(value))?),
                 _ => {
                     found.url.push(separator);
@@ -238,6 +244,8 @@ fn decoded(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio_postgres::config::TargetSessionAttrs;
+
     use super::*;
 
     #[test]
@@ -261,7 +269,7 @@ mod tests {
     fn options_of_libpq_are_understood() {
         let mode = |options: &str| {
             let config = PostgresConfig::new(&format!("postgres://db/bowline?{options}")).unwrap();
-            config.config.get_ssl_mode()
+            config.servers.first().get_ssl_mode()
         };
         assert_eq!(mode(""), SslMode::Prefer);
         assert_eq!(mode("sslmode=disable"), SslMode::Disable);
@@ -270,6 +278,21 @@ mod tests {
         let missing = "postgres://db/bowline?sslmode=verify-ca&sslrootcert=%2Fno%2Fsuch.pem";
         let error = PostgresConfig::new(missing).unwrap_err().to_string();
         assert!(error.contains("/no/such.pem"), "{error}");
+    }
+
+    #[test]
+    fn of_several_servers_the_one_that_takes_writes_is_wanted() {
+        let named = |options: &str| {
+            PostgresConfig::new(&format!("postgres://me:hunter2@one,two:5433/bowline{options}"))
+        };
+        for options in ["", "?target_session_attrs=read-write", "?target_session_attrs=primary"] {
+            let config = named(options).unwrap();
+            assert_eq!(config.name(), "postgres://one:5432,two:5433/bowline");
+            let wanted = config.servers.first().get_target_session_attrs();
+            assert_eq!(wanted, TargetSessionAttrs::ReadWrite);
+        }
+        let refused = named("?target_session_attrs=read-only").unwrap_err().to_string();
+        assert!(refused.contains("read-write") && !refused.contains("hunter2"), "{refused}");
     }
 
     #[test]

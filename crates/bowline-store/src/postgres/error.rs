@@ -3,6 +3,9 @@
 //! One table by SQLSTATE. The details of an error of the database may contain what a caller sent: only its
 //! code and, where that is safe, its message are passed on.
 
+use std::io::ErrorKind;
+
+use bowline_net::outbound;
 use deadpool_postgres::PoolError;
 use tokio_postgres::error::{DbError, SqlState};
 
@@ -138,6 +141,14 @@ pub(super) fn error_of(error: &tokio_postgres::Error) -> Error {
 /// Why no connection was made, and what that means for who configured it.
 pub(crate) fn open_error(config: &PostgresConfig, error: &tokio_postgres::Error) -> OpenError {
     let code = error.code().map(SqlState::code);
+    if takes_no_writes(error) {
+        let reason = "this server is a standby, or its databases are read-only".to_owned();
+        return OpenError::Server { database: config.name(), fault: ServerFault::ReadOnly, reason };
+    }
+    if let Some(why) = outbound::untrusted(error) {
+        let reason = format!("the certificate of the server is not trusted: {why}");
+        return OpenError::Server { database: config.name(), fault: ServerFault::Tls, reason };
+    }
     let fault = match code.map(|code| (code, code.get(..2).unwrap_or_default())) {
         Some((_, "28")) => ServerFault::Login,
         Some(("3D000", _)) => ServerFault::NoDatabase,
@@ -151,6 +162,15 @@ pub(crate) fn open_error(config: &PostgresConfig, error: &tokio_postgres::Error)
         None => ServerFault::Unreachable,
     };
     OpenError::Server { database: config.name(), fault, reason: text_of(error) }
+}
+
+/// Whether a server answered that it cannot be written: the driver makes that an I/O error.
+fn takes_no_writes(error: &tokio_postgres::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    // One of the operating system has a number.
+    let by_driver = source.filter(|io| io.raw_os_error().is_none());
+    by_driver.is_some_and(|io| io.kind() == ErrorKind::PermissionDenied)
 }
 
 /// What may be told of an error: no value, no statement.

@@ -3,17 +3,20 @@
 //! An export outlives its bundle: lineage still lists it when there is nothing left to import.
 
 use bowline_sbp::budget::Spent;
+use bowline_sbp::cid::Cid;
+use bowline_sbp::federation::GatewayId;
 use bowline_sbp::id::{ExportId, SessionId};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Attempt;
+use super::federation;
 use super::pool::{Connection, Params};
 use super::rows::{self, millis};
 use super::text::stored;
 use super::usage::{self, Usages};
-use crate::{Error, Export, NewExport};
+use crate::{AnnouncedExport, Error, Export, NewExport};
 
 /// The most exports of one session in a list.
 const MOST: i64 = 1000;
@@ -37,8 +40,9 @@ pub(super) async fn keep(tx: &Connection, new: &NewExport, writer: Uuid) -> Atte
 }
 
 pub(super) async fn insert(tx: &Connection, new: &NewExport) -> Attempt<()> {
-    let row = tx.query_one("INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at, with_memory)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING number",
+    let row = tx.query_one("INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at, with_memory, peer,
+             announce)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING number",
         &[
             &new.id.0,
             &new.session_id.0,
@@ -48,6 +52,8 @@ pub(super) async fn insert(tx: &Connection, new: &NewExport) -> Attempt<()> {
             &millis(new.at),
             &millis(new.expires_at),
             &new.with_memory,
+            &new.peer.as_ref().map(GatewayId::as_str),
+            &new.announce,
         ],
     )
     .await?;
@@ -70,9 +76,9 @@ pub(super) async fn read(
     Ok(Some((export, bundle.map(|row| row.try_get(0)).transpose()?)))
 }
 
-/// Whether the export can still be imported (G7). Locks it until the end of the transaction: of
+/// Whether the export can be imported at that time (G7). Locks it until the end of the transaction: of
 /// several imports the next one looks when this one has ended, and finds it used.
-pub(super) async fn lock_unused(tx: &Connection, id: ExportId) -> Attempt<()> {
+pub(super) async fn lock_unused(tx: &Connection, id: ExportId, at: Timestamp) -> Attempt<()> {
     let found = select(tx, "WHERE id = $1 FOR NO KEY UPDATE", &[&id.0]).await?.pop();
     let (number, export) = found.ok_or(Error::NoExport)?;
     if export.imported.is_some() {
@@ -80,7 +86,11 @@ pub(super) async fn lock_unused(tx: &Connection, id: ExportId) -> Attempt<()> {
     }
     // Whoever deletes the session locks the export first: the bundle stays until the commit.
     let kept = tx.query_opt("SELECT 1 FROM bundles WHERE export = $1", &[&number]).await?;
-    Ok(kept.map(|_| ()).ok_or(Error::NoExport)?)
+    match kept {
+        Some(_) if federation::is_reserved(tx, id, at).await? => Err(Error::Reserved.into()),
+        Some(_) => Ok(()),
+        None => Err(Error::NoExport.into()),
+    }
 }
 
 pub(super) async fn use_up(
@@ -113,6 +123,56 @@ pub(super) async fn forget(tx: &Connection, session: SessionId) -> Attempt<()> {
     Ok(())
 }
 
+/// The export, locked until the end of the transaction.
+pub(super) async fn locked(tx: &Connection, id: ExportId) -> Attempt<Option<Export>> {
+    let found = select(tx, "WHERE id = $1 FOR NO KEY UPDATE", &[&id.0]).await?.pop();
+    Ok(found.map(|(_, export)| export))
+}
+
+/// Deletes the bundle of one export.
+pub(super) async fn drop_bundle(tx: &Connection, id: ExportId) -> Attempt<()> {
+    let sql = "DELETE FROM bundles WHERE export = (SELECT number FROM exports WHERE id = $1)";
+    tx.execute(sql, &[&id.0]).await.map(|_| ())
+}
+
+/// The newest exports with that content id that have not expired, and their bundles.
+pub(super) async fn with_cid(
+    db: &Connection,
+    cid: &[u8; 32],
+    at: Timestamp,
+) -> Attempt<Vec<(Export, Vec<u8>)>> {
+    let rest = "WHERE cid = $1 AND expires_at > $2 ORDER BY number DESC LIMIT 8";
+    let mut found = Vec::new();
+    for (number, export) in select(db, rest, &[&cid.as_slice(), &millis(at)]).await? {
+        let kept = "SELECT bundle FROM bundles WHERE export = $1";
+        if let Some(row) = db.query_opt(kept, &[&number]).await? {
+            found.push((export, row.try_get(0)?));
+        }
+    }
+    Ok(found)
+}
+
+/// The newest exports of which trackers are told and that have not expired.
+pub(super) async fn announced(
+    db: &Connection,
+    at: Timestamp,
+    most: u32,
+) -> Attempt<Vec<AnnouncedExport>> {
+    let sql = "SELECT cid, expires_at, imported_at IS NULL
+             AND EXISTS (SELECT 1 FROM bundles WHERE export = number)
+             AND EXISTS (SELECT 1 FROM sessions WHERE id = session_id AND handed_to IS NULL)
+             AS is_open
+         FROM exports WHERE announce AND expires_at > $1 ORDER BY number DESC LIMIT $2";
+    let read = |row: &Row| {
+        Ok(AnnouncedExport {
+            cid: Cid::from_bytes(rows::hash(row, "cid")?),
+            expires_at: rows::time(row, "expires_at")?,
+            is_open: rows::column(row, "is_open")?,
+        })
+    };
+    db.query(sql, &[&millis(at), &i64::from(most)]).await?.iter().map(read).collect()
+}
+
 /// Deletes up to [`DROPPED_AT_ONCE`] bundles that expired before `before`; returns their number.
 pub(super) async fn drop_expired(db: &Connection, before: Timestamp) -> Attempt<u64> {
     db.execute(
@@ -130,7 +190,7 @@ async fn find(db: &Connection, id: ExportId) -> Attempt<Option<(i64, Export)>> {
 async fn select(db: &Connection, rest: &str, params: Params<'_>) -> Attempt<Vec<(i64, Export)>> {
     let sql = format!(
         "SELECT number, id, session_id, cid, label, messages, created_at, expires_at, imported_at,
-         imported_as, with_memory FROM exports {rest}"
+         imported_as, with_memory, peer FROM exports {rest}"
     );
     db.query(&sql, params).await?.iter().map(export_of).collect()
 }
@@ -150,6 +210,7 @@ fn export_of(row: &Row) -> Attempt<(i64, Export)> {
         created_at: rows::time(row, "created_at")?,
         expires_at: rows::time(row, "expires_at")?,
         imported,
+        peer: federation::gateway_of(rows::column(row, "peer")?)?,
     };
     Ok((rows::column(row, "number")?, export))
 }

@@ -51,6 +51,8 @@ pub(super) async fn write(tx: &Connection, source: SessionId, handed: &HandedOff
         at: *at,
         expires_at: packed.expires_at,
         spender: None,
+        peer: None,
+        announce: false,
     };
     exports::insert(tx, &export).await?;
     pass_as("handoff", "export");

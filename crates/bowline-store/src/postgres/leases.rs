@@ -57,7 +57,7 @@ impl Leases for Postgres {
     }
 
     async fn renew(&self, me: ReplicaId) -> Result<bool> {
-        self.liveness.renew(me).await
+        self.renewer.renew(me).await
     }
 
     async fn replicas(&self) -> Result<Vec<ReplicaLease>> {
@@ -140,26 +140,19 @@ impl Leases for Postgres {
 
 /// Renews the lease of a replica on a connection of its own, which no load of this process occupies.
 #[derive(Debug)]
-pub struct Liveness {
+pub(super) struct LeaseRenewer {
     config: PostgresConfig,
     link: Mutex<Option<(Client, Statement)>>,
     backoff: Backoff,
 }
 
-impl Postgres {
-    /// A renewer with a connection of its own, on the runtime that uses it first.
-    pub fn liveness(&self) -> Liveness {
-        Liveness::new(self.liveness.config.clone())
-    }
-}
-
-impl Liveness {
+impl LeaseRenewer {
     pub(super) fn new(config: PostgresConfig) -> Self {
         Self { config, link: Mutex::new(None), backoff: Backoff::default() }
     }
 
     /// Extends the lease of a replica. False: it was declared dead, and stays so.
-    pub async fn renew(&self, me: ReplicaId) -> Result<bool> {
+    pub(super) async fn renew(&self, me: ReplicaId) -> Result<bool> {
         let late = || Error::Unavailable("the database does not answer".into());
         tokio::time::timeout(RENEWAL, self.renew_in_time(me)).await.map_err(|_| late())?
     }

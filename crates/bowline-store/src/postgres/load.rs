@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Attempt;
+use super::federation;
 use super::pool::Connection;
 use super::rows::{
     self, column, context_of, corrupt, id, number, some_hash, some_number, some_time, some_told,
@@ -65,6 +66,7 @@ pub(super) async fn load(c: &Connection, session_id: SessionId) -> Attempt<Optio
         devices: devices(c, session_id).await?,
         asked: asked(c, session_id).await?,
         grants: grants(c, session_id).await?,
+        held: federation::held(c, session_id).await?,
     }))
 }
 

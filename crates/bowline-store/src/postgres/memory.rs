@@ -64,6 +64,9 @@ impl Memories for Postgres {
         limit: u32,
     ) -> Result<TurnMemories> {
         let (agent, words) = (&agent, &words);
+        if !self.rememberers.has(agent).await? {
+            return Ok(TurnMemories::default());
+        }
         self.pool.snapshot(move |db| async move { for_turn(&db, agent, words, limit).await }).await
     }
 
@@ -245,11 +248,6 @@ async fn for_turn(
     words: &[String],
     limit: u32,
 ) -> Attempt<TurnMemories> {
-    let newest = list(db, of, None, limit).await?;
-    // Most agents have no memories, and a search is not free.
-    if newest.is_empty() {
-        return Ok(TurnMemories::default());
-    }
     let rest = "WHERE m.user_id = $1 AND m.agent_id = $2 AND m.kind = $3
                 ORDER BY m.number LIMIT $4";
     let kind = MemoryKind::Procedural.as_str();
@@ -257,7 +255,7 @@ async fn for_turn(
     Ok(TurnMemories {
         rules: select(db, rest, &params).await?,
         matching: recall(db, of, words, limit).await?,
-        newest,
+        newest: list(db, of, None, limit).await?,
     })
 }
 

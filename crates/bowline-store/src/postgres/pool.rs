@@ -3,6 +3,7 @@
 //! Invariants
 //! - A connection whose transaction did not end goes to nobody else: it is closed, and the server takes the
 //!   transaction back.
+//! - Every wait for the server ends, also where a proxy or a network swallows its answers and keeps the connection.
 //! - A transaction in which a statement failed is never reported as committed, whatever the operation makes of
 //!   the failure: PostgreSQL answers its `COMMIT` with a quiet rollback.
 
@@ -22,12 +23,19 @@ use tokio_postgres::{Row, Statement};
 use super::backoff::Backoff;
 use super::connect::{CONNECT, PostgresConfig};
 use super::error::{Attempt, Class, Fault, text_of};
+use super::statements;
 use crate::{Error, OpenError, Result};
 
 /// How long an operation waits for a free connection.
 const WAIT: Duration = Duration::from_secs(5);
 /// How often a transaction is run again after a conflict with another one, or a lost connection.
 const MOST_TRIES: u32 = 8;
+
+/// After the time that the server may take for a statement, which it ends itself.
+const MORE_THAN_A_STATEMENT: Duration = Duration::from_secs(5);
+const SILENT: &str = "the database does not answer";
+
+type Answered<T> = std::result::Result<T, tokio_postgres::Error>;
 
 /// Values for the parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -40,11 +48,16 @@ impl<T, F: Future<Output = Attempt<T>> + Send> Answer<T> for F {}
 
 /// The connections of a store, but for those of commits and of the replica's lease.
 #[derive(Debug, Clone)]
-pub(super) struct Pool(deadpool_postgres::Pool);
+pub(super) struct Pool {
+    connections: deadpool_postgres::Pool,
+    /// How long the server may take for an answer.
+    patience: Duration,
+}
 
 impl Pool {
     pub(super) fn new(config: PostgresConfig) -> Result<Self, OpenError> {
         let connections = config.connections.max(1);
+        let patience = config.statement_timeout + MORE_THAN_A_STATEMENT;
         let connector = Connector { config: config.clone(), backoff: Backoff::default() };
         // The connector has its own configuration, with the TLS of its choice.
         let manager = Manager::from_connect(
@@ -59,7 +72,7 @@ impl Pool {
             .timeouts(timeouts)
             .runtime(Runtime::Tokio1)
             .build()
-            .map(Self)
+            .map(|connections| Self { connections, patience })
             .map_err(|error| OpenError::Database(error.to_string()))
     }
 
@@ -88,16 +101,16 @@ impl Pool {
         self.run(Some("BEGIN"), operation).await
     }
 
-    /// The same, with the reason why nothing was stored, or why that is unknown.
+    /// The same for the commit of a session, with the reason why nothing was stored, or why that is unknown.
     pub(super) async fn transaction<T, F: Answer<T>>(
         &self,
         operation: impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
-        self.try_often(Some("BEGIN"), operation).await
+        self.try_often(Some(statements::BEGIN), operation).await
     }
 
     pub(super) fn close(&self) {
-        self.0.close();
+        self.connections.close();
     }
 
     async fn run<T, F: Answer<T>>(
@@ -131,7 +144,7 @@ impl Pool {
         begin: Option<&str>,
         operation: &impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
-        let connection = Arc::new(Connection::from(self.0.get().await?));
+        let connection = Arc::new(Connection::new(self.connections.get().await?, self.patience));
         let Some(begin) = begin else { return operation(connection).await };
         // Polled in this order, so both are sent before the first one is answered.
         let (begun, done) =
@@ -162,48 +175,50 @@ pub(super) struct Connection {
     open: AtomicBool,
     /// Whether a statement of the open transaction failed.
     failed: AtomicBool,
-}
-
-impl From<Client> for Connection {
-    fn from(client: Client) -> Self {
-        Self { client: Some(client), open: AtomicBool::new(false), failed: AtomicBool::new(false) }
-    }
+    /// Whether an answer never came.
+    silent: AtomicBool,
+    patience: Duration,
 }
 
 impl Connection {
+    fn new(client: Client, patience: Duration) -> Self {
+        let (open, failed, silent) = Default::default();
+        Self { client: Some(client), open, failed, silent, patience }
+    }
+
     fn client(&self) -> &Client {
         self.client.as_ref().expect("it is taken by Drop alone")
     }
 
     /// The statement, prepared once for each connection.
     pub(super) async fn prepare(&self, sql: &str) -> Attempt<Statement> {
-        self.noted(self.client().prepare_cached(sql).await)
+        self.answered(self.client().prepare_cached(sql)).await
     }
 
     pub(super) async fn query(&self, sql: &str, params: Params<'_>) -> Attempt<Vec<Row>> {
         let statement = self.prepare(sql).await?;
-        self.noted(self.client().query(&statement, params).await)
+        self.answered(self.client().query(&statement, params)).await
     }
 
     pub(super) async fn query_one(&self, sql: &str, params: Params<'_>) -> Attempt<Row> {
         let statement = self.prepare(sql).await?;
-        self.noted(self.client().query_one(&statement, params).await)
+        self.answered(self.client().query_one(&statement, params)).await
     }
 
     pub(super) async fn query_opt(&self, sql: &str, params: Params<'_>) -> Attempt<Option<Row>> {
         let statement = self.prepare(sql).await?;
-        self.noted(self.client().query_opt(&statement, params).await)
+        self.answered(self.client().query_opt(&statement, params)).await
     }
 
     /// Runs a statement; returns the number of rows that it changed.
     pub(super) async fn execute(&self, sql: &str, params: Params<'_>) -> Attempt<u64> {
         let statement = self.prepare(sql).await?;
-        self.noted(self.client().execute(&statement, params).await)
+        self.answered(self.client().execute(&statement, params)).await
     }
 
     /// Runs statements without parameters that are not prepared.
     pub(super) async fn batch(&self, sql: &str) -> Attempt<()> {
-        self.noted(self.client().batch_execute(sql).await)
+        self.answered(self.client().batch_execute(sql)).await
     }
 
     pub(super) async fn begin(&self, begin: &str) -> Attempt<()> {
@@ -217,28 +232,45 @@ impl Connection {
             let refused = "a statement of the transaction failed".to_owned();
             return Err(Error::Unavailable(refused).into());
         }
-        match self.client().batch_execute("COMMIT").await {
-            Ok(()) => {
+        match self.in_time(self.client().batch_execute("COMMIT")).await {
+            Some(Ok(())) => {
                 self.open.store(false, Ordering::Relaxed);
                 Ok(())
             }
-            Err(error) => Err(commit_fault(error)),
+            Some(Err(error)) => Err(commit_fault(error)),
+            None => Err(Fault::Unknown(SILENT.into())),
         }
     }
 
     /// Takes the transaction back. If that fails the connection is closed.
     pub(super) async fn roll_back(&self) {
-        if self.client().batch_execute("ROLLBACK").await.is_ok() {
+        if self.silent.load(Ordering::Relaxed) {
+            return;
+        }
+        let rolled_back = self.in_time(self.client().batch_execute("ROLLBACK")).await;
+        if rolled_back.is_some_and(|answer| answer.is_ok()) {
             self.open.store(false, Ordering::Relaxed);
             self.failed.store(false, Ordering::Relaxed);
         }
     }
 
-    fn noted<T>(&self, outcome: std::result::Result<T, tokio_postgres::Error>) -> Attempt<T> {
-        outcome.map_err(|error| {
-            self.failed.store(true, Ordering::Relaxed);
-            Fault::Database(error)
-        })
+    async fn answered<T>(&self, asked: impl Future<Output = Answered<T>>) -> Attempt<T> {
+        let fault = match self.in_time(asked).await {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(error)) => Fault::Database(error),
+            None => Error::Unavailable(SILENT.into()).into(),
+        };
+        self.failed.store(true, Ordering::Relaxed);
+        Err(fault)
+    }
+
+    /// None: the answer does not come, and this connection is not used again.
+    async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
+        let answer = tokio::time::timeout(self.patience, asked).await.ok();
+        if answer.is_none() {
+            self.silent.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 }
 
@@ -253,7 +285,7 @@ pub(super) fn commit_fault(error: tokio_postgres::Error) -> Fault {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.open.load(Ordering::Relaxed)
+        if (self.open.load(Ordering::Relaxed) || self.silent.load(Ordering::Relaxed))
             && let Some(client) = self.client.take()
         {
             drop(Object::take(client));

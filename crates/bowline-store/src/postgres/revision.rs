@@ -1,6 +1,7 @@
 //! Counts changes of what gateways keep in memory.
 //!
-//! Invariant: whatever changes users, keys, shares, tokens of sessions, secrets or definitions of tools
+//! Invariant: whatever changes users, keys, shares, tokens of sessions, secrets or definitions of tools, or adds
+//! a code that pairs a device,
 //! calls [`bump`] in its own transaction, after its own writes: the row is locked until the commit, and
 //! whoever holds it waits for nobody.
 

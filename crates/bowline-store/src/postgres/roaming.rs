@@ -1,8 +1,10 @@
 //! Export, import, fork and lineage; import and fork each in one transaction (G7, G8).
 
+use bowline_sbp::federation::MovedTether;
 use bowline_sbp::id::{ExportId, Seq, SessionId, UserId};
 use bowline_sbp::lifecycle::{Change, Status};
 use bowline_sbp::session::Placed;
+use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::title::Titles;
 
 use super::error::Attempt;
@@ -75,7 +77,7 @@ impl Roaming for Postgres {
     }
 }
 
-async fn import(tx: &Connection, import: &NewImport) -> Attempt<Derived> {
+pub(super) async fn import(tx: &Connection, import: &NewImport) -> Attempt<Derived> {
     let new = &import.session;
     pass_as("import", "begin");
     if let Some(made) = made_before(tx, import.key.as_ref(), new).await? {
@@ -86,13 +88,14 @@ async fn import(tx: &Connection, import: &NewImport) -> Attempt<Derived> {
         false => None,
     };
     if let Some(export) = used_up {
-        exports::lock_unused(tx, export).await?;
+        exports::lock_unused(tx, export, new.at).await?;
     }
     let mut titles = Titles { given: import.title.clone(), automatic: None };
     import.entries.iter().for_each(|part| titles.see(part.entry.kind, &part.entry.message));
     let (mut end, mut entries) = (LogEnd::default(), Vec::new());
     // The cost of imported entries counts as `cost_usd` of the session, not as `spent_usd`.
-    end.restore(import.step_count, import.entries.clone(), |placed| {
+    let tether = import.tether.as_ref();
+    end.restore(import.step_count, import.entries.clone(), tether, |placed| {
         entries.push(placed);
         Ok::<_, Error>(())
     })?;
@@ -101,6 +104,9 @@ async fn import(tx: &Connection, import: &NewImport) -> Attempt<Derived> {
     let made =
         Made { new, status, end: &end, delivered: end.last_seq, base: None, titles: &titles };
     insert(tx, &made, &entries).await?;
+    if let Some(tether) = tether {
+        take_tether(tx, new, tether).await?;
+    }
     pass_as("import", "entries");
     if let Some(payload) = &import.carried {
         let sql = "INSERT INTO carried (session, payload) VALUES ($1, $2)";
@@ -126,6 +132,26 @@ async fn import(tx: &Connection, import: &NewImport) -> Attempt<Derived> {
     let derived = derived(tx, new, point, &edge, import.key.as_ref()).await?;
     pass_as("import", "key");
     Ok(derived)
+}
+
+/// The cursors of a session that comes from another gateway.
+async fn take_tether(tx: &Connection, new: &NewSession, tether: &MovedTether) -> Attempt<()> {
+    let context = serde_json::to_string(&SurfaceContext::default());
+    let context = context.map_err(|_| Error::Corrupt("a surface that is not JSON".into()))?;
+    for (device, seq) in &tether.devices {
+        let sql = "INSERT INTO surfaces
+                       (session, surface_id, context, first_seen, last_seen, delivered_seq)
+                   SELECT id, $2::text, $3::text, $4::bigint, 0, least($5::bigint, last_seq)
+                   FROM sessions WHERE id = $1";
+        let seq = whole(*seq);
+        tx.execute(sql, &[&new.id.0, &stored(device), &context, &millis(new.at), &seq]).await?;
+    }
+    let sql =
+        "UPDATE sessions SET delivered_seq = least($2::bigint, last_seq), tether_done = coalesce((
+                   SELECT max(tether_no) FROM entries WHERE session = $1 AND seq <= $2), 0)
+               WHERE id = $1";
+    tx.execute(sql, &[&new.id.0, &whole(tether.delivered)]).await?;
+    Ok(())
 }
 
 async fn fork(tx: &Connection, fork: &NewFork) -> Attempt<Derived> {

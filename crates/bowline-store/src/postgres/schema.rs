@@ -10,10 +10,15 @@ use super::error::{open_error, text_of};
 use crate::OpenError;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/first.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("schema/first.sql"),
+    include_str!("schema/pairing.sql"),
+    include_str!("schema/federation.sql"),
+    include_str!("schema/announced.sql"),
+];
 
 /// The schema version that this version writes.
-pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
+pub const VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Marks the schema as ours, with its version.
 const MARKER: &str = "
@@ -119,8 +124,7 @@ pub(super) async fn check_server(client: &Client) -> Result<(), OpenError> {
         .query_one(
             "SELECT current_setting('server_version_num')::int >= 130000,
                     current_setting('server_encoding') = 'UTF8',
-                    current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on',
-                    pg_is_in_recovery()",
+                    current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on'",
             &[],
         )
         .await
@@ -131,9 +135,6 @@ pub(super) async fn check_server(client: &Client) -> Result<(), OpenError> {
     }
     if !row.get::<_, bool>(1) {
         return refuse("the database's encoding must be UTF8".into());
-    }
-    if row.get::<_, bool>(3) {
-        return refuse("this server is a standby, which cannot be written".into());
     }
     if !row.get::<_, bool>(2) {
         tracing::warn!(

@@ -36,6 +36,16 @@ impl Secrets for Postgres {
         let all = &all;
         self.pool.write(move |tx| async move { replace(&tx, all).await }).await
     }
+
+    async fn swap_secret(
+        &self,
+        name: &'static str,
+        before: Vec<u8>,
+        after: Vec<(&'static str, Vec<u8>)>,
+    ) -> Result<bool> {
+        let (before, after) = (&before, &after);
+        self.pool.write(move |tx| async move { swap(&tx, name, before, after).await }).await
+    }
 }
 
 /// The secret of that name; `fresh`, if there is none yet. Of several replicas that start together
@@ -117,6 +127,28 @@ async fn replace(tx: &Connection, all: &[StoredSecret]) -> Attempt<()> {
         tx.execute(sql, &[name, bytes]).await?;
     }
     revision::bump(tx).await
+}
+
+async fn swap(
+    tx: &Connection,
+    name: &str,
+    before: &[u8],
+    after: &[(&str, Vec<u8>)],
+) -> Attempt<bool> {
+    // Of several that have read the same one, the lock lets one through at a time.
+    let sql = "SELECT secret FROM secrets WHERE name = $1 FOR UPDATE";
+    let found = tx.query_opt(sql, &[&name]).await?;
+    let found: Option<Vec<u8>> = found.map(|row| row.try_get(0)).transpose()?;
+    if found.as_deref() != Some(before) {
+        return Ok(false);
+    }
+    let sql = "INSERT INTO secrets (name, secret) VALUES ($1, $2)
+               ON CONFLICT (name) DO UPDATE SET secret = excluded.secret";
+    for (name, bytes) in after {
+        tx.execute(sql, &[name, bytes]).await?;
+    }
+    revision::bump(tx).await?;
+    Ok(true)
 }
 
 /// Writes, as a readiness check: a database that only reads would answer everything else.

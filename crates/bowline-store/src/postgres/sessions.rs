@@ -164,6 +164,7 @@ pub(super) async fn forget(c: &Connection, id: SessionId) -> Attempt<()> {
         "DELETE FROM approvals WHERE session = $1",
         "DELETE FROM grants WHERE session = $1",
         "DELETE FROM shares WHERE session = $1",
+        "DELETE FROM forwards WHERE session_id = $1",
     ] {
         c.execute(sql, &[&key]).await?;
     }

@@ -1,6 +1,11 @@
 //! The statements of [`super::batch`], each for any number of commits.
 //!
 //! `written_in = pg_current_xact_id()` names the sessions that this transaction was allowed to write.
+//!
+//! All statements of a transaction are sent at once. If its `BEGIN` failed, each would be a transaction of its own, so
+//! the first ones write only where [`BEGIN`] has given the transaction its number.
+
+pub(super) const BEGIN: &str = "BEGIN; SELECT pg_current_xact_id()";
 
 /// Creates sessions, with their first heads. One that is there already is left alone.
 pub(super) const MAKE: &str = "
@@ -26,7 +31,8 @@ pub(super) const MAKE: &str = "
         turns_accepted, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, handed_to,
         updated_at, title, auto_title, added, confirmed, done, token_hash, listed, agent_id,
         metadata, created_at, user_id)
-    WHERE EXISTS (SELECT 1 FROM replicas r WHERE r.id = c.owner AND NOT r.dead)
+    WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+      AND EXISTS (SELECT 1 FROM replicas r WHERE r.id = c.owner AND NOT r.dead)
     ON CONFLICT (id) DO NOTHING";
 
 /// Writes heads under the lease of their owner, who is alive, or takes the lease from nobody or a dead one.
@@ -56,7 +62,8 @@ pub(super) const HEAD: &str = "
         delivered_seq, tether_last, cost_usd, spent_usd, prompt, completion, attach_epoch,
         turns_accepted, snapshot_id, snapshot_seq, snapshot_at, snapshot_kind, handed_to,
         updated_at, title, auto_title, added, confirmed, done)
-    WHERE s.id = c.session AND s.fence = c.fence AND s.version = c.version
+    WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+      AND s.id = c.session AND s.fence = c.fence AND s.version = c.version
       AND EXISTS (SELECT 1 FROM replicas r WHERE r.id = c.owner AND NOT r.dead)
       AND (s.owner = c.owner OR (c.take AND NOT EXISTS
            (SELECT 1 FROM replicas r WHERE r.id = s.owner AND NOT r.dead)))";
@@ -194,8 +201,16 @@ pub(super) const SPEND: &str = "
         exports = least(t.exports + excluded.exports, 1::bigint << 60)";
 
 /// Which commits are the last ones of their sessions, and which of them this transaction wrote.
+///
+/// A transaction that writes nothing is not waited for, neither by the disk nor by a synchronous standby. One that
+/// only finds what an earlier copy has written puts a message into the log instead, so that its own `COMMIT` is
+/// answered when that copy is safe, too.
 pub(super) const APPLIED: &str = "
-    SELECT c.session, coalesce(s.commit_id = c.commit_id, false) AS applied,
+    SELECT c.session, CASE
+               WHEN s.commit_id IS DISTINCT FROM c.commit_id THEN false
+               WHEN s.written_in = pg_current_xact_id() THEN true
+               ELSE pg_logical_emit_message(true, 'bowline', ''::text) IS NOT NULL
+           END AS applied,
            coalesce(s.written_in = pg_current_xact_id(), false) AS now
     FROM unnest($1::uuid[], $2::uuid[]) AS c (session, commit_id)
     LEFT JOIN sessions s ON s.id = c.session";

@@ -115,7 +115,7 @@ async fn forget_some(tx: &Connection, sql: &str, before: Timestamp) -> Attempt<u
 
 impl Postgres {
     /// Runs maintenance in steps of a limited number of rows, each a transaction of its own.
-    async fn in_steps<F: Answer<u64>>(
+    pub(super) async fn in_steps<F: Answer<u64>>(
         &self,
         at_once: u64,
         step: impl Fn(Arc<Connection>) -> F,

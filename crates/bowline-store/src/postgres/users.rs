@@ -159,7 +159,7 @@ async fn one(db: &Connection, user: UserId) -> Attempt<Option<User>> {
 }
 
 /// Adds a key. Returns the key of the same device that it replaces.
-async fn add_key(tx: &Connection, key: &UserKey) -> Attempt<Option<CredentialId>> {
+pub(super) async fn add_key(tx: &Connection, key: &UserKey) -> Attempt<Option<CredentialId>> {
     let mut replaced = None;
     if let Some(device) = &key.device {
         // Of two that pair one device at once, the second replaces the first.

@@ -32,7 +32,7 @@ pub(super) fn commit(conn: &Connection, commit: &Commit) -> Result<Verdict> {
             // Another request took the key after the owner had looked it up: a retry finds its
             // result.
             if is_key_taken(conn, commit)? {
-                return Ok(Err(CommitError::NotStored(
+                return Ok(Err(CommitError::Refused(
                     "the idempotency key was used already".into(),
                 )));
             }

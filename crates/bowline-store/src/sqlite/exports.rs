@@ -3,13 +3,15 @@
 //! An export outlives its bundle: lineage still lists it when there is nothing left to import.
 
 use bowline_sbp::budget::Spent;
+use bowline_sbp::cid::Cid;
+use bowline_sbp::federation::GatewayId;
 use bowline_sbp::id::{ExportId, SessionId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::millis;
-use super::{rows, usage};
-use crate::{Error, Export, NewExport, Result};
+use super::{federation, rows, usage};
+use crate::{AnnouncedExport, Error, Export, NewExport, Result};
 
 /// The most exports of one session in a list.
 const MOST: u32 = 1000;
@@ -30,8 +32,9 @@ pub(super) fn keep(conn: &Connection, new: &NewExport) -> Result<Export> {
 
 pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
     conn.prepare_cached(
-        "INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at, with_memory)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO exports (id, session_id, cid, label, messages, created_at, expires_at, with_memory, peer,
+             announce)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
         new.id.as_bytes(),
@@ -42,6 +45,8 @@ pub(super) fn insert(conn: &Connection, new: &NewExport) -> Result<()> {
         millis(new.at),
         millis(new.expires_at),
         new.with_memory,
+        new.peer.as_ref().map(GatewayId::as_str),
+        new.announce,
     ])?;
     // A handoff's export is created as used: no bundle is kept.
     if new.bundle.is_empty() {
@@ -61,14 +66,18 @@ pub(super) fn read(conn: &Connection, id: ExportId) -> Result<Option<(Export, Op
     Ok(Some((export, bundle)))
 }
 
-/// Whether the export can still be imported (G7).
-pub(super) fn check_unused(conn: &Connection, id: ExportId) -> Result<()> {
+/// Whether the export can be imported at that time (G7).
+pub(super) fn check_unused(conn: &Connection, id: ExportId, at: Timestamp) -> Result<()> {
     let (number, export) = find(conn, id)?.ok_or(Error::NoExport)?;
     if export.imported.is_some() {
         return Err(Error::Consumed);
     }
     let kept = conn.prepare_cached("SELECT 1 FROM bundles WHERE export = ?1")?.exists([number])?;
-    if kept { Ok(()) } else { Err(Error::NoExport) }
+    match kept {
+        true if federation::is_reserved(conn, id, at)? => Err(Error::Reserved),
+        true => Ok(()),
+        false => Err(Error::NoExport),
+    }
 }
 
 pub(super) fn use_up(conn: &Connection, id: ExportId, by: SessionId, at: Timestamp) -> Result<()> {
@@ -82,6 +91,54 @@ pub(super) fn list(conn: &Connection, session: SessionId) -> Result<Vec<Export>>
     let rest = "WHERE session_id = ?1 ORDER BY number DESC LIMIT ?2";
     let found = select(conn, rest, params![session.as_bytes(), MOST])?;
     Ok(found.into_iter().map(|(_, export)| export).collect())
+}
+
+/// Deletes the bundle of one export.
+pub(super) fn drop_bundle(conn: &Connection, id: ExportId) -> Result<()> {
+    let sql = "DELETE FROM bundles WHERE export = (SELECT number FROM exports WHERE id = ?1)";
+    conn.prepare_cached(sql)?.execute([id.as_bytes()])?;
+    Ok(())
+}
+
+/// The newest exports with that content id that have not expired, and their bundles.
+pub(super) fn with_cid(
+    conn: &Connection,
+    cid: &[u8; 32],
+    at: Timestamp,
+) -> Result<Vec<(Export, Vec<u8>)>> {
+    let rest = "WHERE cid = ?1 AND expires_at > ?2 ORDER BY number DESC LIMIT 8";
+    let mut kept = conn.prepare_cached("SELECT bundle FROM bundles WHERE export = ?1")?;
+    let mut found = Vec::new();
+    for (number, export) in select(conn, rest, params![cid, millis(at)])? {
+        if let Some(bundle) = kept.query_row([number], |row| row.get(0)).optional()? {
+            found.push((export, bundle));
+        }
+    }
+    Ok(found)
+}
+
+/// The newest exports of which trackers are told and that have not expired.
+pub(super) fn announced(
+    conn: &Connection,
+    at: Timestamp,
+    most: u32,
+) -> Result<Vec<AnnouncedExport>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT cid, expires_at, imported_at IS NULL
+             AND EXISTS (SELECT 1 FROM bundles WHERE export = number)
+             AND EXISTS (SELECT 1 FROM sessions WHERE id = session_id AND handed_to IS NULL)
+         FROM exports WHERE announce = 1 AND expires_at > ?1 ORDER BY number DESC LIMIT ?2",
+    )?;
+    let mut rows = statement.query(params![millis(at), most])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(AnnouncedExport {
+            cid: Cid::from_bytes(row.get(0)?),
+            expires_at: rows::timestamp(row.get(1)?)?,
+            is_open: row.get(2)?,
+        });
+    }
+    Ok(found)
 }
 
 /// Deletes up to [`DROPPED_AT_ONCE`] bundles that expired before `before`; returns their number.
@@ -106,7 +163,7 @@ fn select(
 ) -> Result<Vec<(i64, Export)>> {
     let sql = format!(
         "SELECT number, id, session_id, cid, label, messages, created_at, expires_at, imported_at,
-         imported_as, with_memory FROM exports {rest}"
+         imported_as, with_memory, peer FROM exports {rest}"
     );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params)?;
@@ -132,5 +189,6 @@ fn export_of(row: &Row<'_>) -> Result<Export> {
         created_at: rows::timestamp(row.get(6)?)?,
         expires_at: rows::timestamp(row.get(7)?)?,
         imported,
+        peer: federation::gateway_of(row.get(11)?)?,
     })
 }

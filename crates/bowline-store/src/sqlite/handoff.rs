@@ -43,6 +43,8 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
             at: *at,
             expires_at: packed.expires_at,
             spender: None,
+            peer: None,
+            announce: false,
         },
     )?;
     failpoint::pass("export");

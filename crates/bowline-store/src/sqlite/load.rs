@@ -9,6 +9,7 @@ use bowline_sbp::session::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
+use super::federation;
 use super::rows::{self, Key, corrupt, timestamp};
 use crate::Result;
 use crate::about::AboutApproval;
@@ -57,6 +58,7 @@ pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>> {
         devices: devices(conn, key)?,
         asked: asked(conn, key, id)?,
         grants: grants(conn, key)?,
+        held: federation::held(conn, id)?,
     }))
 }
 

@@ -1,5 +1,6 @@
 //! Appends to the log of a session that is created by an import, fork or handoff.
 
+use bowline_sbp::federation::MovedTether;
 use bowline_sbp::id::{Seq, SnapshotId, TurnId};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -53,9 +54,10 @@ impl LogAppender {
         conn: &Connection,
         step_count: u64,
         entries: Vec<Imported>,
+        tether: Option<&MovedTether>,
     ) -> Result<()> {
         let key = self.key;
-        self.end.restore(step_count, entries, |placed| commit::append(conn, key, &placed))
+        self.end.restore(step_count, entries, tether, |placed| commit::append(conn, key, &placed))
     }
 
     pub(super) fn take_snapshot(&mut self, snapshot: (SnapshotKind, SnapshotId), at: Timestamp) {

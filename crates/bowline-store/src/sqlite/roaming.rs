@@ -2,17 +2,21 @@
 //!
 //! Everything that can be refused is checked first; creating the new session is the first write.
 
+use bowline_sbp::federation::MovedTether;
 use bowline_sbp::id::Seq;
 use bowline_sbp::lifecycle::{Change, Status};
+use bowline_sbp::surface::SurfaceContext;
 use bowline_sbp::title::Titles;
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::log::LogAppender;
-use super::rows::{self, Key};
+use super::rows::{self, Key, millis};
 use super::sessions::{self, Known};
 use super::{exports, history, lineage, memory, titles};
 use crate::failpoint;
 use crate::roaming::Kept;
+use crate::size::whole;
 use crate::{
     Derived, Edge, EdgeKind, Error, IdempotencyKey, MemoryOwner, NewFork, NewImport, NewSession,
     Result, SnapshotKind,
@@ -28,7 +32,7 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     let NewImport { session: new, export_id, .. } = import;
     let used_up = if import.consume { Some(export_id.ok_or(Error::NoExport)?) } else { None };
     if let Some(export) = used_up {
-        exports::check_unused(conn, export)?;
+        exports::check_unused(conn, export, new.at)?;
     }
     let of = MemoryOwner { user: new.user, agent: new.agent_id.clone() };
     memory::check_room(conn, &of, &import.memories)?;
@@ -42,12 +46,16 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     titles::write(conn, key, &titles)?;
     let mut log = LogAppender::open(conn, key)?;
     // The cost of imported entries counts as `cost_usd` of the session, not as `spent_usd`.
-    log.restore(conn, import.step_count, import.entries)?;
+    log.restore(conn, import.step_count, import.entries, import.tether.as_ref())?;
     log.take_snapshot((SnapshotKind::Checkpoint, import.snapshot), new.at);
     let point = log.close(conn, new.at)?;
     failpoint::pass("entries");
-    conn.prepare_cached("UPDATE sessions SET delivered_seq = last_seq WHERE key = ?1")?
-        .execute([key])?;
+    match &import.tether {
+        None => conn
+            .prepare_cached("UPDATE sessions SET delivered_seq = last_seq WHERE key = ?1")?
+            .execute([key])?,
+        Some(tether) => take_tether(conn, key, tether, new.at)?,
+    };
     failpoint::pass("delivered");
     if let Some(payload) = import.carried {
         conn.prepare_cached("INSERT INTO carried (session, payload) VALUES (?1, ?2)")?
@@ -69,6 +77,24 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
         at: new.at,
     };
     derived(conn, key, point, &edge, import.key.as_ref())
+}
+
+/// The cursors of a session that comes from another gateway. Returns the number of rows.
+fn take_tether(conn: &Connection, key: Key, tether: &MovedTether, at: Timestamp) -> Result<usize> {
+    let context = rows::context_text(&SurfaceContext::default())?;
+    for (device, seq) in &tether.devices {
+        conn.prepare_cached(
+            "INSERT INTO surfaces (session, surface_id, context, first_seen, last_seen, delivered_seq)
+             SELECT ?1, ?2, ?3, ?4, 0, min(?5, last_seq) FROM sessions WHERE key = ?1",
+        )?
+        .execute(params![key, device, context, millis(at), whole(*seq)])?;
+    }
+    let set = "UPDATE sessions SET delivered_seq = min(?2, last_seq), tether_done = coalesce((
+                   SELECT max(tether_no) FROM entries WHERE place > ?3 AND place <= ?4), 0)
+               WHERE key = ?1";
+    let seq = whole(tether.delivered);
+    let (from, to) = (rows::place(key, 0), rows::place(key, tether.delivered));
+    Ok(conn.prepare_cached(set)?.execute(params![key, seq, from, to])?)
 }
 
 pub(super) fn fork(conn: &Connection, fork: NewFork) -> Result<Derived> {

@@ -79,3 +79,24 @@ pub(super) fn replace(conn: &Connection, all: &[StoredSecret]) -> Result<()> {
     }
     revision::bump(conn)
 }
+
+pub(super) fn swap(
+    conn: &Connection,
+    name: &str,
+    before: &[u8],
+    after: &[(&str, Vec<u8>)],
+) -> Result<bool> {
+    let mut find = conn.prepare_cached("SELECT secret FROM secrets WHERE name = ?1")?;
+    let found: Option<Vec<u8>> = find.query_row([name], |row| row.get(0)).optional()?;
+    if found.as_deref() != Some(before) {
+        return Ok(false);
+    }
+    let sql = "INSERT INTO secrets (name, secret) VALUES (?1, ?2)
+               ON CONFLICT (name) DO UPDATE SET secret = excluded.secret";
+    let mut put = conn.prepare_cached(sql)?;
+    for (name, bytes) in after {
+        put.execute(params![name, bytes])?;
+    }
+    revision::bump(conn)?;
+    Ok(true)
+}

@@ -119,6 +119,7 @@ pub(super) fn forget(conn: &Connection, key: Key) -> Result<()> {
         "UPDATE exports SET label = NULL WHERE session_id = (SELECT id FROM sessions WHERE key = ?1)",
         "DELETE FROM bundles WHERE export IN (SELECT number FROM exports
          WHERE session_id = (SELECT id FROM sessions WHERE key = ?1))",
+        "DELETE FROM forwards WHERE session_id = (SELECT id FROM sessions WHERE key = ?1)",
     ] {
         conn.prepare_cached(sql)?.execute([key])?;
     }

@@ -53,6 +53,17 @@ async fn source() -> tempfile::TempDir {
          INSERT INTO audit (at, credential, action, object, result, address, times)
              VALUES (1, 'c', 'a', 'o', 'r', '127.0.0.1', 1);
          DELETE FROM audit;
+         INSERT INTO peer_tokens VALUES ('a', x'00000000000000000000000000000008', 5);
+         INSERT INTO reservations VALUES (x'00000000000000000000000000000009', 'b',
+             x'0000000000000000000000000000000a', x'0000000000000000000000000000000b',
+             x'0000000000000000000000000000000c', x'0102', 'ended', 6, 7, 8);
+         INSERT INTO forwards VALUES (x'0000000000000000000000000000000a', 'b', 'https://b.example',
+             x'0000000000000000000000000000000d', 9);
+         INSERT INTO migrations VALUES (x'0000000000000000000000000000000e', 'c',
+             x'0000000000000000000000000000000f', x'00000000000000000000000000000007', '{{}}',
+             'staged', NULL, NULL, 10);
+         INSERT INTO staged VALUES (x'0000000000000000000000000000000e', x'7b7d');
+         INSERT INTO peers VALUES ('c', 'https://c.example', x'0304', 11, NULL);
          INSERT INTO trunks (key, agent_id) VALUES ({trunk}, 'gone');
          INSERT OR REPLACE INTO secrets VALUES ('gateway-identity', x'01020304'), ('probe', x'00');
          UPDATE sessions SET base_key = {trunk}, base_seq = 1,
@@ -84,7 +95,8 @@ fn contents(folder: &Path) -> Vec<String> {
     conn.execute_batch("UPDATE sessions SET owner = NULL").unwrap();
     let names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%\\_words%' ESCAPE '\\'
                  AND name NOT IN ('replicas', 'usage', 'indexed', 'purge', 'access_revision',
-                                  'replica_counts', 'upkeep') ORDER BY name";
+                                  'replica_counts', 'upkeep', 'pairing_codes',
+                                  'pairing_tries') ORDER BY name";
     let mut names = conn.prepare(names).unwrap();
     let names: Vec<String> =
         names.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();

@@ -167,6 +167,8 @@ pub(crate) fn export_of(session_id: SessionId) -> NewExport {
         at: at(),
         expires_at: later(3600),
         spender: None,
+        peer: None,
+        announce: false,
     }
 }
 
@@ -191,6 +193,7 @@ pub(crate) fn import_of(origin: &str, turns: u64) -> NewImport {
         detail: "{}".into(),
         title: None,
         key: None,
+        tether: None,
     }
 }
 

@@ -236,7 +236,7 @@ async fn a_commit_that_meets_its_key_does_not_disturb_its_neighbours(store: S) {
     let before = store.load(live.id()).await.unwrap();
     let (late, neighbour) = (live.prepare(vec![late]), other.prepare(whole_turn("b")));
     let (refused, stored) = tokio::join!(store.commit(late), store.commit(neighbour));
-    assert!(matches!(refused, Err(CommitError::NotStored(_))), "{refused:?}");
+    assert!(matches!(refused, Err(CommitError::Refused(_))), "{refused:?}");
     assert_eq!(stored, Ok(()));
     assert_eq!(store.load(live.id()).await.unwrap(), before);
     assert_eq!(texts(&store, other.id()).await, ["ask b", "b"]);

@@ -13,6 +13,7 @@ backends! {
     sbp_l1_12_the_same_words_are_remembered_once
     sbp_l1_12_memories_are_listed_replaced_and_forgotten
     sbp_l1_12_a_turn_gets_rules_what_matches_and_the_newest
+    sbp_l1_12_each_of_many_turns_at_once_gets_what_its_agent_was_told_before
 }
 
 fn agent(name: &str) -> MemoryOwner {
@@ -100,4 +101,18 @@ async fn sbp_l1_12_a_turn_gets_rules_what_matches_and_the_newest(store: S) {
     assert_eq!((found.rules.len(), found.matching.len(), found.newest.len()), (1, 0, 1));
     let none = store.memories_for_turn(agent("b"), vec!["cat".into()], 3).await.unwrap();
     assert_eq!(none, bowline_store::TurnMemories::default());
+}
+
+async fn sbp_l1_12_each_of_many_turns_at_once_gets_what_its_agent_was_told_before(store: S) {
+    let turns = (0..60).map(async |n: usize| {
+        let of = agent(&format!("agent-{}", n % 20));
+        if n % 2 == 1 {
+            let told = store.remember(of.clone(), vec![fact(&n.to_string())], false).await.unwrap();
+            assert!(told.iter().any(|memory| memory.text == n.to_string()));
+        }
+        let found = store.memories_for_turn(of, Vec::new(), 9).await.unwrap();
+        let knows = found.newest.iter().any(|memory| memory.text == n.to_string());
+        assert_eq!(knows, n % 2 == 1, "turn {n}: {:?}", found.newest);
+    });
+    futures_util::future::join_all(turns).await;
 }

@@ -1,11 +1,15 @@
 //! PostgreSQL alone: batches, lost connections, restarts, leases by the clock of the database.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_sbp::session::Command;
-use bowline_store::postgres::Postgres;
-use bowline_store::{Commit, CommitError, NewSession, OpenError};
+use bowline_store::postgres::{Postgres, migrate};
+use bowline_store::{Commit, CommitError, Error, NewSession, OpenError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixture::*;
 use crate::leases::{append, load, owned, replica};
@@ -51,7 +55,7 @@ async fn g3_one_bad_commit_of_a_batch_fails_nobody_else() {
     for task in sent.collect::<Vec<_>>() {
         let (is_bad, answer) = task.await.unwrap();
         match is_bad {
-            true => assert!(matches!(answer, Err(CommitError::NotStored(_))), "{answer:?}"),
+            true => assert!(matches!(answer, Err(CommitError::Refused(_))), "{answer:?}"),
             false => assert_eq!(answer, Ok(())),
         }
     }
@@ -63,12 +67,12 @@ async fn g4_lost_connections_never_make_a_false_answer_and_nothing_is_applied_tw
     let store = open(&url).await;
     let me = replica(&store).await;
     let killer = connected(&url).await;
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stop = Arc::new(AtomicBool::new(false));
     let killing = tokio::spawn({
         let stop = Arc::clone(&stop);
         async move {
             let mut killed = 0i64;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                            WHERE application_name = 'bowline' AND datname = current_database()";
                 killed += killer.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
@@ -97,7 +101,7 @@ async fn g4_lost_connections_never_make_a_false_answer_and_nothing_is_applied_tw
         loaded.version += 1;
         loaded.fence = 1;
     }
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     assert!(killing.await.unwrap() > 0);
     let expected: Vec<String> = (0..60).map(|n| n.to_string()).collect();
     assert_eq!(texts(&open(&url).await, id).await, expected);
@@ -126,6 +130,38 @@ async fn g4_commits_go_on_by_themselves_after_a_crash_of_the_database() {
     }
     let all = texts(&store, loaded.id).await;
     assert_eq!(all, ["first", "while it is down", "while it is down"]);
+}
+
+/// What is planned while the tables are small is used when they are large.
+#[tokio::test]
+async fn g11_commits_read_no_table_whole() {
+    let url = fresh_url().await;
+    let client = connected(&url).await;
+    // The server knows what a backend did when that has ended.
+    let ended = async |store: S| {
+        store.close().await;
+        drop(store);
+        let sql = "SELECT 1 FROM pg_stat_activity
+                   WHERE application_name = 'bowline' AND datname = current_database()";
+        until(async || client.query(sql, &[]).await.unwrap().is_empty()).await;
+        let sql = "SELECT sum(seq_scan)::bigint, sum(idx_scan)::bigint FROM pg_stat_user_tables
+                   WHERE relname IN ('sessions', 'entries', 'turns', 'keys')";
+        let row = client.query_one(sql, &[]).await.unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    let store = open(&url).await;
+    let me = replica(&store).await;
+    let mut loaded = owned(&store, me).await;
+    let before = ended(store).await;
+    let store = open(&url).await;
+    for n in 0..50 {
+        let commit = append(&loaded, me, &n.to_string());
+        store.commit(Arc::clone(&commit)).await.unwrap();
+        (loaded.head, loaded.version) = (commit.head.clone(), loaded.version + 1);
+    }
+    let after = ended(store).await;
+    assert!(after.1 >= before.1 + 50, "{before:?} {after:?}");
+    assert_eq!(after.0, before.0, "a table was read whole");
 }
 
 #[tokio::test]
@@ -166,6 +202,93 @@ async fn a_stopped_client_holds_a_session_no_longer_than_the_timeout() {
     tokio::time::timeout(Duration::from_secs(30), insist(&store, &commit)).await.unwrap();
 }
 
+/// A proxy whose network is gone while its own sockets stay open: nobody is told, and no timer of TCP ends it.
+async fn swallowing(url: &str) -> (String, Arc<AtomicBool>) {
+    proxied(url, |_| false).await
+}
+
+/// A proxy that, while it is told to, passes on what `passes` makes of it, if that says so.
+async fn proxied(url: &str, passes: fn(&mut [u8]) -> bool) -> (String, Arc<AtomicBool>) {
+    let (begin, rest) = url.split_once("127.0.0.1:").unwrap();
+    let (port, rest) = rest.split_once('/').unwrap();
+    let server = format!("127.0.0.1:{port}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_on = Arc::new(AtomicBool::new(false));
+    let is_told = Arc::clone(&is_on);
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(&server).await.unwrap();
+            let ((from, to), (back_from, back_to)) = (near.into_split(), far.into_split());
+            tokio::spawn(carry(from, back_to, Arc::clone(&is_told), passes));
+            tokio::spawn(carry(back_from, to, Arc::clone(&is_told), passes));
+        }
+    });
+    (format!("{begin}{address}/{rest}"), is_on)
+}
+
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    is_on: Arc<AtomicBool>,
+    passes: fn(&mut [u8]) -> bool,
+) {
+    let mut bytes = vec![0; 65536];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        let read = &mut bytes[..count];
+        let goes_on = !is_on.load(Ordering::Relaxed) || passes(read);
+        if goes_on && to.write_all(read).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whoever ends a statement from outside may hit the `BEGIN` of statements that are on their way already.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_commit_whose_transaction_did_not_begin_writes_nothing() {
+    const BEGIN: &[u8] = b"BEGIN;";
+    fn spoils(bytes: &mut [u8]) -> bool {
+        let found = bytes.windows(BEGIN.len()).position(|window| window == BEGIN);
+        found.into_iter().for_each(|at| bytes[at] = b'X');
+        true
+    }
+    let (url, is_spoilt) = proxied(&fresh_url().await, spoils).await;
+    let store = open(&url).await;
+    let me = replica(&store).await;
+    let loaded = owned(&store, me).await;
+    let commit = append(&loaded, me, "second");
+    is_spoilt.store(true, Ordering::Relaxed);
+    let refused = store.commit(Arc::clone(&commit)).await;
+    is_spoilt.store(false, Ordering::Relaxed);
+    assert!(matches!(refused, Err(CommitError::Refused(_))), "{refused:?}");
+    assert_eq!(load(&store, loaded.id).await.head, loaded.head);
+    insist(&store, &commit).await;
+    assert_eq!(texts(&store, loaded.id).await, ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_a_database_that_says_nothing_any_more_is_given_up_and_found_again() {
+    let (url, swallows) = swallowing(&fresh_url().await).await;
+    let mut config = config(&url);
+    config.statement_timeout = Duration::from_secs(1);
+    let store: S = Arc::new(Postgres::open(&config).await.unwrap());
+    let new = new_session();
+    store.create_session(new.clone(), None).await.unwrap();
+    swallows.store(true, Ordering::Relaxed);
+    let (read, written) = tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::join!(store.session(new.id), store.create_session(new_session(), None))
+    })
+    .await
+    .expect("everybody is answered");
+    assert!(matches!(read, Err(Error::Unavailable(_))), "{read:?}");
+    assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
+    swallows.store(false, Ordering::Relaxed);
+    // No connection that was given up is used again.
+    for _ in 0..6 {
+        until(async || store.session(new.id).await.is_ok_and(|found| found.is_some())).await;
+    }
+}
+
 #[tokio::test]
 async fn texts_with_nul_are_read_back() {
     let store = open(&fresh_url().await).await;
@@ -183,18 +306,108 @@ async fn texts_with_nul_are_read_back() {
     assert_eq!(store.devices(new.id).await.unwrap()[0].surface_id, "pho\0ne");
 }
 
-#[tokio::test]
+/// The schema of the first release.
+const FIRST: &str = include_str!("../../src/postgres/schema/first.sql");
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g16_of_several_that_migrate_at_once_one_does_and_all_open() {
-    let url = shared().new_database("template0").await;
-    let tasks: Vec<_> = (0..6)
-        .map(|_| {
-            let url = url.clone();
-            tokio::spawn(async move { Postgres::open(&config(&url)).await.map(drop) })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap().unwrap();
+    for before in [0, 1] {
+        let url = shared().new_database("template0").await;
+        if before == 1 {
+            let client = connected(&url).await;
+            let marker = "CREATE TABLE bowline (only_row boolean PRIMARY KEY DEFAULT true, version integer NOT NULL);
+                          INSERT INTO bowline (version) VALUES (1)";
+            client.batch_execute(marker).await.unwrap();
+            client.batch_execute(FIRST).await.unwrap();
+        }
+        let tasks: Vec<_> = (0..6)
+            .map(|_| {
+                let url = url.clone();
+                tokio::spawn(async move {
+                    let done = migrate(&config(&url)).await.unwrap();
+                    let store = open(&url).await;
+                    store.create_session(new_session(), None).await.unwrap();
+                    done
+                })
+            })
+            .collect();
+        let mut began = Vec::new();
+        for task in tasks {
+            began.push(task.await.unwrap().from);
+        }
+        began.sort_unstable();
+        assert_eq!(began[0], before, "one migrates");
+        assert!(began[1..].iter().all(|from| *from == began[5] && *from > before), "{began:?}");
     }
+}
+
+#[tokio::test]
+async fn g4_a_transaction_that_conflicts_with_another_is_run_again() {
+    let url = fresh_url().await;
+    let client = connected(&url).await;
+    let conflict = "
+        CREATE SEQUENCE tries;
+        CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('tries') % 3 <> 0 THEN
+                RAISE EXCEPTION 'it was planned' USING ERRCODE = TG_ARGV[0];
+            END IF;
+            RETURN NEW;
+        END $$";
+    client.batch_execute(conflict).await.unwrap();
+    let store = open(&url).await;
+    let me = replica(&store).await;
+    for state in ["40001", "40P01"] {
+        let mut loaded = owned(&store, me).await;
+        let trigger = format!(
+            "CREATE OR REPLACE TRIGGER planned BEFORE INSERT OR UPDATE ON sessions
+             FOR EACH ROW EXECUTE FUNCTION conflict('{state}')"
+        );
+        client.batch_execute(&trigger).await.unwrap();
+        // A commit, and an operation with a connection of the pool.
+        let commit = append(&loaded, me, "once");
+        store.commit(Arc::clone(&commit)).await.unwrap();
+        store.create_session(new_session(), None).await.unwrap();
+        client.batch_execute("DROP TRIGGER planned ON sessions").await.unwrap();
+        loaded = load(&store, loaded.id).await;
+        assert_eq!(loaded.head, commit.head);
+        assert_eq!(texts(&store, loaded.id).await, ["first", "once"]);
+    }
+    let tries = client.query_one("SELECT last_value FROM tries", &[]).await.unwrap();
+    assert_eq!(tries.get::<_, i64>(0), 12, "two of three were refused");
+}
+
+/// A commit is on the primary, and its answer was lost. Who sends it again is not told that it is safe before a
+/// synchronous standby has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_commit_that_is_sent_again_waits_for_the_standby_like_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), true);
+    let url = server.new_database("template0").await;
+    let store = open(&url).await;
+    let me = replica(&store).await;
+    let loaded = owned(&store, me).await;
+    let commit = append(&loaded, me, "safe");
+    store.commit(Arc::clone(&commit)).await.unwrap();
+    let client = connected(&url).await;
+    let reload = "SELECT pg_reload_conf()";
+    client.batch_execute("ALTER SYSTEM SET synchronous_standby_names TO 'nobody'").await.unwrap();
+    client.batch_execute(reload).await.unwrap();
+    let shown = "SHOW synchronous_standby_names";
+    until(async || {
+        connected(&url).await.query_one(shown, &[]).await.unwrap().get::<_, &str>(0) == "nobody"
+    })
+    .await;
+    let again = tokio::spawn({
+        let (store, commit) = (Arc::clone(&store), Arc::clone(&commit));
+        async move { store.commit(commit).await }
+    });
+    let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()";
+    until(async || !client.query(waits, &[]).await.unwrap().is_empty()).await;
+    assert!(!again.is_finished(), "it was answered while no standby has it");
+    client.batch_execute("ALTER SYSTEM RESET synchronous_standby_names").await.unwrap();
+    client.batch_execute(reload).await.unwrap();
+    assert_eq!(again.await.unwrap(), Ok(()));
+    assert_eq!(texts(&store, loaded.id).await, ["first", "safe"]);
 }
 
 #[tokio::test]

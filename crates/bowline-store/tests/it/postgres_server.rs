@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -13,6 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bowline_servers::quiet_port;
 use bowline_store::postgres::{Postgres, PostgresConfig};
 
 /// What a test uses of a server.
@@ -91,7 +91,7 @@ impl Server {
         let mut server = Self {
             binaries: binaries(),
             folder: folder.to_owned(),
-            port: free_port(),
+            port: quiet_port(),
             user: unprivileged(),
             durable,
             is_disposable: false,
@@ -272,10 +272,6 @@ fn binaries() -> PathBuf {
              hint: tools/servers installs it (or: apt-get install postgresql)"
         )
     })
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A user without rights, if this is root.

@@ -19,6 +19,7 @@ backends! {
     lists_are_newest_first_and_paged
     a_deleted_session_is_gone_with_all_it_held
     a_secret_is_made_once_and_can_be_stored_in_another_form
+    g7_a_secret_is_swapped_by_exactly_one_of_several
     g7_a_token_is_replaced_by_exactly_one_of_several
 }
 
@@ -143,6 +144,31 @@ async fn a_secret_is_made_once_and_can_be_stored_in_another_form(store: S) {
     assert_eq!(store.all_secrets().await.unwrap(), all);
     assert_eq!(store.secret("a", bytes(9)).await.unwrap(), [11; 60]);
     assert_eq!(store.signing_keys(bytes(9), at()).await.unwrap()[0].bytes, [13; 60]);
+}
+
+async fn g7_a_secret_is_swapped_by_exactly_one_of_several(store: S) {
+    let bytes = |n: u8| vec![n; 32];
+    let after = |n: u8| vec![("a", bytes(n)), ("b", vec![n])];
+    assert!(!store.swap_secret("a", bytes(1), after(2)).await.unwrap(), "there is none");
+    store.secret("a", bytes(1)).await.unwrap();
+    let before = store.access_revision().await.unwrap();
+    assert!(!store.swap_secret("a", bytes(9), after(2)).await.unwrap());
+    assert_eq!(store.access_revision().await.unwrap(), before);
+    assert_eq!(store.all_secrets().await.unwrap().len(), 1, "nothing of it is stored");
+    let swaps = (2..10).map(|n| {
+        let (store, after) = (store.clone(), after(n));
+        tokio::spawn(async move { store.swap_secret("a", vec![1; 32], after).await.unwrap() })
+    });
+    let mut swapped = Vec::new();
+    for (n, swap) in (2..10).zip(swaps.collect::<Vec<_>>()) {
+        swapped.extend(swap.await.unwrap().then_some(n));
+    }
+    let [winner] = swapped[..] else { panic!("{swapped:?}") };
+    assert_eq!(store.secret("a", bytes(0)).await.unwrap(), bytes(winner));
+    assert_eq!(store.secret("b", bytes(0)).await.unwrap(), [winner], "both are of the same one");
+    assert!(store.access_revision().await.unwrap() > before);
+    assert!(store.swap_secret("a", bytes(winner), after(11)).await.unwrap());
+    assert_eq!(store.secret("b", bytes(0)).await.unwrap(), [11]);
 }
 
 async fn g7_a_token_is_replaced_by_exactly_one_of_several(store: S) {
