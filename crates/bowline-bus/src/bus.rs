@@ -15,7 +15,7 @@ pub trait Bus: std::fmt::Debug + Send + Sync + 'static {
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError>;
 
     /// How the bus does, for readiness checks.
-    fn health(&self) -> watch::Receiver<Health>;
+    fn health(&self) -> watch::Receiver<BusHealth>;
 }
 
 /// The messages for one replica. Closed when it is dropped.
@@ -37,7 +37,7 @@ pub enum Lane {
 
 /// Whether messages arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
+pub enum BusHealth {
     Good,
     /// Messages come late or on a slower way; why, in a sentence without secrets.
     Degraded(String),

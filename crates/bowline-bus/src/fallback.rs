@@ -13,9 +13,9 @@ use bowline_store::postgres::PostgresConfig;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::inbox::{FedInbox, Opened, Readers};
+use crate::inbox::Opened;
 use crate::numbering::Numbers;
-use crate::{BadRedisUrl, Bus, BusError, Health, Inbox, Lane, Postgres, Redis, RedisUrl};
+use crate::{BadRedisUrl, Bus, BusError, BusHealth, Inbox, Lane, Postgres, Redis, RedisUrl};
 
 /// Replicas that share a Redis and a PostgreSQL.
 #[derive(Debug)]
@@ -52,16 +52,12 @@ impl Fallback {
 #[async_trait::async_trait]
 impl Bus for Fallback {
     async fn open(&self, me: ReplicaId) -> Result<Box<dyn Inbox>, BusError> {
-        self.opened.stop(me);
-        let (feed, inbox) = FedInbox::channels();
-        let mut readers = Readers::new();
-        let mut handles = vec![self.postgres.feed(me, &feed, &mut readers).await?];
-        handles.extend(match self.redis.feed(me, &feed, &mut readers).await {
-            Ok(reading) => reading,
-            Err(_) => self.redis.feed_later(me, &feed, &mut readers),
-        });
-        self.opened.add(me, handles);
-        Ok(Box::new(inbox(readers)))
+        let mut opening = self.opened.begin(me);
+        self.postgres.feed(&mut opening).await?;
+        if self.redis.feed(&mut opening).await.is_err() {
+            self.redis.feed_later(&mut opening);
+        }
+        Ok(opening.done())
     }
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
@@ -73,7 +69,7 @@ impl Bus for Fallback {
     }
 
     /// That of Redis: without PostgreSQL there is no store either, which says so itself.
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<BusHealth> {
         self.redis.health()
     }
 }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::{BusError, Health};
+use crate::{BusError, BusHealth};
 
 /// What the connections of a bus report.
 #[derive(Debug)]
 pub(crate) struct Reports {
     troubles: Mutex<Troubles>,
-    health: watch::Sender<Health>,
+    health: watch::Sender<BusHealth>,
 }
 
 #[derive(Debug, Default)]
@@ -29,10 +29,10 @@ pub(crate) struct Reporter {
 
 impl Reports {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { troubles: Mutex::default(), health: watch::Sender::new(Health::Good) })
+        Arc::new(Self { troubles: Mutex::default(), health: watch::Sender::new(BusHealth::Good) })
     }
 
-    pub(crate) fn health(&self) -> watch::Receiver<Health> {
+    pub(crate) fn health(&self) -> watch::Receiver<BusHealth> {
         self.health.subscribe()
     }
 
@@ -48,7 +48,7 @@ impl Reports {
             Some(why) => troubles.of.insert(connection, why),
             None => troubles.of.remove(&connection),
         };
-        let now = troubles.of.values().next().cloned().map_or(Health::Good, Health::Degraded);
+        let now = troubles.of.values().next().cloned().map_or(BusHealth::Good, BusHealth::Degraded);
         self.health.send_if_modified(|health| std::mem::replace(health, now.clone()) != now);
     }
 }
@@ -81,10 +81,10 @@ mod tests {
         let why = BusError::Unreachable("connection refused".into());
         one.bad(&why);
         two.bad(&why);
-        assert_eq!(*health.borrow(), Health::Degraded(why.to_string()));
+        assert_eq!(*health.borrow(), BusHealth::Degraded(why.to_string()));
         one.good();
-        assert_eq!(*health.borrow(), Health::Degraded(why.to_string()));
+        assert_eq!(*health.borrow(), BusHealth::Degraded(why.to_string()));
         drop(two);
-        assert_eq!(*health.borrow(), Health::Good);
+        assert_eq!(*health.borrow(), BusHealth::Good);
     }
 }

@@ -36,33 +36,17 @@ impl Feed {
     }
 }
 
-/// The readers that feed one inbox.
-pub(crate) type Readers = JoinSet<()>;
-
 #[derive(Debug)]
-pub(crate) struct FedInbox {
+struct FedInbox {
     control: mpsc::Receiver<Vec<Numbered>>,
     text: mpsc::Receiver<Vec<Numbered>>,
     latest_control: Latest,
     latest_text: Latest,
     /// Aborted when this is dropped.
-    _readers: Readers,
+    _readers: JoinSet<()>,
 }
 
 impl FedInbox {
-    pub(crate) fn channels() -> (Feed, impl FnOnce(Readers) -> Self) {
-        let (control, control_messages) = mpsc::channel(WAITING);
-        let (text, text_messages) = mpsc::channel(WAITING);
-        let inbox = move |readers| Self {
-            control: control_messages,
-            text: text_messages,
-            latest_control: Latest::default(),
-            latest_text: Latest::default(),
-            _readers: readers,
-        };
-        (Feed { control, text }, inbox)
-    }
-
     async fn read(&mut self) -> Vec<(Lane, Bytes)> {
         // Both channels close only together, when the readers were stopped by a later inbox.
         let (lane, messages) = tokio::select! {
@@ -91,18 +75,56 @@ impl Inbox for FedInbox {
     }
 }
 
+/// An inbox that is being opened: its readers are started one after another.
+pub(crate) struct Opening<'a> {
+    opened: &'a Opened,
+    pub(crate) me: ReplicaId,
+    pub(crate) feed: Feed,
+    readers: JoinSet<()>,
+    handles: Vec<AbortHandle>,
+    inbox: (mpsc::Receiver<Vec<Numbered>>, mpsc::Receiver<Vec<Numbered>>),
+}
+
+impl Opening<'_> {
+    pub(crate) fn start(&mut self, reader: impl Future<Output = ()> + Send + 'static) {
+        self.handles.push(self.readers.spawn(reader));
+    }
+
+    pub(crate) fn done(self) -> Box<dyn Inbox> {
+        self.opened.add(self.me, self.handles);
+        let (control, text) = self.inbox;
+        Box::new(FedInbox {
+            control,
+            text,
+            latest_control: Latest::default(),
+            latest_text: Latest::default(),
+            _readers: self.readers,
+        })
+    }
+}
+
 /// The readers of the inboxes that a bus has opened, to stop them when an inbox is replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Opened(Mutex<HashMap<ReplicaId, Vec<AbortHandle>>>);
 
 impl Opened {
-    /// Stops the readers of an earlier inbox.
-    pub(crate) fn stop(&self, me: ReplicaId) {
+    /// Begins to open an inbox. The readers of an earlier one of that replica are stopped.
+    pub(crate) fn begin(&self, me: ReplicaId) -> Opening<'_> {
         let earlier = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&me);
         earlier.iter().flatten().for_each(AbortHandle::abort);
+        let (control, control_messages) = mpsc::channel(WAITING);
+        let (text, text_messages) = mpsc::channel(WAITING);
+        Opening {
+            opened: self,
+            me,
+            feed: Feed { control, text },
+            readers: JoinSet::new(),
+            handles: Vec::new(),
+            inbox: (control_messages, text_messages),
+        }
     }
 
-    pub(crate) fn add(&self, me: ReplicaId, readers: Vec<AbortHandle>) {
+    fn add(&self, me: ReplicaId, readers: Vec<AbortHandle>) {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|_, readers| readers.iter().any(|reader| !reader.is_finished()));
         opened.insert(me, readers);

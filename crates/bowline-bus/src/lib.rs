@@ -1,8 +1,8 @@
 //! Messages between the replicas of one installation.
 //!
 //! A bus carries bytes to the inbox of a replica and knows nothing of sessions. It may lose, repeat and
-//! delay messages, and it loses what is older than a minute; it never alters them. So a lost message
-//! costs time, never data: who waits sends again, or looks into the store.
+//! delay messages, and it loses what nobody reads for a minute; it never alters them, and keeps none that
+//! was read. So a lost message costs time, never data: who waits sends again, or looks into the store.
 //!
 //! Invariant: messages of one [`Bus::send`] after another to one replica, in one lane, arrive in that
 //! order, except where some are missing or repeated.
@@ -13,12 +13,12 @@ mod health;
 mod inbox;
 mod memory;
 mod numbering;
-mod outbox;
 mod postgres;
 mod redis;
+mod send_queue;
 
 pub use self::redis::{BadRedisUrl, Redis, RedisUrl};
-pub use bus::{Bus, BusError, Health, Inbox, Lane};
+pub use bus::{Bus, BusError, BusHealth, Inbox, Lane};
 pub use fallback::{Fallback, NoFallback};
 pub use memory::Memory;
 pub use postgres::Postgres;

@@ -7,7 +7,7 @@ use bowline_sbp::session::ReplicaId;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use crate::{Bus, BusError, Health, Inbox, Lane};
+use crate::{Bus, BusError, BusHealth, Inbox, Lane};
 
 /// Messages that wait in one lane of an inbox; more are lost.
 const WAITING: usize = 10_000;
@@ -24,7 +24,7 @@ struct Senders {
 #[derive(Debug, Clone)]
 pub struct Memory {
     inboxes: Arc<Mutex<Inboxes>>,
-    health: watch::Sender<Health>,
+    health: watch::Sender<BusHealth>,
 }
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct MemoryInbox {
 
 impl Memory {
     pub fn new() -> Self {
-        Self { inboxes: Arc::default(), health: watch::Sender::new(Health::Good) }
+        Self { inboxes: Arc::default(), health: watch::Sender::new(BusHealth::Good) }
     }
 
     fn locked(&self) -> MutexGuard<'_, Inboxes> {
@@ -74,7 +74,7 @@ impl Bus for Memory {
         Ok(())
     }
 
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<BusHealth> {
         self.health.subscribe()
     }
 }

@@ -14,16 +14,15 @@ use bowline_sbp::session::ReplicaId;
 use bowline_store::postgres::PostgresConfig;
 use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 use self::connection::Database;
 use self::reader::Reader;
 use self::transport::RowWriter;
 use crate::health::Reports;
-use crate::inbox::{FedInbox, Feed, Opened, Readers};
+use crate::inbox::{Opened, Opening};
 use crate::numbering::Numbers;
-use crate::outbox::Outbox;
-use crate::{Bus, BusError, Health, Inbox, Lane};
+use crate::send_queue::SendQueues;
+use crate::{Bus, BusError, BusHealth, Inbox, Lane};
 
 /// Replicas that share a PostgreSQL.
 #[derive(Debug)]
@@ -31,8 +30,7 @@ pub struct Postgres {
     database: Arc<Database>,
     reports: Arc<Reports>,
     opened: Opened,
-    control: Outbox,
-    text: Outbox,
+    queues: SendQueues,
 }
 
 impl Postgres {
@@ -50,48 +48,37 @@ impl Postgres {
         let database = Arc::new(Database(config.clone()));
         database.make_table().await?;
         let reports = Reports::new();
-        let outbox = |lane| {
-            let (database, numbers) = (Arc::clone(&database), Arc::clone(&numbers));
-            Outbox::start(RowWriter { database, lane, numbers }, reports.reporter())
-        };
-        let (control, text) = (outbox(Lane::Control), outbox(Lane::Text));
-        Ok(Self { database, reports, opened: Opened::default(), control, text })
+        let queues = SendQueues::start(&reports, |lane| RowWriter {
+            database: Arc::clone(&database),
+            lane,
+            numbers: Arc::clone(&numbers),
+        });
+        Ok(Self { database, reports, opened: Opened::default(), queues })
     }
 
     /// Reads into an inbox what is sent from now on.
-    pub(crate) async fn feed(
-        &self,
-        me: ReplicaId,
-        feed: &Feed,
-        readers: &mut Readers,
-    ) -> Result<AbortHandle, BusError> {
-        let database = Arc::clone(&self.database);
-        let reader = Reader::new(database, me, feed.clone(), self.reports.reporter());
+    pub(crate) async fn feed(&self, opening: &mut Opening<'_>) -> Result<(), BusError> {
+        let (database, reporter) = (Arc::clone(&self.database), self.reports.reporter());
+        let reader = Reader::new(database, opening.me, opening.feed.clone(), reporter);
         let connection = reader.at_end().await?;
-        Ok(readers.spawn(reader.run(connection)))
+        opening.start(reader.run(connection));
+        Ok(())
     }
 }
 
 #[async_trait::async_trait]
 impl Bus for Postgres {
     async fn open(&self, me: ReplicaId) -> Result<Box<dyn Inbox>, BusError> {
-        self.opened.stop(me);
-        let (feed, inbox) = FedInbox::channels();
-        let mut readers = Readers::new();
-        let reading = self.feed(me, &feed, &mut readers).await?;
-        self.opened.add(me, vec![reading]);
-        Ok(Box::new(inbox(readers)))
+        let mut opening = self.opened.begin(me);
+        self.feed(&mut opening).await?;
+        Ok(opening.done())
     }
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
-        let outbox = match lane {
-            Lane::Control => &self.control,
-            Lane::Text => &self.text,
-        };
-        outbox.send(to, messages).await
+        self.queues.send(to, lane, messages).await
     }
 
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<BusHealth> {
         self.reports.health()
     }
 }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use bowline_sbp::session::ReplicaId;
 use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 pub use self::url::{BadRedisUrl, RedisUrl};
 
@@ -22,10 +21,10 @@ use self::connection::Server;
 use self::reader::Reader;
 use self::transport::StreamWriter;
 use crate::health::Reports;
-use crate::inbox::{FedInbox, Feed, Opened, Readers};
+use crate::inbox::{Opened, Opening};
 use crate::numbering::Numbers;
-use crate::outbox::Outbox;
-use crate::{Bus, BusError, Health, Inbox, Lane};
+use crate::send_queue::SendQueues;
+use crate::{Bus, BusError, BusHealth, Inbox, Lane};
 
 /// Replicas that share a Redis.
 #[derive(Debug)]
@@ -33,8 +32,7 @@ pub struct Redis {
     streams: Arc<Streams>,
     reports: Arc<Reports>,
     opened: Opened,
-    control: Outbox,
-    text: Outbox,
+    queues: SendQueues,
 }
 
 /// A Redis, and the prefix of this installation's keys in it.
@@ -69,63 +67,50 @@ impl Redis {
     ) -> Result<Self, BadRedisUrl> {
         let streams = Arc::new(Streams { server: Server::new(url)?, prefix: prefix.to_owned() });
         let reports = Reports::new();
-        let outbox = |lane| {
-            let (streams, numbers) = (Arc::clone(&streams), Arc::clone(&numbers));
-            Outbox::start(StreamWriter { streams, lane, numbers }, reports.reporter())
-        };
-        let (control, text) = (outbox(Lane::Control), outbox(Lane::Text));
-        Ok(Self { streams, reports, opened: Opened::default(), control, text })
+        let queues = SendQueues::start(&reports, |lane| StreamWriter {
+            streams: Arc::clone(&streams),
+            lane,
+            numbers: Arc::clone(&numbers),
+        });
+        Ok(Self { streams, reports, opened: Opened::default(), queues })
     }
 
-    fn reader(&self, me: ReplicaId, lane: Lane, feed: &Feed) -> Reader {
+    fn reader(&self, opening: &Opening<'_>, lane: Lane) -> Reader {
         let (streams, reporter) = (Arc::clone(&self.streams), self.reports.reporter());
-        Reader::new(streams, me, lane, feed.clone(), reporter)
+        Reader::new(streams, opening.me, lane, opening.feed.clone(), reporter)
     }
 
     /// Reads into an inbox what is sent from now on.
-    pub(crate) async fn feed(
-        &self,
-        me: ReplicaId,
-        feed: &Feed,
-        readers: &mut Readers,
-    ) -> Result<Vec<AbortHandle>, BusError> {
-        let mut control = self.reader(me, Lane::Control, feed);
-        let mut text = self.reader(me, Lane::Text, feed);
+    pub(crate) async fn feed(&self, opening: &mut Opening<'_>) -> Result<(), BusError> {
+        let mut control = self.reader(opening, Lane::Control);
+        let mut text = self.reader(opening, Lane::Text);
         let (to_control, to_text) = tokio::try_join!(control.at_end(), text.at_end())?;
-        Ok(vec![readers.spawn(control.run_on(to_control)), readers.spawn(text.run_on(to_text))])
+        opening.start(control.run_on(to_control));
+        opening.start(text.run_on(to_text));
+        Ok(())
     }
 
     /// Reads into an inbox as soon as Redis can be reached, from the start of the streams.
-    pub(crate) fn feed_later(
-        &self,
-        me: ReplicaId,
-        feed: &Feed,
-        readers: &mut Readers,
-    ) -> Vec<AbortHandle> {
-        let lanes = [Lane::Control, Lane::Text];
-        lanes.map(|lane| readers.spawn(self.reader(me, lane, feed).run())).into()
+    pub(crate) fn feed_later(&self, opening: &mut Opening<'_>) {
+        for lane in [Lane::Control, Lane::Text] {
+            opening.start(self.reader(opening, lane).run());
+        }
     }
 }
 
 #[async_trait::async_trait]
 impl Bus for Redis {
     async fn open(&self, me: ReplicaId) -> Result<Box<dyn Inbox>, BusError> {
-        self.opened.stop(me);
-        let (feed, inbox) = FedInbox::channels();
-        let mut readers = Readers::new();
-        self.opened.add(me, self.feed(me, &feed, &mut readers).await?);
-        Ok(Box::new(inbox(readers)))
+        let mut opening = self.opened.begin(me);
+        self.feed(&mut opening).await?;
+        Ok(opening.done())
     }
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
-        let outbox = match lane {
-            Lane::Control => &self.control,
-            Lane::Text => &self.text,
-        };
-        outbox.send(to, messages).await
+        self.queues.send(to, lane, messages).await
     }
 
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<BusHealth> {
         self.reports.health()
     }
 }

@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Notification};
 
 use crate::BusError;
-use crate::outbox::no_answer;
+use crate::send_queue::no_answer;
 
 /// How long the table may take to be made: another process may be making it.
 const MAKING: Duration = Duration::from_secs(10);

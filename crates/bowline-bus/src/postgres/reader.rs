@@ -1,6 +1,7 @@
 //! Reads the rows for this replica, by deleting them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_net::backoff::Retry;
@@ -15,7 +16,7 @@ use super::{channel, stored};
 use crate::health::Reporter;
 use crate::inbox::Feed;
 use crate::numbering::{Number, Numbered};
-use crate::outbox::{ANSWER_LIMIT, BACKOFF, jitter, no_answer};
+use crate::send_queue::{ANSWER_LIMIT, BACKOFF, jitter, no_answer};
 use crate::{BusError, Lane};
 
 /// How often to look without a notification.
@@ -61,6 +62,8 @@ pub(super) struct Listening {
 struct Wake {
     control: Notify,
     text: Notify,
+    /// A lane has ended, and the connection with it.
+    over: AtomicBool,
 }
 
 impl Reader {
@@ -116,11 +119,12 @@ impl Reader {
     async fn read_all(&self, mut listening: Listening) -> BusError {
         let wake = Wake::default();
         let (connection, take) = (&listening.connection, &listening.take);
-        // Both lanes end by themselves, since one may hold rows that are deleted already.
+        // Neither is cut off, since it may hold rows that are deleted already. The one that goes on ends after
+        // its next look: with half a connection, this replica would seem well and hear nothing.
         let lanes = async {
             tokio::join!(
-                self.read_lane(Lane::Control, connection, take, &wake.control),
-                self.read_lane(Lane::Text, connection, take, &wake.text),
+                self.read_lane(Lane::Control, connection, take, &wake),
+                self.read_lane(Lane::Text, connection, take, &wake),
             )
         };
         tokio::select! {
@@ -135,9 +139,26 @@ impl Reader {
         lane: Lane,
         connection: &Connection,
         take: &Statement,
-        wake: &Notify,
+        wake: &Wake,
+    ) -> BusError {
+        let why = self.read_until_over(lane, connection, take, wake).await;
+        wake.over.store(true, Ordering::Relaxed);
+        wake.control.notify_one();
+        wake.text.notify_one();
+        why
+    }
+
+    async fn read_until_over(
+        &self,
+        lane: Lane,
+        connection: &Connection,
+        take: &Statement,
+        wake: &Wake,
     ) -> BusError {
         loop {
+            if wake.over.load(Ordering::Relaxed) {
+                return no_answer();
+            }
             let (me, lane_number) = (self.me.0, stored(lane));
             let wanted: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&me, &lane_number];
             let taken = connection.client.query(take, &wanted);
@@ -147,7 +168,7 @@ impl Reader {
                 Err(_) => return no_answer(),
             };
             if rows.is_empty() {
-                let _ = timeout(POLL, wake.notified()).await;
+                let _ = timeout(POLL, wake.of(lane).notified()).await;
                 continue;
             }
             rows.sort_unstable_by_key(|row| row.get::<_, i64>("id"));
@@ -157,6 +178,13 @@ impl Reader {
 }
 
 impl Wake {
+    fn of(&self, lane: Lane) -> &Notify {
+        match lane {
+            Lane::Control => &self.control,
+            Lane::Text => &self.text,
+        }
+    }
+
     async fn pass_on(
         &self,
         notifications: &mut mpsc::UnboundedReceiver<Notification>,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::connection::{Connection, Database, failed};
 use super::{channel, stored};
 use crate::numbering::Numbers;
-use crate::outbox::{Outgoing, Transport};
+use crate::send_queue::{Outgoing, Transport};
 use crate::{BusError, Lane};
 
 const PUT: &str = "

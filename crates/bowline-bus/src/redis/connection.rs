@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_net::outbound;
+use bowline_net::trust::{ServerCheck, tls_config};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, RedisConnectionInfo, RedisError};
 use rustls::ClientConfig;
@@ -20,7 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use super::url::{BadRedisUrl, RedisUrl};
 use crate::BusError;
-use crate::outbox::{ANSWER_LIMIT, no_answer};
+use crate::send_queue::{ANSWER_LIMIT, no_answer};
 
 pub(super) struct Server {
     url: RedisUrl,
@@ -39,7 +41,7 @@ struct Driver(JoinHandle<()>);
 impl Server {
     pub(super) fn new(url: &RedisUrl) -> Result<Self, BadRedisUrl> {
         let tls = match url.tls {
-            true => Some(Arc::new(bowline_net::trust::tls_config(url.ca_file.as_deref())?)),
+            true => Some(Arc::new(tls_config(ServerCheck::Host, url.ca_file.as_deref())?)),
             false => None,
         };
         Ok(Self { url: url.clone(), tls })
@@ -121,8 +123,13 @@ pub(super) fn failed(error: &RedisError) -> BusError {
 }
 
 fn io_failed(error: std::io::Error) -> BusError {
-    let certificate = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match certificate {
+    if let Some(why) = outbound::untrusted(&error) {
+        return BusError::Refused(format!(
+            "TLS: its certificate is not trusted: {why}; name the file of its authority with --ca-file, or \
+             with ?cafile= in bus.url, and the host as the certificate has it"
+        ));
+    }
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(error) => BusError::Refused(format!("TLS: {error}")),
         None => BusError::Unreachable(error.kind().to_string()),
     }

@@ -3,6 +3,9 @@
 //! A stream can begin anew: Redis restarted with an empty memory or an old copy of it, or the stream
 //! expired. Its ids are times of the server's clock, which may be behind; so whenever a connection is
 //! new or nothing came for a while, the stream's last id tells whether it is still the one we know.
+//!
+//! What was read is removed with the next read: it may be what people said, nobody needs it again, and it would
+//! stay for as long as others send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use super::transport::{BODY, NUMBER};
 use crate::health::Reporter;
 use crate::inbox::Feed;
 use crate::numbering::{Number, Numbered};
-use crate::outbox::{ANSWER_LIMIT, BACKOFF, jitter};
+use crate::send_queue::{ANSWER_LIMIT, BACKOFF, jitter};
 use crate::{BusError, Lane};
 
 /// How long one read waits for messages.
@@ -38,6 +41,8 @@ pub(super) struct Reader {
     lane: Lane,
     /// The last entry that was read.
     position: EntryId,
+    /// Whether it is still in the stream.
+    is_kept: bool,
     feed: Feed,
     reporter: Reporter,
 }
@@ -51,13 +56,14 @@ impl Reader {
         reporter: Reporter,
     ) -> Self {
         let key = streams.key(me, lane);
-        Self { streams, key, lane, position: EntryId::default(), feed, reporter }
+        Self { streams, key, lane, position: EntryId::default(), is_kept: false, feed, reporter }
     }
 
     /// Goes to the end of the stream.
     pub(super) async fn at_end(&mut self) -> Result<Connection, BusError> {
         let mut connection = self.connect().await?;
-        self.position = self.last_id(&mut connection).await?.unwrap_or_default();
+        let last = self.last_id(&mut connection).await?;
+        (self.position, self.is_kept) = (last.unwrap_or_default(), last.is_some());
         Ok(connection)
     }
 
@@ -110,12 +116,17 @@ impl Reader {
 
     async fn read(&mut self, connection: &mut Connection) -> Result<Vec<Numbered>, BusError> {
         let EntryId(milliseconds, number) = self.position;
-        let mut command = redis::cmd("XREAD");
-        command.arg("COUNT").arg(AT_ONCE).arg("BLOCK").arg(BLOCK.as_millis() as u64);
-        command.arg("STREAMS").arg(&self.key).arg(format!("{milliseconds}-{number}"));
-        let answer = command.query_async(&mut connection.commands).await;
-        let entries = entries(answer.map_err(|error| failed(&error))?);
-        let entries = entries.ok_or_else(not_ours)?;
+        let mut commands = redis::pipe();
+        if self.is_kept {
+            let next = format!("{milliseconds}-{}", number.saturating_add(1));
+            commands.cmd("XTRIM").arg(&self.key).arg("MINID").arg(next).ignore();
+        }
+        commands.cmd("XREAD").arg("COUNT").arg(AT_ONCE).arg("BLOCK").arg(BLOCK.as_millis() as u64);
+        commands.arg("STREAMS").arg(&self.key).arg(format!("{milliseconds}-{number}"));
+        let answer = commands.query_async(&mut connection.commands).await;
+        let (answer,): (Value,) = answer.map_err(|error| failed(&error))?;
+        let entries = entries(answer).ok_or_else(not_ours)?;
+        self.is_kept = !entries.is_empty();
         if let Some((last, _)) = entries.last() {
             self.position = *last;
         }
@@ -126,7 +137,7 @@ impl Reader {
     /// Reads from the start of the stream if it is not the one that was read so far.
     async fn notice_restart(&mut self, connection: &mut Connection) -> Result<(), BusError> {
         if self.last_id(connection).await?.is_none_or(|last| last < self.position) {
-            self.position = EntryId::default();
+            (self.position, self.is_kept) = (EntryId::default(), false);
         }
         Ok(())
     }

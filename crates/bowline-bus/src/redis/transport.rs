@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Streams;
 use super::connection::{Connection, failed};
 use crate::numbering::Numbers;
-use crate::outbox::{ANSWER_LIMIT, Outgoing, Transport};
+use crate::send_queue::{ANSWER_LIMIT, Outgoing, Transport};
 use crate::{BusError, Lane};
 
 /// Streams expire as long after the last message.

@@ -3,7 +3,9 @@
 use bowline_bus::{Bus as _, BusError, Lane, Postgres};
 use bowline_servers::{Flush, Postgres as Server};
 
-use crate::receiving::{becomes_degraded, becomes_good, receive, replica, send_until_taken};
+use crate::receiving::{
+    becomes_degraded, becomes_good, receive, receive_until, replica, send_until_taken,
+};
 use crate::servers::config;
 
 fn server() -> Server {
@@ -33,6 +35,29 @@ async fn a_killed_postgresql_is_waited_for() {
     assert_eq!(receive(&mut *inbox, 1).await, [(Lane::Control, "after".into())]);
     becomes_good(&here).await;
     becomes_good(&there).await;
+}
+
+/// One lane is not answered in time, while the other one is: a database that hung for a moment.
+#[tokio::test]
+async fn a_lane_that_is_not_answered_in_time_is_read_again() {
+    let server = server();
+    let bus = Postgres::connect(&config(&server)).await.unwrap();
+    let me = replica();
+    let mut inbox = bus.open(me).await.unwrap();
+    // A little longer than a reader waits.
+    let slow = "
+        CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_sleep(5.05);
+            RETURN OLD;
+        END $$;
+        CREATE TRIGGER slow BEFORE DELETE ON bowline_bus FOR EACH ROW
+            WHEN (OLD.body = 'slow') EXECUTE FUNCTION slow();";
+    server.sql("bus", slow).unwrap();
+    send_until_taken(&bus, me, Lane::Control, "slow").await;
+    becomes_degraded(&bus).await;
+    becomes_good(&bus).await;
+    send_until_taken(&bus, me, Lane::Control, "after").await;
+    receive_until(&mut *inbox, "after").await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_bus::{Bus, Health, Inbox, Lane};
+use bowline_bus::{Bus, BusHealth, Inbox, Lane};
 use bowline_store::ReplicaId;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
@@ -59,16 +59,16 @@ pub(crate) async fn send_until_taken(bus: &dyn Bus, to: ReplicaId, lane: Lane, m
 
 pub(crate) async fn becomes_degraded(bus: &dyn Bus) -> String {
     let mut health = bus.health();
-    let degraded = health.wait_for(|health| *health != Health::Good);
+    let degraded = health.wait_for(|health| *health != BusHealth::Good);
     let degraded = timeout(DEADLINE, degraded).await.expect("the bus stays good").unwrap().clone();
     match degraded {
-        Health::Degraded(why) => why,
-        Health::Good => unreachable!(),
+        BusHealth::Degraded(why) => why,
+        BusHealth::Good => unreachable!(),
     }
 }
 
 pub(crate) async fn becomes_good(bus: &dyn Bus) {
     let mut health = bus.health();
-    let good = timeout(DEADLINE, health.wait_for(|health| *health == Health::Good)).await;
+    let good = timeout(DEADLINE, health.wait_for(|health| *health == BusHealth::Good)).await;
     good.expect("the bus stays degraded").unwrap();
 }

@@ -1,10 +1,9 @@
 //! What the bus does when its Redis fails.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use bowline_bus::{Bus as _, BusError, Lane, Redis};
-use bowline_servers::Redis as Server;
+use bowline_servers::{Certificate, Redis as Server};
 use bowline_store::ReplicaId;
 
 use crate::receiving::{
@@ -52,6 +51,32 @@ async fn a_stream_that_begins_anew_behind_our_back_is_read_from_the_start() {
     command(&server, &[b"FLUSHALL"]);
     bus.send(me, Lane::Control, vec!["after".into()]).await.unwrap();
     assert_eq!(receive(&mut *inbox, 1).await, [(Lane::Control, "after".into())]);
+}
+
+#[tokio::test]
+async fn what_was_read_does_not_stay_in_redis() {
+    let server = Server::start().unwrap();
+    let (here, there, me) = (bus(&server), bus(&server), replica());
+    there.send(me, Lane::Control, vec!["before it was there".into()]).await.unwrap();
+    let mut inbox = here.open(me).await.unwrap();
+    for round in 0..3 {
+        for lane in [Lane::Control, Lane::Text] {
+            let said = ["a", "b", "c"].map(|text| format!("{text}{round}").into());
+            there.send(me, lane, said.to_vec()).await.unwrap();
+        }
+        receive(&mut *inbox, 6).await;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while ["control", "text"].iter().any(|lane| kept(&server, me, lane) > 0) {
+            assert!(Instant::now() < deadline, "Redis keeps what was read");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn kept(server: &Server, replica: ReplicaId, lane: &str) -> u64 {
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let key = format!("bowline:it:{}:{lane}", replica.0);
+    redis::cmd("XLEN").arg(key).query(&mut connection).unwrap()
 }
 
 #[tokio::test]
@@ -106,18 +131,13 @@ async fn a_wrong_password_is_told_apart_and_not_told() {
 #[tokio::test]
 async fn tls_trusts_the_named_authority_and_no_other() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
-    let port = port.to_string();
-    let files = ["--tls-cert-file", certificate, "--tls-key-file", key, "--tls-port", &port];
-    let _server = Server::start_with(&[&files[..], &["--tls-auth-clients", "no"]].concat())
-        .expect("a redis-server with TLS");
-    let at = format!("rediss://localhost:{port}/0");
-    let trusting = format!("{at}?cafile={certificate}").parse().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = Certificate { certificate: &certificate, key: &key };
+    let server = Server::start_with_tls(tls).expect("a redis-server with TLS");
+    let at = format!("{}/0", server.tls_url().unwrap());
+    let trusting = format!("{at}?cafile={}", file.path().display()).parse().unwrap();
     let (bus, me) = (Redis::new(&trusting, "it").unwrap(), replica());
     let mut inbox = bus.open(me).await.unwrap();
     bus.send(me, Lane::Control, vec!["sealed".into()]).await.unwrap();

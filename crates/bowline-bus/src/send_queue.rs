@@ -6,6 +6,7 @@
 //!
 //! Invariant: a send ends within [`SEND_LIMIT`], whatever the server does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_net::backoff::{Backoff, Retry};
@@ -14,11 +15,11 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::BusError;
-use crate::health::Reporter;
+use crate::health::{Reporter, Reports};
+use crate::{BusError, Lane};
 
 /// The longest time that a send takes.
-pub(crate) const SEND_LIMIT: Duration = Duration::from_secs(2);
+const SEND_LIMIT: Duration = Duration::from_secs(2);
 
 /// The longest time that a server takes for one batch, or for a new connection.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_millis(1500);
@@ -58,19 +59,49 @@ pub(crate) struct Outgoing {
     done: oneshot::Sender<Result<(), BusError>>,
 }
 
-/// Sends in one lane.
-#[derive(Debug, Clone)]
-pub(crate) struct Outbox(mpsc::Sender<Outgoing>);
+/// The queues of a bus, one for each lane: neither waits for the other.
+#[derive(Debug)]
+pub(crate) struct SendQueues {
+    control: SendQueue,
+    text: SendQueue,
+}
 
-impl Outbox {
-    /// To be called within a runtime. The task ends when all clones are dropped.
-    pub(crate) fn start<T: Transport>(transport: T, reporter: Reporter) -> Self {
+impl SendQueues {
+    /// To be called within a runtime.
+    pub(crate) fn start<T: Transport>(
+        reports: &Arc<Reports>,
+        transport: impl Fn(Lane) -> T,
+    ) -> Self {
+        let queue = |lane| SendQueue::start(transport(lane), reports.reporter());
+        Self { control: queue(Lane::Control), text: queue(Lane::Text) }
+    }
+
+    pub(crate) async fn send(
+        &self,
+        to: ReplicaId,
+        lane: Lane,
+        messages: Vec<Bytes>,
+    ) -> Result<(), BusError> {
+        match lane {
+            Lane::Control => self.control.send(to, messages).await,
+            Lane::Text => self.text.send(to, messages).await,
+        }
+    }
+}
+
+/// Sends in one lane.
+#[derive(Debug)]
+struct SendQueue(mpsc::Sender<Outgoing>);
+
+impl SendQueue {
+    /// The task ends when this is dropped.
+    fn start<T: Transport>(transport: T, reporter: Reporter) -> Self {
         let (sender, queue) = mpsc::channel(WAITING);
         tokio::spawn(Sender { transport, queue, reporter }.run());
         Self(sender)
     }
 
-    pub(crate) async fn send(&self, to: ReplicaId, messages: Vec<Bytes>) -> Result<(), BusError> {
+    async fn send(&self, to: ReplicaId, messages: Vec<Bytes>) -> Result<(), BusError> {
         if messages.is_empty() {
             return Ok(());
         }
