@@ -17,10 +17,13 @@
 //!   Bodies have one where they are read ([`crate::body`]).
 //! - A client that closes its sending side after its request still gets its answer, for a while
 //!   ([`crate::reads`]).
+//! - HTTP/2 is served over TLS alone, to clients that ask for it, and within the same limits
+//!   (the module `http2`).
 //! - Once stopped, no new connection is accepted, and connections end after the current response.
 
 mod connection;
 mod entrance;
+mod http2;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -75,6 +78,9 @@ pub struct DoorLimits {
     pub half_closed: Duration,
     /// How long a write may make no progress because the client does not read.
     pub write_timeout: Duration,
+    /// Requests that run at once on one connection of HTTP/2; further ones are refused. 0: HTTP/2 is not
+    /// offered.
+    pub http2_streams: u32,
 }
 
 /// Why a listener could not be opened.
@@ -128,7 +134,8 @@ impl Door {
     pub async fn open(config: DoorConfig, limits: DoorLimits) -> Result<Self, DoorError> {
         let taken_from = config.taken_from()?;
         let DoorConfig { address, tls, behind_proxy: trusted, .. } = config;
-        let certificate = tls.map(Certificate::load).transpose()?.map(Arc::new);
+        let http2 = limits.http2_streams > 0;
+        let certificate = tls.map(|tls| Certificate::load(tls, http2)).transpose()?.map(Arc::new);
         let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => DoorError::AddressInUse { address },
             _ => DoorError::Listen { address, reason: error.to_string() },
@@ -175,7 +182,7 @@ impl Door {
             + Clone
             + Send
             + 'static,
-        S::Future: Send,
+        S::Future: Send + 'static,
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {

@@ -1,17 +1,18 @@
-//! Durations as people write them: `250ms`, `30s`, `5m`, `1h 30m` (jiff's friendly format). For
-//! settings (`#[serde(with = "bowline_net::duration")]`) and for flags ([`parse`]).
+//! Durations as people write them: `250ms`, `30s`, `5m`, `1h 30m`, `30d` (jiff's friendly format; a day
+//! has 24 hours). For settings (`#[serde(with = "bowline_net::duration")]`) and for flags ([`parse`]).
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use jiff::fmt::friendly::{SpanParser, SpanPrinter};
+use jiff::{SignedDuration, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serializer};
 
 /// Parses a duration; the error says how to write one.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let read = SpanParser::new().parse_duration(text).ok();
+    let read = SpanParser::new().parse_span(text).ok();
+    let read = read.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     let read = read.and_then(|duration| Duration::try_from(duration).ok());
-    read.ok_or_else(|| format!("`{text}` is not a duration; write it like 250ms, 30s, 5m or 2h"))
+    read.ok_or_else(|| format!("`{text}` is not a duration; write it like 250ms, 30s, 2h or 30d"))
 }
 
 /// Formats a duration so that [`parse`] can read it.
@@ -45,10 +46,13 @@ mod tests {
             ("24h", 86_400_000),
             ("1h 30m", 5_400_000),
             ("90 seconds", 90_000),
+            ("30d", 2_592_000_000),
+            ("1d 12h", 129_600_000),
+            ("2w", 1_209_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "s", "5", "-1s", "1s ago", "99999999999999999999h", "soon"] {
+        for text in ["", "s", "5", "-1s", "1s ago", "99999999999999999999h", "1mo", "soon"] {
             assert!(parse(text).unwrap_err().contains("250ms"), "{text}");
         }
     }

@@ -29,6 +29,11 @@ pub fn is_private(url: &Url) -> bool {
     }
 }
 
+/// Whether what is sent there is encrypted.
+pub fn is_encrypted(url: &Url) -> bool {
+    matches!(url.scheme(), "https" | "wss")
+}
+
 /// What to say to a user whose URL is not private.
 pub const PLAIN_HINT: &str = "use https:// or wss://, or go through a tunnel to this machine, such as \
      `ssh -L 8080:127.0.0.1:8080 HOST`";
@@ -127,6 +132,11 @@ fn sentence(why: &CertificateError) -> String {
             "it is for another name than the one in the address".into()
         }
         CertificateError::Revoked => "it was revoked".into(),
+        // Found by its name, as one of two private authorities that are called the same.
+        CertificateError::BadSignature => {
+            "it was not signed by the authority that is trusted here, but by another one of the same name"
+                .into()
+        }
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "it is marked as an authority (CA:TRUE), and no server may show that; make one with \
              basicConstraints=CA:FALSE"

@@ -8,12 +8,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::tls::HTTP_2;
+
 #[derive(Debug)]
 pub enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     /// Handed over by another part of this process (`door::Entrance`).
     Inside(Duplex),
+}
+
+impl Stream {
+    /// Whether its TLS handshake has chosen HTTP/2. Without one HTTP/1.1 is spoken.
+    pub(crate) fn is_http2(&self) -> bool {
+        match self {
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP_2),
+            Self::Plain(_) | Self::Inside(_) => false,
+        }
+    }
 }
 
 /// A stream of bytes in both directions, whatever is behind it.

@@ -39,6 +39,8 @@ impl Tls {
     }
 }
 
+/// What HTTP/2 is called in a TLS handshake.
+pub(crate) const HTTP_2: &[u8] = b"h2";
 /// The shortest interval between two checks.
 const SHORTEST: Duration = Duration::from_millis(10);
 
@@ -58,16 +60,18 @@ pub enum BadCertificate {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: Tls,
+    /// HTTP/2 is offered beside HTTP/1.1.
+    http2: bool,
     /// The modification times before the files were first read.
     first: Stamp,
     current: RwLock<Arc<ServerConfig>>,
 }
 
 impl Certificate {
-    pub(crate) fn load(files: Tls) -> Result<Self, BadCertificate> {
+    pub(crate) fn load(files: Tls, http2: bool) -> Result<Self, BadCertificate> {
         let first = stamp(&files);
-        let current = RwLock::new(Arc::new(read(&files)?));
-        Ok(Self { files, first, current })
+        let current = RwLock::new(Arc::new(read(&files, http2)?));
+        Ok(Self { files, http2, first, current })
     }
 
     /// The acceptor for the next connection, with the current certificate.
@@ -96,7 +100,7 @@ impl Certificate {
         if now == seen.taken {
             return seen;
         }
-        match read(&self.files) {
+        match read(&self.files, self.http2) {
             Ok(new) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
                 tracing::info!("the certificate was renewed");
@@ -130,7 +134,7 @@ fn stamp(files: &Tls) -> Stamp {
     })
 }
 
-fn read(files: &Tls) -> Result<ServerConfig, BadCertificate> {
+fn read(files: &Tls, http2: bool) -> Result<ServerConfig, BadCertificate> {
     let path = |path: &Path| path.display().to_string();
     let bytes = |file: &Path| {
         std::fs::read(file)
@@ -152,7 +156,8 @@ fn read(files: &Tls) -> Result<ServerConfig, BadCertificate> {
         .with_no_client_auth()
         .with_single_cert(certificates, key)
         .map_err(unfit)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let offered: &[&[u8]] = if http2 { &[HTTP_2, b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     Ok(config)
 }
 
@@ -171,7 +176,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         write(folder.path());
-        let certificate = Certificate::load(Tls::new(path("cert.pem"), path("key.pem"))).unwrap();
+        let certificate =
+            Certificate::load(Tls::new(path("cert.pem"), path("key.pem")), false).unwrap();
         let current = || Arc::clone(&certificate.current.read().unwrap());
         let (first, seen) = (current(), Seen { taken: certificate.first, refused: None });
         let seen = certificate.look(seen);

@@ -6,13 +6,20 @@
 //! The list is one for the process, as the system's store is: it is added to once, before the first
 //! connection.
 
+mod server_check;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
+
+pub use self::server_check::ServerCheck;
+use self::server_check::{AnyHost, Anybody};
 
 /// Why a file of certificates cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +83,7 @@ fn usable(
 }
 
 /// Those that were added.
-pub(crate) fn added() -> Vec<CertificateDer<'static>> {
+pub fn added() -> Vec<CertificateDer<'static>> {
     ADDED.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -93,17 +100,37 @@ pub(crate) fn client_config() -> Result<Arc<ClientConfig>, rustls::Error> {
 
 /// TLS settings for servers that do not speak HTTP. With a file, only the authorities in it are
 /// trusted; without one, what all other connections trust.
-pub fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, NoTlsConfig> {
-    let Some(file) = ca_file else { return Ok(with_system_store(added())?) };
+pub fn tls_config(check: ServerCheck, ca_file: Option<&Path>) -> Result<ClientConfig, NoTlsConfig> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
+    let verifier = match (check, ca_file) {
+        // The system's authorities sign for everybody: without the host, that says nothing.
+        (ServerCheck::Authority | ServerCheck::Host, None) => {
+            return Ok(with_system_store(added())?);
+        }
+        (ServerCheck::Host, Some(file)) => {
+            return Ok(config.with_root_certificates(roots(file)?).with_no_client_auth());
+        }
+        (ServerCheck::Nothing, None) => {
+            config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        }
+        // As libpq: who names authorities wants them to be looked at.
+        (ServerCheck::Nothing | ServerCheck::Authority, Some(file)) => {
+            let roots = Arc::new(roots(file)?);
+            let inner = WebPkiServerVerifier::builder_with_provider(roots, provider).build()?;
+            config.dangerous().with_custom_certificate_verifier(Arc::new(AnyHost(inner)))
+        }
+    };
+    Ok(verifier.with_no_client_auth())
+}
+
+fn roots(file: &Path) -> Result<RootCertStore, NoTlsConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in read(file)? {
         roots.add(certificate)?;
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+    Ok(roots)
 }
 
 /// Why there are no TLS settings.
@@ -113,6 +140,14 @@ pub enum NoTlsConfig {
     CaFile(#[from] BadCaFile),
     #[error("no certificate can be verified: {0}")]
     Verifier(#[from] rustls::Error),
+    #[error("no certificate can be verified: {0}")]
+    Authorities(String),
+}
+
+impl From<VerifierBuilderError> for NoTlsConfig {
+    fn from(error: VerifierBuilderError) -> Self {
+        Self::Authorities(error.to_string())
+    }
 }
 
 /// TLS settings for HTTP that trust this system's store and these.
@@ -123,7 +158,7 @@ pub(crate) fn trusting(extra: Vec<CertificateDer<'static>>) -> Result<ClientConf
 }
 
 fn with_system_store(extra: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Verifier::new_with_extra_roots(extra, Arc::clone(&provider))?;
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
-use super::{DoorState, LONGEST_KEEP_ALIVE, SMALLEST_HEAD};
+use super::{DoorState, LONGEST_KEEP_ALIVE, SMALLEST_HEAD, http2};
 use crate::forwarded;
 use crate::head_wait::HeadTimer;
 use crate::linger::{EarlyAnswer, Linger};
@@ -52,6 +52,19 @@ impl Remote {
             Self::Device(device) => Some(device.clone()),
         }
     }
+
+    /// Who sent a request on a connection that holds that permit.
+    pub(super) fn peer(
+        &self,
+        headers: &HeaderMap,
+        state: &DoorState,
+        place: &ConnectionPermit,
+        half_closed: &CancellationToken,
+    ) -> Peer {
+        let (address, is_forwarded) = self.address(headers, state);
+        let (place, half_closed) = (place.clone(), half_closed.clone());
+        Peer { address, device: self.device(), is_forwarded, place, half_closed }
+    }
 }
 
 /// A socket that was accepted, after its TLS handshake if there is one; `None` if that failed or took
@@ -67,7 +80,7 @@ pub(super) async fn secured(socket: TcpStream, state: &DoorState) -> Option<Stre
     Some(Stream::Tls(Box::new(stream)))
 }
 
-/// Serves a connection to its end.
+/// Serves a connection to its end, with the HTTP that its TLS handshake has chosen.
 pub(super) async fn connection<S, B>(
     stream: Stream,
     from: Remote,
@@ -79,10 +92,13 @@ pub(super) async fn connection<S, B>(
         + Clone
         + Send
         + 'static,
-    S::Future: Send,
+    S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    if stream.is_http2() {
+        return http2::connection(stream, from, state, service, place).await;
+    }
     let limits = &state.limits;
     let (early, exchange) = (EarlyAnswer::default(), Exchange::default());
     let half_closed = CancellationToken::new();
@@ -91,9 +107,7 @@ pub(super) async fn connection<S, B>(
         let half_closed = half_closed.clone();
         service_fn(move |mut request: Request<Incoming>| {
             exchange.respond();
-            let (address, is_forwarded) = from.address(request.headers(), &state);
-            let (place, half_closed) = (place.clone(), half_closed.clone());
-            let peer = Peer { address, device: from.device(), is_forwarded, place, half_closed };
+            let peer = from.peer(request.headers(), &state, &place, &half_closed);
             request.extensions_mut().insert(peer);
             let has_body = !request.body().is_end_stream();
             let answering = service.clone().oneshot(request);

@@ -1,6 +1,7 @@
 //! A real listener with real sockets.
 
 mod entrance;
+mod http2;
 
 use std::path::Path;
 
@@ -30,11 +31,12 @@ fn limits() -> DoorLimits {
         keep_alive: LONG,
         half_closed: LONG,
         write_timeout: LONG,
+        http2_streams: 100,
     }
 }
 
-/// A server that answers with the client's address; `/peer` with all that is known of it, `/wait` is
-/// answered on a signal, `/much` is more than fits into a socket buffer, `/no` is refused without
+/// A server that answers with the client's address; `/peer` with all that is known of it, `/asked` with the
+/// request, `/wait` is answered on a signal, `/much` is more than fits into a socket buffer, `/no` is refused without
 /// reading its body, and `/upgrade` sends back what comes after it.
 struct Server {
     address: SocketAddr,
@@ -75,6 +77,11 @@ impl Server {
                         let Peer { address, device, is_forwarded, .. } = &peer;
                         let (name, local) = (peer.name(), peer.is_local());
                         format!("{name} {address} {device:?} {is_forwarded} {local}")
+                    }
+                    "/asked" => {
+                        let hosts: Vec<_> = request.headers().get_all("host").iter().collect();
+                        let (version, uri) = (request.version(), request.uri());
+                        format!("{version:?} {} {uri} {hosts:?}", request.method())
                     }
                     "/upgrade" => {
                         status = StatusCode::SWITCHING_PROTOCOLS;
